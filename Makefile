@@ -1,0 +1,53 @@
+# Every target does the set-up it needs: a private .venv, nothing by hand, no root.
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test setup lint docs coverage clean
+
+demo: $(STAMP) ## the main job, measured
+	@$(BIN)/segmented demo
+
+test: lint ## style, types, layers, then every ring whose server is there
+	@$(BIN)/python -m pytest --no-header
+
+setup: $(STAMP)
+	@echo "ready: $(BIN)/segmented --help"
+
+lint: $(STAMP)
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/mypy
+	@report=$$($(BIN)/lint-imports --no-logo --no-cache) || { echo "$$report"; exit 1; }; echo "$$report" | tail -n 1
+
+docs: $(STAMP) ## write the command line's reference page, then check every link
+	@$(BIN)/python -m segmented.cli.reference > docs/reference/command-line.new
+	@mv docs/reference/command-line.new docs/reference/command-line.md
+	@$(BIN)/python -m pytest --no-header --quiet tests/tidy/test_docs.py
+
+coverage: $(STAMP)
+	@$(BIN)/python -m coverage erase
+	@$(BIN)/python -m coverage run -m pytest --no-header
+	@$(BIN)/python -m coverage combine --quiet
+	@$(BIN)/python -m coverage report
+
+clean:
+	@rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find segmented workers bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The first of these that is 3.11 or newer makes the environment; one that is there is kept and updated.
+PYTHONS := python3 python3.13 python3.12 python3.11
+
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/pip || { \
+	  found=; \
+	  for python in $(PYTHONS); do \
+	    $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	    found=$$python; break; \
+	  done; \
+	  if [ -z "$$found" ]; then echo "Python 3.11 or newer is needed: none of '$(PYTHONS)' is one." >&2; exit 1; fi; \
+	  $$found -m venv $(VENV); \
+	}
+	@echo "installing into $(VENV) (takes a minute the first time)"
+	@$(BIN)/pip install --quiet --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""Measures what finer locks buy: strategies, scenarios and records."""

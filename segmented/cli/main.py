@@ -1,0 +1,135 @@
+"""The command `segmented`: finds its commands, runs one, and turns what went wrong into a sentence and an exit code.
+
+A command is a plain function with typer's annotations, or a `typer.Typer` for a group of them. It is found
+
+1. in this folder: `server.py` offers `server` (a module without an attribute of its own name is a helper), or
+2. in any installed package, by an entry point of the group `segmented.commands`.
+
+Only the command that was asked for is imported, so that `segmented server` does not wait for Locust, and so that an
+extra that is not installed takes away its own commands and nothing else.
+
+Exit codes: 0 done; 1 failed; 2 the input was not usable; 130 interrupted; 141 the reader of our output went away.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import sys
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points, version
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+import typer.main
+
+import segmented.cli
+from segmented.errors import InvalidInput, SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NAME: Final = "segmented"
+GROUP: Final = "segmented.commands"
+MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout.isatty() else None
+
+EXIT_FAILED: Final = 1
+EXIT_INVALID_INPUT: Final = 2
+EXIT_INTERRUPTED: Final = 130
+EXIT_BROKEN_PIPE: Final = 141
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; every failure that we know becomes one sentence on stderr and an exit code."""
+    try:
+        exit_code = _perform(list(arguments))
+        sys.stdout.flush()
+    except typer.Exit as end:
+        return end.exit_code
+    except InvalidInput as error:
+        return _fail(str(error), EXIT_INVALID_INPUT)
+    except SegmentedError as error:
+        return _fail(str(error), EXIT_FAILED)
+    except typer.TyperException as error:
+        return _fail(_sentence(error.format_message()), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # What is still buffered would raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    return exit_code
+
+
+def build(asked: str | None = None) -> typer.Typer:
+    """Make the application with the command `asked` for, or with all that can be imported.
+
+    Raises InvalidInput where the one that was asked for needs a package that is not installed.
+    """
+    known = _commands()
+    wanted = [asked] if asked in known else sorted(known)
+    missing: dict[str, ModuleNotFoundError] = {}
+    application = typer.Typer(name=NAME, add_completion=False, rich_markup_mode=MARKUP)
+    for name in wanted:
+        try:
+            command = getattr(import_module(known[name].module), known[name].attr, None)
+        except ModuleNotFoundError as error:
+            missing[name] = error
+            continue
+        if isinstance(command, typer.Typer):
+            application.add_typer(command, name=name)
+        elif command is not None:
+            application.command(name)(command)
+    if asked in missing:
+        message = f"{NAME} {asked} cannot run: {_lacks(missing[asked])}"
+        raise InvalidInput(message)
+    notes = [f"Not available: {name} ({_lacks(error)})." for name, error in missing.items()]
+    application.callback(invoke_without_command=True, epilog="\n\n".join(notes))(_root)
+    return application
+
+
+def _perform(arguments: list[str]) -> int:
+    asked = next((word for word in arguments if not word.startswith("-")), None)
+    command = typer.main.get_command(build(asked))
+    with command.make_context(NAME, arguments) as context:
+        command.invoke(context)
+    return 0
+
+
+def _root(
+    context: typer.Context,
+    *,
+    show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Sell a limited stock, fast, without ever selling a unit twice."""
+    if show_version:
+        typer.echo(f"{NAME} {version(NAME)}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _commands() -> dict[str, EntryPoint]:
+    own = [module.name for module in pkgutil.iter_modules(segmented.cli.__path__)]
+    found = {name: EntryPoint(name, f"segmented.cli.{name}:{name}", GROUP) for name in own if name != "main"}
+    return {**{point.name: point for point in entry_points(group=GROUP)}, **found}
+
+
+def _lacks(error: ModuleNotFoundError) -> str:
+    package = (error.name or "").partition(".")[0]
+    if package in {"segmented", "workers", "bench"}:
+        return f"this installation has no {error.name}"
+    return f"{package} is not installed; pip install '{NAME}[all]'"
+
+
+def _sentence(message: str) -> str:
+    return " ".join(message.split())
+
+
+def _fail(sentence: str, exit_code: int) -> int:
+    typer.echo(f"{NAME}: {sentence}", err=True)
+    return exit_code

@@ -1,0 +1,40 @@
+"""What every ring shares. A file in tests/fixtures/ joins by being there: private servers and stores live in it."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tests import fixtures
+from tests.rings import RINGS
+
+pytest_plugins = [f"tests.fixtures.{module.name}" for module in pkgutil.iter_modules(fixtures.__path__)]
+
+# No deadline: a shared machine is slow at times. Under CI the examples are the same in every run.
+settings.register_profile("laptop", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") in {"1", "true"} else "laptop")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its folder's ring and the ring's time limit, and run the inner rings first."""
+    for item in items:
+        ring = ring_of(item.path)
+        item.add_marker(getattr(pytest.mark, ring))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(RINGS[ring]))
+    order = list(RINGS)
+    items.sort(key=lambda item: order.index(ring_of(item.path)))
+
+
+def ring_of(path: Path) -> str:
+    """Return the ring a test file belongs to; raises UsageError for a file outside of all rings."""
+    ring = path.relative_to(Path(__file__).parent).parts[0]
+    if ring not in RINGS:
+        message = f"{path} is in no ring: tests live in tests/<ring>/, one of {', '.join(RINGS)}"
+        raise pytest.UsageError(message)
+    return ring

@@ -1,0 +1,38 @@
+"""The rings of tests, from the inside out, and what to do about a server that is not there."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import Final
+
+import pytest
+
+RINGS: Final = {
+    "tidy": 60,
+    "unit": 30,
+    "contract": 60,
+    "property": 120,
+    "simulation": 120,
+    "faults": 120,
+    "integration": 300,
+}
+"""Ring, which is also its folder and its marker -> seconds after which one of its tests is stopped."""
+
+
+def require(server: str, *, found: bool, missing: str) -> None:
+    """Go on if the server was found; else skip by name on a laptop, and fail under CI, where it must be there.
+
+    `missing` says in a few words what was looked for.
+    """
+    if found:
+        return
+    sentence = f"{server} is missing: {missing}"
+    if os.environ.get("CI") in {"1", "true"}:
+        pytest.fail(sentence, pytrace=False)
+    pytest.skip(sentence)
+
+
+def require_module(server: str, module: str) -> None:
+    """`require` for a server, or a client of one, that comes as a Python package."""
+    require(server, found=find_spec(module) is not None, missing=f"the Python package {module} is not installed")

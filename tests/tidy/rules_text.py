@@ -1,0 +1,56 @@
+"""Rules about any text of the repository, each a pure function of the text.
+
+The words that are looked for are put together here from halves, since this file is looked at too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+UNFINISHED: Final = re.compile(rf"\b({'TO' + 'DO'}|{'FIX' + 'ME'}|{'XX' + 'X'})\b")
+FOLDERS: Final = "|".join(["wo" + "rk", "tm" + "p", "ro" + "ot", "ho" + "me", "Us" + "ers"])
+MACHINE_PATH: Final = re.compile(rf"(?<![\w.~*}}\])/-])/({FOLDERS})/\w")
+REASON: Final = re.compile(r"#\s*\w+\W+\w+")
+EXCEPTIONS: Final = re.compile(r'^("[^"]+"|ignore|filterwarnings|module) = \[')
+UNRELEASED: Final = re.compile(r"^## \[?Unreleased\]?", re.MULTILINE)
+
+
+def finished(text: str) -> Iterator[tuple[int, str]]:
+    """What is left to do is an issue, not a comment."""
+    for number, line in _lines(text):
+        for found in UNFINISHED.findall(line):
+            yield number, f"{found}: write an issue, or do it"
+
+
+def no_machine_path(text: str) -> Iterator[tuple[int, str]]:
+    """A path that exists on one machine only."""
+    for number, line in _lines(text):
+        for found in MACHINE_PATH.finditer(line):
+            yield number, f"{found.group()}...: a path of one machine"
+
+
+def exceptions_have_reasons(text: str) -> Iterator[tuple[int, str]]:
+    """In pyproject.toml every rule that is ignored and every module without types has its reason beside it."""
+    inside = False
+    for number, line in _lines(text):
+        opens = EXCEPTIONS.match(line) is not None
+        inside = inside or opens
+        entry = line.partition("[")[2] if opens else line
+        if inside and '"' in entry and '"error"' not in entry and not REASON.search(entry):
+            yield number, f"{line.strip()} has no reason beside it"
+        if inside and entry.partition("#")[0].rstrip().endswith("]"):
+            inside = False
+
+
+def has_unreleased_part(text: str) -> Iterator[tuple[int, str]]:
+    """What the next release changes is written down while it is made."""
+    if not UNRELEASED.search(text):
+        yield 1, "no part `## [Unreleased]`"
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    return enumerate(text.splitlines(), start=1)

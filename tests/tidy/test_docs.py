@@ -1,0 +1,68 @@
+"""Every page can be reached from the first one, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.tidy.sources import ROOT, files
+
+START = ROOT / "docs" / "index.md"
+LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s#]*)(#(?P<part>[^)\s]*))?\)")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def links(page: Path) -> list[tuple[str, str]]:
+    """Return the targets of a page's links inside the repository, each with the part of the page it points at."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    found = [(match["target"], match["part"] or "") for match in LINK.finditer(text)]
+    return [(target, part) for target, part in found if "://" not in target and not target.startswith("mailto:")]
+
+
+def reachable(start: Path) -> set[Path]:
+    """Follow links from page to page."""
+    seen, ahead = set[Path](), [start.resolve()]
+    while ahead:
+        page = ahead.pop()
+        if page in seen or page.suffix != ".md" or not page.is_file():
+            continue
+        seen.add(page)
+        ahead.extend((page.parent / target).resolve() for target, _ in links(page) if target)
+    return seen
+
+
+def broken(page: Path) -> list[str]:
+    """Return the links of a page that lead nowhere: no such file, or no such heading in it."""
+    wrong = []
+    for target, part in links(page):
+        file = (page.parent / target).resolve() if target else page
+        if not file.exists() or (part and file.suffix == ".md" and part not in headings(file)):
+            wrong.append(f"{target}#{part}" if part else target)
+    return wrong
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as code hosts make them."""
+    titles = re.findall(r"^#+ +(.*)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_every_page_is_reachable_from_the_index() -> None:
+    pages = {path.resolve() for path in files("docs", suffix=".md")}
+    assert START.resolve() in pages
+    assert sorted(str(page.relative_to(ROOT)) for page in pages - reachable(START)) == []
+
+
+def test_every_link_leads_somewhere() -> None:
+    pages = [*files("docs", suffix=".md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    assert {str(page.relative_to(ROOT)): wrong for page in pages if (wrong := broken(page))} == {}
+
+
+def test_a_page_that_nothing_links_to_and_a_link_to_nothing_are_noticed(tmp_path: Path) -> None:
+    start, linked, lost = tmp_path / "index.md", tmp_path / "linked.md", tmp_path / "lost.md"
+    start.write_text("# Start\n[on](linked.md#a-part) [off](away.md) [part](linked.md#no-part)\n", encoding="utf-8")
+    linked.write_text("# A part\n[back](index.md)\n```\n[code](nowhere.md)\n```\n", encoding="utf-8")
+    lost.write_text("# Lost\n", encoding="utf-8")
+    assert reachable(start) == {start, linked}
+    assert broken(start) == ["away.md", "linked.md#no-part"]
+    assert broken(linked) == []

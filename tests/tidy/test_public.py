@@ -1,0 +1,60 @@
+"""What a user sees: the names of the library and the commands."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import tomllib
+
+import pytest
+
+import segmented
+from tests.tidy.sources import ROOT
+
+ENTRIES = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+COMMANDS: dict[str, str] = ENTRIES["segmented.commands"]
+NAMES: list[str] = list(getattr(segmented, "__all__", []))
+
+
+def undocumented(names: list[str], module: object) -> list[str]:
+    """Return the classes and functions without words of their own; a dataclass makes up a docstring for itself."""
+    found = {name: getattr(module, name) for name in names}
+    return [
+        name
+        for name, value in found.items()
+        if (inspect.isclass(value) or inspect.isroutine(value))
+        and (not value.__doc__ or value.__doc__.startswith(f"{name}("))
+    ]
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    assert undocumented(NAMES, segmented) == []
+
+
+def test_a_public_name_without_a_docstring_is_noticed() -> None:
+    class Shop:
+        class Bare: ...
+
+        class MadeUp:
+            """MadeUp(quantity: int)"""
+
+        class Said:
+            """Something."""
+
+    assert undocumented(["Bare", "MadeUp", "Said"], Shop) == ["Bare", "MadeUp"]
+
+
+def test_the_public_names_exist_once_there_is_a_pool() -> None:
+    has_pool = (ROOT / "segmented" / "stock" / "pool.py").is_file()
+    assert NAMES or not has_pool
+    assert len(NAMES) == len(set(NAMES))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_that_is_promised_exists(command: str) -> None:
+    module, _, function = COMMANDS[command].partition(":")
+    path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+    if not path.parent.is_dir():
+        pytest.skip(f"the commands of {module.partition('.')[0]} are not built yet")
+    top = ast.parse(path.read_text(encoding="utf-8")).body
+    assert function in {node.name for node in top if isinstance(node, ast.FunctionDef)}

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.tidy import rules_python as rules
+from tests.tidy.sources import PACKAGES, ROOT, Rule, files, offences
+
+CLOCK = ROOT / "segmented" / "clock.py"
+
+
+@pytest.mark.parametrize("rule", [rules.size, rules.silence_has_a_reason])
+def test_all_python_keeps(rule: Rule) -> None:
+    looked_at = files(*PACKAGES, "tests", suffix=".py")
+    assert looked_at
+    assert offences(rule, looked_at) == []
+
+
+@pytest.mark.parametrize("rule", [rules.options_by_name, rules.booleans_by_name])
+def test_our_packages_keep(rule: Rule) -> None:
+    looked_at = files(*PACKAGES, suffix=".py")
+    assert looked_at
+    assert offences(rule, looked_at) == []
+
+
+def test_the_library_reads_no_wall_clock() -> None:
+    looked_at = [path for path in files("segmented", suffix=".py") if path != CLOCK]
+    assert looked_at
+    assert offences(rules.no_wall_clock, looked_at) == []
+
+
+def test_unit_tests_do_not_sleep() -> None:
+    looked_at = files("tests/unit", suffix=".py")
+    assert looked_at
+    assert offences(rules.no_sleep, looked_at) == []

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from tests.tidy import rules_text as rules
+from tests.tidy.sources import ROOT, Rule, committed, offences
+
+
+@pytest.mark.parametrize("rule", [rules.finished, rules.no_machine_path])
+def test_all_text_keeps(rule: Rule) -> None:
+    looked_at = [path for path in committed() if path.name != "LICENSE"]
+    assert ROOT / "pyproject.toml" in looked_at
+    assert offences(rule, looked_at) == []
+
+
+def test_every_exception_in_the_configuration_has_a_reason() -> None:
+    assert offences(rules.exceptions_have_reasons, [ROOT / "pyproject.toml"]) == []
+
+
+def test_the_changelog_has_an_unreleased_part() -> None:
+    assert offences(rules.has_unreleased_part, [ROOT / "CHANGELOG.md"]) == []
+
+
+def test_all_ruff_rules_are_on() -> None:
+    configured = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["lint"]
+    assert configured["select"] == ["ALL"]

@@ -1,0 +1,203 @@
+"""The command line as a user meets it: a real process, its two streams and its exit code."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+COMMAND = Path(sysconfig.get_path("scripts")) / "segmented"
+READY = "ready"
+
+
+def segmented(*words: str, plugins: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(COMMAND), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+        env=environment(plugins),
+    )
+
+
+def environment(plugins: Path | None) -> dict[str, str]:
+    extra = {"PYTHONPATH": str(plugins)} if plugins else {}
+    return {**os.environ, "PYTHONUNBUFFERED": "1", **extra}
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> Path:
+    """Another installed package, whose commands fail in every way that `main` speaks about."""
+    (tmp_path / "shop.py").write_text(
+        f"""
+import time, typer
+from segmented.errors import InvalidInput, StoreUnavailable
+
+def bad(): raise InvalidInput("orders.csv, line 7: quantity 'x' is not a whole number")
+def away(): raise StoreUnavailable
+def judged(): raise typer.Exit(1)
+def counted(quantity: int): typer.echo(f"quantity {{quantity}}")
+def endless():
+    while True: typer.echo("more")
+def slow():
+    typer.echo("{READY}")
+    time.sleep(30)
+
+group = typer.Typer(help="A group of commands.")
+@group.command()
+def status(): typer.echo("open")
+@group.command()
+def close(): typer.echo("closed")
+""",
+        encoding="utf-8",
+    )
+    (tmp_path / "lacking.py").write_text("import package_that_nobody_has\n", encoding="utf-8")
+    metadata = tmp_path / "shop-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n", encoding="utf-8")
+    names = ["bad", "away", "judged", "counted", "endless", "slow", "group"]
+    lines = [f"{name} = shop:{name}" for name in names] + ["lacking = lacking:lacking"]
+    (metadata / "entry_points.txt").write_text("\n".join(["[segmented.commands]", *lines]), encoding="utf-8")
+    return tmp_path
+
+
+def test_version_is_printed() -> None:
+    assert segmented("--version").stdout == "segmented 0.1.0\n"
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    shown, helped = segmented(), segmented("--help")
+    assert (shown.returncode, shown.stdout) == (0, helped.stdout)
+    assert helped.stdout.startswith("Usage: segmented [OPTIONS] COMMAND [ARGS]...\n")
+
+
+def test_help_has_no_completion_noise_and_no_frames_when_piped() -> None:
+    helped = segmented("--help").stdout
+    assert "completion" not in helped
+    assert helped.isascii()
+
+
+def test_an_unknown_option_is_one_sentence() -> None:
+    ran = segmented("--nonsense")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", "segmented: No such option: --nonsense\n")
+
+
+def test_an_unknown_command_is_one_sentence() -> None:
+    ran = segmented("nonsense")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", "segmented: No such command 'nonsense'.\n")
+
+
+def test_a_helper_module_of_the_command_line_is_no_command() -> None:
+    ran = segmented("reference")
+    assert (ran.returncode, ran.stderr) == (2, "segmented: No such command 'reference'.\n")
+
+
+def test_a_value_of_the_wrong_type_is_one_sentence(plugins: Path) -> None:
+    ran = segmented("counted", "many", plugins=plugins)
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert "Invalid value for 'quantity': " in ran.stderr
+
+
+def test_a_missing_argument_is_one_sentence(plugins: Path) -> None:
+    ran = segmented("counted", plugins=plugins)
+    assert (ran.returncode, ran.stderr) == (2, "segmented: Missing argument 'quantity'.\n")
+
+
+def test_a_command_of_another_package_runs(plugins: Path) -> None:
+    ran = segmented("counted", "3", plugins=plugins)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "quantity 3\n", "")
+
+
+def test_a_group_of_another_package_runs(plugins: Path) -> None:
+    ran = segmented("group", "status", plugins=plugins)
+    assert (ran.returncode, ran.stdout) == (0, "open\n")
+
+
+def test_invalid_input_is_one_sentence_and_exit_2(plugins: Path) -> None:
+    ran = segmented("bad", plugins=plugins)
+    assert ran.returncode == 2
+    assert ran.stderr == "segmented: orders.csv, line 7: quantity 'x' is not a whole number\n"
+
+
+def test_another_failure_of_ours_is_one_sentence_and_exit_1(plugins: Path) -> None:
+    ran = segmented("away", plugins=plugins)
+    assert ran.returncode == 1
+    assert ran.stderr == "segmented: The store cannot be reached; whether the operation ran is unknown.\n"
+
+
+def test_the_exit_code_of_a_command_is_kept(plugins: Path) -> None:
+    assert segmented("judged", plugins=plugins).returncode == 1
+
+
+def test_a_command_whose_package_is_missing_says_which(plugins: Path) -> None:
+    ran = segmented("lacking", plugins=plugins)
+    assert ran.returncode == 2
+    assert ran.stderr == (
+        "segmented: segmented lacking cannot run: package_that_nobody_has is not installed; "
+        "pip install 'segmented[all]'\n"
+    )
+
+
+def test_a_command_whose_package_is_missing_takes_no_other_away(plugins: Path) -> None:
+    helped = " ".join(segmented("--help", plugins=plugins).stdout.split())
+    assert "Not available: lacking (package_that_nobody_has is not installed;" in helped
+    assert "counted" in helped
+
+
+def test_an_interrupt_ends_with_130(plugins: Path) -> None:
+    with subprocess.Popen(
+        [str(COMMAND), "slow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(plugins)
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{READY}\n"
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=10)
+    assert (process.returncode, stderr) == (130, "segmented: interrupted\n")
+
+
+@pytest.mark.parametrize("words", [["endless"], ["--help"]])
+def test_a_reader_that_went_away_is_no_failure_of_ours(words: list[str], plugins: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as output:
+        ran = subprocess.run(
+            [str(COMMAND), *words],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=20,
+            env=environment(plugins),
+        )
+    assert (ran.returncode, ran.stderr) == (141, b"")
+
+
+def test_on_a_terminal_the_help_has_frames() -> None:
+    ours, theirs = pty.openpty()
+    subprocess.run([str(COMMAND), "--help"], stdout=theirs, check=True, timeout=20, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    shown = os.read(ours, 65536)
+    os.close(ours)
+    assert "╭".encode() in shown
+
+
+def test_the_reference_page_has_a_section_for_every_command(plugins: Path) -> None:
+    page = subprocess.run(
+        [sys.executable, "-m", "segmented.cli.reference"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+        env=environment(plugins),
+    ).stdout
+    sections = [line for line in page.splitlines() if line.startswith("## ")]
+    assert sections[0] == "## segmented"
+    assert {"## segmented counted", "## segmented group"} <= set(sections)
+    assert "Usage: segmented counted [OPTIONS]" in page
