@@ -1,0 +1,40 @@
+"""Local time as an argument: monotonic, so that a stepped wall clock changes nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Seconds that only grow; their zero means nothing."""
+
+    def now(self) -> float:
+        """Return monotonic seconds."""
+
+
+class SystemClock:
+    """The machine's monotonic clock."""
+
+    def now(self) -> float:
+        """Return monotonic seconds."""
+        return time.monotonic()
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move, for tests and the simulator."""
+
+    def __init__(self, start: float = 1_000.0) -> None:
+        """Start at `start` seconds."""
+        self._now = start
+
+    def now(self) -> float:
+        """Return the seconds reached so far."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Move forward."""
+        if seconds < 0:
+            message = "a monotonic clock does not go back"
+            raise ValueError(message)
+        self._now += seconds

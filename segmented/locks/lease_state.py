@@ -1,0 +1,148 @@
+"""What both colours of a lease know. Pure: it reads the clock that it is given and sends nothing.
+
+A holder doubts its lease before the server does: `trusted_until` counts from before the request was sent, and is
+shorter than the server's time by 1 % and 2 ms, for clocks that run at different rates (the allowance of the Redlock
+page).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
+
+from segmented.errors import LeaseLost, StoreError
+from segmented.models import Lost, Released, Renewed
+from segmented.operations import RenewLock
+from segmented.plans import Now, Plan, perform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.clock import Clock
+    from segmented.models import Acquired
+
+DRIFT_RATE = 0.01
+DRIFT_SECONDS = 0.002
+RENEWALS_PER_TTL = 3
+RETRIES_PER_TTL = 20
+
+
+def trusted_until(asked_at: float, ttl_ms: int) -> float:
+    """Return the local time after which a lease asked for at `asked_at` must no longer be trusted."""
+    ttl = ttl_ms / 1000
+    return asked_at + ttl - ttl * DRIFT_RATE - DRIFT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """Whether a keeper renews the lease in the background, and for how many seconds at most."""
+
+    is_wanted: bool
+    seconds_max: float
+
+
+class LeaseState:
+    """Who holds what, and for how long. Made by `acquire`, never by hand."""
+
+    def __init__(self, name: str, holder_id: str, acquired: Acquired, asked_at: float, clock: Clock) -> None:
+        """Start trusting at `asked_at`."""
+        self.name = name
+        self.holder_id = holder_id
+        self.fencing_token = acquired.fencing_token
+        self.ttl_ms = acquired.ttl_ms
+        self.trusted_until = trusted_until(asked_at, acquired.ttl_ms)
+        self.has_ended = False
+        """True once it was released."""
+        self._clock = clock
+        self._is_lost = False
+        self._on_lost: list[Callable[[], None]] = []
+        self._renew_at = inf
+        self._renew_until = asked_at
+
+    @property
+    def is_lost(self) -> bool:
+        """Has the holder learned, from the server or from its own clock, that it no longer holds?"""
+        if not self.has_ended and not self._is_lost and self._clock.now() >= self.trusted_until:
+            self._lose()
+        return self._is_lost
+
+    @property
+    def is_trusted(self) -> bool:
+        """May the holder still act on the lease?"""
+        return not self.has_ended and not self.is_lost
+
+    def remaining(self) -> float:
+        """Return the seconds for which the lease may still be trusted; 0 when it has ended."""
+        return max(0.0, self.trusted_until - self._clock.now()) if self.is_trusted else 0.0
+
+    def require(self) -> None:
+        """Raise LeaseLost unless the lease may be trusted now. Call it before each protected step."""
+        if not self.is_trusted:
+            raise LeaseLost(self.name, self.holder_id)
+
+    def next_look(self) -> float:
+        """Return the local time at which a keeper has something to do for this lease."""
+        return -inf if self.has_ended or self._is_lost else min(self._renew_at, self.trusted_until)
+
+    def keep_renewed(self, renewal: Renewal) -> None:
+        """Ask for renewals every third of the time to live, until released, lost, or the limit."""
+        if renewal.is_wanted:
+            self._renew_until += renewal.seconds_max
+            self._plan_renewal(self.trusted_until - self.ttl_ms / 1000)
+
+    def note_renewal(self, answer: Renewed | Lost, asked_at: float) -> None:
+        """Take a renewal's answer; a renewal that came too late does not bring a lost lease back."""
+        if isinstance(answer, Lost):
+            if not self.has_ended:
+                self._lose()
+        elif not self.is_lost:
+            self.ttl_ms = answer.ttl_ms
+            self.trusted_until = trusted_until(asked_at, answer.ttl_ms)
+            self._plan_renewal(asked_at)
+
+    def note_failed_renewal(self, now: float) -> None:
+        """Try again soon: the lease lives until its time is really over."""
+        self._renew_at = now + self.ttl_ms / 1000 / RETRIES_PER_TTL
+
+    def note_release(self, answer: Released | Lost) -> None:
+        """Take a release's answer. Raises LeaseLost if the lease had ended without us."""
+        if self.has_ended:
+            return
+        self.has_ended = True
+        if isinstance(answer, Lost):
+            self._lose()
+            raise LeaseLost(self.name, self.holder_id)
+
+    def _plan_renewal(self, asked_at: float) -> None:
+        renew_at = asked_at + self.ttl_ms / 1000 / RENEWALS_PER_TTL
+        self._renew_at = renew_at if renew_at <= self._renew_until else inf
+
+    def _lose(self) -> None:
+        self._is_lost = True
+        callbacks, self._on_lost = self._on_lost, []
+        for callback in callbacks:
+            callback()
+
+    def __repr__(self) -> str:
+        """Show the name and token; the holder id is what proves ownership, so it stays hidden."""
+        state = "lost" if self._is_lost else "ended" if self.has_ended else f"{self.remaining():.3f} s left"
+        return f"<{type(self).__name__} {self.name!r} token={self.fencing_token} {state}>"
+
+
+def renew_plan(name: str, holder_id: str, ttl_ms: int) -> Plan[tuple[Renewed | Lost, float]]:
+    """Renew, and return the answer with the local time from which it counts."""
+    asked_at = yield from perform(Now())
+    return (yield from perform(RenewLock(name, holder_id, ttl_ms))), asked_at
+
+
+def tend_plan(lease: LeaseState) -> Plan[None]:
+    """Do what a keeper has to do for one lease now: renew it, or find that it is lost."""
+    now = yield from perform(Now())
+    if lease.is_trusted and now >= lease.next_look():
+        try:
+            answer, asked_at = yield from renew_plan(lease.name, lease.holder_id, lease.ttl_ms)
+        except StoreError:
+            lease.note_failed_renewal(now)
+        else:
+            lease.note_renewal(answer, asked_at)

@@ -1,0 +1,26 @@
+"""Plans: protocols as generators that yield effects and receive replies, and the drivers that run them.
+
+A plan reads no clock, opens no socket and knows no asyncio. The same plan runs under `run_sync` (threads, gevent),
+`run_async` (asyncio) and the simulator, so what the simulator proves is what production runs.
+"""
+
+from segmented.plans.drivers import run_async, run_sync
+from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan, perform
+from segmented.plans.line import Line, Place
+from segmented.plans.waiting import pause, wait_for
+
+__all__ = [
+    "Join",
+    "Leave",
+    "Line",
+    "Listen",
+    "Now",
+    "Park",
+    "Place",
+    "Plan",
+    "pause",
+    "perform",
+    "run_async",
+    "run_sync",
+    "wait_for",
+]

@@ -1,0 +1,62 @@
+"""Effects that need no store: time, and a place in the line of those who wait in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from segmented.operations import Effect
+
+if TYPE_CHECKING:
+    from segmented.plans.line import Place
+
+AnswerT = TypeVar("AnswerT")
+Plan = Generator[Effect[Any], Any, AnswerT]
+"""A generator that yields effects, is sent their answers, and returns the protocol's outcome."""
+
+
+def perform(effect: Effect[AnswerT]) -> Plan[AnswerT]:
+    """Yield one effect and return its answer, with its type."""
+    return cast("AnswerT", (yield effect))
+
+
+@dataclass(frozen=True, slots=True)
+class Now(Effect[float]):
+    """Read the local monotonic clock, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Effect["Place"]):
+    """Take the last place in the line for a channel. The place says whether others are ahead."""
+
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listen(Effect[None]):
+    """Return once messages on the channel are sure to arrive here; raise if that is not so by the deadline."""
+
+    channel: str
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Park(Effect[bool]):
+    """Sleep until a wake-up for this place (True), or until the deadline (False).
+
+    `due` is the local time at which the thing waited for may be free without any message; only the head of the line
+    wakes then. Both are monotonic seconds and may be infinite.
+    """
+
+    place: Place
+    due: float
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leave(Effect[None]):
+    """Give the place up; a wake-up that was not used goes to the next in line, which also learns the new `due`."""
+
+    place: Place
+    due: float

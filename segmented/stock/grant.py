@@ -1,0 +1,52 @@
+"""What both colours of a granted order know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from segmented.errors import LeaseLost
+from segmented.locks.lease_state import trusted_until
+from segmented.models import Granted, Lost, Renewed
+
+if TYPE_CHECKING:
+    from segmented.clock import Clock
+
+
+class GrantState:
+    """A reservation together with its segment's lease. Losing the lease returns no units."""
+
+    def __init__(self, granted: Granted, ttl_ms: int, asked_at: float, clock: Clock) -> None:
+        """Start trusting at `asked_at`."""
+        self.answer = granted
+        self.order_id = granted.order_id
+        self.quantity = granted.quantity
+        self.segment = granted.segment
+        self.fencing_token = granted.fencing_token
+        self.epoch = granted.epoch
+        self.holder_id = granted.holder_id
+        self.replay = granted.replay
+        self.trusted_until = trusted_until(asked_at, ttl_ms)
+        self._clock = clock
+        self._is_settled = False
+
+    @property
+    def is_trusted(self) -> bool:
+        """May the holder still act on the segment?"""
+        return not self._is_settled and self._clock.now() < self.trusted_until
+
+    def require(self) -> None:
+        """Raise LeaseLost unless the lease may be trusted now."""
+        if not self.is_trusted:
+            name = f"segment {self.segment}"
+            raise LeaseLost(name, self.holder_id)
+
+    def _note_renewal(self, answer: Renewed | Lost, asked_at: float) -> None:
+        if isinstance(answer, Lost):
+            self.trusted_until = asked_at
+        else:
+            self.trusted_until = trusted_until(asked_at, answer.ttl_ms)
+
+    def __repr__(self) -> str:
+        """Show what may be shown."""
+        units = f"{self.quantity} units, segment {self.segment}"
+        return f"<{type(self).__name__} order {self.order_id!r}: {units}, token {self.fencing_token}>"

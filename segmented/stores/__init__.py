@@ -1,0 +1,1 @@
+"""Where operations run: `memory` is the readable reference model, `redis` the real thing."""

@@ -1,0 +1,130 @@
+"""Wake-ups from Redis for asyncio: the twin of `listener`, with a task in place of its thread.
+
+One event loop runs everything, so no guard is needed; the subscription is still touched by the listener's task alone,
+since a redis-py PubSub that reconnects under two tasks at once loses track of its channels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from redis.exceptions import RedisError
+
+from segmented.errors import StoreUnavailable
+from segmented.keys import listener_channel
+from segmented.stores.redis.listener import LINGER_SECONDS, LISTEN_TIMEOUT, POLL_SECONDS, RECONNECT_SECONDS
+from segmented.stores.redis.wire import text
+from segmented.stores.wakeups import AsyncioWakeups
+
+if TYPE_CHECKING:
+    from redis import asyncio as redis_asyncio
+    from redis.asyncio.client import PubSub
+
+    from segmented.clock import Clock
+
+CLOSE_SECONDS: Final = 3.0
+
+
+class AsyncRedisWakeups(AsyncioWakeups):
+    """The lines of this event loop, woken by messages on their channels."""
+
+    def __init__(self, client: redis_asyncio.Redis, clock: Clock) -> None:
+        """Connect nothing yet."""
+        super().__init__(clock)
+        self._client: Any = client  # redis-py leaves some of its methods untyped
+        self._own_channel = listener_channel(uuid4().hex)
+        self._wanted: dict[str, asyncio.Event] = {}
+        self._asked: set[str] = set()
+        self._confirmed: set[str] = set()
+        self._used_at: dict[str, float] = {}
+        self._next_sweep = clock.now() + LINGER_SECONDS
+        self._task: asyncio.Task[None] | None = None
+
+    async def listen(self, channel: str, deadline: float) -> None:
+        """Return once the server has confirmed the subscription."""
+        self._used_at[channel] = self._clock.now()
+        if channel in self._confirmed:
+            return
+        confirmed = self._wanted.setdefault(channel, asyncio.Event())
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="segmented-listener")
+        with suppress(RedisError, OSError):  # the listener looks at its list anyway, a little later
+            await self._client.execute_command("PUBLISH", self._own_channel, "look")
+        try:
+            async with asyncio.timeout(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
+                await confirmed.wait()
+        except TimeoutError as error:
+            if self._clock.now() >= deadline:
+                return  # the wait is over: the parked waiter finds its own deadline passed
+            message = f"no subscription to {channel} within {LISTEN_TIMEOUT:g} s"
+            raise StoreUnavailable(message) from error
+
+    async def close(self) -> None:
+        """End the listener and its connection."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
+            self._task = None
+
+    # --- the listener's task ---
+
+    async def _run(self) -> None:
+        subscription = self._client.pubsub()
+        try:
+            while True:
+                try:
+                    await self._listen_once(subscription)
+                except (RedisError, OSError):
+                    await asyncio.sleep(RECONNECT_SECONDS)
+                    with suppress(RedisError, OSError):
+                        await subscription.aclose()
+                    subscription = self._client.pubsub()
+                    self._ask_again()
+        finally:
+            with suppress(RedisError, OSError):
+                await subscription.aclose()
+
+    async def _listen_once(self, subscription: PubSub) -> None:
+        channels = [channel for channel in self._wanted if channel not in self._asked]
+        self._asked.update(channels)
+        if not subscription.subscribed or channels:
+            await subscription.subscribe(self._own_channel, *channels)
+        message = await subscription.get_message(timeout=POLL_SECONDS)
+        if message is not None:
+            self._on_message(message)
+        if self._clock.now() >= self._next_sweep:
+            self._next_sweep = self._clock.now() + LINGER_SECONDS
+            await self._give_up_idle(subscription)
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        channel = text(message["channel"])
+        if message["type"] == "message":
+            self.signal(channel)
+        elif message["type"] == "subscribe":
+            self._confirmed.add(channel)
+            self._asked.discard(channel)
+            if confirmed := self._wanted.pop(channel, None):
+                confirmed.set()
+            self.signal(channel)  # after a lost connection, a release may have gone unheard
+
+    def _ask_again(self) -> None:
+        self._asked.clear()
+        self._confirmed.clear()
+        for channel in self._lines:
+            self._wanted.setdefault(channel, asyncio.Event())
+
+    async def _give_up_idle(self, subscription: PubSub) -> None:
+        oldest = self._clock.now() - LINGER_SECONDS
+        idle = [
+            channel
+            for channel in self._confirmed
+            if channel not in self._lines and channel != self._own_channel and self._used_at.get(channel, 0.0) < oldest
+        ]
+        self._confirmed.difference_update(idle)
+        for channel in idle:
+            self._used_at.pop(channel, None)
+        if idle:
+            await subscription.unsubscribe(*idle)

@@ -1,0 +1,11 @@
+#!lua flags=no-writes
+-- uses shared/pool.lua
+-- Name orders whose hold has lapsed, longest ago first.
+-- ARGV     1 limit
+-- answers  {"missing"}   {"due", order_id, ...}
+if redis.call('HLEN', META) == 0 then
+  return { 'missing' }
+end
+local answer = redis.call('ZRANGE', HOLDS, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, ARGV[1])
+table.insert(answer, 1, 'due')
+return answer

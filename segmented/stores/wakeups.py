@@ -1,0 +1,122 @@
+"""The lines of one process, guarded for threads and for asyncio: the sleeping half of every wait.
+
+The two classes are twins because sleeping is what differs between the colours; all decisions are in `plans.line`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from math import inf
+from typing import TYPE_CHECKING
+
+from segmented.plans.line import Line, Place
+
+if TYPE_CHECKING:
+    from segmented.clock import Clock
+
+SLEEP_MAX = 60.0
+"""Seconds after which a sleeper looks at the clock again, whatever it was told."""
+
+
+class ThreadWakeups:
+    """Lines for threads (and gevent). Messages come from `signal`."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Measure time with `clock`."""
+        self._clock = clock
+        self._guard = threading.RLock()
+        self._lines: dict[str, Line] = {}
+
+    def join(self, channel: str) -> Place:
+        """Take the last place in the channel's line."""
+        with self._guard:
+            line = self._lines.setdefault(channel, Line(channel))
+            return line.join(threading.Event().set)
+
+    def listen(self, channel: str, deadline: float) -> None:
+        """Nothing to do: whoever frees something in this process signals."""
+
+    def signal(self, channel: str) -> None:
+        """Wake the head of the channel's line."""
+        with self._guard:
+            if line := self._lines.get(channel):
+                line.signal()
+
+    def signal_all(self) -> None:
+        """Wake the head of every line: messages may have been missed."""
+        with self._guard:
+            for line in self._lines.values():
+                line.signal()
+
+    def park(self, place: Place, due: float, deadline: float) -> bool:
+        """Sleep until woken (True) or until the deadline (False)."""
+        event: threading.Event = place.notify.__self__  # type: ignore[attr-defined]  # the bound `set` made in join
+        with self._guard:
+            place.line.park(place, due)
+        while True:
+            event.clear()
+            with self._guard:
+                now = self._clock.now()
+                step = place.line.next_step(place, now, deadline)
+            if isinstance(step, bool):
+                return step
+            event.wait(min(max(step - now, 0.0), SLEEP_MAX))
+
+    def leave(self, place: Place, due: float) -> None:
+        """Give the place up; the line goes when it is empty."""
+        with self._guard:
+            place.line.leave(place, due)
+            if not len(place.line) and self._lines.get(place.line.channel) is place.line:
+                del self._lines[place.line.channel]
+
+
+class AsyncioWakeups:
+    """Lines for one event loop. Messages come from `signal`."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Measure time with `clock`."""
+        self._clock = clock
+        self._lines: dict[str, Line] = {}
+
+    def join(self, channel: str) -> Place:
+        """Take the last place in the channel's line."""
+        line = self._lines.setdefault(channel, Line(channel))
+        return line.join(asyncio.Event().set)
+
+    async def listen(self, channel: str, deadline: float) -> None:
+        """Nothing to do: whoever frees something in this process signals."""
+
+    def signal(self, channel: str) -> None:
+        """Wake the head of the channel's line."""
+        if line := self._lines.get(channel):
+            line.signal()
+
+    def signal_all(self) -> None:
+        """Wake the head of every line: messages may have been missed."""
+        for line in self._lines.values():
+            line.signal()
+
+    async def park(self, place: Place, due: float, deadline: float) -> bool:
+        """Sleep until woken (True) or until the deadline (False)."""
+        event: asyncio.Event = place.notify.__self__  # type: ignore[attr-defined]  # the bound `set` made in join
+        place.line.park(place, due)
+        while True:
+            event.clear()
+            now = self._clock.now()
+            step = place.line.next_step(place, now, deadline)
+            if isinstance(step, bool):
+                return step
+            seconds = min(max(step - now, 0.0), SLEEP_MAX)
+            timer = None if step == inf else asyncio.get_running_loop().call_later(seconds, event.set)
+            try:
+                await event.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+
+    def leave(self, place: Place, due: float) -> None:
+        """Give the place up; the line goes when it is empty."""
+        place.line.leave(place, due)
+        if not len(place.line) and self._lines.get(place.line.channel) is place.line:
+            del self._lines[place.line.channel]

@@ -1,0 +1,182 @@
+"""The third driver: many plans interleaved from a seed, with time, lost replies and sudden deaths under its control.
+
+It runs the plans that production runs, on the reference model. One step performs one effect of one plan, chosen by the
+seed; when all plans sleep, time jumps to the next moment at which one would wake. The same seed gives the same run.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from math import inf, isinf
+from typing import TYPE_CHECKING, Any, Final
+
+from segmented.clock import ManualClock
+from segmented.errors import StoreUnavailable
+from segmented.operations import Effect, Operation
+from segmented.plans import Join, Leave, Line, Listen, Now, Park, Plan
+from segmented.stores.memory import MemoryModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STEP_SECONDS: Final = 0.000_1
+"""What one effect takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep(Effect[None]):
+    """Work for some seconds; only the simulator performs this."""
+
+    seconds: float
+
+
+class Killed:
+    """An outcome: the actor's process died in the middle and cleaned nothing up."""
+
+
+@dataclass(slots=True, eq=False)
+class Actor:
+    """One plan under way. `outcome` is its return value, the exception it ended with, or Killed."""
+
+    name: str
+    plan: Plan[Any]
+    process: str
+    outcome: object = None
+    is_done: bool = False
+    reply: object = None
+    failure: BaseException | None = None
+    asleep_until: float = -inf
+    parked: Park | None = None
+
+
+@dataclass(slots=True)
+class Simulation:
+    """A world of plans on one server.
+
+    `lost_replies` is the probability that an operation runs and its answer is lost (the plan sees StoreUnavailable);
+    `kills` that a plan's whole process dies before its next effect.
+    """
+
+    seed: int
+    lost_replies: float = 0.0
+    kills: float = 0.0
+    clock: ManualClock = field(default_factory=ManualClock)
+    actors: list[Actor] = field(default_factory=list)
+    model: MemoryModel = field(init=False)
+    steps: int = 0
+    _random: random.Random = field(init=False)
+    _lines: dict[tuple[str, str], Line] = field(default_factory=dict)
+    """(process, channel) -> those of the process who wait for the channel"""
+
+    def __post_init__(self) -> None:
+        """Seed the world."""
+        self.model = MemoryModel(self.clock)
+        self._random = random.Random(self.seed)
+
+    def start(self, name: str, plan: Plan[Any], *, process: str | None = None) -> Actor:
+        """Add a plan; it begins at the next step. Plans of one process (default: each its own) wait in one line."""
+        actor = Actor(name, plan, process or name)
+        self.actors.append(actor)
+        return actor
+
+    def run(self, *, steps_max: int = 100_000, check: Callable[[], None] | None = None) -> None:
+        """Step until every plan has ended; `check` runs after each step. Raises RuntimeError when plans hang."""
+        while living := [actor for actor in self.actors if not actor.is_done]:
+            if self.steps >= steps_max:
+                names = ", ".join(actor.name for actor in living)
+                message = f"seed {self.seed}: not done after {steps_max} steps: {names}"
+                raise RuntimeError(message)
+            ready = [actor for actor in living if self._wakes_at(actor) <= self.clock.now()]
+            if ready:
+                self._step(self._random.choice(ready))
+                if check is not None:
+                    check()
+            else:
+                self._jump(living)
+
+    # --- pieces ---
+
+    def _wakes_at(self, actor: Actor) -> float:
+        if actor.parked is None:
+            return actor.asleep_until
+        park = actor.parked
+        step = park.place.line.next_step(park.place, self.clock.now(), park.deadline)
+        if isinstance(step, bool):
+            actor.parked, actor.reply = None, step
+            return -inf
+        return step
+
+    def _jump(self, living: list[Actor]) -> None:
+        wakes_at = min(self._wakes_at(actor) for actor in living)
+        if isinf(wakes_at) and wakes_at > 0:
+            names = ", ".join(actor.name for actor in living)
+            message = f"seed {self.seed}: nobody will ever wake: {names}"
+            raise RuntimeError(message)
+        self.clock.advance(max(wakes_at - self.clock.now(), 0.0))
+
+    def _step(self, actor: Actor) -> None:
+        self.steps += 1
+        self.clock.advance(STEP_SECONDS)
+        if self._random.random() < self.kills:
+            self._kill(actor.process)
+            return
+        try:
+            if actor.failure is not None:
+                failure, actor.failure = actor.failure, None
+                effect = actor.plan.throw(failure)
+            else:
+                reply, actor.reply = actor.reply, None
+                effect = actor.plan.send(reply)
+        except StopIteration as stop:
+            self._end(actor, stop.value)
+        except Exception as error:  # noqa: BLE001  # whatever a plan ends with is its outcome
+            self._end(actor, error)
+        else:
+            self._perform(actor, effect)
+
+    def _end(self, actor: Actor, outcome: object) -> None:
+        actor.is_done, actor.outcome = True, outcome
+
+    def _kill(self, process: str) -> None:
+        for actor in self.actors:
+            if actor.process == process and not actor.is_done:
+                actor.plan.close()
+                self._end(actor, Killed())
+        for key in [key for key in self._lines if key[0] == process]:
+            del self._lines[key]
+
+    def _perform(self, actor: Actor, effect: Effect[Any]) -> None:
+        match effect:
+            case Operation():
+                self._execute(actor, effect)
+            case Now():
+                actor.reply = self.clock.now()
+            case Join(channel):
+                actor.reply = self._line(actor.process, channel).join(lambda: None)
+            case Listen():
+                actor.reply = None
+            case Park(place, due, _):
+                place.line.park(place, due)
+                actor.parked = effect
+            case Leave(place, due):
+                place.line.leave(place, due)
+            case Sleep(seconds):
+                actor.asleep_until = self.clock.now() + seconds
+            case _:
+                actor.failure = TypeError(f"no driver performs {effect!r}")
+
+    def _line(self, process: str, channel: str) -> Line:
+        return self._lines.setdefault((process, channel), Line(channel))
+
+    def _execute(self, actor: Actor, operation: Operation[Any]) -> None:
+        try:
+            actor.reply = self.model.execute(operation)
+        except Exception as error:  # noqa: BLE001  # the plan decides what to make of it
+            actor.failure = error
+        for channel in self.model.take_freed():
+            for (_, subscribed), line in list(self._lines.items()):
+                if subscribed == channel:  # one message a process wakes one of its waiters
+                    line.signal()
+        if actor.failure is None and self._random.random() < self.lost_replies:
+            actor.reply, actor.failure = None, StoreUnavailable("the reply was lost")

@@ -1,0 +1,63 @@
+"""The pool under test, audited when the test ends."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from segmented.stores.redis.scripts import load_script
+from tests.contract.proxy import Proxy
+from tests.contract.shop import Shop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.servers import ValkeyServer
+    from tests.fixtures.stores import Side
+
+FOLDER = resources.files("segmented.stores.redis") / "lua"
+SCRIPTS = sorted(entry.name.removesuffix(".lua") for entry in FOLDER.iterdir() if entry.name.endswith(".lua"))
+
+
+@pytest.fixture
+def shop(side: Side) -> Iterator[Shop]:
+    """A pool on each store and colour in turn; not yet open."""
+    made = Shop(side, side.name())
+    yield made
+    made.check_books()
+
+
+@pytest.fixture
+def redis_shop(redis_side: Side) -> Iterator[Shop]:
+    """A pool on Redis; not yet open."""
+    made = Shop(redis_side, redis_side.name())
+    yield made
+    made.check_books()
+
+
+@pytest.fixture
+def plain_redis_shop(plain_redis_side: Side) -> Iterator[Shop]:
+    """A pool on Redis over one wire, for what does not depend on the wire; not yet open."""
+    made = Shop(plain_redis_side, plain_redis_side.name())
+    yield made
+    made.check_books()
+
+
+@pytest.fixture
+def private_valkey_url(private_valkey: ValkeyServer) -> str:
+    """A server that no other test uses."""
+    return private_valkey.url
+
+
+@pytest.fixture
+def proxy(valkey_url: str) -> Iterator[Proxy]:
+    """A proxy before the session's server, which has all scripts in its cache: the first request is the one that counts."""
+    with redis.Redis.from_url(valkey_url) as server:
+        for name in SCRIPTS:
+            server.script_load(load_script(name).text)
+    with Proxy(Path(valkey_url.removeprefix("unix://").partition("?")[0])) as proxy:
+        yield proxy

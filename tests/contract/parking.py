@@ -1,0 +1,46 @@
+"""Tell when waiters have come to rest, so that a test can go on without a guess."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.plans import Line
+
+PARKED_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 0.002
+
+
+def lines_of(store: Any) -> dict[str, Line]:  # noqa: ANN401  # a store of either colour
+    """Return the lines in which somebody waits, by channel."""
+    return dict(store.wakeups._lines)  # noqa: SLF001  # a leak shows nowhere else
+
+
+def has_come_to_rest(store: Any, waiters: int) -> bool:  # noqa: ANN401  # a store of either colour
+    """Do `waiters` stand in line, and does the head of each line know until when it may sleep?"""
+    lines = lines_of(store).values()
+    if sum(len(line) for line in lines) != waiters:
+        return False
+    return all(line._due < inf for line in lines)  # noqa: SLF001  # set by the head's second try, the last before it parks
+
+
+async def parked(store: Any, waiters: int) -> None:  # noqa: ANN401  # a store of either colour
+    """Wait, in its event loop, until so many wait in the store's lines."""
+    async with asyncio.timeout(PARKED_SECONDS):
+        while not has_come_to_rest(store, waiters):
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+def wait_until(is_so: Callable[[], bool], *, seconds: float = PARKED_SECONDS) -> None:
+    """Wait until something is so; raises TimeoutError."""
+    end = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > end:
+            message = f"not so within {seconds:g} s"
+            raise TimeoutError(message)
+        time.sleep(LOOK_SECONDS)

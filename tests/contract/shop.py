@@ -1,0 +1,139 @@
+"""A pool under test: short calls for its operations, and an audit at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from segmented import operations as op
+from segmented.keys import ShardKeys, shard_keys
+from segmented.models import Granted, Order, Reserved
+from segmented.stock.audit import audit_plan
+
+if TYPE_CHECKING:
+    from segmented.models import (
+        AlreadyOpen,
+        Busy,
+        LedgerEntry,
+        Lost,
+        Opened,
+        OrderRecord,
+        PoolState,
+        Renewed,
+        Settled,
+        SoldOut,
+        Superseded,
+    )
+    from tests.fixtures.stores import Side
+
+LONG_MS: Final = 600_000
+SHORT_MS: Final = 20
+SHORT_PASSES: Final = 0.035
+FIRST_FENCE: Final = 1 << 32
+
+
+class Shop:
+    """One pool of one store."""
+
+    def __init__(self, side: Side, sku: str) -> None:
+        self.side, self.sku = side, sku
+
+    @property
+    def keys(self) -> ShardKeys:
+        return shard_keys(self.sku)
+
+    def open(self, stock: int, segments: int, *, gated: bool = False, epoch: int = 1) -> Opened | AlreadyOpen:
+        return self.side.execute(op.OpenPool(self.sku, stock, segments, gated, epoch))
+
+    def reserve(
+        self, order_id: str, quantity: int = 1, *, hold_ms: int = LONG_MS, customer_id: str | None = None
+    ) -> Reserved | SoldOut | Busy | Settled:
+        return self.side.execute(op.Reserve(self.sku, Order(order_id, quantity, customer_id), hold_ms))
+
+    def reserved(self, order_id: str, quantity: int = 1, *, hold_ms: int = LONG_MS) -> Reserved:
+        """Reserve, where anything else would be a mistake of the test."""
+        answer = self.reserve(order_id, quantity, hold_ms=hold_ms)
+        assert isinstance(answer, Reserved), answer
+        return answer
+
+    def grant(
+        self,
+        order_id: str,
+        quantity: int = 1,
+        *,
+        holder_id: str | None = None,
+        ttl_ms: int = LONG_MS,
+        hold_ms: int = LONG_MS,
+        keep_refusal: bool = False,
+        customer_id: str | None = None,
+    ) -> Granted | SoldOut | Busy | Settled:
+        order = Order(order_id, quantity, customer_id)
+        holder_id = holder_id or f"holder of {order_id}"
+        return self.side.execute(op.Grant(self.sku, order, holder_id, ttl_ms, hold_ms, keep_refusal))
+
+    def granted(
+        self,
+        order_id: str,
+        quantity: int = 1,
+        *,
+        holder_id: str | None = None,
+        ttl_ms: int = LONG_MS,
+        hold_ms: int = LONG_MS,
+    ) -> Granted:
+        """Grant, where anything else would be a mistake of the test."""
+        answer = self.grant(order_id, quantity, holder_id=holder_id, ttl_ms=ttl_ms, hold_ms=hold_ms)
+        assert isinstance(answer, Granted), answer
+        return answer
+
+    def renew(self, order_id: str, *, holder_id: str | None = None, ttl_ms: int = LONG_MS) -> Renewed | Lost:
+        holder_id = holder_id or f"holder of {order_id}"
+        return self.side.execute(op.RenewGrant(self.sku, order_id, holder_id, ttl_ms, ttl_ms))
+
+    def confirm(self, order_id: str) -> Settled:
+        return self.side.execute(op.Confirm(self.sku, order_id))
+
+    def cancel(self, order_id: str, holder_id: str | None = None, *, voided: bool = False) -> Settled | Superseded:
+        return self.side.execute(op.Cancel(self.sku, order_id, holder_id, voided))
+
+    def expire(self, order_id: str, *, voided: bool = False) -> Settled | None:
+        return self.side.execute(op.Expire(self.sku, order_id, voided))
+
+    def due(self, limit: int = 100) -> tuple[str, ...]:
+        return self.side.execute(op.ListDue(self.sku, limit))
+
+    def state(self) -> PoolState:
+        return self.side.execute(op.ReadPool(self.sku))
+
+    def totals(self) -> tuple[int, int, int]:
+        """Units available, reserved, confirmed."""
+        state = self.state()
+        return state.available, state.reserved, state.confirmed
+
+    def record(self, order_id: str) -> OrderRecord | None:
+        return self.side.execute(op.ReadOrders(self.sku, (order_id,)))[0]
+
+    def ledger(self, after: int = 0, limit: int = 1_000) -> tuple[LedgerEntry, ...]:
+        return self.side.execute(op.ReadLedger(self.sku, after, limit))
+
+    def story(self) -> list[tuple[str, str | None]]:
+        """Return kind and order of every ledger entry."""
+        return [(entry.kind, entry.order_id) for entry in self.ledger()]
+
+    def let_lease_lapse(self, order_id: str, holder_id: str | None = None) -> None:
+        """End a living lease early, as a holder that died some time ago would leave it."""
+        holder_id = holder_id or f"holder of {order_id}"
+        self.side.execute(op.RenewGrant(self.sku, order_id, holder_id, ttl_ms=1, hold_ms=1))
+        self.side.pass_time(0.003)
+
+    def let_short_holds_lapse(self) -> None:
+        """Wait until what was taken for SHORT_MS is due."""
+        self.side.pass_time(SHORT_PASSES)
+
+    def check_books(self) -> None:
+        """Fold the ledger and compare it with every number."""
+        report, _ = self.side.run(audit_plan(self.sku))
+        assert report.drift == ()
+        assert (report.drift_count, report.refused_wrongly, report.oversold) == (0, 0, 0)
+        state = report.state
+        assert state.opened == state.available + state.reserved + state.confirmed
+        assert state.available == sum(state.stock)
+        assert min(state.available, state.reserved, state.confirmed, *state.stock) >= 0

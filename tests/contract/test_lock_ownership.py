@@ -1,0 +1,158 @@
+"""Who may release what. The ids are the rows of the catalogue of lock bugs."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented import operations as op
+from segmented.errors import InvalidInput, LeaseLost
+from segmented.keys import lock_keys
+from segmented.locks import AsyncLock, Lock
+
+if TYPE_CHECKING:
+    from segmented.locks import Lease
+    from tests.fixtures.stores import Side
+
+
+def let_lapse(side: Side, lease: Lease) -> None:
+    """End a lease on the server while its holder still trusts it, as after a long pause of the holder."""
+    side.execute(op.RenewLock(lease.name, lease.holder_id, ttl_ms=1))
+    side.pass_time(0.005)
+
+
+def test_a1_a_lease_that_lapsed_cannot_release_its_successors_and_is_told_so(waiting_side: Side) -> None:
+    name = waiting_side.name("lock")
+    first = waiting_side.lock(name, ttl=60).acquire(timeout=1)
+    let_lapse(waiting_side, first)
+    second = waiting_side.lock(name, ttl=60).acquire(timeout=1)
+    with pytest.raises(LeaseLost, match=f"^lease on '{name}' is lost") as caught:
+        first.release()
+    assert (caught.value.name, caught.value.holder_id) == (name, first.holder_id)
+    assert waiting_side.lock(name, ttl=60).try_acquire() is None
+    second.release()
+
+
+def test_a2_one_handle_shared_by_two_keeps_their_leases_apart(waiting_side: Side) -> None:
+    lock = waiting_side.lock(waiting_side.name("lock"), ttl=60)
+    first = waiting_side.start(lambda: lock.acquire(timeout=1)).result()
+    let_lapse(waiting_side, first)
+    second = waiting_side.start(lambda: lock.acquire(timeout=1)).result()
+    with pytest.raises(LeaseLost):
+        first.release()
+    assert lock.try_acquire() is None
+    assert second.is_trusted
+    second.release()
+
+
+def test_a3_a_failed_try_on_the_same_handle_does_not_disturb_the_holder(waiting_side: Side) -> None:
+    lock = waiting_side.lock(waiting_side.name("lock"), ttl=60)
+    lease = lock.acquire(timeout=1)
+    assert lock.try_acquire() is None
+    lease.release()
+    again = lock.try_acquire()
+    assert again is not None
+    again.release()
+
+
+def test_a4_a_lease_is_released_from_another_thread(waiting_side: Side) -> None:
+    lock = waiting_side.lock(waiting_side.name("lock"), ttl=60)
+    lease = waiting_side.start(lambda: lock.acquire(timeout=1)).result()
+    lease.release()
+    assert lock.try_acquire() is not None
+
+
+def test_a5_a_second_release_does_nothing_to_the_successor(waiting_side: Side) -> None:
+    lock = waiting_side.lock(waiting_side.name("lock"), ttl=60)
+    first = lock.acquire(timeout=1)
+    first.release()
+    second = lock.acquire(timeout=1)
+    first.release()
+    assert lock.try_acquire() is None
+    second.release()
+
+
+def test_a7_a_release_that_runs_twice_is_no_loss_even_when_a_successor_holds(waiting_side: Side) -> None:
+    name = waiting_side.name("lock")
+    first = waiting_side.lock(name, ttl=60).acquire(timeout=1)
+    waiting_side.execute(op.ReleaseLock(name, first.holder_id))  # it ran, and its reply was lost
+    second = waiting_side.lock(name, ttl=60).acquire(timeout=1)
+    first.release()
+    assert not first.is_lost
+    assert waiting_side.lock(name, ttl=60).try_acquire() is None
+    second.release()
+
+
+def test_a8_the_bodys_own_error_surfaces_after_the_lease_was_lost(waiting_side: Side) -> None:
+    name = waiting_side.name("lock")
+    lease = waiting_side.lock(name, ttl=60).acquire(timeout=1)
+    with pytest.raises(ZeroDivisionError) as caught, lease:
+        let_lapse(waiting_side, lease)
+        _ = 1 // 0
+    assert caught.value.__notes__ == [f"and afterwards: lease on '{name}' is lost: it lapsed or was taken away"]
+
+
+def test_a8_without_an_error_of_the_body_the_loss_itself_is_raised(waiting_side: Side) -> None:
+    lease = waiting_side.lock(waiting_side.name("lock"), ttl=60).acquire(timeout=1)
+    with pytest.raises(LeaseLost), lease:
+        let_lapse(waiting_side, lease)
+
+
+def test_the_end_of_a_with_statement_releases_also_when_the_body_raises(waiting_side: Side) -> None:
+    lock = waiting_side.lock(waiting_side.name("lock"), ttl=60)
+    with pytest.raises(ZeroDivisionError), lock.acquire(timeout=1):
+        _ = 1 // 0
+    with lock.acquire(timeout=0):
+        assert lock.try_acquire() is None
+    assert lock.try_acquire() is not None
+
+
+def test_a9_a_lease_that_nobody_refers_to_any_more_stays_held(waiting_side: Side) -> None:
+    lock = waiting_side.lock(waiting_side.name("lock"), ttl=60)
+    lock.acquire(timeout=1)
+    gc.collect()
+    assert lock.try_acquire() is None
+
+
+def test_a10_after_an_operator_broke_the_lock_its_old_holder_cannot_release_the_new_one(redis_side: Side) -> None:
+    name = redis_side.name("lock")
+    old = redis_side.lock(name, ttl=60).acquire(timeout=1)
+    assert redis_side.raw().delete(lock_keys(name).lock) == 1
+    new = redis_side.lock(name, ttl=60).acquire(timeout=1)
+    with pytest.raises(LeaseLost):
+        old.release()
+    assert redis_side.raw().get(lock_keys(name).lock) == new.holder_id
+
+
+def test_a11_a_release_works_after_the_scripts_were_flushed(redis_side: Side) -> None:
+    name = redis_side.name("lock")
+    lease = redis_side.lock(name, ttl=60).acquire(timeout=1)
+    redis_side.raw().script_flush()
+    lease.release()
+    assert redis_side.raw().exists(lock_keys(name).lock) == 0
+
+
+def test_a_lock_is_a_plain_string_so_that_any_other_client_is_kept_out(redis_side: Side) -> None:
+    name = redis_side.name("lock")
+    lease = redis_side.lock(name, ttl=60).acquire(timeout=1)
+    server, key = redis_side.raw(), lock_keys(name).lock
+    assert server.set(key, "another client", nx=True, px=1_000) is None
+    lease.release()
+    assert server.set(key, "another client", nx=True, px=60_000) is True
+    assert redis_side.lock(name, ttl=60).try_acquire() is None
+
+
+def test_a_lease_shows_its_name_and_token_and_hides_what_proves_ownership(waiting_side: Side) -> None:
+    name = waiting_side.name("lock")
+    lease = waiting_side.lock(name, ttl=60).acquire(timeout=1)
+    shown = repr(getattr(lease, "_target", lease))
+    assert f"{name!r} token={lease.fencing_token}" in shown
+    assert lease.holder_id not in shown
+
+
+@pytest.mark.parametrize("kind", [Lock, AsyncLock])
+def test_a_lock_needs_a_name(kind: type[Lock]) -> None:
+    with pytest.raises(InvalidInput, match=r"^a lock needs a name$"):
+        kind(None, "")  # type: ignore[arg-type]  # refused before the store is looked at

@@ -1,0 +1,305 @@
+"""Waiting for a lock: woken, never polling, never later than asked. The ids are the rows of the catalogue."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import wait
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+import redis
+
+from segmented import operations as op
+from segmented.clock import SystemClock
+from segmented.errors import AcquireTimeout
+from segmented.keys import lock_keys
+from segmented.stores.redis import async_listener, listener
+from tests.contract.parking import has_come_to_rest, lines_of, wait_until
+from tests.fixtures.stores import REDIS, Flavour, Side, make_side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+
+    from segmented.locks import Lease
+    from tests.contract.proxy import Proxy
+
+OutcomeT = TypeVar("OutcomeT")
+
+BOTH_COLOURS = [REDIS[0], REDIS[-1]]
+LONG = 60.0
+SOON = 5.0
+"""A bound for what takes milliseconds, generous on a busy machine and far below LONG."""
+
+
+@pytest.fixture(params=BOTH_COLOURS, ids=str)
+def two_sides(request: pytest.FixtureRequest, valkey_url: str) -> Iterator[tuple[Side, Side]]:
+    """Two processes' worth of stores on one server."""
+    first, second = (make_side(request.param, SystemClock(), valkey_url) for _ in range(2))
+    yield first, second
+    first.close()
+    second.close()
+
+
+@pytest.fixture(params=BOTH_COLOURS, ids=str)
+def far_side(request: pytest.FixtureRequest, proxy: Proxy, valkey_url: str) -> Iterator[Side]:
+    """A store behind the proxy."""
+    flavour: Flavour = request.param
+    made = make_side(flavour, SystemClock(), proxy.url)
+    made.raw().close()
+    made.server = redis.Redis.from_url(valkey_url, decode_responses=True)
+    yield made
+    proxy.let_go()
+    made.close()
+
+
+def seconds_of(function: Callable[[], OutcomeT]) -> tuple[OutcomeT, float]:
+    began = time.monotonic()
+    return function(), time.monotonic() - began
+
+
+def start_waiting(side: Side, name: str, waiters: int = 1, *, timeout: float = LONG) -> list[Future[Lease]]:
+    """Start acquires that find the lock taken, and return once they have all come to rest."""
+    lock = side.lock(name, ttl=LONG)
+    started = []
+    for index in range(waiters):
+        started.append(side.start(lambda: lock.acquire(timeout=timeout)))
+        wait_until(lambda index=index: sum(map(len, lines_of(side.store).values())) == index + 1)  # type: ignore[misc, attr-defined]  # a default argument; both sides have a store
+    wait_until(lambda: has_come_to_rest(side.store, waiters))  # type: ignore[attr-defined]  # both sides have one
+    return started
+
+
+def scripts_run(server: redis.Redis) -> int:
+    found = server.info("commandstats")
+    return sum(found.get(f"cmdstat_{command}", {"calls": 0})["calls"] for command in ("eval", "evalsha"))
+
+
+def test_a_waiter_is_woken_by_the_release(waiting_side: Side) -> None:
+    name = waiting_side.name("lock")
+    held = waiting_side.lock(name, ttl=LONG).acquire(timeout=0)
+    (waiter,) = start_waiting(waiting_side, name)
+    held.release()
+    lease, seconds = seconds_of(lambda: waiter.result(SOON))
+    assert seconds < SOON
+    assert lease.fencing_token > held.fencing_token
+
+
+def test_a_waiter_is_woken_by_the_release_of_another_process(two_sides: tuple[Side, Side]) -> None:
+    ours, theirs = two_sides
+    name = ours.name("lock")
+    held = theirs.lock(name, ttl=LONG).acquire(timeout=0)
+    (waiter,) = start_waiting(ours, name)
+    held.release()
+    waiter.result(SOON).release()
+
+
+def test_those_who_wait_in_one_process_are_served_in_the_order_of_their_arrival(waiting_side: Side) -> None:
+    name = waiting_side.name("lock")
+    held = waiting_side.lock(name, ttl=LONG).acquire(timeout=0)
+    waiters = start_waiting(waiting_side, name, 5)
+    for index in range(5):
+        held.release()
+        held = waiters[index].result(SOON)
+        assert [waiter.done() for waiter in waiters] == [True] * (index + 1) + [False] * (4 - index)
+    held.release()
+
+
+def test_d1_a_release_between_the_failed_try_and_the_subscription_is_not_missed(
+    far_side: Side, proxy: Proxy
+) -> None:
+    name = far_side.name("lock")
+    held = far_side.lock(name, ttl=LONG).acquire(timeout=0)
+    proxy.hold(b"SUBSCRIBE")
+    waiter = far_side.start(lambda: far_side.lock(name, ttl=LONG).acquire(timeout=LONG))
+    assert proxy.holding.wait(SOON)
+    held.release()
+    proxy.let_go()
+    waiter.result(SOON).release()
+
+
+def test_d3_when_the_holder_died_the_waiter_wakes_as_its_lease_ends(waiting_side: Side) -> None:
+    name = waiting_side.name("lock")
+    waiting_side.lock(name, ttl=0.15).acquire(timeout=0)
+    lease, seconds = seconds_of(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=LONG))
+    assert 0.1 < seconds < SOON
+    lease.release()
+
+
+def test_d3_the_next_in_line_too_learns_when_a_dead_holders_lease_ends(waiting_side: Side) -> None:
+    name = waiting_side.name("lock")
+    held = waiting_side.lock(name, ttl=LONG).acquire(timeout=0)
+    dying = waiting_side.lock(name, ttl=0.15)
+    first = waiting_side.start(lambda: dying.acquire(timeout=LONG))
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))  # type: ignore[attr-defined]  # both sides have a store
+    second = waiting_side.start(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=LONG))
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 2))  # type: ignore[attr-defined]  # both sides have a store
+    held.release()
+    first.result(SOON)
+    second.result(SOON).release()
+
+
+@pytest.mark.parametrize("flavour", BOTH_COLOURS, ids=str)
+def test_d4_a_wait_ends_on_time_though_races_are_lost_again_and_again(flavour: Flavour, valkey_url: str) -> None:
+    side = make_side(flavour, SystemClock(), valkey_url)
+    name, ended = side.name("lock"), threading.Event()
+    side.lock(name, ttl=LONG).acquire(timeout=0)
+
+    def call_it_free() -> None:
+        while not ended.wait(0.003):
+            side.raw().publish(lock_keys(name).freed, "freed")
+
+    liar = side.start(call_it_free)
+    began = time.monotonic()
+    with pytest.raises(AcquireTimeout, match=f"^lock '{name}' was not free within 0.4 s$"):
+        side.lock(name, ttl=LONG).acquire(timeout=0.4)
+    seconds = time.monotonic() - began
+    ended.set()
+    liar.result(SOON)
+    side.close()
+    assert 0.4 <= seconds < 1.4
+
+
+def test_d4_everyone_in_line_is_told_at_the_deadline(waiting_side: Side) -> None:
+    name = waiting_side.name("lock")
+    waiting_side.lock(name, ttl=LONG).acquire(timeout=0)
+    lock = waiting_side.lock(name, ttl=LONG)
+    began = time.monotonic()
+    waiters = [waiting_side.start(lambda: lock.acquire(timeout=0.2)) for _ in range(10)]
+    errors = [waiter.exception(SOON) for waiter in waiters]
+    assert [type(error) for error in errors] == [AcquireTimeout] * 10
+    assert 0.2 <= time.monotonic() - began < 2
+    assert lines_of(waiting_side.store) == {}  # type: ignore[attr-defined]  # both sides have a store
+
+
+def test_d5_a_timeout_of_zero_does_not_wait(waiting_side: Side) -> None:
+    lock = waiting_side.lock(waiting_side.name("lock"), ttl=LONG)
+    lock.acquire(timeout=0)
+    began = time.monotonic()
+    with pytest.raises(AcquireTimeout):
+        lock.acquire(timeout=0)
+    assert lock.try_acquire() is None
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("is_heard", [True, False], ids=["release-after", "release-at-once"])
+def test_d9_a_waiter_survives_the_loss_of_its_subscription(redis_side: Side, *, is_heard: bool) -> None:
+    name, server = redis_side.name("lock"), redis_side.raw()
+    held = redis_side.lock(name, ttl=LONG).acquire(timeout=0)
+    (waiter,) = start_waiting(redis_side, name)
+    channel = lock_keys(name).freed
+    assert server.client_kill_filter(_type="pubsub") == 1
+    if is_heard:
+        wait_until(lambda: dict(server.pubsub_numsub(channel)) == {channel: 1})
+    held.release()
+    waiter.result(SOON).release()
+
+
+def test_d9_a_waiter_that_lost_its_subscription_does_not_spin(redis_side: Side) -> None:
+    name, server = redis_side.name("lock"), redis_side.raw()
+    held = redis_side.lock(name, ttl=LONG).acquire(timeout=0)
+    (waiter,) = start_waiting(redis_side, name)
+    server.client_kill_filter(_type="pubsub")
+    before = scripts_run(server)
+    assert wait([waiter], timeout=0.3).done == set()
+    assert scripts_run(server) - before <= 2
+    held.release()
+    waiter.result(SOON).release()
+
+
+@pytest.mark.parametrize("flavour", BOTH_COLOURS, ids=str)
+def test_d10_two_hundred_locks_waited_on_at_once_share_a_subscription_and_leave_none(
+    flavour: Flavour, private_valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (listener, async_listener):
+        monkeypatch.setattr(module, "LINGER_SECONDS", 0.05)
+        monkeypatch.setattr(module, "POLL_SECONDS", 0.02)
+    side = make_side(flavour, SystemClock(), private_valkey_url)
+    server, names = side.raw(), [side.name("lock") for _ in range(200)]
+    held = [side.lock(name, ttl=LONG).acquire(timeout=0) for name in names]
+    waiters = [side.start(lambda name=name: side.lock(name, ttl=LONG).acquire(timeout=LONG)) for name in names]  # type: ignore[misc]  # a default argument
+    wait_until(lambda: has_come_to_rest(side.store, 200))  # type: ignore[attr-defined]  # both sides have a store
+    assert len(server.pubsub_channels("*")) == 201
+    assert len(server.client_list(_type="pubsub")) == 1
+    for lease in held:
+        lease.release()
+    for waiter in waiters:
+        waiter.result(SOON).release()
+    wait_until(lambda: len(server.pubsub_channels("*")) == 1)
+    side.close()
+    wait_until(lambda: server_is_left_alone(private_valkey_url))
+
+
+def server_is_left_alone(url: str) -> bool:
+    with redis.Redis.from_url(url) as server:
+        return server.pubsub_channels("*") == [] and server.client_list(_type="pubsub") == []
+
+
+def test_d16_of_a_hundred_waiters_one_release_wakes_one_and_costs_two_scripts(
+    two_sides: tuple[Side, Side],
+) -> None:
+    side, _ = two_sides
+    name, server = side.name("lock"), side.raw()
+    held = side.lock(name, ttl=LONG).acquire(timeout=0)
+    waiters = start_waiting(side, name, 100)
+    before = scripts_run(server)
+    held.release()
+    lease = waiters[0].result(SOON)
+    assert wait(waiters[1:], timeout=0.1).done == set()
+    assert scripts_run(server) - before == 2
+    for waiter in waiters[1:]:
+        lease.release()
+        lease = waiter.result(SOON)
+    lease.release()
+    assert scripts_run(server) - before == 2 * 100 + 1
+
+
+def test_d16_a_release_wakes_one_waiter_in_each_process(two_sides: tuple[Side, Side]) -> None:
+    ours, theirs = two_sides
+    name, server = ours.name("lock"), ours.raw()
+    held = ours.lock(name, ttl=LONG).acquire(timeout=0)
+    waiters = [*start_waiting(ours, name, 10), *start_waiting(theirs, name, 10)]
+    before = scripts_run(server)
+    held.release()
+    wait_until(lambda: sum(waiter.done() for waiter in waiters) == 1)
+    assert wait(waiters, timeout=0.1, return_when="ALL_COMPLETED").not_done
+    assert scripts_run(server) - before == 3
+    for _ in range(20):
+        (done,) = [waiter for waiter in waiters if waiter.done()]
+        waiters.remove(done)
+        done.result().release()
+        wait_until(lambda: not waiters or any(waiter.done() for waiter in waiters))
+
+
+def test_a_waiter_whose_turn_comes_as_its_time_ends_passes_the_wake_up_on(waiting_side: Side) -> None:
+    name = waiting_side.name("lock")
+    held = waiting_side.lock(name, ttl=LONG).acquire(timeout=0)
+    hurried = waiting_side.start(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=0.1))
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))  # type: ignore[attr-defined]  # both sides have a store
+    patient = waiting_side.start(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=LONG))
+    assert isinstance(hurried.exception(SOON), AcquireTimeout)
+    held.release()
+    patient.result(SOON).release()
+
+
+def test_nobody_waits_for_a_lock_that_is_free(waiting_side: Side) -> None:
+    name = waiting_side.name("lock")
+    waiting_side.lock(name, ttl=LONG).acquire(timeout=LONG).release()
+    assert lines_of(waiting_side.store) == {}  # type: ignore[attr-defined]  # both sides have a store
+    if waiting_side.server is not None:
+        assert waiting_side.server.pubsub_channels("seg:listener:*") == []
+
+
+def test_an_acquire_that_does_not_wait_is_one_script_and_a_release_another(redis_side: Side) -> None:
+    name, server = redis_side.name("lock"), redis_side.raw()
+    redis_side.lock(name, ttl=LONG).acquire(timeout=LONG).release()
+    before = scripts_run(server)
+    redis_side.lock(name, ttl=LONG).acquire(timeout=LONG).release()
+    assert scripts_run(server) - before == 2
+
+
+def test_a_waiter_stops_at_the_loss_of_the_server_with_a_clear_error(redis_side: Side) -> None:
+    name = redis_side.name("lock")
+    redis_side.execute(op.AcquireLock(name, "h", 60_000))
+    (waiter,) = start_waiting(redis_side, name, timeout=0.2)
+    assert isinstance(waiter.exception(SOON), AcquireTimeout)

@@ -1,0 +1,130 @@
+"""The scripts on a real server: each loads, and each touches the keys that the key module names and no others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from segmented import operations as op
+from segmented.keys import lock_keys, shard_keys
+from segmented.models import Order
+from segmented.stores.redis import RedisStore
+from segmented.stores.redis.codecs import CODECS
+from segmented.stores.redis.scripts import load_script
+from tests.contract.conftest import SCRIPTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.servers import ValkeyServer
+
+SKU = "a{b}c"
+NAME = "n{a}me"
+POOL, LOCK = shard_keys(SKU), lock_keys(NAME)
+POOL_KEYS = {POOL.meta, POOL.stock, POOL.free, POOL.ledger}
+ORDER_KEYS = POOL_KEYS | {POOL.orders, POOL.holds}
+
+
+@pytest.fixture
+def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
+    """A store on an empty server."""
+    with RedisStore.from_url(valkey.url) as store:
+        yield store
+
+
+def keys_of(store: RedisStore) -> set[str]:
+    return {key.decode() for key in store.client.keys("*")}
+
+
+def test_there_are_thirteen_scripts() -> None:
+    assert len(SCRIPTS) == 13
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_loads_under_the_digest_we_ask_for(store: RedisStore, name: str) -> None:
+    script = load_script(name)
+    assert store.client.script_load(script.text) == script.sha
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_starts_with_its_flags(name: str) -> None:
+    assert load_script(name).text.startswith("#!lua")
+
+
+def test_every_operation_has_a_codec() -> None:
+    known = {kind for kind in vars(op).values() if isinstance(kind, type) and issubclass(kind, op.Operation)}
+    assert set(CODECS) == known - {op.Operation}
+
+
+def test_a_lock_keeps_its_holder_and_its_last_token(store: RedisStore) -> None:
+    store.execute(op.AcquireLock(NAME, "h", 60_000))
+    assert keys_of(store) == {LOCK.lock, LOCK.fence}
+    store.execute(op.RenewLock(NAME, "h", 60_000))
+    assert keys_of(store) == {LOCK.lock, LOCK.fence}
+    store.execute(op.ReleaseLock(NAME, "h"))
+    assert keys_of(store) == {LOCK.fence}
+
+
+def test_every_key_of_a_lock_lapses(store: RedisStore) -> None:
+    store.execute(op.AcquireLock(NAME, "h", 60_000))
+    assert 50_000 < store.client.pttl(LOCK.lock) <= 60_000
+    store.execute(op.ReleaseLock(NAME, "h"))
+    day_ms = 24 * 3_600_000
+    assert day_ms < store.client.pttl(LOCK.fence) <= day_ms + 60_000
+
+
+def test_an_open_pool_is_four_keys(store: RedisStore) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    assert keys_of(store) == POOL_KEYS
+
+
+def test_a_grant_adds_its_record_its_hold_and_its_segments_lock(store: RedisStore) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    store.execute(op.Grant(SKU, Order("a", 5), "h", 60_000, 60_000, keep_refusal=True))
+    assert keys_of(store) == ORDER_KEYS | {f"{POOL.lock}:0"}
+    store.execute(op.RenewGrant(SKU, "a", "h", 60_000, 60_000))
+    assert keys_of(store) == ORDER_KEYS | {f"{POOL.lock}:0"}
+    store.execute(op.Confirm(SKU, "a"))
+    assert keys_of(store) == ORDER_KEYS - {POOL.holds}
+
+
+@pytest.mark.parametrize("end", [op.Confirm(SKU, "a"), op.Cancel(SKU, "a"), op.Expire(SKU, "a")], ids=str)
+def test_a_decided_reservation_leaves_its_record(store: RedisStore, end: op.Operation[object]) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    store.execute(op.Reserve(SKU, Order("a", 5), 0))
+    assert keys_of(store) == ORDER_KEYS
+    store.execute(end)
+    assert keys_of(store) == ORDER_KEYS - {POOL.holds}
+
+
+def test_a_kept_refusal_is_a_record_and_no_more(store: RedisStore) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    store.execute(op.Grant(SKU, Order("a", 50), "h", 60_000, 60_000, keep_refusal=True))
+    assert keys_of(store) == POOL_KEYS | {POOL.orders}
+
+
+def test_reading_leaves_no_key(store: RedisStore) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    for operation in (
+        op.ReadPool(SKU),
+        op.ListDue(SKU, 10),
+        op.ReadOrders(SKU, ("a",)),
+        op.ScanOrders(SKU, 0),
+        op.ReadLedger(SKU, 0, 10),
+    ):
+        store.execute(operation)
+    assert keys_of(store) == POOL_KEYS
+
+
+def test_all_keys_of_a_pool_are_in_one_hash_slot(store: RedisStore) -> None:
+    slots = {redis.crc.key_slot(key.encode()) for key in [*POOL.listed(), f"{POOL.lock}:0", f"{POOL.lock}:4095"]}
+    assert len(slots) == 1
+    assert len({redis.crc.key_slot(key.encode()) for key in LOCK.listed()}) == 1
+
+
+def test_naming_ten_thousand_due_orders_is_one_answer(store: RedisStore) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    store.client.zadd(POOL.holds, {f"o{index:05}": index for index in range(10_000)})
+    assert store.execute(op.ListDue(SKU, 10_000)) == tuple(f"o{index:05}" for index in range(10_000))

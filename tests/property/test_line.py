@@ -1,0 +1,137 @@
+"""No wake-up is lost: whenever something is free and someone waits, someone is awake or about to be.
+
+Waiters follow `plans.waiting`, cut into its single steps, so that messages, deaths, deadlines and newcomers fall between
+any two of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from segmented.plans.line import Line, Place
+
+AT_ONCE = 0.0
+CHOICE = st.integers(min_value=0, max_value=1_000)
+
+
+@dataclass(eq=False)
+class Waiter:
+    place: Place
+    step: str
+    """trying: a request is on its way; listening: it subscribes; parked."""
+    has_listened: bool = False
+    due: float = inf
+
+
+class WaitingLine(RuleBasedStateMachine):
+    """One resource that other processes want too, and this process's line for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 10.0
+        self.held_until = 0.0
+        self.line = Line("freed")
+        self.waiters: list[Waiter] = []
+
+    def is_free(self) -> bool:
+        return self.now >= self.held_until
+
+    def pick(self, choice: int, *steps: str) -> Waiter | None:
+        found = [waiter for waiter in self.waiters if waiter.step in steps]
+        return found[choice % len(found)] if found else None
+
+    def is_awake(self, waiter: Waiter) -> bool:
+        if waiter.step == "trying" or (waiter.step == "listening" and not waiter.place.is_behind):
+            return True
+        places = self.line._places  # noqa: SLF001  # asking `next_step` would wake it
+        return waiter.place.woken or (places[0] is waiter.place and self.now >= self.line._due)  # noqa: SLF001  # as above
+
+    def leave(self, waiter: Waiter, due: float) -> None:
+        self.waiters.remove(waiter)
+        self.line.leave(waiter.place, due)
+        if not len(self.line):
+            self.line = Line("freed")
+
+    @rule()
+    def someone_comes(self) -> None:
+        place = self.line.join(lambda: None)
+        self.waiters.append(Waiter(place, "listening" if place.is_behind else "trying"))
+
+    @rule(choice=CHOICE, ttl=st.sampled_from([1.0, 5.0, 50.0]))
+    def a_request_is_answered(self, choice: int, ttl: float) -> None:
+        waiter = self.pick(choice, "trying")
+        if waiter is None:
+            return
+        if self.is_free():
+            self.held_until = self.now + ttl
+            self.leave(waiter, self.held_until)
+            return
+        waiter.due = self.held_until
+        if waiter.has_listened:
+            self.line.park(waiter.place, waiter.due)
+            waiter.step = "parked"
+        else:
+            waiter.step = "listening"
+
+    @rule(choice=CHOICE)
+    def a_subscription_is_confirmed(self, choice: int) -> None:
+        waiter = self.pick(choice, "listening")
+        if waiter is None:
+            return
+        waiter.has_listened = True
+        if waiter.place.is_behind:
+            self.line.park(waiter.place, inf)
+            waiter.step = "parked"
+        else:
+            waiter.step = "trying"
+
+    @rule(choice=CHOICE, is_over=st.booleans())
+    def a_sleeper_looks(self, choice: int, *, is_over: bool) -> None:
+        waiter = self.pick(choice, "parked")
+        if waiter is None:
+            return
+        step = self.line.next_step(waiter.place, self.now, self.now if is_over else inf)
+        if step is True:
+            waiter.step = "trying"
+        elif step is False:
+            self.leave(waiter, waiter.due)
+
+    @rule(choice=CHOICE)
+    def someone_is_cancelled(self, choice: int) -> None:
+        waiter = self.pick(choice, "trying", "listening", "parked")
+        if waiter is not None:
+            self.leave(waiter, AT_ONCE)
+
+    @precondition(lambda self: not self.is_free())
+    @rule()
+    def the_holder_releases(self) -> None:
+        self.held_until = self.now
+        before = sum(map(self.is_awake, self.waiters))
+        self.line.signal()
+        assert sum(map(self.is_awake, self.waiters)) <= before + 1
+
+    @precondition(lambda self: self.is_free())
+    @rule(ttl=st.sampled_from([1.0, 5.0, 50.0]))
+    def another_process_takes_it(self, ttl: float) -> None:
+        self.held_until = self.now + ttl
+
+    @rule(seconds=st.sampled_from([0.5, 1.0, 10.0, 100.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @invariant()
+    def nobody_sleeps_beside_what_is_free(self) -> None:
+        if self.is_free() and self.waiters:
+            assert any(map(self.is_awake, self.waiters))
+
+    @invariant()
+    def the_line_counts_those_who_wait(self) -> None:
+        assert len(self.line) == len(self.waiters)
+
+
+TestWaitingLine = WaitingLine.TestCase
+TestWaitingLine.settings = settings(max_examples=300, stateful_step_count=40)

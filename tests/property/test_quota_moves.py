@@ -1,0 +1,67 @@
+"""Quota moves between rows, decided for any rows at all."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from segmented.orders.answers import SegmentRow
+from segmented.orders.moves import QuotaMove, plan_moves
+
+ROWS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=12).map(
+    lambda pairs: [
+        SegmentRow(segment, sold + spare, sold, fence=0, epoch=1) for segment, (sold, spare) in enumerate(pairs)
+    ]
+)
+
+
+@given(rows=ROWS, data=st.data())
+def test_a_move_makes_room_keeps_the_sum_and_leaves_no_row_oversold(
+    rows: list[SegmentRow], data: st.DataObject
+) -> None:
+    spare = {row.segment: row.quota - row.sold for row in rows}
+    segment = data.draw(st.integers(0, len(rows) - 1))
+    quantity = data.draw(st.integers(1, sum(spare.values()) + 5))
+    if quantity > sum(spare.values()):
+        with pytest.raises(ValueError, match="misses"):
+            plan_moves(rows, segment, quantity)
+        return
+    moves = plan_moves(rows, segment, quantity)
+    after = spare | {move.segment: spare[move.segment] + move.change for move in moves}
+    assert sum(move.change for move in moves) == 0
+    assert after[segment] >= quantity
+    assert min(after.values()) >= 0
+    assert [move.segment for move in moves] == sorted({move.segment for move in moves})
+    assert all(move.change < 0 for move in moves if move.segment != segment)
+
+
+def rows(*spare: int) -> list[SegmentRow]:
+    return [SegmentRow(segment, units + 7, 7, fence=0, epoch=1) for segment, units in enumerate(spare)]
+
+
+def test_the_richest_gives_half_of_what_it_has() -> None:
+    assert plan_moves(rows(0, 40, 60), 0, 1) == (QuotaMove(0, 30), QuotaMove(2, -30))
+
+
+def test_of_the_equally_rich_the_first_gives() -> None:
+    assert plan_moves(rows(0, 4, 4), 0, 1) == (QuotaMove(0, 2), QuotaMove(1, -2))
+
+
+def test_the_last_units_are_gathered_from_as_many_as_it_takes() -> None:
+    assert plan_moves(rows(1, 0, 2, 1), 0, 4) == (QuotaMove(0, 3), QuotaMove(2, -2), QuotaMove(3, -1))
+
+
+def test_a_row_with_room_needs_nothing() -> None:
+    assert plan_moves(rows(3, 9), 0, 3) == ()
+
+
+def test_slack_halves_so_few_orders_have_to_move_quota() -> None:
+    """1,000 units in one row, sold from another: a move halves what is there, so 11 do, not 1,000."""
+    spare, moved = [0, 1_000], 0
+    for _ in range(1_000):
+        moves = plan_moves(rows(*spare), 0, 1)
+        moved += bool(moves)
+        for move in moves:
+            spare[move.segment] += move.change
+        spare[0] -= 1
+    assert (spare, moved) == ([0, 0], 11)

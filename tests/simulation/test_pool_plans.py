@@ -1,0 +1,129 @@
+"""The pool's plans, interleaved from seeds: what must hold however orders, deaths and lost replies fall together."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from segmented import operations as op
+from segmented.errors import StoreUnavailable
+from segmented.models import Granted, Order, Settled, SoldOut
+from segmented.plans import Plan, perform
+from segmented.stock.audit import audit_plan
+from segmented.stock.plans import expire_plan, grant_plan
+from segmented.testing import Killed, Simulation, Sleep
+
+if TYPE_CHECKING:
+    from segmented.stock import AuditReport, LedgerFold
+
+SEEDS = range(150)
+SKU = "ticket"
+
+
+def buyer(order: Order, holder_id: str, *, cancels: bool = False, work: float = 0.02) -> Plan[object]:
+    """Take an order to its end; try again when a reply was lost, as a second delivery would."""
+    for attempt in range(20):
+        operation = op.Grant(SKU, order, f"{holder_id}-{attempt}", ttl_ms=300, hold_ms=600, keep_refusal=False)
+        try:
+            answer, _ = yield from grant_plan(operation, None)
+            if not isinstance(answer, Granted):
+                return answer
+            yield from perform(Sleep(work))
+            end: op.Operation[Any] = op.Confirm(SKU, order.order_id)
+            if cancels:
+                end = op.Cancel(SKU, order.order_id, operation.holder_id)
+            return (yield from perform(end))
+        except StoreUnavailable:
+            continue
+    return "gave up"
+
+
+def world_with_pool(
+    seed: int, stock: int, segments: int, *, lost_replies: float = 0.0, kills: float = 0.0
+) -> Simulation:
+    world = Simulation(seed, lost_replies=lost_replies, kills=kills)
+    world.model.execute(op.OpenPool(SKU, stock, segments, gated=False))
+    return world
+
+
+def audited(world: Simulation) -> tuple[AuditReport, LedgerFold]:
+    world.kills = world.lost_replies = 0.0
+    actor = world.start("audit", audit_plan(SKU))
+    world.run()
+    assert isinstance(actor.outcome, tuple)
+    return actor.outcome
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_forty_orders_for_sixty_units_sell_out_exactly_and_refuse_rightly(seed: int) -> None:
+    world = world_with_pool(seed, stock=60, segments=5)
+    chance = random.Random(seed)
+    orders = [Order(f"o{index}", chance.randint(1, 6)) for index in range(40)]
+    actors = [
+        world.start(order.order_id, buyer(order, order.order_id), process=f"p{index % 3}")
+        for index, order in enumerate(orders)
+    ]
+    world.run()
+    report, fold = audited(world)
+    assert report.is_clean
+    assert report.state.confirmed + report.state.available == 60
+    refused = [actor.outcome for actor in actors if isinstance(actor.outcome, SoldOut)]
+    sold = [actor.outcome for actor in actors if isinstance(actor.outcome, Settled)]
+    assert len(refused) + len(sold) == 40
+    assert [refusal for refusal in refused if fold.covers(refusal.quantity, refusal.sequence)] == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_deaths_and_lost_replies_neither_oversell_nor_strand_a_unit(seed: int) -> None:
+    world = world_with_pool(seed, stock=30, segments=3, lost_replies=0.05, kills=0.005)
+    orders = [Order(f"o{index}", 1 + index % 3) for index in range(24)]
+    for order in orders:
+        world.start(order.order_id, buyer(order, order.order_id, cancels=order.quantity == 2))
+    world.run()
+    world.kills = world.lost_replies = 0.0
+    world.clock.advance(2.0)
+    world.start("sweep", expire_plan(SKU, 1_000))
+    world.run()
+    report, _ = audited(world)
+    assert report.drift == ()
+    assert report.oversold == 0
+    assert report.state.reserved == 0
+    assert report.state.available + report.state.confirmed == 30
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_deliveries_of_one_order_have_one_effect(seed: int) -> None:
+    world = world_with_pool(seed, stock=10, segments=4, kills=0.01)
+    order = Order("twice", 3)
+    actors = [world.start(f"d{index}", buyer(order, f"d{index}")) for index in range(4)]
+    world.run()
+    report, _ = audited(world)
+    assert report.drift == ()
+    if all(isinstance(actor.outcome, Killed) for actor in actors):
+        assert report.state.confirmed in {0, 3}
+    else:
+        assert report.state.confirmed == 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_confirm_cancel_and_expire_have_exactly_one_winner(seed: int) -> None:
+    world = world_with_pool(seed, stock=5, segments=2)
+    world.model.execute(op.Reserve(SKU, Order("raced", 5), hold_ms=0))
+    racers = [op.Confirm(SKU, "raced"), op.Cancel(SKU, "raced"), op.Expire(SKU, "raced")]
+    actors = [world.start(type(racer).__name__, perform(racer)) for racer in racers]
+    world.run()
+    winners = [actor for actor in actors if isinstance(actor.outcome, Settled) and not actor.outcome.replay]
+    assert len(winners) == 1
+    fates = [actor.outcome for actor in actors if isinstance(actor.outcome, Settled)]
+    assert len({fate.state for fate in fates}) == 1
+    assert len(fates) == 3
+    assert audited(world)[0].is_clean
+
+
+def test_everyone_who_waits_for_a_segment_is_told_when_the_pool_sells_out() -> None:
+    world = world_with_pool(1, stock=4, segments=2)
+    actors = [world.start(f"o{index}", buyer(Order(f"o{index}", 1), f"h{index}"), process="one") for index in range(30)]
+    world.run()
+    assert sum(isinstance(actor.outcome, SoldOut) for actor in actors) == 26

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from bench import sizing
+from bench.histogram import waits
+from bench.record import Wait
+
+
+@pytest.mark.parametrize(("lanes", "hold", "bound"), [(1, 0.02, 50.0), (20, 0.025, 800.0), (64, 0.02, 3_200.0)])
+def test_the_bound_is_lanes_over_hold(lanes: int, hold: float, bound: float) -> None:
+    assert sizing.bound_per_s(lanes, hold) == bound
+
+
+def test_the_stock_lasts_for_the_seconds_at_the_bound() -> None:
+    assert sizing.stock_for(50.0, 15.0) == 750
+    assert sizing.stock_for(50.1, 15.0) == 752  # a started unit is a unit
+
+
+def test_a_tiny_sale_still_has_enough_orders_to_measure() -> None:
+    assert sizing.stock_for(1.0, 2.0) == 20
+
+
+def test_a_tenth_is_warm_up_and_a_second_at_most() -> None:
+    assert [sizing.warm_up(seconds) for seconds in (2.0, 10.0, 15.0)] == [0.2, 1.0, 1.0]
+
+
+def test_calibration_lasts_for_ten_holds() -> None:
+    assert [sizing.calibration(hold) for hold in (0.0, 0.02, 0.15, 0.5)] == [1.5, 1.5, 1.5, 5.0]
+
+
+def test_a_sale_of_15_seconds_is_ended_after_25_and_a_half() -> None:
+    assert sizing.time_limit(15.0) == 25.5
+
+
+def test_buyers_are_given_time_to_leave_the_line_of_one_lock() -> None:
+    assert sizing.drain(64, 0.02) == pytest.approx(10 + 2 * 64 * 0.03)
+
+
+def test_oversold_is_what_was_sold_beyond_the_stock() -> None:
+    assert [sizing.oversold(sold, 10) for sold in (9, 10, 11)] == [0, 0, 1]
+
+
+def test_percentiles_come_from_all_samples() -> None:
+    found = waits([0.001] * 98 + [0.5] * 2)
+    assert (found.p50, found.p99, found.max) == pytest.approx((1.0, 500.0, 500.0), rel=0.001)
+
+
+def test_a_wait_too_short_to_measure_is_a_microsecond_and_one_too_long_stays_in() -> None:
+    assert waits([0.0]) == Wait(0.001, 0.001, 0.001)
+    assert waits([100_000.0]).max == pytest.approx(600_000.0, rel=0.001)
+
+
+def test_no_sample_is_no_wait() -> None:
+    assert waits([]) == Wait(0.0, 0.0, 0.0)

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from segmented.clock import ManualClock, SystemClock
+
+
+def test_a_manual_clock_stands_still_until_it_is_moved() -> None:
+    clock = ManualClock(start=5.0)
+    assert (clock.now(), clock.now()) == (5.0, 5.0)
+    clock.advance(2.5)
+    clock.advance(0)
+    assert clock.now() == 7.5
+
+
+def test_a_manual_clock_does_not_go_back() -> None:
+    clock = ManualClock()
+    with pytest.raises(ValueError, match="^a monotonic clock does not go back$"):
+        clock.advance(-0.001)
+    assert clock.now() == 1_000.0
+
+
+def test_the_system_clock_only_grows_and_minds_no_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SystemClock()
+    before = clock.now()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    after = clock.now()
+    assert 0 <= after - before < 5

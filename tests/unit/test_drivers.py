@@ -1,0 +1,233 @@
+"""The two drivers: what they perform, and what reaches the plan when something goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from segmented import operations as op
+from segmented.clock import ManualClock
+from segmented.errors import StoreRefused, StoreUnavailable
+from segmented.models import Released
+from segmented.operations import Effect
+from segmented.plans import Join, Now, Park, Plan, perform, run_async, run_sync
+from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AnswerT = TypeVar("AnswerT")
+
+ACQUIRE = op.AcquireLock("x", "h", 1_000)
+RELEASE = op.ReleaseLock("x", "h")
+
+
+@dataclass(frozen=True, slots=True)
+class Unheard(Effect[None]):
+    """An effect that no driver knows."""
+
+
+class ScriptedStore:
+    """Does what it is told to do for each operation, and notes what it was asked."""
+
+    def __init__(self, does: Callable[[op.Operation[Any]], Any]) -> None:
+        self.clock = ManualClock(start=7.0)
+        self.wakeups = ThreadWakeups(self.clock)
+        self.asked: list[op.Operation[Any]] = []
+        self._does = does
+
+    def execute(self, operation: op.Operation[AnswerT]) -> AnswerT:
+        self.asked.append(operation)
+        answer: AnswerT = self._does(operation)
+        return answer
+
+    def close(self) -> None:
+        """Nothing to give up."""
+
+
+class AsyncScriptedStore:
+    """The same for asyncio; an operation in `gate` goes on when the gate opens."""
+
+    def __init__(self, does: Callable[[op.Operation[Any]], Any]) -> None:
+        self.clock = ManualClock(start=7.0)
+        self.wakeups = AsyncioWakeups(self.clock)
+        self.asked: list[op.Operation[Any]] = []
+        self.ended: list[op.Operation[Any]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self._does = does
+
+    async def execute(self, operation: op.Operation[AnswerT]) -> AnswerT:
+        self.asked.append(operation)
+        await self.gate.wait()
+        answer: AnswerT = self._does(operation)
+        self.ended.append(operation)
+        return answer
+
+    async def close(self) -> None:
+        """Nothing to give up."""
+
+
+def fails(error: BaseException) -> Callable[[op.Operation[Any]], Any]:
+    """Fail to acquire; release well."""
+
+    def does(operation: op.Operation[Any]) -> Any:  # noqa: ANN401  # any operation's answer
+        if operation == ACQUIRE:
+            raise error
+        return Released()
+
+    return does
+
+
+def undoing(seen: list[str]) -> Plan[str]:
+    """Acquire; whatever goes wrong, release and say what it was."""
+    try:
+        yield from perform(ACQUIRE)
+    except GeneratorExit:
+        seen.append("closed")
+        raise
+    except BaseException as error:
+        seen.append(type(error).__name__)
+        yield from perform(RELEASE)
+        raise
+    return "done"
+
+
+def both(plan: Callable[[], Plan[AnswerT]], does: Callable[[op.Operation[Any]], Any]) -> list[AnswerT]:
+    """Run a plan under each driver."""
+
+    async def asynchronously() -> AnswerT:
+        return await run_async(plan(), AsyncScriptedStore(does))
+
+    return [run_sync(plan(), ScriptedStore(does)), asyncio.run(asynchronously())]
+
+
+def test_a_plans_outcome_is_what_it_returns() -> None:
+    def plan() -> Plan[tuple[float, Any]]:
+        now = yield from perform(Now())
+        answer = yield from perform(RELEASE)
+        return now, answer
+
+    assert both(plan, lambda _: Released()) == [(7.0, Released()), (7.0, Released())]
+
+
+def test_a_plan_that_yields_nothing_ends_at_once() -> None:
+    def plan() -> Plan[str]:
+        return "at once"
+        yield
+
+    assert both(plan, lambda _: None) == ["at once", "at once"]
+
+
+def test_an_unknown_effect_is_an_error_that_the_plan_sees() -> None:
+    def plan() -> Plan[str]:
+        try:
+            yield Unheard()
+        except TypeError as error:
+            return str(error)
+        return "performed"
+
+    assert both(plan, lambda _: None) == ["no driver performs Unheard()", "no driver performs Unheard()"]
+
+
+def test_a_failed_operation_is_raised_where_the_plan_yielded_it_and_the_plan_may_go_on() -> None:
+    def plan() -> Plan[str]:
+        for _ in range(3):
+            try:
+                yield from perform(ACQUIRE)
+            except StoreUnavailable:
+                continue
+        return "gave up after three"
+
+    assert both(plan, fails(StoreUnavailable())) == ["gave up after three"] * 2
+
+
+@pytest.mark.parametrize("error", [StoreRefused("no"), KeyboardInterrupt(), SystemExit(3)], ids=repr)
+def test_a_plan_undoes_before_an_error_goes_on(error: BaseException) -> None:
+    seen: list[str] = []
+    store = ScriptedStore(fails(error))
+    with pytest.raises(type(error)) as caught:
+        run_sync(undoing(seen), store)
+    assert caught.value is error
+    assert store.asked == [ACQUIRE, RELEASE]
+    assert seen == [type(error).__name__]
+
+
+def test_a_plan_that_is_closed_hears_of_it_and_asks_nothing_more() -> None:
+    seen: list[str] = []
+    plan = undoing(seen)
+    assert next(plan) == ACQUIRE
+    plan.close()
+    assert seen == ["closed"]
+
+
+async def begun(store: AsyncScriptedStore, plan: Plan[Any]) -> asyncio.Task[Any]:
+    """Start a plan whose first operation is held back at the gate."""
+    store.gate.clear()
+    task = asyncio.ensure_future(run_async(plan, store))
+    while not store.asked:
+        await asyncio.sleep(0)
+    return task
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_a_cancellation_waits_for_the_operation_under_way_and_then_the_plan_undoes_it(times: int) -> None:
+    seen: list[str] = []
+
+    async def test() -> None:
+        store = AsyncScriptedStore(lambda _: Released())
+        task = await begun(store, undoing(seen))
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
+        assert not task.done()
+        assert seen == []
+        store.gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert store.ended == [ACQUIRE, RELEASE]
+
+    asyncio.run(test())
+    assert seen == ["CancelledError"]
+
+
+def test_a_cancellation_is_what_the_plan_sees_even_when_the_operation_failed_meanwhile() -> None:
+    seen: list[str] = []
+
+    async def test() -> None:
+        store = AsyncScriptedStore(fails(StoreUnavailable()))
+        task = await begun(store, undoing(seen))
+        task.cancel()
+        await asyncio.sleep(0)
+        store.gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(test())
+    assert seen == ["CancelledError"]
+
+
+def test_a_cancellation_between_operations_is_delivered_at_once() -> None:
+    seen: list[str] = []
+
+    def plan() -> Plan[None]:
+        place = yield from perform(Join("freed"))
+        try:
+            yield from perform(Park(place, inf, inf))
+        except asyncio.CancelledError:
+            seen.append("told while parked")
+            raise
+
+    async def test() -> None:
+        task = asyncio.ensure_future(run_async(plan(), AsyncScriptedStore(lambda _: None)))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(test())
+    assert seen == ["told while parked"]
