@@ -1,0 +1,112 @@
+"""As whom PostgreSQL runs: it refuses to run as root, so that root runs it as an account without rights.
+
+As a normal user nothing of this happens. As root the account `pgserver` is made if it is missing; data that another
+account owns is served by its owner. Nobody is given the right to read anything: a folder on the way to the data that
+the account cannot pass gets the right to pass through it, and no other.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from segmented.errors import InvalidInput
+from segmented.servers.events import events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ACCOUNT_NAME: Final = "pgserver"
+SYSTEM_PATH: Final = "/usr/sbin:/sbin:/usr/bin:/bin"
+USERADD_SECONDS: Final = 20.0
+LOOKS_MAX: Final = 20
+"""After a failed `useradd`: another process may just be making the same account."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user and its group, by number."""
+
+    name: str
+    user: int
+    group: int
+
+
+def server_account(data: Path | None = None) -> Account | None:
+    """Return the account that PostgreSQL runs as, or None for our own."""
+    if os.geteuid() != 0:
+        return None
+    if data is not None and data.exists() and data.stat().st_uid != 0:
+        owner = data.stat()
+        return Account(str(owner.st_uid), owner.st_uid, owner.st_gid)
+    return _find() or _create()
+
+
+def is_reachable(path: Path, account: Account | None) -> bool:
+    """May the account pass through every folder above `path`, and read and run what it names?"""
+    if account is None:
+        return True
+    return _allows(path, account, stat.S_IROTH | stat.S_IXOTH) and not blocking_ancestors(path, account)
+
+
+def blocking_ancestors(path: Path, account: Account) -> list[Path]:
+    """Return the folders above `path` that the account may not pass through."""
+    return [folder for folder in path.resolve().parents if not _allows(folder, account, stat.S_IXOTH)]
+
+
+def open_ancestors(path: Path, account: Account) -> None:
+    """Let others pass through (not read) the folders above `path` that block the account."""
+    for folder in blocking_ancestors(path, account):
+        folder.chmod(stat.S_IMODE(folder.stat().st_mode) | stat.S_IXOTH)
+        events.warning("server.folder_opened", folder=str(folder), right="o+x", account=account.name)
+
+
+def _allows(path: Path, account: Account, rights_of_others: int) -> bool:
+    """Check the rights that count for the account: the owner's, the group's, or those of others."""
+    found = path.stat()
+    if found.st_uid == account.user:
+        wanted = rights_of_others << 6
+    elif found.st_gid == account.group:
+        wanted = rights_of_others << 3
+    else:
+        wanted = rights_of_others
+    return found.st_mode & wanted == wanted
+
+
+def _find() -> Account | None:
+    try:
+        found = pwd.getpwnam(ACCOUNT_NAME)
+    except KeyError:
+        return None
+    return Account(ACCOUNT_NAME, found.pw_uid, found.pw_gid)
+
+
+def _create() -> Account:
+    useradd = shutil.which("useradd", path=SYSTEM_PATH)
+    if useradd is None:
+        message = (
+            f"PostgreSQL does not run as root, and the account {ACCOUNT_NAME!r} cannot be made without useradd: "
+            "run as another user, or give a --database"
+        )
+        raise InvalidInput(message)
+    argv = [useradd, "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT_NAME]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=USERADD_SECONDS, check=False)  # noqa: S603  # fixed words
+    account = _find()
+    for _ in range(0 if done.returncode == 0 else LOOKS_MAX):
+        if account is not None:
+            break
+        time.sleep(0.05)
+        account = _find()
+    if account is None:
+        reason = " ".join(done.stderr.split()) or f"code {done.returncode}"
+        message = f"PostgreSQL does not run as root, and useradd could not make the account {ACCOUNT_NAME!r}: {reason}"
+        raise InvalidInput(message)
+    if done.returncode == 0:
+        events.warning("server.account_created", account=ACCOUNT_NAME)
+    return account

@@ -1,0 +1,126 @@
+"""What both embedded servers share: an address, a process, and an end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING, ClassVar, Final, Self
+
+from segmented.errors import SegmentedError
+from segmented.servers.events import events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import TracebackType
+
+    from segmented.servers.command import Command
+    from segmented.servers.supervised import Supervised
+
+START_SECONDS: Final = 60.0
+"""A server that reads kept data back needs longer than the second that an empty one takes."""
+KILL_SECONDS: Final = 10.0
+PAUSE_SECONDS: Final = 0.05
+
+
+class EmbeddedServer:
+    """A real server on a socket in a private folder; it ends with `stop`, its `with` block, or our process."""
+
+    name: ClassVar[str]
+
+    def __init__(
+        self, supervised: Supervised, command: Command, *, url: str, socket_path: Path, is_ready: Callable[[], bool]
+    ) -> None:
+        """Start the server in the folder that was prepared for it, and wait until it answers."""
+        self.url = url
+        self._supervised = supervised
+        self._command = command
+        self._socket = socket_path
+        self._is_ready = is_ready
+        self._launch()
+
+    def __enter__(self) -> Self:
+        """Return the running server."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the server."""
+        self.stop()
+
+    def __repr__(self) -> str:
+        """Show the address and the process id."""
+        return f"<{type(self).__name__} {self.url} pid {self.pid}>"
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._supervised.pid
+
+    @property
+    def guard_pid(self) -> int:
+        """The process id of the guard that stops the server when we are gone."""
+        return self._supervised.guard_pid
+
+    @property
+    def folder(self) -> Path:
+        """The private folder that holds the socket and the log; removed with the server."""
+        return self._supervised.folder
+
+    def log_tail(self, lines_max: int = 20) -> list[str]:
+        """Return the last lines of the server's log."""
+        return self._supervised.log_tail(lines_max)
+
+    def stop(self) -> None:
+        """Stop the server in order and remove its private folder; bounded. A second call does nothing."""
+        was_there = self.folder.exists()
+        if not self._supervised.stop():
+            self._bury()
+        if was_there and not self.folder.exists():
+            events.info("server.stopped", server=self.name, pid=self.pid)
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether the server is gone within `seconds`."""
+        return self._supervised.wait_exit(seconds)
+
+    def kill(self) -> None:
+        """Kill the server as a crash would, for tests of faults; `restart` or `stop` may follow."""
+        os.kill(self.pid, signal.SIGKILL)
+        if not self._supervised.wait_exit(KILL_SECONDS):
+            message = f"{self.name} (process {self.pid}) was not gone within {KILL_SECONDS:g} s of SIGKILL"
+            raise SegmentedError(message)
+        events.info("server.killed", server=self.name, pid=self.pid)
+
+    def restart(self) -> None:
+        """Start a killed server again at the same address, with what its data folder still has."""
+        self._launch()
+
+    def _launch(self) -> None:
+        begun = time.monotonic()
+        self._supervised.start(self._command)
+        self._supervised.wait_until(self._is_ready, name=self.name, seconds=START_SECONDS)
+        seconds = round(time.monotonic() - begun, 3)
+        events.info("server.started", server=self.name, pid=self.pid, url=self.url, seconds=seconds)
+
+    def _bury(self) -> None:
+        """Do what a guard that was killed itself could not do. Only who still listens is sure to be our server."""
+        for number in (signal.SIGINT, signal.SIGKILL):
+            deadline = time.monotonic() + KILL_SECONDS
+            if is_listening(self._socket):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, number)
+            while is_listening(self._socket) and time.monotonic() < deadline:
+                time.sleep(PAUSE_SECONDS)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def is_listening(path: Path) -> bool:
+    """Is somebody listening at this socket? A dead server's socket file remains, and refuses."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(PAUSE_SECONDS)
+        return connection.connect_ex(str(path)) == 0

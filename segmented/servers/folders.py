@@ -1,0 +1,99 @@
+"""Where a server's files are: a private folder for as long as it runs, and a claimed one for data that is kept."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from segmented.errors import InvalidInput
+from segmented.servers.account import blocking_ancestors
+
+if TYPE_CHECKING:
+    from segmented.servers.account import Account
+
+SOCKET_PATH_BYTES_MAX: Final = 103
+"""Of a socket's path: 107 on Linux, 103 on macOS."""
+SOCKET_NAME_LONGEST: Final = ".s.PGSQL.5432"
+LOCK_NAME: Final = "lock"
+DYING_SECONDS: Final = 1.0
+PAUSE_SECONDS: Final = 0.02
+
+
+def private_folder(account: Account | None = None) -> Path:
+    """Return the path of a folder, not made yet, that is short enough for a socket and that the account can reach.
+
+    The run-time folder of a login (XDG_RUNTIME_DIR) is no candidate: it is kept in memory, where a database that is
+    told to write through to the disk would look faster than it is.
+    """
+    bases = (tempfile.gettempdir(), "/tmp", "/var/tmp")  # noqa: S108  # what is made there has a random name and 0700
+    for base in bases:
+        folder = Path(base).absolute() / f"segmented-{secrets.token_hex(4)}"
+        if os.access(folder.parent, os.W_OK | os.X_OK) and is_short(folder) and _can_pass(folder, account):
+            return folder
+    message = f"none of the temporary folders {', '.join(dict.fromkeys(bases))} can hold a server's socket"
+    raise InvalidInput(message)
+
+
+def is_short(folder: Path) -> bool:
+    """Is a socket in this folder at a path that the system accepts?"""
+    return len(os.fsencode(folder / SOCKET_NAME_LONGEST)) <= SOCKET_PATH_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A data folder that no second server can use while `fd` is open, here or in the server itself."""
+
+    folder: Path
+    fd: int
+
+    @classmethod
+    def take(cls, folder: Path) -> Claim:
+        """Make the folder if need be and claim it; raises InvalidInput if a server is using it.
+
+        The claim is a file lock, which the system takes back from a dead process. The server inherits it: as long as
+        any process of it lives, even after our death, nobody else gets the folder.
+        """
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            message = f"data folder {folder} cannot be used: {error.strerror}"
+            raise InvalidInput(message) from error
+        try:
+            _lock(fd)
+        except OSError as error:
+            owner = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(fd)
+            message = f"data folder {folder} cannot be locked: {error.strerror}"
+            if isinstance(error, BlockingIOError):
+                message = f"data folder {folder} is in use by a server that process {owner} started"
+            raise InvalidInput(message) from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        return cls(folder, fd)
+
+    def hand_over(self) -> None:
+        """Close our own copy: from now on the claim lives as long as the guard and the server do."""
+        os.close(self.fd)
+
+
+def _lock(fd: int) -> None:
+    """Lock the file; the processes of a server that was killed a moment ago may need another moment to go."""
+    deadline = time.monotonic() + DYING_SECONDS
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(PAUSE_SECONDS)
+
+
+def _can_pass(folder: Path, account: Account | None) -> bool:
+    return account is None or not blocking_ancestors(folder, account)

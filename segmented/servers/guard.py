@@ -1,0 +1,192 @@
+"""The process between the program and an embedded server, so that the server never outlives the program.
+
+It is run by its path, with `python -I -S`, and imports the standard library alone: it is there in about 40 ms.
+
+Who dies, and what then happens:
+
+1. the program ends in any way, SIGKILL included: our standard input, which only the program holds open, reports its
+   end; the server is stopped and the private folder removed;
+2. the program dies while a forked child still holds that pipe: our parent's process id changes, which is the same end;
+3. the server dies: that is reported, and its folder stays, so that its log can be read and it can be started again;
+4. we are killed: Linux then signals the server (a parent-death signal), and the program's `stop` does the rest.
+
+A session of our own keeps the terminal's Ctrl-C away from the server: the program decides the order of things.
+
+The program writes one JSON object a line to our standard input: first the order (`folder`, `parent`, `stops`,
+`death_signal`, `kept_fds`), then children to run, one at a time (`argv`, `environment`, `input`, `user`, `group`).
+We answer, one a line: `{"event": "ready"}`, `{"event": "started", "pid": ...}`, `{"event": "exited", "code": ...}`,
+`{"event": "failed", "reason": ...}`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+LOG_NAME: Final = "server.log"
+LOOK_SECONDS: Final = 0.5
+"""How often the parent's process id is looked at; the end of the pipe and of the child are noticed at once."""
+REMOVE_SECONDS: Final = 5.0
+PR_SET_PDEATHSIG: Final = 1
+
+
+class Lines:
+    """JSON objects from a pipe, one a line; a signal ends the wait for them."""
+
+    def __init__(self, fd: int) -> None:
+        """Read from `fd`, and let every handled signal wake the reader."""
+        self.closed = False
+        self._fd = fd
+        self._rest = b""
+        self._woken, wakeup = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(wakeup, False)
+        signal.set_wakeup_fd(wakeup)
+
+    def read(self, seconds: float) -> list[dict[str, Any]]:
+        """Return the objects that arrive within `seconds`, at once when there are any."""
+        ready = select.select([self._fd, self._woken], [], [], seconds)[0]
+        if self._woken in ready:
+            os.read(self._woken, 4_096)
+        if self._fd not in ready:
+            return []
+        chunk = os.read(self._fd, 65_536)
+        self.closed = not chunk
+        *whole, self._rest = (self._rest + chunk).split(b"\n")
+        return [json.loads(line) for line in whole]
+
+
+class Guard:
+    """Runs one child at a time in a private folder until its program is gone."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        """Take the order; nothing is made yet."""
+        self._folder = Path(order["folder"])
+        self._parent: int = order["parent"]
+        self._stops: list[tuple[int, float]] = order["stops"]
+        self._death_signal: int = order["death_signal"]
+        self._kept_fds: list[int] = order["kept_fds"]
+        self._child: subprocess.Popen[bytes] | None = None
+        self._reported = True
+        self._ended = False
+
+    def run(self, lines: Lines) -> None:
+        """Obey until the end, then leave nothing behind."""
+        self._folder.mkdir(mode=0o700)
+        try:
+            say({"event": "ready"})
+            while not self._ended and os.getppid() == self._parent:
+                self._look(lines)
+        finally:
+            self._stop_child()
+            remove_folder(self._folder)
+
+    def end(self) -> None:
+        """Leave the loop at its next look."""
+        self._ended = True
+
+    def _look(self, lines: Lines) -> None:
+        for command in lines.read(LOOK_SECONDS):
+            self._start(command)
+        self._ended = self._ended or lines.closed
+        if self._child is not None and not self._reported and self._child.poll() is not None:
+            self._reported = True
+            say({"event": "exited", "code": self._child.returncode})
+
+    def _start(self, command: dict[str, Any]) -> None:
+        try:
+            child = self._spawn(command)
+        except (OSError, subprocess.SubprocessError) as error:
+            say({"event": "failed", "reason": str(error)})
+            return
+        self._child, self._reported = child, False
+        say({"event": "started", "pid": child.pid})
+        if child.stdin is not None:
+            with contextlib.suppress(OSError), child.stdin:
+                child.stdin.write(command["input"].encode())
+
+    def _spawn(self, command: dict[str, Any]) -> subprocess.Popen[bytes]:
+        with (self._folder / LOG_NAME).open("ab") as log:
+            return subprocess.Popen(  # noqa: S603  # the program that started us names what to run
+                command["argv"],
+                cwd=self._folder,
+                env=command["environment"],
+                stdin=subprocess.PIPE if command["input"] else subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=self._kept_fds,
+                start_new_session=True,
+                user=command["user"],
+                group=command["group"],
+                extra_groups=None if command["user"] is None else [],
+                preexec_fn=parent_death_signal(self._death_signal),  # noqa: PLW1509  # there is one thread here
+            )
+
+    def _stop_child(self) -> None:
+        if self._child is None or self._child.poll() is not None:
+            return
+        for number, seconds in self._stops:
+            if self._child.poll() is not None:
+                break
+            self._child.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(seconds)
+        with contextlib.suppress(OSError):
+            os.killpg(self._child.pid, signal.SIGKILL)  # what a killed initdb left behind
+
+
+def say(report: dict[str, Any]) -> None:
+    """Report one object to the program, if it is still there."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(sys.stdout.fileno(), json.dumps(report).encode() + b"\n")
+
+
+def parent_death_signal(number: int) -> Any:  # noqa: ANN401  # Popen's own type for it is Callable[[], Any] | None
+    """Return what makes a new child get `number` when we die, where the system can do that."""
+    if sys.platform != "linux":
+        return None
+    import ctypes  # noqa: PLC0415  # only Linux needs it
+
+    library = ctypes.CDLL(None)
+    return lambda: library.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove the folder, again and again while dying processes still write into it; bounded."""
+    end = time.monotonic() + REMOVE_SECONDS
+    shutil.rmtree(folder, ignore_errors=True)
+    while folder.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> None:
+    """Read the order and obey it."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        # Not SIG_IGN, which the server would inherit; and a signal must have a handler to wake the reader.
+        signal.signal(number, lambda *_: None)
+    lines = Lines(sys.stdin.fileno())
+    orders: list[dict[str, Any]] = []
+    while not orders and not lines.closed:
+        orders = lines.read(LOOK_SECONDS)
+    if not orders:
+        return
+    guard = Guard(orders[0])
+    signal.signal(signal.SIGTERM, lambda *_: guard.end())
+    try:
+        guard.run(lines)
+    except OSError as error:
+        say({"event": "failed", "reason": str(error)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""An embedded PostgreSQL: the order database of a first run and of every test, with fsync on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import ClassVar, Final, Self
+from urllib.parse import quote
+
+from segmented.errors import InvalidInput
+from segmented.servers import postmaster
+from segmented.servers.account import Account, open_ancestors, server_account
+from segmented.servers.binaries import postgres_tree, reachable_tree
+from segmented.servers.command import Command, Stops
+from segmented.servers.embedded import EmbeddedServer
+from segmented.servers.folders import SOCKET_NAME_LONGEST, Claim, private_folder
+from segmented.servers.supervised import Supervised
+
+SOCKET_NAME: Final = SOCKET_NAME_LONGEST
+DATABASE: Final = "segmented"
+SUPERUSER: Final = "postgres"
+PREPARE_SECONDS: Final = 60.0
+CONNECTIONS_MAX: Final = 10_000
+# Ctrl-C's signal asks PostgreSQL for its fast shutdown, SIGQUIT for the immediate one.
+STOPS: Final = Stops(((signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0)))
+INITDB_OPTIONS: Final = (
+    f"--username={SUPERUSER}",
+    "--auth-local=trust",  # who can enter the socket's folder is trusted: its owner and root
+    "--auth-host=reject",
+    "--locale=C",
+    "--encoding=UTF8",
+    "--no-instructions",
+)
+SETTINGS: Final = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "shared_buffers": "64MB",
+    "superuser_reserved_connections": "0",  # the one account is the superuser: every connection is for it
+    "dynamic_shared_memory_type": "mmap",  # in the data folder: nothing stays in /dev/shm after a SIGKILL
+    "log_min_messages": "log",  # refused orders are ordinary here, and a log in a temporary folder stays small
+    "logging_collector": "off",
+}
+
+
+class PostgresServer(EmbeddedServer):
+    """PostgreSQL 18 on a socket, without TCP, with an empty database `segmented`."""
+
+    name: ClassVar[str] = "PostgreSQL"
+
+    @classmethod
+    def start(cls, data: str | os.PathLike[str] | None = None, *, max_connections: int = 64) -> Self:
+        """Start a server; with `data` it keeps its databases in `data`/postgres.
+
+        `max_connections` must cover every connection pool of every process that will use it. Raises InvalidInput if the
+        server cannot start: the package is missing, the data is in use or not ours, no account can be had (as root).
+        """
+        if not 1 <= max_connections <= CONNECTIONS_MAX:
+            message = f"max_connections is {max_connections}: it must be between 1 and {CONNECTIONS_MAX:,}"
+            raise InvalidInput(message)
+        tree = postgres_tree()
+        home = None if data is None else Path(data).absolute() / "postgres"
+        account = server_account(home)
+        folder = private_folder(account)
+        with contextlib.ExitStack() as stack:
+            kept_fds: tuple[int, ...] = ()
+            if home is not None:
+                claim = _claim(home, account)
+                stack.callback(claim.hand_over)
+                kept_fds = (claim.fd,)
+            supervised = stack.enter_context(Supervised(folder, stops=STOPS, kept_fds=kept_fds))
+            if account is not None:
+                os.chown(folder, account.user, account.group)
+            programs = reachable_tree(tree, folder, account) / "bin"
+            cluster = (home or folder) / "data"
+            if not cluster.exists():
+                _make_cluster(supervised, programs, cluster, account=account, is_kept=home is not None)
+            postmaster.forget_dead(cluster)
+            settings = {**SETTINGS, "unix_socket_directories": str(folder), "max_connections": str(max_connections)}
+            options = tuple(word for name, value in settings.items() for word in ("-c", f"{name}={value}"))
+            return cls(
+                supervised,
+                Command((str(programs / "postgres"), "-D", str(cluster), *options), account=account),
+                url=f"postgresql+psycopg://{SUPERUSER}@/{DATABASE}?host={quote(str(folder))}",
+                socket_path=folder / SOCKET_NAME,
+                is_ready=lambda: postmaster.is_ready(cluster, supervised.pid),
+            )
+
+
+def _claim(home: Path, account: Account | None) -> Claim:
+    claim = Claim.take(home)
+    if account is None:
+        if home.stat().st_uid != os.geteuid():
+            os.close(claim.fd)
+            message = f"data folder {home} belongs to another account: run as its owner, or choose another folder"
+            raise InvalidInput(message)
+        return claim
+    os.chown(home, account.user, account.group)
+    open_ancestors(home, account)
+    return claim
+
+
+def _make_cluster(
+    supervised: Supervised, programs: Path, cluster: Path, *, account: Account | None, is_kept: bool
+) -> None:
+    """Make the database files beside their place and rename them: a start that was cut short leaves nothing usable."""
+    fresh = cluster.with_name("data.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    unsynced = () if is_kept else ("--no-sync",)
+    initdb = (str(programs / "initdb"), "-D", str(fresh), *INITDB_OPTIONS, *unsynced)
+    supervised.run(Command(initdb, account=account), PREPARE_SECONDS)
+    create = (str(programs / "postgres"), "--single", *(() if is_kept else ("-F",)), "-D", str(fresh), SUPERUSER)
+    supervised.run(Command(create, text=f"CREATE DATABASE {DATABASE};\n", account=account), PREPARE_SECONDS)
+    fresh.rename(cluster)
