@@ -1,0 +1,130 @@
+"""The named answers of the durable gate, and the rows it reads. All of it is frozen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from segmented.errors import StockError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The sku's segment rows are stored."""
+
+    stock: int
+    segment_count: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyOpen:
+    """The sku had rows before; nothing changed. They may differ from what was asked for."""
+
+    stock: int
+    segment_count: int
+    sold: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The order is final and durable."""
+
+    replay: bool
+    """True when it was before: nothing changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Voided:
+    """The order can never be confirmed; its units may go back."""
+
+    replay: bool
+    """True when it was void before: nothing changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyConfirmed:
+    """The order was confirmed first, so it cannot be voided; its units stay sold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """There is no row for this sku and segment; nothing changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochChanged:
+    """The rows are in another epoch than the caller: Redis was rebuilt, or must be. Nothing changed."""
+
+    epoch: int
+    """The one in the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """A later grant of this segment reached the database first; nothing changed. The units stay held: grant again."""
+
+    fence: int
+    """The highest fencing token the segment's row has accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoldOut:
+    """All segments of the sku together had fewer units left than asked for; nothing changed."""
+
+    total: int
+    sold: int
+
+
+ConfirmAnswer = Confirmed | Voided | Missing | EpochChanged | Superseded | SoldOut
+VoidAnswer = Voided | AlreadyConfirmed
+
+
+class NotConfirmed(StockError):
+    """The order was not confirmed by this call, so the body of the `with` statement did not run."""
+
+    def __init__(self, order_id: str, answer: ConfirmAnswer) -> None:
+        """Carry the answer."""
+        super().__init__(f"order {order_id!r} was not confirmed by this transaction: {answer}")
+        self.order_id = order_id
+        self.answer = answer
+
+
+@dataclass(frozen=True, slots=True)
+class OrderRow:
+    """One order as stored. A void order has neither segment nor epoch; `fence` is None off the grant path."""
+
+    sku: str
+    order_id: str
+    state: Literal["confirmed", "void"]
+    quantity: int
+    segment: int | None
+    fence: int | None
+    epoch: int | None
+    customer_id: str | None
+    created_at: datetime
+    """By the database's clock, in UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRow:
+    """One segment as stored."""
+
+    segment: int
+    quota: int
+    sold: int
+    fence: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTotals:
+    """A sku's segments read in one step; no segments when it was never opened."""
+
+    quota: int
+    sold: int
+    segments: tuple[SegmentRow, ...]

@@ -1,0 +1,205 @@
+"""Connecting: URL to engine, a deadline for every wait, and a guard that refuses a database that could lose orders.
+
+Connections are in autocommit: a statement alone is a transaction alone, and costs one round trip. Where several belong
+together, the gate says BEGIN itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from segmented.errors import InvalidInput
+from segmented.orders import postgresql, sqlite
+from segmented.orders.edge import reason
+
+if TYPE_CHECKING:
+    import sqlite3
+
+DRIVERS: Final = {
+    "postgresql": postgresql.DRIVER,
+    postgresql.DRIVER: postgresql.DRIVER,
+    "sqlite": sqlite.DRIVER,
+    sqlite.DRIVER: sqlite.DRIVER,
+}
+CONNECT_TIMEOUT_MIN: Final = 2
+"""Seconds; the driver does not take less."""
+
+GUARDED: Final = "segmented_guarded"
+"""The execution option that marks an engine of `connect`: checked, bounded, in autocommit."""
+
+SECRETS: Final = frozenset({"password", "sslpassword"})
+SQLITE_FULL: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds for each kind of wait. Of two that nest the inner one ends first, and can say what it waited for."""
+
+    statement: float
+
+    @property
+    def lock(self) -> float:
+        """For a row that another transaction has locked, for SQLite's one writer, and for a new connection."""
+        return self.statement / 2
+
+    @property
+    def reply(self) -> float:
+        """For the answer of a server that stands still."""
+        return self.statement * 1.5
+
+
+def connect(url: str, *, pool_size: int = 10, timeout: float = 10.0) -> Engine:
+    """Return an engine for the order database at `url`, after one connection has shown that it is usable.
+
+    `postgresql://user:password@host/database` (psycopg 3) or `sqlite:///path`. `timeout` is what one statement may
+    take, in seconds. `pool_size` bounds the connections; a thread waits for one as long as for a statement. An engine
+    must not cross a fork. Raises InvalidInput, in whose text no password ever stands.
+    """
+    if pool_size < 1 or not timeout > 0:
+        message = f"an order database needs 1 connection or more and some time, not {pool_size} and {timeout:g} s"
+        raise InvalidInput(message)
+    parsed = parse(url)
+    try:
+        engine = create_engine(
+            parsed,
+            isolation_level="AUTOCOMMIT",
+            execution_options={GUARDED: True},
+            hide_parameters=True,
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=timeout,
+        )
+    except ImportError as error:
+        message = "an order database at postgresql:// needs psycopg: install segmented[postgres]"
+        raise InvalidInput(message) from error
+    prepare = _prepare_postgresql if parsed.drivername == postgresql.DRIVER else _prepare_sqlite
+    prepare(engine, Deadlines(timeout))
+    try:
+        _try_out(engine)
+    except (SQLAlchemyError, ValueError, TypeError) as error:
+        engine.dispose()
+        message = f"the order database {shown(parsed)} cannot be used: {reason(error)}"
+        raise InvalidInput(message) from error
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def parse(url: str) -> URL:
+    """Return the URL with its driver filled in. Raises InvalidInput."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        parsed = None
+    if parsed is None or "@" in (parsed.host or ""):
+        # Nothing of the URL is shown, nor the error that may quote it: what could not be told apart may be a password.
+        message = (
+            "the order database's URL cannot be read; it should look like postgresql://user:password@host/database "
+            "(with %40 for @ in a password) or sqlite:///path"
+        )
+        raise InvalidInput(message)
+    driver = DRIVERS.get(parsed.drivername)
+    if driver is None:
+        message = (
+            f"{parsed.drivername}:// is no order database we know; use postgresql:// (psycopg 3) or sqlite:///path"
+        )
+        raise InvalidInput(message)
+    if driver == sqlite.DRIVER and not _is_plain_file(parsed):
+        message = f"the order database {shown(parsed)} is not a plain file; name one as in sqlite:///path"
+        raise InvalidInput(message)
+    return parsed.set(drivername=driver)
+
+
+def _is_plain_file(url: URL) -> bool:
+    """Is it neither in memory, where every connection has its own, nor given options that would be ignored?"""
+    is_in_memory = url.database in {None, "", ":memory:"} or "mode" in url.query
+    return not is_in_memory and (not url.query or "uri" in url.query)
+
+
+def shown(url: URL) -> str:
+    """Return the URL without its passwords."""
+    scheme = url.get_backend_name()
+    return url.set(drivername=scheme).difference_update_query(SECRETS).render_as_string(hide_password=True)
+
+
+def _try_out(engine: Engine) -> None:
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            connection.exec_driver_sql(sqlite.SqliteStatements.begin)
+            # A write, because BEGIN IMMEDIATE alone succeeds on a read-only file.
+            connection.exec_driver_sql("CREATE TABLE segmented_try_out (taken INTEGER)")
+            connection.rollback()
+
+
+def _prepare_postgresql(engine: Engine, deadlines: Deadlines) -> None:
+    """Set every connection's deadlines in its start-up message, which costs no round trip, and check each server."""
+    from segmented.orders.deadline import DeadlineConnection  # noqa: PLC0415  # needs psycopg, which is optional
+
+    settings = {
+        "statement_timeout": f"{deadlines.statement * 1_000:.0f}",
+        "lock_timeout": f"{deadlines.lock * 1_000:.0f}",
+        "idle_in_transaction_session_timeout": f"{deadlines.reply * 1_000:.0f}",
+        "default_transaction_isolation": r"read\ committed",
+    }
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    defaults: dict[str, Any] = {
+        "connect_timeout": max(CONNECT_TIMEOUT_MIN, ceil(deadlines.lock)),
+        "application_name": "segmented",
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": f"{deadlines.reply * 1_000:.0f}",
+    }
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(_dialect: object, _record: object, _arguments: object, named: dict[str, Any]) -> DeadlineConnection:
+        theirs = named.pop("options", "")
+        connection = DeadlineConnection.connect(**(defaults | named), options=f"{options} {theirs}")
+        connection.reply_timeout = deadlines.reply
+        return connection
+
+    @event.listens_for(engine, "connect")
+    def _guard(connection: DeadlineConnection, _record: object) -> None:
+        row = connection.execute(
+            "SELECT current_setting('fsync'), current_setting('synchronous_commit'), "
+            "current_setting('transaction_read_only')"
+        ).fetchone()
+        fsync, synchronous_commit, read_only = row or ("unknown", "off", "on")
+        where = shown(engine.url)
+        if fsync != "on":
+            message = f"the order database {where} has fsync={fsync} and would lose orders in a power cut; set fsync=on"
+            raise InvalidInput(message)
+        if synchronous_commit == "off":
+            message = f"the order database {where} has synchronous_commit=off and would lose sold orders; set it to on"
+            raise InvalidInput(message)
+        if read_only != "off":
+            message = f"the order database {where} is read-only, as a standby is, and takes no orders; name the primary"
+            raise InvalidInput(message)
+
+
+def _prepare_sqlite(engine: Engine, deadlines: Deadlines) -> None:
+    """Let readers and the one writer work side by side, and sync every commit to disk."""
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(_dialect: object, _record: object, _arguments: object, named: dict[str, Any]) -> None:
+        named["timeout"] = deadlines.lock
+
+    @event.listens_for(engine, "connect")
+    def _guard(connection: sqlite3.Connection, _record: object) -> None:
+        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if mode != "wal":
+            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        connection.execute("PRAGMA synchronous=FULL")
+        (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
+        if mode != "wal" or synchronous != SQLITE_FULL:
+            message = (
+                f"the order database {shown(engine.url)} cannot be made safe: "
+                f"journal_mode={mode}, synchronous={synchronous}"
+            )
+            raise InvalidInput(message)

@@ -1,0 +1,244 @@
+"""The durable gate: the order database as the one judge of an order's fate.
+
+docs/explanation/durable-gate.md says why it is needed, and how it is made.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from sqlalchemy import insert
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from segmented.errors import GrantSuperseded, InvalidInput
+from segmented.models import SEGMENT_COUNT_MAX, STOCK_MAX, Order
+from segmented.orders import reading
+from segmented.orders.answers import AlreadyOpen, Confirmed, NotConfirmed, Opened, SegmentTotals, Superseded, Voided
+from segmented.orders.confirming import Confirming
+from segmented.orders.edge import is_worth_repeating, translated
+from segmented.orders.engine import GUARDED, shown
+from segmented.orders.postgresql import PostgresStatements
+from segmented.orders.sqlite import SqliteStatements
+from segmented.orders.standing import Claim, fate
+from segmented.orders.statements import order_values
+from segmented.orders.tables import SKU_LENGTH_MAX, metadata, segments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from sqlalchemy import Connection, Engine
+
+    from segmented.orders.answers import ConfirmAnswer, OrderRow, SegmentRow, VoidAnswer
+    from segmented.orders.statements import Statements
+
+EPOCH_MAX: Final = 2**31 - 1
+PAGE_SIZE: Final = 1_000
+
+AnswerT = TypeVar("AnswerT")
+
+
+class Gate:
+    """Conditional writes in the order database: one row per segment, one per order. May be shared by threads.
+
+    It holds even if Redis says nonsense: a segment never sells more than its quota, an order has one fate, and a holder
+    that a later fencing token has overtaken changes nothing. Every call raises DatabaseUnavailable where the database
+    does not answer in time; what was asked may have happened then, and asking again tells.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Use an engine made by `connect`; `close` disposes of it."""
+        if not engine.get_execution_options().get(GUARDED):
+            message = "the gate needs an engine made by segmented.orders.connect, which checks the database"
+            raise InvalidInput(message)
+        self._engine = engine
+        self._where = f"the order database {shown(engine.url)}"
+        self._statements: Statements = (
+            PostgresStatements() if engine.dialect.name == "postgresql" else SqliteStatements()
+        )
+        self._confirming = Confirming(self._statements)
+
+    def create(self) -> None:
+        """Create the tables where they are missing. Safe to run twice, also from two processes at once."""
+
+        def work(connection: Connection) -> None:
+            self._statements.begin_creating(connection)
+            metadata.create_all(connection)
+            connection.commit()
+
+        self._run(work)
+
+    def open(self, sku: str, quotas: Sequence[int], epoch: int = 1) -> Opened | AlreadyOpen:
+        """Store one row a segment, each with its quota. A sku that has rows keeps them, and the answer says which."""
+        _check_opening(sku, quotas, epoch)
+        rows = [
+            {"sku": sku, "segment": segment, "quota": quota, "epoch": epoch} for segment, quota in enumerate(quotas)
+        ]
+
+        def work(connection: Connection) -> Opened | AlreadyOpen:
+            try:
+                connection.exec_driver_sql(self._statements.begin)
+                connection.execute(insert(segments), rows)
+                connection.commit()
+            except IntegrityError:
+                connection.rollback()
+                found = _totals(reading.read_segments(connection, sku))
+                if not found.segments:  # it was another constraint that held
+                    raise
+                return AlreadyOpen(found.quota, len(found.segments), found.sold, found.segments[0].epoch)
+            return Opened(sum(quotas), len(quotas), epoch)
+
+        return self._run(work)
+
+    def confirm(
+        self,
+        *,
+        order_id: str,
+        sku: str,
+        segment: int,
+        quantity: int,
+        epoch: int,
+        fence: int | None = None,
+        customer_id: str | None = None,
+    ) -> ConfirmAnswer:
+        """Make the order final: take its units from the segment's row and store it, both or neither.
+
+        With the fencing token of a grant, a later grant's token refuses it; without one (a reservation) orders of a
+        segment may be confirmed in any order. A full segment gets quota from the others first. On PostgreSQL this is
+        one round trip, unless quota has to move or the answer is not a first Confirmed. Raises OrderMismatch.
+        """
+        claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence)
+        return self._run(lambda connection: self._confirming.confirm(connection, claim))
+
+    @contextmanager
+    def transaction(
+        self,
+        *,
+        order_id: str,
+        sku: str,
+        segment: int,
+        quantity: int,
+        epoch: int,
+        fence: int | None = None,
+        customer_id: str | None = None,
+    ) -> Iterator[Connection]:
+        """Confirm the order together with statements of the caller's: all of it happens, or nothing.
+
+            with gate.transaction(order_id="o-1", sku="mug", segment=3, quantity=1, epoch=1, fence=token) as connection:
+                connection.execute(insert(invoices), {"order_id": "o-1"})
+
+        The body runs after the units are taken, so no later refusal can undo its work. The rows of segment and order
+        stay locked until it ends: others who need them wait, and give up at their deadline. Raises GrantSuperseded, or
+        NotConfirmed for every other answer, a replay included, or OrderMismatch; the body does not run then.
+        """
+        claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence)
+        with ExitStack() as stack:
+            with translated(self._where):
+                connection = stack.enter_context(self._engine.connect())
+                answer = _repeated(lambda: self._confirming.begin_confirmed(connection, claim))
+            if isinstance(answer, Superseded):
+                raise GrantSuperseded(order_id, answer.fence)
+            if answer != Confirmed(replay=False):
+                raise NotConfirmed(order_id, answer)
+            yield connection
+            with translated(self._where):
+                connection.commit()
+
+    def void(self, *, order_id: str, sku: str, quantity: int) -> VoidAnswer:
+        """Decide that the order is never confirmed. Call it before its units go back; only one of the two can win.
+
+        Waits for a confirm of the same order that is under way. Raises OrderMismatch.
+        """
+        order = Order(order_id, quantity)
+        values = order_values(sku, order)
+
+        def work(connection: Connection) -> VoidAnswer:
+            if self._statements.void(connection, values):
+                return Voided(replay=False)
+            return fate(order, reading.read_standing(connection, values))
+
+        return self._run(work)
+
+    def orders(self, sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
+        """Read the orders that exist among these, by id."""
+        found: dict[str, OrderRow] = {}
+        ids = iter(order_ids)
+        while chunk := list(islice(ids, PAGE_SIZE)):
+            rows = self._run(partial(reading.read_orders, sku=sku, order_ids=chunk))
+            found |= {row.order_id: row for row in rows}
+        return found
+
+    def each_order(self, sku: str, *, page_size: int = PAGE_SIZE) -> Iterator[OrderRow]:
+        """Read all orders of a sku in the order of their ids' bytes, a page at a time, each as of its own reading."""
+        last = ""
+        while True:
+            page = self._run(partial(reading.read_orders_after, sku=sku, order_id=last, page_size=page_size))
+            yield from page
+            if len(page) < page_size:
+                return
+            last = page[-1].order_id
+
+    def totals(self, sku: str) -> SegmentTotals:
+        """Read a sku's segment rows in one step."""
+        return _totals(self._run(lambda connection: reading.read_segments(connection, sku)))
+
+    def confirmed_units(self, sku: str) -> int:
+        """Add up the confirmed order rows, whatever the segment rows say."""
+        return self._run(lambda connection: reading.read_confirmed_units(connection, sku))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        """Return the gate; closed at the end of the `with` statement."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Name the database, without secrets."""
+        return f"Gate({shown(self._engine.url)})"
+
+    def _run(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
+        """Do something that may run twice, on a connection of its own."""
+
+        def on_connection() -> AnswerT:
+            with self._engine.connect() as connection:
+                return work(connection)
+
+        with translated(self._where):
+            return _repeated(on_connection)
+
+
+def _repeated(work: Callable[[], AnswerT]) -> AnswerT:
+    """Do it again, once: a pooled connection may have died unseen, and what is sent again finds what it did before."""
+    try:
+        return work()
+    except DBAPIError as error:
+        if not is_worth_repeating(error):
+            raise
+    return work()
+
+
+def _totals(rows: tuple[SegmentRow, ...]) -> SegmentTotals:
+    return SegmentTotals(sum(row.quota for row in rows), sum(row.sold for row in rows), rows)
+
+
+def _check_opening(sku: str, quotas: Sequence[int], epoch: int) -> None:
+    if not 1 <= len(sku) <= SKU_LENGTH_MAX:
+        message = f"sku {sku!r} must have 1 to {SKU_LENGTH_MAX} characters"
+        raise InvalidInput(message)
+    if not 1 <= len(quotas) <= SEGMENT_COUNT_MAX:
+        message = f"{sku!r} cannot have {len(quotas)} segments: 1 to {SEGMENT_COUNT_MAX:,} are possible"
+        raise InvalidInput(message)
+    if min(quotas) < 0 or sum(quotas) > STOCK_MAX:
+        message = f"the quotas of {sku!r} must not be negative, nor more than {STOCK_MAX:,} together"
+        raise InvalidInput(message)
+    if not 1 <= epoch <= EPOCH_MAX:
+        message = f"epoch {epoch} of {sku!r} must be between 1 and {EPOCH_MAX:,}"
+        raise InvalidInput(message)

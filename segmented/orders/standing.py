@@ -1,0 +1,83 @@
+"""What it means that a confirm changed nothing. Pure: it reads nothing and decides from what was read in one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from segmented.errors import OrderMismatch
+from segmented.orders.answers import (
+    AlreadyConfirmed,
+    Confirmed,
+    EpochChanged,
+    Missing,
+    SoldOut,
+    Superseded,
+    Voided,
+)
+from segmented.orders.tables import VOID
+
+if TYPE_CHECKING:
+    from segmented.models import Order
+    from segmented.orders.answers import ConfirmAnswer, VoidAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a caller wants confirmed, and under which authority."""
+
+    order: Order
+    sku: str
+    segment: int
+    epoch: int
+    fence: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The order's row, its segment's row and the sku's totals, all of one instant. None: there is no such row."""
+
+    state: str | None
+    quantity: int | None
+    customer_id: str | None
+    row_epoch: int | None
+    row_fence: int | None
+    total: int
+    sold: int
+
+
+def classify(claim: Claim, standing: Standing) -> ConfirmAnswer | None:
+    """Return the answer, or None when the sku has units left and only this segment's row may be full.
+
+    In order of precedence:
+    1. the order is decided: that answer, whatever has become of the segment;
+    2. Missing, EpochChanged, Superseded: the caller has no say here (any more), so it is not told about stock;
+    3. SoldOut: exact at the instant of the reading, because moves keep the sum and `sold` never falls.
+    Raises OrderMismatch.
+    """
+    if standing.state is not None:
+        check_same(claim.order, standing)
+        return Voided(replay=True) if standing.state == VOID else Confirmed(replay=True)
+    if standing.row_epoch is None:
+        return Missing()
+    if standing.row_epoch != claim.epoch:
+        return EpochChanged(standing.row_epoch)
+    if claim.fence is not None and standing.row_fence is not None and standing.row_fence > claim.fence:
+        return Superseded(standing.row_fence)
+    if standing.total - standing.sold < claim.order.quantity:
+        return SoldOut(standing.total, standing.sold)
+    return None
+
+
+def fate(order: Order, standing: Standing) -> VoidAnswer:
+    """Return what a void of an order that has a row means. Raises OrderMismatch."""
+    check_same(order, standing)
+    return Voided(replay=True) if standing.state == VOID else AlreadyConfirmed()
+
+
+def check_same(order: Order, standing: Standing) -> None:
+    """Refuse other content under a known id. A customer is compared where both sides name one."""
+    if order.quantity != standing.quantity:
+        raise OrderMismatch(order.order_id, f"quantity {standing.quantity} is stored, {order.quantity} was given")
+    if None not in (order.customer_id, standing.customer_id) and order.customer_id != standing.customer_id:
+        raise OrderMismatch(order.order_id, f"customer {standing.customer_id} is stored, {order.customer_id} was given")

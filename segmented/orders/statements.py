@@ -1,0 +1,154 @@
+"""What the two databases must say differently, as an interface, and the statements that both share.
+
+Every text is built by SQLAlchemy Core once, at import or when a gate is made. The statement that confirms is sent as
+ready text, because composing it anew would cost more than the database's driver does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from sqlalchemy import BigInteger, bindparam, cast, func, insert, literal_column, select, true, update
+
+from segmented.orders.tables import CONFIRMED, VOID, orders, segments
+
+if TYPE_CHECKING:
+    from sqlalchemy import BindParameter, Column, ColumnElement, Connection, Insert, Select, Update
+
+    from segmented.models import Order
+    from segmented.orders.standing import Claim
+
+
+class Statements(Protocol):
+    """One database's own words."""
+
+    begin: str
+    """Opens a transaction; connections are in autocommit otherwise."""
+
+    def begin_creating(self, connection: Connection) -> None:
+        """Open a transaction in which nobody else creates tables."""
+
+    def confirm(self, connection: Connection, values: dict[str, Any]) -> bool:
+        """Take the units and insert the order, inside a transaction. False: nothing changed."""
+
+    def confirm_alone(self, connection: Connection, values: dict[str, Any]) -> bool:
+        """Do the same as a transaction of its own."""
+
+    def void(self, connection: Connection, values: dict[str, Any]) -> bool:
+        """Insert the void as a transaction of its own. False: the order has a row already."""
+
+
+def given(column: Column[Any]) -> BindParameter[Any]:
+    """Return the parameter that carries the caller's value for a column."""
+    return bindparam(f"given_{column.name}", type_=column.type)
+
+
+def order_values(sku: str, order: Order) -> dict[str, Any]:
+    """Return the parameters of an order that names no segment."""
+    return {
+        "given_sku": sku,
+        "given_order_id": order.order_id,
+        "given_quantity": order.quantity,
+        "given_segment": None,
+    }
+
+
+def given_values(claim: Claim) -> dict[str, Any]:
+    """Return the parameters of a claim."""
+    return {
+        "given_sku": claim.sku,
+        "given_order_id": claim.order.order_id,
+        "given_quantity": claim.order.quantity,
+        "given_customer_id": claim.order.customer_id,
+        "given_segment": claim.segment,
+        "given_epoch": claim.epoch,
+        "given_fence": claim.fence,
+    }
+
+
+def take_units(*, fenced: bool) -> Update:
+    """Build the update that moves `sold`, and nothing unless epoch, fence and quota allow it."""
+    quantity = given(orders.c.quantity)
+    statement = update(segments).where(
+        segments.c.sku == given(segments.c.sku),
+        segments.c.segment == given(segments.c.segment),
+        segments.c.epoch == given(segments.c.epoch),
+        segments.c.sold + quantity <= segments.c.quota,
+    )
+    changes: dict[str, ColumnElement[Any]] = {"sold": segments.c.sold + quantity}
+    if fenced:
+        statement = statement.where(segments.c.fence <= given(segments.c.fence))
+        changes["fence"] = given(segments.c.fence)
+    return statement.values(changes)
+
+
+STATE_CONFIRMED: Final = literal_column(f"'{CONFIRMED}'", orders.c.state.type)
+STATE_VOID: Final = literal_column(f"'{VOID}'", orders.c.state.type)
+
+ORDER_COLUMNS: Final = [
+    orders.c.sku,
+    orders.c.order_id,
+    orders.c.state,
+    orders.c.quantity,
+    orders.c.customer_id,
+    orders.c.segment,
+    orders.c.epoch,
+    orders.c.fence,
+]
+
+
+def insert_confirmed() -> Insert:
+    """Build the insert of a confirmed order."""
+    values = {column.name: given(column) for column in ORDER_COLUMNS if column is not orders.c.state}
+    return insert(orders).values(state=STATE_CONFIRMED, **values)
+
+
+def void_values() -> dict[str, Any]:
+    """Return the columns of a void."""
+    return {
+        "sku": given(orders.c.sku),
+        "order_id": given(orders.c.order_id),
+        "quantity": given(orders.c.quantity),
+        "state": STATE_VOID,
+    }
+
+
+def _select_standing() -> Select[Any]:
+    totals = (
+        select(
+            cast(func.coalesce(func.sum(segments.c.quota), 0), BigInteger).label("total"),
+            cast(func.coalesce(func.sum(segments.c.sold), 0), BigInteger).label("sold"),
+        )
+        .where(segments.c.sku == given(segments.c.sku))
+        .subquery()
+    )
+    order = (
+        select(orders.c.state, orders.c.quantity, orders.c.customer_id)
+        .where(orders.c.sku == given(orders.c.sku), orders.c.order_id == given(orders.c.order_id))
+        .subquery()
+    )
+    row = (
+        select(segments.c.epoch.label("row_epoch"), segments.c.fence.label("row_fence"))
+        .where(segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment))
+        .subquery()
+    )
+    return select(order, row, totals).select_from(totals.outerjoin(order, true()).outerjoin(row, true()))
+
+
+SELECT_STANDING: Final = _select_standing()
+"""One row, always: everything `classify` needs, of one instant."""
+
+SELECT_SEGMENTS: Final = (
+    select(segments.c.segment, segments.c.quota, segments.c.sold, segments.c.fence, segments.c.epoch)
+    .where(segments.c.sku == given(segments.c.sku))
+    .order_by(segments.c.segment)
+)
+
+LOCK_SEGMENTS: Final = SELECT_SEGMENTS.with_for_update()
+"""Locks ascending, as everything does, so that no two wait for each other. On SQLite BEGIN IMMEDIATE has locked."""
+
+MOVE_QUOTA: Final = (
+    update(segments)
+    .where(segments.c.sku == given(segments.c.sku), segments.c.segment == given(segments.c.segment))
+    .values(quota=segments.c.quota + bindparam("change", type_=BigInteger))
+)

@@ -1,0 +1,91 @@
+"""The two tables: one row per segment, one per order. docs/reference/orders-tables.md says what each column means."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from segmented.models import ORDER_ID_LENGTH_MAX
+
+SKU_LENGTH_MAX: Final = 256
+CONFIRMED: Final = "confirmed"
+VOID: Final = "void"
+
+FILLFACTOR: Final = 10
+"""Percent of a segment page filled at first: the rest takes the new versions of a row that changes with every order."""
+
+
+class database_now(FunctionElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
+    """The time by the database's clock."""
+
+    type = DateTime(timezone=True)
+    inherit_cache = True
+
+
+@compiles(database_now)
+def _now(*_: object, **__: object) -> str:
+    return "CURRENT_TIMESTAMP"
+
+
+@compiles(database_now, "sqlite")
+def _now_with_milliseconds(*_: object, **__: object) -> str:
+    return "(strftime('%Y-%m-%d %H:%M:%f', 'now'))"
+
+
+def _identifier(length: int) -> String:
+    """Return a text that sorts by its bytes everywhere, so that rows are locked and read in one order."""
+    return String(length).with_variant(String(length, collation="C"), "postgresql")
+
+
+metadata = MetaData()
+
+segments = Table(
+    "segmented_segments",
+    metadata,
+    Column("sku", _identifier(SKU_LENGTH_MAX), nullable=False),
+    Column("segment", Integer, nullable=False, autoincrement=False),
+    Column("quota", BigInteger, nullable=False),
+    Column("sold", BigInteger, nullable=False, server_default=text("0")),
+    Column("fence", BigInteger, nullable=False, server_default=text("0")),
+    Column("epoch", Integer, nullable=False),
+    PrimaryKeyConstraint("sku", "segment", name="segmented_segments_key"),
+    CheckConstraint("sold >= 0", name="segmented_segments_sold_not_negative"),
+    CheckConstraint("sold <= quota", name="segmented_segments_never_oversold"),
+    CheckConstraint("segment >= 0 AND fence >= 0 AND epoch >= 1", name="segmented_segments_in_range"),
+    postgresql_with={"fillfactor": FILLFACTOR},
+)
+
+orders = Table(
+    "segmented_orders",
+    metadata,
+    Column("sku", _identifier(SKU_LENGTH_MAX), nullable=False),
+    Column("order_id", _identifier(ORDER_ID_LENGTH_MAX), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("quantity", BigInteger, nullable=False),
+    Column("segment", Integer),
+    Column("fence", BigInteger),
+    Column("epoch", Integer),
+    Column("customer_id", Text),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
+    PrimaryKeyConstraint("sku", "order_id", name="segmented_orders_key"),
+    CheckConstraint(f"state IN ('{CONFIRMED}', '{VOID}')", name="segmented_orders_state_known"),
+    CheckConstraint("quantity >= 1", name="segmented_orders_quantity_positive"),
+    CheckConstraint(
+        f"state = '{VOID}' OR (segment IS NOT NULL AND epoch IS NOT NULL)", name="segmented_orders_confirmed_somewhere"
+    ),
+)
