@@ -1,0 +1,1 @@
+"""Commands that need workers; each joins the command line through an entry point."""

@@ -1,0 +1,132 @@
+"""`segmented sell`: a file of orders, sold through Celery workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from segmented.clock import SystemClock
+from workers.selling.choices import Choices
+from workers.selling.orders_file import DEFAULT_SKU, OrdersFile, read_orders
+from workers.selling.results import write_json, write_results
+from workers.selling.sale import Sale
+from workers.selling.servers import servers
+from workers.selling.stopping import Stopped, stoppable
+
+EXIT_BROKEN_PROMISE = 1
+
+
+def sell(  # noqa: PLR0913  # an option each
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="ORDERS.csv",
+            help="Orders: columns order_id, quantity, and if there are any customer_id and sku. May be gzipped.",
+        ),
+    ],
+    *,
+    stock: Annotated[int, typer.Option(metavar="N", help="Units to sell, of each sku.")],
+    segments: Annotated[int, typer.Option(metavar="K", help="Segments that the stock of each sku is split into.")],
+    sku: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"The sku, for a file without a sku column. [default: {DEFAULT_SKU}]"),
+    ] = None,
+    workers: Annotated[int, typer.Option(metavar="W", help="Worker processes.")] = 2,
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Redis or Valkey that holds the stock. [default: an embedded Valkey]"),
+    ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Order database, postgresql:// or sqlite:///path. [default: an embedded PostgreSQL]",
+        ),
+    ] = None,
+    broker: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Celery's broker. [default: the stock's server, next database number]"),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep the embedded servers' data in this folder, for a second run."),
+    ] = None,
+    republish_after: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="Publish an order again that is still undecided so long after a later one was decided.",
+        ),
+    ] = 30.0,
+    results: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one line an order: outcome, segment, fencing token.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the counts as a JSON object.")
+    ] = None,
+) -> None:
+    """Sell the orders of a file through Celery workers, each order under the lock of one segment.
+
+    Starts the servers that are not named, and the workers. A second run of the same file against the same servers
+    decides nothing anew, and finishes what the first one left. Ends with an audit; exit code 0 only if nothing was
+    oversold, nobody was refused wrongly, every order is decided, and Redis and the database agree.
+    """
+    clock = SystemClock()
+    since = clock.now()
+    choices = Choices(
+        file=file,
+        stock=stock,
+        segment_count=segments,
+        sku=sku,
+        worker_count=workers,
+        url=url,
+        database=database,
+        broker=broker,
+        data=data,
+        results=results,
+        json=json_file,
+        republish_after=republish_after,
+    )
+    choices.check()
+    orders = read_orders(file, sku=sku)
+    _note_oddities(orders)
+    console = Console()
+    sale: Sale | None = None
+    try:
+        with stoppable(), servers(choices) as settings:
+            sale = Sale(choices, orders, settings, console, clock)
+            report = sale.run(since=since)
+            # Before the servers stop: what was sold is written down, whatever comes then.
+            if results is not None:
+                write_results(results, sale.book)
+            if json_file is not None:
+                write_json(json_file, report.as_json())
+    except Stopped as stop:
+        typer.echo(f"segmented: {_stopped(choices, sale)}", err=True)
+        raise typer.Exit(stop.exit_code) from None
+    console.print(report.as_table())
+    for line in report.notes():
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if not report.promise_held:
+        raise typer.Exit(EXIT_BROKEN_PROMISE)
+
+
+def _note_oddities(orders: OrdersFile) -> None:
+    if orders.ignored_columns:
+        typer.echo(f"{orders.path}: columns not used: {', '.join(orders.ignored_columns)}", err=True)
+    if orders.repeated:
+        typer.echo(
+            f"{orders.path}: {orders.repeated:,} lines repeat an order of an earlier line; each counts once", err=True
+        )
+
+
+def _stopped(choices: Choices, sale: Sale | None) -> str:
+    if sale is None:
+        return "stopped before the sale began"
+    decided = f"stopped with {len(sale.book.outcomes):,} of {len(sale.book.orders):,} orders decided"
+    if choices.is_kept:
+        return f"{decided}; the same command finishes the sale"
+    return f"{decided}; the servers were temporary, so nothing of it is left (--data DIR keeps it)"

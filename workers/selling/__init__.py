@@ -1,0 +1,1 @@
+"""Selling a file of orders: what `segmented sell` does, one concern a module."""

@@ -1,0 +1,72 @@
+"""The servers of a sale: those the user names, and embedded ones in the place of the others."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from pydantic import SecretStr, ValidationError
+
+from segmented.errors import InvalidInput
+from segmented.orders import connect
+from segmented.orders.engine import parse, shown as database_shown
+from segmented.servers import PostgresServer, ValkeyServer
+from segmented.stores.redis import RedisStore
+from segmented.stores.redis.edge import shown
+from workers.settings import PREFIX, WorkerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from workers.selling.choices import Choices
+
+OWN_CONNECTIONS: Final = 8
+"""Of the command itself, with room for an onlooker."""
+CONCURRENCY: Final = 4
+"""Orders that each worker takes side by side: while one waits for its commit, another uses the processor."""
+
+
+@contextmanager
+def servers(choices: Choices) -> Iterator[WorkerSettings]:
+    """Start what was not named, stop it at the end; yields what the workers are told. Raises InvalidInput."""
+    # First those that may be wrong, so that nothing is started, or made on disk, for a name with a typing error.
+    if choices.url is not None:
+        RedisStore.from_url(choices.url).close()
+    if choices.database is not None:
+        connect(choices.database, pool_size=1).dispose()
+    with ExitStack() as stack:
+        url = choices.url or stack.enter_context(ValkeyServer.start(choices.data)).url
+        database = choices.database
+        if database is None:
+            connections = OWN_CONNECTIONS + 2 * CONCURRENCY * choices.worker_count  # a restarted worker overlaps
+            embedded = PostgresServer.start(choices.data, max_connections=connections)
+            database = stack.enter_context(embedded).url
+        yield _settings(url, database, choices.broker)
+
+
+def _settings(url: str, database: str, broker: str | None) -> WorkerSettings:
+    """Return what is ours to say; the rest, such as `segment_wait`, comes from the environment as for any worker."""
+    try:
+        return WorkerSettings(
+            url=SecretStr(url),
+            database=SecretStr(database),
+            broker=None if broker is None else SecretStr(broker),
+            queue=queue_name(url, database),
+            concurrency=CONCURRENCY,
+            ends_with_stdin=True,
+        )
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)[0]
+        name = "_".join(str(part) for part in wrong["loc"]).upper()
+        message = f"the environment variable {PREFIX}{name} is not usable: {wrong['msg']}"
+        raise InvalidInput(message) from error
+
+
+def queue_name(url: str, database: str) -> str:
+    """Name the queue after stock and orders: sales that share a broker and nothing else never take each other's orders.
+
+    The same servers give the same name, so that a second run finds, and finishes, what the first one left in the queue.
+    """
+    where = f"{shown(url)} {database_shown(parse(database))}"
+    return f"segmented-sell-{hashlib.sha256(where.encode()).hexdigest()[:12]}"
