@@ -1,0 +1,58 @@
+"""What a measuring process is told, and what it says back: one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+from urllib.parse import parse_qs, urlsplit
+
+from bench import sizing
+
+SPARE_SECONDS: Final = 30.0
+"""To start, to audit and to clear."""
+SPARE_CONNECTIONS: Final = 8
+"""For the listener, the meter and the audit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """Measure `strategy` once. Seconds everywhere."""
+
+    strategy: str
+    sku: str
+    url: str
+    database: str
+    segments: int
+    buyers: int
+    extra_hold: float
+    seconds: float
+
+    def as_json(self) -> str:
+        """Return it in one line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, line: str) -> Self:
+        """Read it back."""
+        found: dict[str, Any] = json.loads(line)
+        return cls(**found)
+
+    @property
+    def drain(self) -> float:
+        """Seconds for the buyers to finish their last orders."""
+        return sizing.drain(self.buyers, self.extra_hold)
+
+    @property
+    def seconds_at_most(self) -> float:
+        """Seconds after which the whole measurement has gone wrong."""
+        sales = sizing.calibration(self.extra_hold) + sizing.time_limit(self.seconds)
+        return sales + 2 * self.drain + SPARE_SECONDS
+
+    @property
+    def pooled_url(self) -> str:
+        """The URL of Redis, with room for one connection a buyer; redis-py stops at 100 otherwise."""
+        query = urlsplit(self.url).query
+        if "max_connections" in parse_qs(query):
+            return self.url
+        return f"{self.url}{'&' if query else '?'}max_connections={self.buyers + SPARE_CONNECTIONS}"

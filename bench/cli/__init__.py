@@ -1,0 +1,1 @@
+"""The commands `segmented demo` and `segmented bench`."""

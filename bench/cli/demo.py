@@ -1,0 +1,36 @@
+"""`segmented demo`: the main claim, measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench.demo import measure_demo
+from bench.options import DemoOptions
+from bench.report import show
+from bench.results import check_writable, write
+from bench.watch import watch_on
+
+
+def demo(
+    *,
+    json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
+    hold: Annotated[float, typer.Option(help="Extra milliseconds inside the critical section.", metavar="MS")] = 20.0,
+    buyers: Annotated[int, typer.Option(help="Buyers who order at once.", metavar="N")] = 64,
+    segments: Annotated[int, typer.Option(help="Segments, each with a lock of its own.", metavar="K")] = 20,
+    seconds: Annotated[float, typer.Option(help="How long each sale lasts at its bound.", metavar="S")] = 15.0,
+    url: Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")] = None,
+    database: Annotated[str | None, typer.Option(help="Order database to use instead of an embedded one.")] = None,
+) -> None:
+    """Measure what segment locks buy: against no lock, one lock, and no lock needed."""
+    options = DemoOptions(hold_ms=hold, buyers=buyers, segments=segments, seconds=seconds, url=url, database=database)
+    check_writable(json)
+    console = Console()
+    results = measure_demo(options, watch_on(console))
+    show(results, console)
+    write(results, json)
+    if not results.is_kept:
+        raise typer.Exit(1)

@@ -1,0 +1,74 @@
+"""The conditions a number was measured under; no number is worth much without them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.cpu import core_count
+
+if TYPE_CHECKING:
+    from bench.servers import Servers
+
+PACKAGES: Final = ("segmented", "locust", "gevent", "redis", "sqlalchemy", "psycopg", "hdrhistogram")
+GIT_DESCRIBE: Final = ("git", "describe")
+GIT_SECONDS: Final = 5
+
+
+def conditions(servers: Servers) -> dict[str, Any]:
+    """Return versions, cores, commit and what else decides."""
+    return {
+        "versions": {"python": platform.python_version(), **package_versions(), **servers.versions},
+        "cores": core_count(),
+        "commit": commit(),
+        "cpu_model": cpu_model(),
+        "system": platform.platform(),
+        "load_before": round(os.getloadavg()[0], 2),
+        "settings": servers.settings,
+        "model": "closed loop: every buyer orders again at once",
+        "placement": "generator and embedded servers share the cores",
+    }
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of the packages that a number depends on."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def commit() -> str | None:
+    """Return the commit of this code, with `-dirty` when it was changed since; None outside of a repository."""
+    folder = Path(__file__).resolve().parents[1]
+    if not (folder / ".git").exists():
+        return None
+    try:
+        said = subprocess.run(  # noqa: S603  # a fixed command over our own folder
+            [*GIT_DESCRIBE, "--always", "--abbrev=40", "--dirty", "--exclude=*"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=GIT_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return said.stdout.strip() or None
+
+
+def cpu_model() -> str:
+    """Return the processor's name where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,92 @@
+"""Cores used between two readings: by the generator (this process), Redis, PostgreSQL and the whole machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import psutil
+
+from bench.postmaster import find_postmaster
+
+if TYPE_CHECKING:
+    import redis
+    from sqlalchemy import Engine
+
+WHOLE_CORE: Final = 0.95
+"""Cores from which a process of one thread is said to have used a whole one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuReading:
+    """CPU seconds used so far, at a local time."""
+
+    at: float
+    generator: float
+    redis: float
+    database: float | None
+    machine: float
+
+    @property
+    def others(self) -> float:
+        """What was used by none of the three: the system, and other programs. A server elsewhere makes it too small."""
+        return max(0.0, self.machine - self.generator - self.redis - (self.database or 0.0))
+
+    def since(self, before: CpuReading) -> CpuReading:
+        """Return cores used between two readings; `at` becomes the seconds between them."""
+        seconds = self.at - before.at
+        database = None
+        if self.database is not None and before.database is not None:
+            database = (self.database - before.database) / seconds
+        return CpuReading(
+            at=seconds,
+            generator=(self.generator - before.generator) / seconds,
+            redis=(self.redis - before.redis) / seconds,
+            database=database,
+            machine=(self.machine - before.machine) / seconds,
+        )
+
+
+class CpuMeter:
+    """Reads them. Redis tells its own, also from elsewhere; PostgreSQL is measured only if it runs here."""
+
+    def __init__(self, client: redis.Redis, engine: Engine) -> None:
+        """Find the database's processes once."""
+        self._client = client
+        self._postmaster = find_postmaster(engine)
+
+    def read(self) -> CpuReading:
+        """Read all of them now."""
+        server = self._client.info("cpu")
+        return CpuReading(
+            at=time.monotonic(),
+            generator=time.process_time(),
+            redis=float(server["used_cpu_user"]) + float(server["used_cpu_sys"]),
+            database=None if self._postmaster is None else _tree_seconds(self._postmaster),
+            machine=_busy_seconds(),
+        )
+
+
+def _tree_seconds(root: psutil.Process) -> float:
+    """Add up the living, and what the root has inherited from the dead."""
+    times = root.cpu_times()
+    seconds = times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+    for child in root.children(recursive=True):
+        with suppress(psutil.Error):  # it ended in between: the root has its time by then
+            child_times = child.cpu_times()
+            seconds += child_times.user + child_times.system
+    return float(seconds)
+
+
+def _busy_seconds() -> float:
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    return float(sum(times) - idle)
+
+
+def core_count() -> int:
+    """Count the cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

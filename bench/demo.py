@@ -1,0 +1,57 @@
+"""The benchmark `demo`: what segment locks buy against one lock, no lock and no lock needed. One sale each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from bench.assignment import Assignment
+from bench.children import measure_in_child
+from bench.conditions import conditions
+from bench.findings import ORDER, findings, remarks
+from bench.results import Results
+from bench.servers import running
+
+if TYPE_CHECKING:
+    from bench.options import DemoOptions
+    from bench.record import RunRecord
+    from bench.watch import Watch
+
+NAME: Final = "demo"
+
+
+def measure_demo(options: DemoOptions, watch: Watch) -> Results:
+    """Measure the four strategies, each in a fresh process, on servers of their own unless others are named."""
+    runs: list[RunRecord] = []
+    with running(options.url, options.database, buyers=options.buyers) as servers:
+        found = conditions(servers) | {"options": _shown(options)}
+        sale = f"{NAME}-{uuid4().hex[:8]}"
+        for name in ORDER:
+            assignment = Assignment(
+                strategy=name,
+                sku=f"{sale}-{name}",
+                url=servers.url,
+                database=servers.database,
+                segments=options.segments,
+                buyers=options.buyers,
+                extra_hold=options.hold_ms / 1_000,
+                seconds=options.seconds,
+            )
+            with watch.strategy(name) as progress:
+                record = measure_in_child(assignment, progress)
+            watch.finished(record)
+            runs.append(record)
+    cores = found["cores"]
+    return Results(NAME, tuple(runs), found, findings(runs, cores), remarks(runs, cores))
+
+
+def _shown(options: DemoOptions) -> dict[str, Any]:
+    """Return the options without URLs, which may have passwords."""
+    return {
+        "hold_ms": options.hold_ms,
+        "buyers": options.buyers,
+        "segments": options.segments,
+        "seconds": options.seconds,
+        "embedded_redis": options.url is None,
+        "embedded_database": options.database is None,
+    }

@@ -1,0 +1,49 @@
+"""Every benchmark by name. A benchmark adds itself here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bench.demo import NAME as DEMO, measure_demo
+from bench.options import DemoOptions
+from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.results import Results
+    from bench.watch import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The servers to use instead of embedded ones."""
+
+    url: str | None = None
+    database: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A measurement with fixed options."""
+
+    summary: str
+    measure: Callable[[Where, Watch], Results]
+
+
+def _demo(where: Where, watch: Watch) -> Results:
+    return measure_demo(DemoOptions(url=where.url, database=where.database), watch)
+
+
+BENCHMARKS: Final[dict[str, Benchmark]] = {
+    DEMO: Benchmark("no lock, one lock, 20 segment locks and lock-free, a hold of 20 ms, 64 buyers", _demo),
+}
+
+
+def find_benchmark(name: str) -> Benchmark:
+    """Return a benchmark. Raises InvalidInput that names those that exist."""
+    if name not in BENCHMARKS:
+        message = f"there is no benchmark {name!r}; there is: {', '.join(BENCHMARKS)}"
+        raise InvalidInput(message)
+    return BENCHMARKS[name]

@@ -1,0 +1,71 @@
+"""The result of a benchmark: its records, their conditions, and whether every promise held."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from segmented.errors import InvalidInput, SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bench.record import RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a benchmark found."""
+
+    benchmark: str
+    runs: tuple[RunRecord, ...]
+    conditions: dict[str, Any]
+    findings: dict[str, Any] = field(default_factory=dict)
+    """Figures drawn from several runs."""
+    remarks: Sequence[str] = ()
+    """What they mean, one sentence each."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Did every promise hold?"""
+        return not any(run.violations for run in self.runs)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what goes into the file."""
+        return {
+            "benchmark": self.benchmark,
+            "runs": [run.as_json() for run in self.runs],
+            "conditions": self.conditions,
+            "findings": self.findings,
+            "remarks": list(self.remarks),
+        }
+
+
+def check_writable(file: Path | None) -> None:
+    """Refuse a place where no file can be written, before anything is measured. Raises InvalidInput."""
+    if file is None:
+        return
+    folder = file.absolute().parent
+    if file.is_dir():
+        message = f"--json {file} is a folder, not a file"
+    elif not folder.is_dir():
+        message = f"--json {file}: there is no folder {folder}"
+    elif not os.access(file if file.exists() else folder, os.W_OK):
+        message = f"--json {file} cannot be written"
+    else:
+        return
+    raise InvalidInput(message)
+
+
+def write(results: Results, file: Path | None) -> None:
+    """Write the results, if a file was asked for."""
+    if file is None:
+        return
+    try:
+        file.write_text(json.dumps(results.as_json(), indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        message = f"{file} could not be written: {error}"
+        raise SegmentedError(message) from error

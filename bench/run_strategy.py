@@ -1,0 +1,76 @@
+"""One strategy in a process of its own: `python -m bench.run_strategy`, started by `bench.children`.
+
+A fresh process an assignment, so that its CPU time is the generator's and nobody else's. The assignment is the first
+line of stdin (URLs may have passwords, which a list of processes would show). After that stdin is a lifeline: when the
+parent is gone, however it went, the pipe ends and this process leaves too. What it does, it says in lines of JSON on
+stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import gevent
+import locust  # noqa: F401  # before redis and psycopg come in: it patches sockets, sleeping and locks for gevent
+from gevent.os import tp_read
+
+from bench.assignment import Assignment
+from bench.course import measure
+from bench.strategies import STRATEGIES
+from segmented.errors import InvalidInput, SegmentedError
+from segmented.orders import Gate, connect
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EXIT_ORPHANED = 3
+SPARE_CONNECTIONS = 2
+
+
+def main(line: str) -> int:
+    """Measure what the assignment says; returns the exit code."""
+    logging.getLogger("locust").addHandler(logging.NullHandler())  # its warnings about CPU are in the record
+    gevent.spawn(_leave_with_the_parent)
+    assignment = Assignment.from_json(line)
+    try:
+        record = _measure(assignment)
+    except SegmentedError as error:
+        say("failed", {"reason": str(error), "is_input": isinstance(error, InvalidInput)})
+        return 1
+    say("record", {"record": record})
+    return 0
+
+
+def say(event: str, said: Mapping[str, object]) -> None:
+    """Tell the parent."""
+    sys.stdout.write(json.dumps({"event": event, **said}) + "\n")
+    sys.stdout.flush()
+
+
+def _measure(assignment: Assignment) -> dict[str, object]:
+    with RedisStore.from_url(assignment.pooled_url) as store:
+        engine = connect(assignment.database, pool_size=assignment.buyers + SPARE_CONNECTIONS)
+        try:
+            Gate(engine).create()
+            strategy = STRATEGIES[assignment.strategy](assignment, store, engine)
+            record = measure(
+                assignment, strategy, lambda phase, done, total: say(phase, {"done": done, "total": total})
+            )
+        finally:
+            engine.dispose()
+    return record.as_json()
+
+
+def _leave_with_the_parent() -> None:
+    while tp_read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(EXIT_ORPHANED)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin.readline()))

@@ -1,0 +1,92 @@
+"""What is seen while a benchmark runs: a progress bar on a terminal, plain lines in a pipe."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from bench.report import line, rate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from rich.console import Console
+
+    from bench.record import RunRecord
+
+    Told = Callable[[str, int, int], None]
+    """Told the phase, how much of it is done, and out of how much."""
+
+
+class Watch(Protocol):
+    """Somebody who looks on."""
+
+    def strategy(self, name: str) -> AbstractContextManager[Told]:
+        """Follow one strategy."""
+
+    def finished(self, record: RunRecord) -> None:
+        """See its record."""
+
+
+class BarWatch:
+    """A bar on a terminal, gone when its strategy is done."""
+
+    def __init__(self, console: Console) -> None:
+        """Draw on `console`."""
+        self._console = console
+
+    @contextmanager
+    def strategy(self, name: str) -> Iterator[Told]:
+        """Follow one strategy."""
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            bar = progress.add_task(f"{name}: starting", total=1)
+
+            def told(phase: str, done: int, total: int) -> None:
+                progress.update(bar, description=f"{name}: {phase}", completed=done, total=total)
+
+            yield told
+
+    def finished(self, record: RunRecord) -> None:
+        """Show what matters; the table comes at the end."""
+        said = f"{record.strategy}: {rate(record)} orders/s, sold {record.sold:,} of {record.stock:,}"
+        self._console.print(said, highlight=False)
+
+
+class LineWatch:
+    """One line when a phase begins."""
+
+    def __init__(self, console: Console) -> None:
+        """Print on `console`."""
+        self._console = console
+
+    @contextmanager
+    def strategy(self, name: str) -> Iterator[Told]:
+        """Follow one strategy."""
+        seen: set[str] = set()
+
+        def told(phase: str, _: int, total: int) -> None:
+            if phase not in seen:
+                seen.add(phase)
+                units = f" {total:,} units" if phase == "sale" else ""
+                self._console.print(f"{name}: {phase}{units}", highlight=False, soft_wrap=True)
+
+        yield told
+
+    def finished(self, record: RunRecord) -> None:
+        """Print its line."""
+        self._console.print(line(record), highlight=False, soft_wrap=True)
+
+
+def watch_on(console: Console) -> Watch:
+    """Choose by where the output goes."""
+    return BarWatch(console) if console.is_terminal else LineWatch(console)

@@ -1,0 +1,43 @@
+"""Shorthand of the gate's tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import event
+
+from segmented.orders.answers import Confirmed
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import ExceptionContext
+
+    from segmented.orders import Gate
+    from segmented.orders.answers import ConfirmAnswer
+
+NEW: Final = Confirmed(replay=False)
+REPLAY: Final = Confirmed(replay=True)
+
+
+def claim(order_id: str) -> dict[str, Any]:
+    """One mug from segment 0 in epoch 1."""
+    return {"order_id": order_id, "sku": "mug", "segment": 0, "quantity": 1, "epoch": 1}
+
+
+def confirm(gate: Gate, order_id: str, **changed: Any) -> ConfirmAnswer:  # noqa: ANN401  # any of confirm's arguments
+    return gate.confirm(**(claim(order_id) | changed))
+
+
+def sold(gate: Gate) -> dict[int, int]:
+    """Units sold a segment."""
+    return {row.segment: row.sold for row in gate.totals("mug").segments}
+
+
+def watch_errors(gate: Gate) -> list[str]:
+    """Return a list that every error of the driver is added to."""
+    errors: list[str] = []
+
+    @event.listens_for(gate._engine, "handle_error")  # noqa: SLF001  # a second attempt would hide them from the caller
+    def _note(context: ExceptionContext) -> None:
+        errors.append(repr(context.original_exception))
+
+    return errors

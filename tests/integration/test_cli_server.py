@@ -1,0 +1,112 @@
+"""`segmented server` as its user sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import psutil
+import pytest
+import redis
+import sqlalchemy
+
+from tests.fixtures.servers import require_postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMMAND: Final = [sys.executable, "-c", "from segmented.cli.main import main; main()", "server"]
+ROOT: Final = Path(__file__).parents[2]
+END_SECONDS: Final = 30.0
+
+
+@contextlib.contextmanager
+def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """Run the command until both servers answer; give the process and the two URLs it printed."""
+    require_postgres()
+    with subprocess.Popen(
+        [*COMMAND, *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            lines = [process.stdout.readline() for _ in range(4)]
+            url, database = lines[0].split()[-1], lines[1].split()[-1]
+            usage = f"--stock 1000 --segments 20 --url '{url}' --database '{database}'"
+            assert lines == [
+                f"stock     {url}\n",
+                f"database  {database}\n",
+                f"Use them: segmented sell ORDERS.csv {usage}\n",
+                "Ctrl-C stops both.\n",
+            ]
+            yield process, url, database
+        finally:
+            process.terminate()
+            process.wait(END_SECONDS)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_a_signal_and_ends_with_zero(number: signal.Signals) -> None:
+    with serving() as (process, url, database):
+        with redis.Redis.from_url(url) as client:
+            assert client.ping() is True
+        engine = sqlalchemy.create_engine(database, poolclass=sqlalchemy.pool.NullPool)
+        with engine.connect() as connection:
+            assert connection.execute(sqlalchemy.text("SELECT current_database()")).scalar_one() == "segmented"
+        os.killpg(process.pid, number)
+        printed, errors = process.communicate(timeout=END_SECONDS)
+    assert (process.returncode, printed, errors) == (0, "", "stopped\n")
+    assert not Path(url.removeprefix("unix://").removesuffix("?db=0")).parent.exists()
+
+
+def test_json_has_the_urls(tmp_path: Path) -> None:
+    with serving("--json", str(tmp_path / "urls.json")) as (_, url, database):
+        assert json.loads((tmp_path / "urls.json").read_text()) == {"url": url, "database": database}
+
+
+def test_data_is_kept_for_the_next_run(data_folder: Path) -> None:
+    with serving("--data", str(data_folder)) as (process, url, _):
+        with redis.Redis.from_url(url) as client:
+            client.set("kept", "1")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(END_SECONDS) == 0
+    with serving("--data", str(data_folder)) as (_, url, _), redis.Redis.from_url(url) as client:
+        assert client.get("kept") == b"1"
+
+
+def test_data_in_use_is_one_sentence_and_exit_code_two(data_folder: Path) -> None:
+    with serving("--data", str(data_folder)) as (process, _, _):
+        second = subprocess.run(
+            [*COMMAND, "--data", str(data_folder)], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        sentence = f"data folder {data_folder / 'valkey'} is in use by a server that process {process.pid} started"
+        assert second.stderr == f"segmented: {sentence}\n"
+        assert second.returncode == 2
+
+
+def test_a_json_file_that_cannot_be_written_is_exit_code_two(tmp_path: Path) -> None:
+    require_postgres()
+    file = tmp_path / "missing" / "urls.json"
+    done = subprocess.run([*COMMAND, "--json", str(file)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"segmented: {file} cannot be written: No such file or directory\n"
+
+
+def test_a_server_that_dies_ends_the_command_with_one() -> None:
+    with serving() as (process, _, _):
+        family = psutil.Process(process.pid).children(recursive=True)
+        valkey = next(member for member in family if "valkey" in member.name())
+        valkey.kill()
+        _, errors = process.communicate(timeout=END_SECONDS)
+        assert process.returncode == 1
+    assert errors.startswith(f"segmented: Valkey (process {valkey.pid}) has stopped by itself")

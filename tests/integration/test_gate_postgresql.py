@@ -1,0 +1,218 @@
+"""What only a server across a wire shows: round trips, lost replies, a server that stands still, greenlets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from sqlalchemy import event, text
+
+from segmented.errors import DatabaseUnavailable, StoreRefused
+from segmented.orders import Gate, connect
+from segmented.orders.answers import NotConfirmed, SegmentRow
+from tests.faulty_wire import FaultyWire
+from tests.gating import NEW, REPLAY, claim, confirm, watch_errors
+from tests.rings import require_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PREPARED_AFTER: Final = 5
+"""Uses of a statement on a connection after which the driver has the server prepare it, in a round trip of its own."""
+
+
+@pytest.fixture
+def wire(postgres_database: str) -> Iterator[FaultyWire]:
+    with FaultyWire(postgres_database) as wire:
+        yield wire
+
+
+# --- one statement, one round trip ---
+
+
+@pytest.mark.parametrize("fence", [None, 2**33])
+def test_a_confirm_is_one_statement_and_one_round_trip_and_its_commit_is_part_of_it(
+    postgres_database: str, open_gate: Callable[..., Gate], fence: int | None
+) -> None:
+    gate = open_gate(postgres_database, pool_size=1)
+    gate.open("mug", [200] * 4)
+    messages = traced(gate, lambda number: confirm(gate, f"o-{number}", segment=number % 4, fence=fence), 100)
+    assert messages.count("Sync") == messages.count("ReadyForQuery") == 100 + 1  # one to have it prepared
+    assert messages.count("Execute") == messages.count("CommandComplete") == 100
+    assert messages.count("Parse") == PREPARED_AFTER + 1
+    assert messages.count("Query") == 0  # as BEGIN, COMMIT and ROLLBACK would be sent
+    assert gate.totals("mug").sold == 100
+
+
+def test_a_transaction_that_says_begin_and_commit_is_seen_to_cost_more(
+    postgres_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    """The counting counts: the same order with BEGIN and COMMIT around it."""
+    gate = open_gate(postgres_database, pool_size=1)
+    gate.open("mug", [9])
+    messages = traced(gate, lambda number: confirm_with_body(gate, f"o-{number}"), 3)
+    assert messages.count("ReadyForQuery") == 3 * 3
+
+
+def test_a_confirm_sends_the_driver_one_statement(postgres_database: str, open_gate: Callable[..., Gate]) -> None:
+    gate = open_gate(postgres_database)
+    gate.open("mug", [9])
+    statements: list[str] = []
+
+    @event.listens_for(gate._engine, "before_cursor_execute")  # noqa: SLF001  # to listen to what it says
+    def _note(*heard: object) -> None:
+        statements.append(str(heard[2]))
+
+    assert confirm(gate, "o-1", fence=1) == NEW
+    assert [statement.split()[0] for statement in statements] == ["WITH"]
+
+
+def confirm_with_body(gate: Gate, order_id: str) -> object:
+    with gate.transaction(**claim(order_id)):
+        return NEW
+
+
+def traced(gate: Gate, work: Callable[[int], object], times: int) -> list[str]:
+    """Do `work` so often and return the names of the protocol's messages, as libpq itself logs them."""
+    with gate._engine.connect() as connection:  # noqa: SLF001  # the pool's one connection
+        link = connection.connection.driver_connection.pgconn  # type: ignore[union-attr]  # psycopg's own
+    with tempfile.TemporaryFile("w+") as log:
+        link.trace(log.fileno())
+        assert [work(number) for number in range(times)] == [NEW] * times
+        link.untrace()
+        log.seek(0)
+        lines = [line.split("\t") for line in log]
+    return [fields[3].strip() for fields in lines if len(fields) > 3 and fields[1] in {"F", "B"}]
+
+
+def test_updates_of_segment_rows_stay_on_their_page(postgres_database: str, open_gate: Callable[..., Gate]) -> None:
+    """Free space and no index on what changes: PostgreSQL's heap-only updates, which leave the index alone."""
+    with open_gate(postgres_database) as gate:
+        gate.open("mug", [1] * 500)
+        assert [confirm(gate, f"o-{number}", segment=number) for number in range(500)] == [NEW] * 500
+    with open_gate(postgres_database)._engine.connect() as connection:  # noqa: SLF001  # to ask the server
+        counted = text("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'segmented_segments'")
+        while (found := connection.execute(counted).one())[0] < 500:  # a session reports what it counted when it ends
+            connection.execute(text("SELECT pg_sleep(0.01)"))
+    assert found == (500, 500)
+
+
+def test_a_constraint_of_somebody_elses_is_a_refusal(postgres_database: str, open_gate: Callable[..., Gate]) -> None:
+    gate = open_gate(postgres_database)
+    gate.open("mug", [9])
+    with gate._engine.connect() as connection:  # noqa: SLF001  # an administrator's statement
+        connection.execute(text("ALTER TABLE segmented_orders ADD CONSTRAINT small CHECK (quantity < 3)"))
+    with pytest.raises(StoreRefused, match='violates check constraint "small"'):
+        confirm(gate, "o-1", quantity=3)
+    assert gate.totals("mug").sold == 0
+    with gate._engine.connect() as connection:  # noqa: SLF001  # an administrator's statement
+        connection.execute(text("ALTER TABLE segmented_segments ADD CONSTRAINT few CHECK (quota < 10)"))
+    with pytest.raises(StoreRefused, match='violates check constraint "few"'):
+        gate.open("cup", [10])
+
+
+# --- a wire that fails ---
+
+
+def test_a_lost_reply_is_asked_for_again_and_sells_once(wire: FaultyWire, open_gate: Callable[..., Gate]) -> None:
+    gate = open_gate(wire.url)
+    gate.open("mug", [5, 5])
+    wire.lose_reply_to(b"lost-1")
+    assert confirm(gate, "lost-1", quantity=2, fence=7) == REPLAY
+    assert wire.lost.is_set()
+    assert gate.totals("mug").segments == (SegmentRow(0, 5, 2, 7, 1), SegmentRow(1, 5, 0, 0, 1))
+    assert gate.confirmed_units("mug") == 2
+
+
+def test_a_lost_reply_while_quota_moves_sells_once(wire: FaultyWire, open_gate: Callable[..., Gate]) -> None:
+    gate = open_gate(wire.url)
+    gate.open("mug", [0, 5])
+    wire.lose_reply_to(b"COMMIT")
+    assert confirm(gate, "o-1", quantity=2) == REPLAY
+    assert wire.lost.is_set()
+    totals = gate.totals("mug")
+    assert (totals.quota, totals.sold, gate.confirmed_units("mug")) == (5, 2, 2)
+
+
+def test_connections_that_died_unseen_are_replaced(postgres_database: str, open_gate: Callable[..., Gate]) -> None:
+    gate, killer = open_gate(postgres_database, pool_size=1), open_gate(postgres_database, pool_size=1)
+    gate.open("mug", [5])
+    for order_id, work in (("o-1", confirm), ("o-2", confirm_with_body)):
+        with killer._engine.connect() as connection:  # noqa: SLF001  # an administrator's statement
+            connection.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            ).all()
+        assert work(gate, order_id) == NEW
+    assert gate.totals("mug").sold == 2
+
+
+def test_a_lost_commit_of_a_transaction_is_reported_and_asking_again_tells(
+    wire: FaultyWire, open_gate: Callable[..., Gate]
+) -> None:
+    gate = open_gate(wire.url)
+    gate.open("mug", [5])
+    wire.lose_reply_to(b"COMMIT")
+    with pytest.raises(DatabaseUnavailable, match="did not answer"):
+        confirm_with_body(gate, "o-1")
+    with pytest.raises(NotConfirmed) as caught:
+        confirm_with_body(gate, "o-1")
+    assert caught.value.answer == REPLAY
+    assert gate.totals("mug").sold == 1
+
+
+def test_a_server_that_stands_still_is_given_up_at_the_deadline(
+    wire: FaultyWire, open_gate: Callable[..., Gate]
+) -> None:
+    gate = open_gate(wire.url, timeout=0.2)
+    gate.open("mug", [5])
+    errors = watch_errors(gate)
+    wire.freeze()
+    with pytest.raises(DatabaseUnavailable, match="connection timeout expired"):
+        confirm(gate, "o-1")
+    assert len(errors) == 2
+    assert "no reply within 0.3 s" in errors[0]  # and then the attempt to connect anew
+
+
+# --- greenlets ---
+
+GREENLETS: Final = """
+import gevent.monkey
+gevent.monkey.patch_all()
+import sys
+import gevent
+from segmented.orders import Gate, connect
+
+gate = Gate(connect(sys.argv[1], timeout=2.0))
+gate.create()
+gate.open("mug", [5])
+order = {"sku": "mug", "segment": 0, "quantity": 1, "epoch": 1}
+with gate.transaction(order_id="o-1", **order) as connection:
+    waiting = gevent.spawn(gate.confirm, order_id="o-2", **order)
+    while not connection.exec_driver_sql("SELECT count(*) FROM pg_locks WHERE NOT granted").scalar_one():
+        pass
+print(waiting.get(), gate.totals("mug").sold)
+gate.close()
+"""
+
+
+def test_a_greenlet_that_waits_for_the_database_lets_the_others_run(postgres_database: str) -> None:
+    require_module("gevent", "gevent")
+    done = subprocess.run(
+        [sys.executable, "-c", GREENLETS, postgres_database], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.stdout, done.returncode) == ("Confirmed(replay=False) 2\n", 0), done.stderr
+
+
+def test_a_fresh_gate_reads_what_another_wrote(postgres_database: str) -> None:
+    with Gate(connect(postgres_database)) as gate:
+        gate.create()
+        gate.open("mug", [5])
+        assert confirm(gate, "o-1") == NEW
+    with Gate(connect(postgres_database)) as gate:
+        assert confirm(gate, "o-1") == REPLAY

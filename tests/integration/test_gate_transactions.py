@@ -1,0 +1,128 @@
+"""The gate's contract, continued: statements of the caller's own, deadlines and failures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from segmented.errors import DatabaseUnavailable, GrantSuperseded, InvalidInput, OrderMismatch, StoreRefused
+from segmented.orders import Gate, confirming, connect
+from segmented.orders.answers import EpochChanged, Missing, NotConfirmed, SegmentRow, SoldOut, Voided
+from tests.gating import NEW, REPLAY, claim, confirm, sold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Connection
+
+
+def test_the_callers_statements_and_the_order_happen_together(gate: Gate) -> None:
+    gate.open("mug", [5])
+    with gate.transaction(**claim("o-1")) as connection:
+        connection.execute(text("CREATE TABLE invoices (order_id VARCHAR(20))"))
+        connection.execute(text("INSERT INTO invoices VALUES ('o-1')"))
+    with gate.transaction(**claim("o-2")) as connection:
+        assert connection.execute(text("SELECT order_id FROM invoices")).all() == [("o-1",)]
+    assert (sold(gate), gate.confirmed_units("mug")) == ({0: 2}, 2)
+
+
+def invoice_and_fail(connection: Connection) -> None:
+    connection.execute(text("INSERT INTO invoices VALUES ('o-2')"))
+    raise ZeroDivisionError
+
+
+def test_a_body_that_fails_leaves_nothing_and_its_own_error_goes_on(gate: Gate) -> None:
+    gate.open("mug", [5])
+    with gate.transaction(**claim("o-1")) as connection:
+        connection.execute(text("CREATE TABLE invoices (order_id VARCHAR(20))"))
+    with pytest.raises(ZeroDivisionError), gate.transaction(**claim("o-2"), fence=9) as connection:
+        invoice_and_fail(connection)
+    assert gate.totals("mug").segments == (SegmentRow(0, 5, 1, 0, 1),)
+    with gate.transaction(**claim("o-2")) as connection:
+        assert connection.execute(text("SELECT order_id FROM invoices")).all() == []
+
+
+def test_the_body_does_not_run_for_an_order_that_is_not_newly_confirmed(gate: Gate) -> None:
+    gate.open("mug", [1, 0])
+    confirm(gate, "o-1", fence=7)
+    gate.void(order_id="o-2", sku="mug", quantity=1)
+    refused: list[tuple[dict[str, Any], object]] = [
+        (claim("o-1"), REPLAY),
+        (claim("o-2"), Voided(replay=True)),
+        (claim("o-3"), SoldOut(total=1, sold=1)),
+        (claim("o-3") | {"segment": 2}, Missing()),
+        (claim("o-3") | {"epoch": 2}, EpochChanged(epoch=1)),
+    ]
+    for arguments, answer in refused:
+        with pytest.raises(NotConfirmed) as caught, gate.transaction(**arguments):
+            pytest.fail("the body ran")
+        assert caught.value.answer == answer
+    with pytest.raises(GrantSuperseded) as superseded, gate.transaction(**claim("o-3"), fence=6):
+        pytest.fail("the body ran")
+    assert (superseded.value.order_id, superseded.value.fence) == ("o-3", 7)
+    with pytest.raises(OrderMismatch), gate.transaction(**(claim("o-1") | {"quantity": 2})):
+        pytest.fail("the body ran")
+
+
+def test_a_transaction_on_a_full_segment_gets_quota_first(gate: Gate) -> None:
+    gate.open("mug", [0, 1, 1])
+    with gate.transaction(**(claim("o-1") | {"quantity": 2})):
+        pass
+    assert gate.totals("mug").segments == (
+        SegmentRow(0, 2, 2, 0, 1),
+        SegmentRow(1, 0, 0, 0, 1),
+        SegmentRow(2, 0, 0, 0, 1),
+    )
+
+
+def test_a_transaction_whose_segment_is_full_again_and_again_gives_up(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confirming, "MOVES_MAX", 1)
+    gate.open("mug", [0, 8])
+    with pytest.raises(StoreRefused, match="segment 0 of 'mug' was full 1 times in a row; nothing changed"):
+        confirm_in_transaction(gate)
+    confirm_in_transaction(gate)
+    assert sold(gate) == {0: 1, 1: 0}
+
+
+def confirm_in_transaction(gate: Gate) -> None:
+    with gate.transaction(**claim("o-1")):
+        pass
+
+
+# --- deadlines and failures ---
+
+
+def test_a_locked_row_is_waited_for_until_the_deadline_only(
+    order_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    gate, hasty = open_gate(order_database), open_gate(order_database, timeout=0.2)
+    gate.open("mug", [5])
+    with gate.transaction(**claim("o-1")), pytest.raises(DatabaseUnavailable, match="lock"):
+        confirm(hasty, "o-2")
+    assert confirm(hasty, "o-2") == NEW
+    assert sold(gate) == {0: 2}
+
+
+def test_a_pool_that_is_too_small_is_named_after_the_deadline(
+    order_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    gate = open_gate(order_database, pool_size=1, timeout=0.2)
+    gate.open("mug", [5])
+    with gate.transaction(**claim("o-1")), pytest.raises(DatabaseUnavailable, match="its pool is too small"):
+        confirm(gate, "o-2")
+    assert confirm(gate, "o-2") == NEW
+
+
+def test_missing_tables_are_a_refusal_not_an_outage(order_database: str) -> None:
+    with Gate(connect(order_database)) as gate, pytest.raises(StoreRefused, match="segmented_segments"):
+        confirm(gate, "o-1")
+
+
+def test_an_engine_that_nobody_checked_is_refused(order_database: str) -> None:
+    engine = create_engine(order_database.replace("postgresql://", "postgresql+psycopg://"))
+    with pytest.raises(InvalidInput, match="needs an engine made by"):
+        Gate(engine)
