@@ -81,6 +81,10 @@ class Order:
         if not self.order_id or len(self.order_id) > ORDER_ID_LENGTH_MAX:
             message = f"order id {self.order_id!r} must have 1 to {ORDER_ID_LENGTH_MAX} characters"
             raise InvalidInput(message)
+        if self.customer_id is not None and not 1 <= len(self.customer_id) <= ORDER_ID_LENGTH_MAX:
+            whose = f"customer id {self.customer_id!r} of order {self.order_id!r}"
+            message = f"{whose} must have 1 to {ORDER_ID_LENGTH_MAX} characters"
+            raise InvalidInput(message)
         if isinstance(self.quantity, bool) or not isinstance(self.quantity, int):
             message = f"quantity {self.quantity!r} of order {self.order_id!r} is not a whole number"
             raise InvalidInput(message)

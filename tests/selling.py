@@ -21,7 +21,7 @@ import psutil
 from tests.rings import require_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT: Final = Path(__file__).parents[1]
 CDNOW: Final = ROOT / "tests" / "data" / "cdnow_orders.csv.gz"
@@ -57,7 +57,9 @@ def require_embedded() -> None:
 
 
 @contextmanager
-def selling(folder: Path, file: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+def selling(
+    folder: Path, file: Path, *options: str, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """Start a sale that writes its results into the folder; it does not outlive the test."""
     written = ("--json", str(folder / "sale.json"), "--results", str(folder / "results.csv"))
     for name in ("sale.json", "results.csv"):
@@ -65,6 +67,7 @@ def selling(folder: Path, file: Path, *options: str) -> Iterator[subprocess.Pope
     process = subprocess.Popen(
         [*COMMAND, str(file), *written, *options],
         cwd=ROOT,
+        env={**os.environ, **(environment or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -79,9 +82,9 @@ def selling(folder: Path, file: Path, *options: str) -> Iterator[subprocess.Pope
                 process.wait(SALE_SECONDS)
 
 
-def sell(folder: Path, file: Path, *options: str) -> Sold:
+def sell(folder: Path, file: Path, *options: str, environment: Mapping[str, str] | None = None) -> Sold:
     """Run a sale to its end."""
-    with selling(folder, file, *options) as process:
+    with selling(folder, file, *options, environment=environment) as process:
         return ended(process, folder)
 
 

@@ -31,8 +31,7 @@ class WorkerSettings(BaseSettings):
     hold: float = Field(default=DEFAULT_HOLD, gt=0)
     """Seconds that the units of an order stay reserved while nobody finishes it."""
     segment_wait: float = Field(default=15.0, gt=0)
-    """Seconds that an order waits for a segment before its task is put off. More than `segment_ttl`, so that an order
-    whose first worker died is finished by the next one without a second message."""
+    """Seconds that an order waits for a free segment before its task is put off."""
     concurrency: int = Field(default=4, ge=1)
     """Orders that one worker takes side by side, each in a thread with a database connection of its own."""
     ends_with_stdin: bool = False

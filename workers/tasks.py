@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.errors import DatabaseUnavailable, SegmentedError, StoreUnavailable
-from segmented.models import Busy, Order, SoldOut
+from segmented.models import Busy, Order, Settled, SoldOut
 from segmented.orders import sale
 from workers.app import app, settings
 from workers.connections import connections
@@ -14,14 +14,23 @@ if TYPE_CHECKING:
     from celery import Task
 
 RETRIES_MAX: Final = 5
-RETRY_SECONDS_MAX: Final = 10
+RETRY_SECONDS_MAX: Final = 10.0
 
 
-class StillBusy(SegmentedError):
-    """No segment was free, or the order's own lease lived on, for as long as a task may wait."""
+class OrderInHand(SegmentedError):
+    """Another delivery of the order is being worked on, or its worker died and its lease lives on."""
+
+    def __init__(self, seconds: float) -> None:
+        """Remember when the lease may have lapsed."""
+        super().__init__()
+        self.seconds = seconds
 
 
-PUT_OFF: Final = (StillBusy, StoreUnavailable, DatabaseUnavailable)
+class NoSegmentFree(SegmentedError):
+    """No segment was free for as long as a task may wait."""
+
+
+PUT_OFF: Final = (OrderInHand, NoSegmentFree, StoreUnavailable, DatabaseUnavailable)
 """What another time may cure. After the last retry the order is undecided; its units, if any, stay held for it."""
 
 
@@ -34,38 +43,56 @@ def take_order(self: Task[Any, Any], sku: str, order_id: str, quantity: int, cus
     try:
         return _take(sku, Order(order_id, quantity, customer_id))
     except PUT_OFF as error:
-        raise self.retry(exc=error, countdown=_pause(self)) from error
+        raise self.retry(exc=error, countdown=_pause(self, error)) from error
 
 
 @app.task(bind=True, name="workers.take_orders", max_retries=RETRIES_MAX)
 def take_orders(self: Task[Any, Any], sku: str, orders: list[tuple[str, int, str | None]]) -> dict[str, str]:
     """Take orders that share a message, one after the other, each as `take_order` does. Returns their states.
 
-    A message costs more than an order does. What cannot be taken now is put off together with all that follow it; an
-    order that can never be taken fails the task once the others are done.
+    A message costs about as much as an order does. What cannot be taken now is put off, in one message; an order that
+    can never be taken fails the task once the others are done.
     """
     states: dict[str, str] = {}
+    later: list[tuple[str, int, str | None]] = []
+    reason: SegmentedError | None = None
     failure: SegmentedError | None = None
-    for index, (order_id, quantity, customer_id) in enumerate(orders):
+    for index, line in enumerate(orders):
         try:
-            states[order_id] = _take(sku, Order(order_id, quantity, customer_id))
-        except PUT_OFF as error:
-            raise self.retry(args=(sku, orders[index:]), exc=error, countdown=_pause(self)) from error
+            states[line[0]] = _take(sku, Order(*line))
+        except OrderInHand as error:
+            later.append(line)
+            reason = error
+        except PUT_OFF as error:  # the next ones would meet the same trouble
+            later += orders[index:]
+            reason = error
+            break
         except SegmentedError as error:
             failure = error
+    if reason is not None:
+        raise self.retry(args=(sku, later), exc=reason, countdown=_pause(self, reason)) from (failure or reason)
     if failure is not None:
         raise failure
     return states
 
 
 def _take(sku: str, order: Order) -> str:
-    shared = connections()
-    answer = sale.take_order(shared.pool(sku), shared.gate, order, timeout=settings.segment_wait, keep_refusal=True)
+    answer = _try(sku, order, timeout=0)
+    if isinstance(answer, Busy) and not answer.is_in_hand:
+        answer = _try(sku, order, timeout=settings.segment_wait)
     if isinstance(answer, Busy):
-        raise StillBusy
+        # An order in somebody's hand is not waited for: it would cost a thread for as long as a dead worker's lease.
+        raise OrderInHand((answer.free_in_ms or 0) / 1_000) if answer.is_in_hand else NoSegmentFree
     return "refused" if isinstance(answer, SoldOut) else answer.state
 
 
-def _pause(task: Task[Any, Any]) -> int:
-    """Return the seconds until the next attempt: 1, 2, 4 and so on."""
+def _try(sku: str, order: Order, *, timeout: float) -> Settled | SoldOut | Busy:
+    shared = connections()
+    return sale.take_order(shared.pool(sku), shared.gate, order, timeout=timeout, keep_refusal=True)
+
+
+def _pause(task: Task[Any, Any], reason: SegmentedError) -> float:
+    """Return the seconds until the next attempt: until a lease may have lapsed, else 1, 2, 4 and so on."""
+    if isinstance(reason, OrderInHand):
+        return min(reason.seconds + 0.1, RETRY_SECONDS_MAX)
     return min(1 << int(task.request.retries), RETRY_SECONDS_MAX)

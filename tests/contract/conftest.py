@@ -55,7 +55,7 @@ def private_valkey_url(private_valkey: ValkeyServer) -> str:
 
 @pytest.fixture
 def proxy(valkey_url: str) -> Iterator[Proxy]:
-    """A proxy before the session's server, which has all scripts in its cache: the first request is the one that counts."""
+    """A proxy before the session's server, whose cache has all scripts, so that the first request is the one meant."""
     with redis.Redis.from_url(valkey_url) as server:
         for name in SCRIPTS:
             server.script_load(load_script(name).text)

@@ -32,7 +32,7 @@ def has_come_to_rest(store: Any, waiters: int) -> bool:  # noqa: ANN401  # a sto
 async def parked(store: Any, waiters: int) -> None:  # noqa: ANN401  # a store of either colour
     """Wait, in its event loop, until so many wait in the store's lines."""
     async with asyncio.timeout(PARKED_SECONDS):
-        while not has_come_to_rest(store, waiters):
+        while not has_come_to_rest(store, waiters):  # noqa: ASYNC110  # a line has no event for coming to rest
             await asyncio.sleep(LOOK_SECONDS)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -13,6 +13,8 @@ from segmented.keys import lock_keys
 from segmented.locks import AsyncLock, Lock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from segmented.locks import Lease
     from tests.fixtures.stores import Side
 
@@ -21,6 +23,13 @@ def let_lapse(side: Side, lease: Lease) -> None:
     """End a lease on the server while its holder still trusts it, as after a long pause of the holder."""
     side.execute(op.RenewLock(lease.name, lease.holder_id, ttl_ms=1))
     side.pass_time(0.005)
+
+
+def fail_after(step: Callable[[], object]) -> NoReturn:
+    """Be a body that does something and then raises."""
+    step()
+    message = "the body's own error"
+    raise ZeroDivisionError(message)
 
 
 def test_a1_a_lease_that_lapsed_cannot_release_its_successors_and_is_told_so(waiting_side: Side) -> None:
@@ -89,8 +98,7 @@ def test_a8_the_bodys_own_error_surfaces_after_the_lease_was_lost(waiting_side: 
     name = waiting_side.name("lock")
     lease = waiting_side.lock(name, ttl=60).acquire(timeout=1)
     with pytest.raises(ZeroDivisionError) as caught, lease:
-        let_lapse(waiting_side, lease)
-        _ = 1 // 0
+        fail_after(lambda: let_lapse(waiting_side, lease))
     assert caught.value.__notes__ == [f"and afterwards: lease on '{name}' is lost: it lapsed or was taken away"]
 
 

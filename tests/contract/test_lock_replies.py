@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from segmented.clock import Clock, SystemClock
-from segmented.errors import StoreUnavailable
+from segmented.errors import AcquireTimeout, StoreUnavailable
 from segmented.keys import lock_keys
+from segmented.locks import Lock
 from segmented.models import Granted
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.contract.shop import Shop
+from tests.contract.test_lock_ownership import fail_after
 from tests.fixtures.stores import REDIS, AsyncSide, Flavour, Side, SyncSide
 
 if TYPE_CHECKING:
@@ -55,9 +60,7 @@ def test_e1_an_acquire_whose_reply_was_lost_succeeds_with_the_lock_it_took(far_s
 
 
 @pytest.mark.parametrize("timeout", [0, 5])
-def test_e1_an_acquire_that_never_got_a_reply_takes_the_lock_back(
-    far_side: Side, proxy: Proxy, timeout: float
-) -> None:
+def test_e1_an_acquire_that_never_got_a_reply_takes_the_lock_back(far_side: Side, proxy: Proxy, timeout: float) -> None:
     name = far_side.name("lock")
     proxy.swallow_replies(2, to=b"EVALSHA")
     with pytest.raises(StoreUnavailable):
@@ -104,8 +107,7 @@ def test_a7_a_release_that_never_got_a_reply_may_be_repeated_after_a_successor_c
 def test_a8_the_bodys_own_error_surfaces_when_the_server_is_gone(far_side: Side, proxy: Proxy) -> None:
     lease = far_side.lock(far_side.name("lock"), ttl=60).acquire(timeout=0)
     with pytest.raises(ZeroDivisionError) as caught, lease:
-        proxy.vanish()
-        _ = 1 // 0
+        fail_after(proxy.vanish)
     assert len(caught.value.__notes__) == 1
     assert "did not answer" in caught.value.__notes__[0]
 
@@ -148,3 +150,19 @@ def test_a_pooled_line_that_died_unseen_costs_no_error(far_side: Side, proxy: Pr
     proxy.vanish()
     proxy.come_back()
     lock.acquire(timeout=0).release()
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a store does not know its caller's deadline: the driver's time-outs come on top"
+)
+def test_e2_the_deadline_of_a_wait_is_kept_while_the_transport_retries(proxy: Proxy) -> None:
+    client = redis.Redis.from_url(proxy.url, socket_timeout=0.5, retry=Retry(NoBackoff(), 1))
+    store = RedisStore(client)
+    proxy.hold(b"EVAL")
+    began = time.monotonic()
+    with pytest.raises((AcquireTimeout, StoreUnavailable)):
+        Lock(store, "never reached", ttl=60).acquire(timeout=0.2)
+    seconds = time.monotonic() - began
+    proxy.let_go()
+    client.close()
+    assert seconds < 0.45

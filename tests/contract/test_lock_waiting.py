@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import wait
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -60,13 +61,12 @@ def seconds_of(function: Callable[[], OutcomeT]) -> tuple[OutcomeT, float]:
 
 
 def start_waiting(side: Side, name: str, waiters: int = 1, *, timeout: float = LONG) -> list[Future[Lease]]:
-    """Start acquires that find the lock taken, and return once they have all come to rest."""
+    """Start acquires that find the lock taken, one after another, and return once they have all come to rest."""
     lock = side.lock(name, ttl=LONG)
     started = []
     for index in range(waiters):
         started.append(side.start(lambda: lock.acquire(timeout=timeout)))
-        wait_until(lambda index=index: sum(map(len, lines_of(side.store).values())) == index + 1)  # type: ignore[misc, attr-defined]  # a default argument; both sides have a store
-    wait_until(lambda: has_come_to_rest(side.store, waiters))  # type: ignore[attr-defined]  # both sides have one
+        wait_until(partial(has_come_to_rest, side.store, index + 1))
     return started
 
 
@@ -105,9 +105,7 @@ def test_those_who_wait_in_one_process_are_served_in_the_order_of_their_arrival(
     held.release()
 
 
-def test_d1_a_release_between_the_failed_try_and_the_subscription_is_not_missed(
-    far_side: Side, proxy: Proxy
-) -> None:
+def test_d1_a_release_between_the_failed_try_and_the_subscription_is_not_missed(far_side: Side, proxy: Proxy) -> None:
     name = far_side.name("lock")
     held = far_side.lock(name, ttl=LONG).acquire(timeout=0)
     proxy.hold(b"SUBSCRIBE")
@@ -131,9 +129,9 @@ def test_d3_the_next_in_line_too_learns_when_a_dead_holders_lease_ends(waiting_s
     held = waiting_side.lock(name, ttl=LONG).acquire(timeout=0)
     dying = waiting_side.lock(name, ttl=0.15)
     first = waiting_side.start(lambda: dying.acquire(timeout=LONG))
-    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))  # type: ignore[attr-defined]  # both sides have a store
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
     second = waiting_side.start(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=LONG))
-    wait_until(lambda: has_come_to_rest(waiting_side.store, 2))  # type: ignore[attr-defined]  # both sides have a store
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 2))
     held.release()
     first.result(SOON)
     second.result(SOON).release()
@@ -169,7 +167,7 @@ def test_d4_everyone_in_line_is_told_at_the_deadline(waiting_side: Side) -> None
     errors = [waiter.exception(SOON) for waiter in waiters]
     assert [type(error) for error in errors] == [AcquireTimeout] * 10
     assert 0.2 <= time.monotonic() - began < 2
-    assert lines_of(waiting_side.store) == {}  # type: ignore[attr-defined]  # both sides have a store
+    assert lines_of(waiting_side.store) == {}
 
 
 def test_d5_a_timeout_of_zero_does_not_wait(waiting_side: Side) -> None:
@@ -218,7 +216,7 @@ def test_d10_two_hundred_locks_waited_on_at_once_share_a_subscription_and_leave_
     server, names = side.raw(), [side.name("lock") for _ in range(200)]
     held = [side.lock(name, ttl=LONG).acquire(timeout=0) for name in names]
     waiters = [side.start(lambda name=name: side.lock(name, ttl=LONG).acquire(timeout=LONG)) for name in names]  # type: ignore[misc]  # a default argument
-    wait_until(lambda: has_come_to_rest(side.store, 200))  # type: ignore[attr-defined]  # both sides have a store
+    wait_until(lambda: has_come_to_rest(side.store, 200))
     assert len(server.pubsub_channels("*")) == 201
     assert len(server.client_list(_type="pubsub")) == 1
     for lease in held:
@@ -232,7 +230,7 @@ def test_d10_two_hundred_locks_waited_on_at_once_share_a_subscription_and_leave_
 
 def server_is_left_alone(url: str) -> bool:
     with redis.Redis.from_url(url) as server:
-        return server.pubsub_channels("*") == [] and server.client_list(_type="pubsub") == []
+        return not server.pubsub_channels("*") and not server.client_list(_type="pubsub")
 
 
 def test_d16_of_a_hundred_waiters_one_release_wakes_one_and_costs_two_scripts(
@@ -275,7 +273,7 @@ def test_a_waiter_whose_turn_comes_as_its_time_ends_passes_the_wake_up_on(waitin
     name = waiting_side.name("lock")
     held = waiting_side.lock(name, ttl=LONG).acquire(timeout=0)
     hurried = waiting_side.start(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=0.1))
-    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))  # type: ignore[attr-defined]  # both sides have a store
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
     patient = waiting_side.start(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=LONG))
     assert isinstance(hurried.exception(SOON), AcquireTimeout)
     held.release()
@@ -285,7 +283,7 @@ def test_a_waiter_whose_turn_comes_as_its_time_ends_passes_the_wake_up_on(waitin
 def test_nobody_waits_for_a_lock_that_is_free(waiting_side: Side) -> None:
     name = waiting_side.name("lock")
     waiting_side.lock(name, ttl=LONG).acquire(timeout=LONG).release()
-    assert lines_of(waiting_side.store) == {}  # type: ignore[attr-defined]  # both sides have a store
+    assert lines_of(waiting_side.store) == {}
     if waiting_side.server is not None:
         assert waiting_side.server.pubsub_channels("seg:listener:*") == []
 

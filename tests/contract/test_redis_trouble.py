@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +13,7 @@ from segmented import operations as op
 from segmented.errors import PoolMissing, StoreRefused
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Busy, Lost, Released, Renewed, Settled
+from segmented.stores.redis.wire import text
 from tests.contract.shop import SHORT_MS
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def full_memory(redis_side: Side) -> Iterator[Callable[[], None]]:
+def full_memory(redis_side: Side) -> Iterator[Callable[[], object]]:
     """Leave no memory for anything that would need more; there is some again when the test ends."""
     server = redis_side.raw()
     yield lambda: server.config_set("maxmemory", 1)
@@ -43,8 +46,8 @@ def test_scripts_flushed_before_every_step_change_no_answer(redis_shop: Shop) ->
         lambda: redis_shop.confirm("a"),
         lambda: redis_shop.cancel("r"),
         lambda: redis_shop.expire("r"),
-        lambda: redis_shop.due(),
-        lambda: redis_shop.ledger(),
+        redis_shop.due,
+        redis_shop.ledger,
     ]
     for step in steps:
         server.script_flush()
@@ -83,12 +86,35 @@ def test_after_a_flush_the_script_is_sent_once_and_then_known_again(redis_shop: 
     assert "cmdstat_eval" not in calls
 
 
+def test_scripts_flushed_again_and_again_while_sixty_orders_are_sold_change_no_answer(redis_shop: Shop) -> None:
+    redis_shop.open(60, 4)
+    pool, sold_out = redis_shop.side.pool(redis_shop.sku), threading.Event()
+
+    def flush() -> int:
+        times = 0
+        while not sold_out.is_set():
+            redis_shop.side.raw().script_flush()
+            times += 1
+        return times
+
+    def sell(index: int) -> None:
+        with pool.grant(f"o{index}", timeout=30):
+            pass
+
+    flushing = redis_shop.side.start(flush)
+    for selling in [redis_shop.side.start(partial(sell, index)) for index in range(60)]:
+        selling.result(20)
+    sold_out.set()
+    assert flushing.result(5) > 0
+    assert redis_shop.totals() == (0, 0, 60)
+
+
 # --- no memory left ---
 
 
 @pytest.mark.parametrize("way", ["grant", "reserve"])
 def test_without_memory_an_order_is_refused_whole(
-    redis_shop: Shop, full_memory: Callable[[], None], way: str
+    redis_shop: Shop, full_memory: Callable[[], object], way: str
 ) -> None:
     redis_shop.open(8, 2)
     full_memory()
@@ -101,7 +127,7 @@ def test_without_memory_an_order_is_refused_whole(
 
 
 def test_without_memory_what_was_taken_is_renewed_confirmed_cancelled_and_expired(
-    redis_shop: Shop, full_memory: Callable[[], None]
+    redis_shop: Shop, full_memory: Callable[[], object]
 ) -> None:
     redis_shop.open(8, 4)
     for order_id in "abc":
@@ -120,7 +146,7 @@ def test_without_memory_what_was_taken_is_renewed_confirmed_cancelled_and_expire
 
 
 def test_without_memory_a_lock_is_refused_but_renewed_and_released(
-    redis_side: Side, full_memory: Callable[[], None]
+    redis_side: Side, full_memory: Callable[[], object]
 ) -> None:
     name = redis_side.name("lock")
     redis_side.execute(op.AcquireLock(name, "h", 60_000))
@@ -133,7 +159,7 @@ def test_without_memory_a_lock_is_refused_but_renewed_and_released(
 
 
 def test_without_memory_a_grant_through_the_pool_is_refused_not_unknown(
-    redis_shop: Shop, full_memory: Callable[[], None]
+    redis_shop: Shop, full_memory: Callable[[], object]
 ) -> None:
     redis_shop.open(8, 2)
     pool = redis_shop.side.pool(redis_shop.sku)
@@ -173,7 +199,8 @@ def prepared(shop: Shop) -> dict[str, Callable[[], object]]:
 def everything(shop: Shop) -> dict[str, object]:
     """Return every key of the pool with all it holds."""
     server = shop.side.raw()
-    return {key: server.dump(key) for key in sorted(server.keys(f"{shop.keys.lock.removesuffix('lock')}*"))}
+    keys = sorted(text(key) for key in server.keys(f"{shop.keys.lock.removesuffix('lock')}*"))
+    return {key: server.dump(key) for key in keys}
 
 
 @contextmanager
@@ -232,7 +259,7 @@ def test_a_pool_that_lost_its_totals_is_not_opened_over_its_remains(plain_redis_
     shop.open(8, 2)
     shop.granted("a")
     with displaced(shop, shop.keys.meta, by_nothing=True):
-        with pytest.raises(StoreRefused, match="lost some of its keys; opening it again could sell its units twice$"):
+        with pytest.raises(StoreRefused, match=r"lost some of its keys; opening it again could sell its units twice$"):
             shop.open(8, 2)
         with pytest.raises(PoolMissing):
             shop.confirm("a")

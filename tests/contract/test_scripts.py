@@ -13,6 +13,7 @@ from segmented.models import Order
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.codecs import CODECS
 from segmented.stores.redis.scripts import load_script
+from segmented.stores.redis.wire import text
 from tests.contract.conftest import SCRIPTS
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
 
 
 def keys_of(store: RedisStore) -> set[str]:
-    return {key.decode() for key in store.client.keys("*")}
+    return {text(key) for key in store.client.keys("*")}
 
 
 def test_there_are_thirteen_scripts() -> None:
@@ -118,7 +119,7 @@ def test_reading_leaves_no_key(store: RedisStore) -> None:
     assert keys_of(store) == POOL_KEYS
 
 
-def test_all_keys_of_a_pool_are_in_one_hash_slot(store: RedisStore) -> None:
+def test_all_keys_of_a_pool_are_in_one_hash_slot() -> None:
     slots = {redis.crc.key_slot(key.encode()) for key in [*POOL.listed(), f"{POOL.lock}:0", f"{POOL.lock}:4095"]}
     assert len(slots) == 1
     assert len({redis.crc.key_slot(key.encode()) for key in LOCK.listed()}) == 1

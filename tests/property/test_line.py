@@ -1,7 +1,7 @@
 """No wake-up is lost: whenever something is free and someone waits, someone is awake or about to be.
 
-Waiters follow `plans.waiting`, cut into its single steps, so that messages, deaths, deadlines and newcomers fall between
-any two of them.
+Waiters follow `plans.waiting`, cut into its single steps, so that messages, deaths, deadlines and newcomers fall
+between any two of them.
 """
 
 from __future__ import annotations

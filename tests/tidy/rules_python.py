@@ -43,10 +43,15 @@ def size(text: str) -> Iterator[tuple[int, str]]:
 
 
 def options_by_name(text: str) -> Iterator[tuple[int, str]]:
-    """A public function names its options; `**kwargs` is for a wrapped call whose types pass through (P.kwargs)."""
+    """A public function names its options; `**kwargs` is for a wrapped call whose types pass through (P.kwargs).
+
+    `**_` takes what a signal sends along and nobody reads; it is no option.
+    """
     for function in _public_functions(ast.parse(text).body):
         rest = function.args.kwarg
-        if rest is not None and not (isinstance(rest.annotation, ast.Attribute) and rest.annotation.attr == "kwargs"):
+        if rest is None or rest.arg == "_":
+            continue
+        if not (isinstance(rest.annotation, ast.Attribute) and rest.annotation.attr == "kwargs"):
             yield function.lineno, f"{function.name} takes **{rest.arg}: name the options"
 
 

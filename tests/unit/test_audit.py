@@ -61,9 +61,7 @@ def record_with(order_id: str, **changes: Any) -> Callable[[op.Operation[Any], A
 
 
 def ledger_as(change: Callable[[list[LedgerEntry]], list[LedgerEntry]]) -> Callable[[op.Operation[Any], Any], Any]:
-    return lambda operation, answer: (
-        tuple(change(list(answer))) if isinstance(operation, op.ReadLedger) else answer
-    )
+    return lambda operation, answer: tuple(change(list(answer))) if isinstance(operation, op.ReadLedger) else answer
 
 
 def lines(report: AuditReport) -> list[str]:
@@ -175,7 +173,9 @@ def test_an_entry_that_came_after_the_audits_sequence_number_is_left_for_the_nex
 
 def test_a_refusal_that_was_wrong_is_counted() -> None:
     report = audited(
-        ledger_as(lambda entries: [replace(entry, quantity=5) if entry.kind == "refused" else entry for entry in entries])
+        ledger_as(
+            lambda entries: [replace(entry, quantity=5) if entry.kind == "refused" else entry for entry in entries]
+        )
     )
     assert report.refused_wrongly == 1
     assert not report.is_clean

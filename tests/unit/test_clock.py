@@ -17,7 +17,7 @@ def test_a_manual_clock_stands_still_until_it_is_moved() -> None:
 
 def test_a_manual_clock_does_not_go_back() -> None:
     clock = ManualClock()
-    with pytest.raises(ValueError, match="^a monotonic clock does not go back$"):
+    with pytest.raises(ValueError, match=r"^a monotonic clock does not go back$"):
         clock.advance(-0.001)
     assert clock.now() == 1_000.0
 

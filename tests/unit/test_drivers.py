@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from segmented import operations as op
-from segmented.clock import ManualClock
+from segmented.clock import Clock, ManualClock
 from segmented.errors import StoreRefused, StoreUnavailable
 from segmented.models import Released
 from segmented.operations import Effect
@@ -35,7 +35,7 @@ class ScriptedStore:
     """Does what it is told to do for each operation, and notes what it was asked."""
 
     def __init__(self, does: Callable[[op.Operation[Any]], Any]) -> None:
-        self.clock = ManualClock(start=7.0)
+        self.clock: Clock = ManualClock(start=7.0)
         self.wakeups = ThreadWakeups(self.clock)
         self.asked: list[op.Operation[Any]] = []
         self._does = does
@@ -53,9 +53,10 @@ class AsyncScriptedStore:
     """The same for asyncio; an operation in `gate` goes on when the gate opens."""
 
     def __init__(self, does: Callable[[op.Operation[Any]], Any]) -> None:
-        self.clock = ManualClock(start=7.0)
+        self.clock: Clock = ManualClock(start=7.0)
         self.wakeups = AsyncioWakeups(self.clock)
         self.asked: list[op.Operation[Any]] = []
+        self.begun = asyncio.Event()
         self.ended: list[op.Operation[Any]] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -63,6 +64,7 @@ class AsyncScriptedStore:
 
     async def execute(self, operation: op.Operation[AnswerT]) -> AnswerT:
         self.asked.append(operation)
+        self.begun.set()
         await self.gate.wait()
         answer: AnswerT = self._does(operation)
         self.ended.append(operation)
@@ -169,8 +171,7 @@ async def begun(store: AsyncScriptedStore, plan: Plan[Any]) -> asyncio.Task[Any]
     """Start a plan whose first operation is held back at the gate."""
     store.gate.clear()
     task = asyncio.ensure_future(run_async(plan, store))
-    while not store.asked:
-        await asyncio.sleep(0)
+    await store.begun.wait()
     return task
 
 

@@ -31,6 +31,12 @@ def test_an_order_id_that_is_empty_or_too_long_is_refused(order_id: str) -> None
         Order(order_id, 1)
 
 
+@pytest.mark.parametrize("customer_id", ["", "a" * (ORDER_ID_LENGTH_MAX + 1)])
+def test_a_customer_id_that_is_empty_or_too_long_is_refused(customer_id: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^customer id .* of order 'a' must have 1 to 256 characters$"):
+        Order("a", 1, customer_id)
+
+
 @pytest.mark.parametrize("quantity", [1, QUANTITY_MAX])
 def test_a_quantity_is_1_to_a_milliard(quantity: int) -> None:
     assert Order("a", quantity).quantity == quantity
@@ -51,7 +57,9 @@ def test_a_quantity_that_is_no_whole_number_is_refused(quantity: Any) -> None:  
 def test_a_fingerprint_is_16_hexadecimal_digits_over_quantity_and_customer() -> None:
     assert Order("a", 1).fingerprint == "a833885365632ac9"
     assert Order("b", 1).fingerprint == Order("a", 1).fingerprint
-    fingerprints = {Order("a", quantity, who).fingerprint for quantity in (1, 2) for who in (None, "ann", "bob", "null")}
+    fingerprints = {
+        Order("a", quantity, who).fingerprint for quantity in (1, 2) for who in (None, "ann", "bob", "null")
+    }
     assert len(fingerprints) == 8
     assert {len(fingerprint) for fingerprint in fingerprints} == {16}
 

@@ -143,7 +143,9 @@ def test_an_answer_that_took_nothing_lets_the_next_in_line_try_at_once() -> None
         assert hand.end(None) == (answer, 100.0)
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable(), StoreRefused("no"), KeyboardInterrupt(), asyncio.CancelledError()])
+@pytest.mark.parametrize(
+    "error", [StoreUnavailable(), StoreRefused("no"), KeyboardInterrupt(), asyncio.CancelledError()]
+)
 def test_a_wait_that_ends_by_an_error_leaves_the_line_first_and_then_undoes(error: BaseException) -> None:
     hand, place = at_first_try()
     assert hand.fail(error) == Leave(place, 0.0)

@@ -11,6 +11,7 @@ from rich.console import Console
 from segmented.clock import SystemClock
 from workers.selling.choices import Choices
 from workers.selling.orders_file import DEFAULT_SKU, OrdersFile, read_orders
+from workers.selling.report import SaleReport
 from workers.selling.results import write_json, write_results
 from workers.selling.sale import Sale
 from workers.selling.servers import servers
@@ -19,54 +20,65 @@ from workers.selling.stopping import Stopped, stoppable
 EXIT_BROKEN_PROMISE = 1
 
 
+OrdersArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="ORDERS.csv",
+        help="Orders: columns order_id, quantity, and if there are any customer_id and sku. May be gzipped.",
+    ),
+]
+StockOption = Annotated[int, typer.Option(metavar="N", help="Units to sell, of each sku.")]
+SegmentsOption = Annotated[int, typer.Option(metavar="K", help="Segments that the stock of each sku is split into.")]
+SkuOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help=f"The sku, for a file without a sku column. [default: {DEFAULT_SKU}]"),
+]
+WorkersOption = Annotated[int, typer.Option(metavar="W", help="Worker processes.")]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Redis or Valkey that holds the stock. [default: an embedded Valkey]"),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="Order database, postgresql:// or sqlite:///path. [default: an embedded PostgreSQL]"
+    ),
+]
+BrokerOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Celery's broker. [default: the stock's server, next database number]"),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Keep the embedded servers' data in this folder, for a second run."),
+]
+RepublishOption = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        help="Publish an order again that is still undecided so long after a later one was decided.",
+    ),
+]
+ResultsOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write one line an order: outcome, segment, fencing token.")
+]
+JsonOption = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the counts as a JSON object.")]
+
+
 def sell(  # noqa: PLR0913  # an option each
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="ORDERS.csv",
-            help="Orders: columns order_id, quantity, and if there are any customer_id and sku. May be gzipped.",
-        ),
-    ],
+    file: OrdersArgument,
     *,
-    stock: Annotated[int, typer.Option(metavar="N", help="Units to sell, of each sku.")],
-    segments: Annotated[int, typer.Option(metavar="K", help="Segments that the stock of each sku is split into.")],
-    sku: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help=f"The sku, for a file without a sku column. [default: {DEFAULT_SKU}]"),
-    ] = None,
-    workers: Annotated[int, typer.Option(metavar="W", help="Worker processes.")] = 2,
-    url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Redis or Valkey that holds the stock. [default: an embedded Valkey]"),
-    ] = None,
-    database: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Order database, postgresql:// or sqlite:///path. [default: an embedded PostgreSQL]",
-        ),
-    ] = None,
-    broker: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Celery's broker. [default: the stock's server, next database number]"),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Keep the embedded servers' data in this folder, for a second run."),
-    ] = None,
-    republish_after: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            help="Publish an order again that is still undecided so long after a later one was decided.",
-        ),
-    ] = 30.0,
-    results: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one line an order: outcome, segment, fencing token.")
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the counts as a JSON object.")
-    ] = None,
+    stock: StockOption,
+    segments: SegmentsOption,
+    sku: SkuOption = None,
+    workers: WorkersOption = 2,
+    url: UrlOption = None,
+    database: DatabaseOption = None,
+    broker: BrokerOption = None,
+    data: DataOption = None,
+    republish_after: RepublishOption = 30.0,
+    results: ResultsOption = None,
+    json_file: JsonOption = None,
 ) -> None:
     """Sell the orders of a file through Celery workers, each order under the lock of one segment.
 
@@ -74,8 +86,6 @@ def sell(  # noqa: PLR0913  # an option each
     decides nothing anew, and finishes what the first one left. Ends with an audit; exit code 0 only if nothing was
     oversold, nobody was refused wrongly, every order is decided, and Redis and the database agree.
     """
-    clock = SystemClock()
-    since = clock.now()
     choices = Choices(
         file=file,
         stock=stock,
@@ -91,27 +101,34 @@ def sell(  # noqa: PLR0913  # an option each
         republish_after=republish_after,
     )
     choices.check()
-    orders = read_orders(file, sku=sku)
-    _note_oddities(orders)
+    report = _sell(choices)
     console = Console()
-    sale: Sale | None = None
-    try:
-        with stoppable(), servers(choices) as settings:
-            sale = Sale(choices, orders, settings, console, clock)
-            report = sale.run(since=since)
-            # Before the servers stop: what was sold is written down, whatever comes then.
-            if results is not None:
-                write_results(results, sale.book)
-            if json_file is not None:
-                write_json(json_file, report.as_json())
-    except Stopped as stop:
-        typer.echo(f"segmented: {_stopped(choices, sale)}", err=True)
-        raise typer.Exit(stop.exit_code) from None
     console.print(report.as_table())
     for line in report.notes():
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     if not report.promise_held:
         raise typer.Exit(EXIT_BROKEN_PROMISE)
+
+
+def _sell(choices: Choices) -> SaleReport:
+    clock = SystemClock()
+    since = clock.now()
+    orders = read_orders(choices.file, sku=choices.sku)
+    _note_oddities(orders)
+    sale: Sale | None = None
+    try:
+        with stoppable(), servers(choices) as running:
+            sale = Sale(choices, orders, running, Console(), clock)
+            report = sale.run(since=since)
+            # Before the servers stop: what was sold is written down, whatever comes then.
+            if choices.results is not None:
+                write_results(choices.results, sale.book)
+            if choices.json is not None:
+                write_json(choices.json, report.as_json())
+    except Stopped as stop:
+        typer.echo(f"segmented: {_stopped(choices, sale)}", err=True)
+        raise typer.Exit(stop.exit_code) from None
+    return report
 
 
 def _note_oddities(orders: OrdersFile) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PROC: Final = Path("/proc")
 KIB: Final = 1_024
@@ -19,14 +23,18 @@ def own_peak_mib() -> float:
     return peak if peak is not None else _rusage_mib(resource.RUSAGE_SELF)
 
 
-def children_peak_mib() -> dict[str, float]:
-    """Return the peak of the largest process of each name among those started by us, and by them."""
+def children_peak_mib(names: Mapping[int, str]) -> dict[str, float]:
+    """Return the peak of the largest process of each name among those started by us, and by them.
+
+    `names` are better ones for some process ids than the system's.
+    """
     if not (PROC / "self" / "stat").exists():
         return {"largest": _rusage_mib(resource.RUSAGE_CHILDREN)}
     found: dict[str, float] = {}
-    for folder, name in _descendants():
+    for folder, system_name in _descendants():
         peak = _status_mib(folder)
         if peak is not None:
+            name = names.get(int(folder.name), system_name)
             found[name] = max(peak, found.get(name, 0.0))
     return dict(sorted(found.items()))
 
@@ -42,14 +50,10 @@ def _descendants() -> list[tuple[Path, str]]:
         name, _, rest = stat.partition("(")[2].rpartition(")")
         parents[int(folder.name)] = int(rest.split()[1])
         names[int(folder.name)] = name
-    ours = {int((PROC / "self").resolve().name)}
+    ours = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
         ours |= more
-    return [(PROC / str(pid), names[pid]) for pid in ours if pid in names and not _is_self(pid)]
-
-
-def _is_self(pid: int) -> bool:
-    return (PROC / "self").resolve().name == str(pid)
+    return [(PROC / str(pid), names[pid]) for pid in ours if pid in names and pid != os.getpid()]
 
 
 def _status_mib(folder: Path) -> float | None:

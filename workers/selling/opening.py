@@ -63,18 +63,19 @@ def _check_rows(sku: str, state: PoolState | None, gate: Gate, stock: int, segme
     totals = gate.totals(sku)
     if not totals.segments:
         if state is not None:
-            message = f"pool {sku!r} is open, but {gate} has no rows for it: name the database it was opened with"
+            lacks = "the order database has no rows for it: name the database it was opened with"
+            message = f"pool {sku!r} is open, but {lacks}"
             raise InvalidInput(message)
         return
     if (totals.quota, len(totals.segments)) != (stock, segment_count):
         message = (
-            f"{gate} has rows for {sku!r} with stock {totals.quota} in {len(totals.segments)} segments, "
+            f"the order database has rows for {sku!r} with stock {totals.quota} in {len(totals.segments)} segments, "
             f"not with stock {stock} in {segment_count} segments"
         )
         raise InvalidInput(message)
     if state is None and totals.sold:
         message = (
-            f"{gate} has {totals.sold} units of {sku!r} sold, but the stock's server has no such pool: "
+            f"the order database has {totals.sold} units of {sku!r} sold, but the stock's server has no such pool: "
             "name the server it was opened on"
         )
         raise InvalidInput(message)

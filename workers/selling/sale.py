@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from workers.selling.choices import Choices
     from workers.selling.orders_file import OrdersFile
-    from workers.settings import WorkerSettings
+    from workers.selling.servers import Servers
 
 WINDOW: Final = 1_000
 """Orders under way at once: enough to keep every worker busy between two looks, few enough to be decided soon."""
@@ -38,14 +38,13 @@ PAUSE_SECONDS: Final = 0.05
 class Sale:
     """A file of orders, to be sold on running servers."""
 
-    def __init__(
-        self, choices: Choices, file: OrdersFile, settings: WorkerSettings, console: Console, clock: Clock
-    ) -> None:
+    def __init__(self, choices: Choices, file: OrdersFile, servers: Servers, console: Console, clock: Clock) -> None:
         """Touch nothing yet."""
         self.book = Book(file.orders, republish_after=choices.republish_after)
         self._choices = choices
         self._file = file
-        self._settings = settings
+        self._servers = servers
+        self._settings = servers.settings
         self._console = console
         self._clock = clock
         self._selling_seconds = 0.0
@@ -67,8 +66,9 @@ class Sale:
             if self.book.undecided:
                 self._sell(publisher, followers)
             else:
-                self._children_peak_mib = children_peak_mib()
-            accounts = settle_accounts(pools, gate, self._file, self.book.outcomes)
+                self._children_peak_mib = children_peak_mib({})
+            with self._console.status("checking every order against the ledger and the database"):
+                accounts = settle_accounts(pools, gate, self._file, self.book.outcomes)
         return SaleReport(
             choices=self._choices,
             book=self.book,
@@ -107,7 +107,7 @@ class Sale:
                     self._until_decided(publisher, followers, fleet, screen)
                 self._selling_seconds = self._clock.now() - since
                 self._workers_restarted = fleet.restarted
-                self._children_peak_mib = children_peak_mib()
+                self._children_peak_mib = children_peak_mib(dict.fromkeys(fleet.pids, "worker"))
                 if self.book.undecided and (words := fleet.tail()):
                     self._console.print(words, markup=False, highlight=False)
             finally:
@@ -127,6 +127,7 @@ class Sale:
             if book.decide(found, self._clock.now()):
                 fleet.note_decided()
             fleet.look()
+            self._servers.look()
             screen.show()
             if not lines:
                 time.sleep(PAUSE_SECONDS)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr, ValidationError
 
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, SegmentedError
 from segmented.orders import connect
 from segmented.orders.engine import parse, shown as database_shown
 from segmented.servers import PostgresServer, ValkeyServer
@@ -27,22 +28,44 @@ CONCURRENCY: Final = 4
 """Orders that each worker takes side by side: while one waits for its commit, another uses the processor."""
 
 
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where stock, orders and messages are."""
+
+    settings: WorkerSettings
+    """What the workers of the sale are told."""
+    embedded: tuple[ValkeyServer | PostgresServer, ...]
+
+    def look(self) -> None:
+        """Raise SegmentedError if a server of ours is gone: waiting for it would be for nothing."""
+        for server in self.embedded:
+            if server.wait(0):
+                last = "".join(f": {line}" for line in server.log_tail(1))
+                message = f"{server.name} (process {server.pid}) has stopped by itself{last}"
+                raise SegmentedError(message)
+
+
 @contextmanager
-def servers(choices: Choices) -> Iterator[WorkerSettings]:
-    """Start what was not named, stop it at the end; yields what the workers are told. Raises InvalidInput."""
+def servers(choices: Choices) -> Iterator[Servers]:
+    """Start what was not named, and stop it at the end. Raises InvalidInput."""
     # First those that may be wrong, so that nothing is started, or made on disk, for a name with a typing error.
     if choices.url is not None:
         RedisStore.from_url(choices.url).close()
     if choices.database is not None:
         connect(choices.database, pool_size=1).dispose()
     with ExitStack() as stack:
-        url = choices.url or stack.enter_context(ValkeyServer.start(choices.data)).url
-        database = choices.database
+        embedded: list[ValkeyServer | PostgresServer] = []
+        url, database = choices.url, choices.database
+        if url is None:
+            valkey = stack.enter_context(ValkeyServer.start(choices.data))
+            embedded.append(valkey)
+            url = valkey.url
         if database is None:
             connections = OWN_CONNECTIONS + 2 * CONCURRENCY * choices.worker_count  # a restarted worker overlaps
-            embedded = PostgresServer.start(choices.data, max_connections=connections)
-            database = stack.enter_context(embedded).url
-        yield _settings(url, database, choices.broker)
+            postgres = stack.enter_context(PostgresServer.start(choices.data, max_connections=connections))
+            embedded.append(postgres)
+            database = postgres.url
+        yield Servers(_settings(url, database, choices.broker), tuple(embedded))
 
 
 def _settings(url: str, database: str, broker: str | None) -> WorkerSettings:

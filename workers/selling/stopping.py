@@ -25,8 +25,12 @@ class Stopped(BaseException):
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Raise Stopped at the first of these signals, and ignore the others after it."""
-    before = {number: signal.signal(number, _stop_once) for number in NUMBERS}
+    """Raise Stopped at the first of these signals, and ignore the others after it.
+
+    A hang-up that is ignored already stays so: that is what `nohup` is for.
+    """
+    heard = [number for number in NUMBERS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, _stop_once) for number in heard}
     try:
         yield
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from segmented.errors import OrderMismatch, OrderUnknown, PoolGated, PoolMissing
@@ -15,15 +15,21 @@ from segmented.models import (
     LedgerEntry,
     Lost,
     Opened,
-    Order,
     OrderRecord,
-    Part,
     PoolState,
     Renewed,
     Reserved,
     Settled,
     SoldOut,
     Superseded,
+)
+from segmented.stores.memory.pool_records import (
+    ModelPool,
+    gathered,
+    new_record,
+    pool_state,
+    reserved_answer,
+    settled_answer,
 )
 
 if TYPE_CHECKING:
@@ -36,25 +42,6 @@ PROBES_MAX = 16
 FENCE_BITS = 32
 
 
-@dataclass(slots=True)
-class _Pool:
-    sku: str
-    epoch: int
-    gated: bool
-    opened: int
-    stock: list[int]
-    sequence: int = 0
-    fence: int = 0
-    available: int = 0
-    reserved: int = 0
-    confirmed: int = 0
-    free: dict[int, int] = field(default_factory=dict)
-    locks: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """segment -> (holder id, server milliseconds at which the lease lapses)"""
-    orders: dict[str, OrderRecord] = field(default_factory=dict)
-    ledger: list[LedgerEntry] = field(default_factory=list)
-
-
 class PoolModel:
     """Pools by sku."""
 
@@ -62,26 +49,26 @@ class PoolModel:
         """Tell `publish` each channel that gets a message."""
         self._clock = clock
         self._publish = publish
-        self._pools: dict[str, _Pool] = {}
+        self._pools: dict[str, ModelPool] = {}
 
     # --- opening and reading ---
 
     def open(self, operation: op.OpenPool) -> Opened | AlreadyOpen:
         """Open once."""
         if pool := self._pools.get(operation.sku):
-            return AlreadyOpen(_state(pool))
+            return AlreadyOpen(pool_state(pool))
         base, extra = divmod(operation.stock, operation.segment_count)
         stock = [base + (1 if segment < extra else 0) for segment in range(operation.segment_count)]
-        pool = _Pool(operation.sku, operation.epoch, operation.gated, operation.stock, stock)
+        pool = ModelPool(operation.sku, operation.epoch, operation.gated, operation.stock, stock)
         pool.available = operation.stock
         pool.free = dict.fromkeys(range(operation.segment_count), 0)
         self._pools[operation.sku] = pool
         self._append(pool, "opened", None, operation.stock)
-        return Opened(_state(pool))
+        return Opened(pool_state(pool))
 
     def read(self, operation: op.ReadPool) -> PoolState:
         """Read totals and units a segment."""
-        return _state(self._pool(operation.sku))
+        return pool_state(self._pool(operation.sku))
 
     def read_orders(self, operation: op.ReadOrders) -> tuple[OrderRecord | None, ...]:
         """Read records; a pool that is not open has none."""
@@ -109,14 +96,15 @@ class PoolModel:
         record = self._known(pool, order.order_id, order.fingerprint)
         if record is not None:
             if record.state != "reserved":
-                return _settled(record, replay=True)
-            return _reserved(pool, record, replay=True)
+                return settled_answer(record, replay=True)
+            return reserved_answer(pool, record, replay=True)
+        start = pool.sequence % len(pool.stock)  # as found, before due holds came back
         if refusal := self._want_of_units(pool, order.order_id, order.quantity):
             return refusal
-        parts = _gathered(pool, pool.sequence % len(pool.stock), order.quantity)
+        parts = gathered(pool, start, order.quantity)
         hold_until = self._now_ms() + operation.hold_ms
-        record = self._take(pool, _record(order, parts[0][0], parts, hold_until))
-        return _reserved(pool, record, replay=False)
+        record = self._take(pool, new_record(order, parts[0][0], parts, hold_until))
+        return reserved_answer(pool, record, replay=False)
 
     def grant(self, operation: op.Grant) -> Granted | SoldOut | Busy | Settled:
         """Take units and a segment's lock."""
@@ -129,7 +117,7 @@ class PoolModel:
         # 2. too few units
         elif refusal := self._want_of_units(pool, order.order_id, order.quantity):
             if operation.keep_refusal and isinstance(refusal, SoldOut):
-                kept = replace(_record(order, -1, (), 0), state="refused")
+                kept = replace(new_record(order, -1, (), 0), state="refused")
                 kept = replace(kept, sequence=self._append(pool, "refused", kept, kept.quantity))
                 pool.orders[order.order_id] = kept
                 return replace(refusal, sequence=kept.sequence)
@@ -145,7 +133,7 @@ class PoolModel:
         pool.free[segment] = now_ms + operation.ttl_ms
         again = record
         if again is None:
-            again = _record(order, segment, _gathered(pool, segment, order.quantity), 0)
+            again = new_record(order, segment, gathered(pool, segment, order.quantity), 0)
         leased = replace(
             again,
             segment=segment,
@@ -160,7 +148,7 @@ class PoolModel:
         return self._granted(pool, leased, replay=True)
 
     def _answer_of_known(
-        self, pool: _Pool, record: OrderRecord, operation: op.Grant
+        self, pool: ModelPool, record: OrderRecord, operation: op.Grant
     ) -> Granted | SoldOut | Busy | Settled | None:
         """Answer a repeat; None when the order's lease has lapsed, or it never had one."""
         if record.state == "refused":
@@ -168,7 +156,7 @@ class PoolModel:
                 record.order_id, record.quantity, pool.available, pool.reserved, record.sequence, replay=True
             )
         if record.state != "reserved":
-            return _settled(record, replay=True)
+            return settled_answer(record, replay=True)
         lease = self._lease(pool, record)
         if lease is None:
             return None
@@ -190,54 +178,54 @@ class PoolModel:
         """Make it final."""
         pool, record = self._found(operation.sku, operation.order_id)
         if record.state != "reserved":
-            return _settled(record, replay=True)
-        return _settled(self._settle(pool, record, "confirmed"), replay=False)
+            return settled_answer(record, replay=True)
+        return settled_answer(self._settle(pool, record, "confirmed"), replay=False)
 
     def cancel(self, operation: op.Cancel) -> Settled | Superseded:
         """Give back on purpose."""
         pool, record = self._found(operation.sku, operation.order_id)
         if record.state != "reserved":
-            return _settled(record, replay=True)
+            return settled_answer(record, replay=True)
         if operation.holder_id is not None and record.holder_id != operation.holder_id:
             return Superseded(record.order_id, record.fencing_token or 0)
         if pool.gated and not operation.voided:
             raise PoolGated(operation.sku, operation.order_id)
-        return _settled(self._settle(pool, record, "cancelled"), replay=False)
+        return settled_answer(self._settle(pool, record, "cancelled"), replay=False)
 
     def expire(self, operation: op.Expire) -> Settled | None:
         """Give back what lapsed."""
         pool, record = self._found(operation.sku, operation.order_id)
         if record.state != "reserved":
-            return _settled(record, replay=True)
+            return settled_answer(record, replay=True)
         if record.hold_until_ms > self._now_ms() or self._lease(pool, record):
             return None
         if pool.gated and not operation.voided:
             raise PoolGated(operation.sku, operation.order_id)
-        return _settled(self._settle(pool, record, "expired"), replay=False)
+        return settled_answer(self._settle(pool, record, "expired"), replay=False)
 
     # --- pieces ---
 
     def _now_ms(self) -> int:
         return int(self._clock.now() * 1000)
 
-    def _pool(self, sku: str) -> _Pool:
+    def _pool(self, sku: str) -> ModelPool:
         if sku not in self._pools:
             raise PoolMissing(sku)
         return self._pools[sku]
 
-    def _found(self, sku: str, order_id: str) -> tuple[_Pool, OrderRecord]:
+    def _found(self, sku: str, order_id: str) -> tuple[ModelPool, OrderRecord]:
         pool = self._pool(sku)
         if order_id not in pool.orders:
             raise OrderUnknown(order_id)
         return pool, pool.orders[order_id]
 
-    def _known(self, pool: _Pool, order_id: str, fingerprint: str) -> OrderRecord | None:
+    def _known(self, pool: ModelPool, order_id: str, fingerprint: str) -> OrderRecord | None:
         record = pool.orders.get(order_id)
         if record is not None and record.fingerprint != fingerprint:
             raise OrderMismatch(order_id)
         return record
 
-    def _append(self, pool: _Pool, kind: EntryKind, record: OrderRecord | None, quantity: int) -> int:
+    def _append(self, pool: ModelPool, kind: EntryKind, record: OrderRecord | None, quantity: int) -> int:
         pool.sequence += 1
         pool.ledger.append(
             LedgerEntry(
@@ -254,13 +242,13 @@ class PoolModel:
         )
         return pool.sequence
 
-    def _lease(self, pool: _Pool, record: OrderRecord) -> tuple[str, int] | None:
+    def _lease(self, pool: ModelPool, record: OrderRecord) -> tuple[str, int] | None:
         lease = pool.locks.get(record.segment)
         if lease is None or lease[0] != record.holder_id or lease[1] <= self._now_ms():
             return None
         return lease
 
-    def _renewed(self, pool: _Pool, record: OrderRecord, ttl_ms: int, hold_ms: int) -> OrderRecord:
+    def _renewed(self, pool: ModelPool, record: OrderRecord, ttl_ms: int, hold_ms: int) -> OrderRecord:
         now_ms = self._now_ms()
         pool.locks[record.segment] = (record.holder_id or "", now_ms + ttl_ms)
         pool.free[record.segment] = now_ms + ttl_ms
@@ -268,14 +256,14 @@ class PoolModel:
         pool.orders[record.order_id] = renewed
         return renewed
 
-    def _due(self, pool: _Pool, limit: int) -> list[str]:
+    def _due(self, pool: ModelPool, limit: int) -> list[str]:
         now_ms = self._now_ms()
         due = [
             record for record in pool.orders.values() if record.state == "reserved" and record.hold_until_ms <= now_ms
         ]
         return [record.order_id for record in sorted(due, key=lambda r: (r.hold_until_ms, r.order_id))[:limit]]
 
-    def _want_of_units(self, pool: _Pool, order_id: str, quantity: int) -> SoldOut | Busy | None:
+    def _want_of_units(self, pool: ModelPool, order_id: str, quantity: int) -> SoldOut | Busy | None:
         if pool.available >= quantity:
             return None
         if not pool.gated:
@@ -288,15 +276,15 @@ class PoolModel:
                 return Busy(order_id, pool.sequence, 0)
         return SoldOut(order_id, quantity, pool.available, pool.reserved, pool.sequence)
 
-    def _free_segment(self, pool: _Pool) -> int | None:
+    def _free_segment(self, pool: ModelPool) -> int | None:
         now_ms = self._now_ms()
         free = [segment for segment in pool.free if segment not in pool.locks or pool.locks[segment][1] <= now_ms]
         return min(free, key=lambda segment: (pool.free[segment], str(segment)), default=None)
 
-    def _free_in_ms(self, pool: _Pool) -> int:
+    def _free_in_ms(self, pool: ModelPool) -> int:
         return max(0, min(pool.free.values()) - self._now_ms())
 
-    def _granted(self, pool: _Pool, record: OrderRecord, *, replay: bool) -> Granted:
+    def _granted(self, pool: ModelPool, record: OrderRecord, *, replay: bool) -> Granted:
         return Granted(
             order_id=record.order_id,
             quantity=record.quantity,
@@ -310,7 +298,7 @@ class PoolModel:
             replay=replay,
         )
 
-    def _take(self, pool: _Pool, record: OrderRecord) -> OrderRecord:
+    def _take(self, pool: ModelPool, record: OrderRecord) -> OrderRecord:
         for segment, units in record.parts:
             pool.stock[segment] -= units
         pool.available -= record.quantity
@@ -320,7 +308,7 @@ class PoolModel:
         return record
 
     def _settle(
-        self, pool: _Pool, record: OrderRecord, state: Literal["confirmed", "cancelled", "expired"]
+        self, pool: ModelPool, record: OrderRecord, state: Literal["confirmed", "cancelled", "expired"]
     ) -> OrderRecord:
         if state == "confirmed":
             pool.confirmed += record.quantity
@@ -336,65 +324,3 @@ class PoolModel:
         settled = replace(record, state=state, sequence=self._append(pool, state, record, record.quantity))
         pool.orders[record.order_id] = settled
         return settled
-
-
-def _record(order: Order, segment: int, parts: tuple[Part, ...], hold_until_ms: int) -> OrderRecord:
-    return OrderRecord(
-        order_id=order.order_id,
-        state="reserved",
-        quantity=order.quantity,
-        segment=segment,
-        parts=parts,
-        holder_id=None,
-        fencing_token=None,
-        hold_until_ms=hold_until_ms,
-        customer_id=order.customer_id,
-        fingerprint=order.fingerprint,
-        sequence=0,
-    )
-
-
-def _gathered(pool: _Pool, start: int, quantity: int) -> tuple[Part, ...]:
-    parts: list[Part] = []
-    needed = quantity
-    for step in range(len(pool.stock)):
-        segment = (start + step) % len(pool.stock)
-        taken = min(pool.stock[segment], needed)
-        if taken > 0:
-            parts.append((segment, taken))
-            needed -= taken
-    return tuple(parts)
-
-
-def _state(pool: _Pool) -> PoolState:
-    return PoolState(
-        sku=pool.sku,
-        epoch=pool.epoch,
-        segment_count=len(pool.stock),
-        gated=pool.gated,
-        sequence=pool.sequence,
-        opened=pool.opened,
-        available=pool.available,
-        reserved=pool.reserved,
-        confirmed=pool.confirmed,
-        order_count=len(pool.orders),
-        stock=tuple(pool.stock),
-    )
-
-
-def _reserved(pool: _Pool, record: OrderRecord, *, replay: bool) -> Reserved:
-    return Reserved(
-        record.order_id, record.quantity, record.segment, record.parts, pool.epoch, record.sequence, replay=replay
-    )
-
-
-def _settled(record: OrderRecord, *, replay: bool) -> Settled:
-    return Settled(
-        order_id=record.order_id,
-        state=record.state,
-        quantity=record.quantity,
-        segment=record.segment,
-        fencing_token=record.fencing_token,
-        sequence=record.sequence,
-        replay=replay,
-    )

@@ -54,20 +54,28 @@ def shown(url: str) -> str:
     return f"{scheme}{separator}{PASSWORD_OPTION.sub('***', named)}"
 
 
+def _meant(error: Exception) -> Exception:
+    """Return the server's own refusal, which redis-py's asyncio client wraps into a ConnectionError as it connects."""
+    cause = error.__cause__
+    return cause if type(error) is RedisConnectionError and isinstance(cause, RedisError) else error
+
+
 @contextmanager
 def translated(where: str) -> Iterator[None]:
     """Turn the driver's errors into ours."""
     try:
         yield
-    except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-        if isinstance(error, AuthenticationError):
-            message = f"{where} refused the password: {error}"
-            raise StoreRefused(message) from error
-        message = f"{where} did not answer: {error}"
-        raise StoreUnavailable(message) from error
-    except RedisError as error:
-        message = f"{where} refused the operation: {error}"
-        raise StoreRefused(message) from error
+    except (RedisError, OSError) as raised:
+        match _meant(raised):
+            case AuthenticationError() as error:
+                message = f"{where} refused the password: {error}"
+                raise StoreRefused(message) from raised
+            case RedisConnectionError() | RedisTimeoutError() | OSError() as error:
+                message = f"{where} did not answer: {error}"
+                raise StoreUnavailable(message) from raised
+            case error:
+                message = f"{where} refused the operation: {error}"
+                raise StoreRefused(message) from raised
 
 
 @contextmanager
@@ -75,24 +83,25 @@ def guarded(url: str) -> Iterator[None]:
     """Turn what goes wrong at the first contact into one sentence of bad input."""
     try:
         yield
-    except AuthenticationError as error:
-        message = f"{shown(url)} refused the password or account of the URL"
-        raise InvalidInput(message) from error
-    except NoPermissionError as error:
-        message = f"the account of {shown(url)} may not run INFO, which is needed to check the server: {error}"
-        raise InvalidInput(message) from error
-    except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-        message = f"no server answers at {shown(url)}: {error}"
-        raise InvalidInput(message) from error
-    except RedisError as error:
-        message = f"the server at {shown(url)} is not usable: {error}"
-        raise InvalidInput(message) from error
+    except (RedisError, OSError) as error:
+        raise InvalidInput(_first_contact(shown(url), _meant(error))) from error
     except (ValueError, TypeError) as error:  # TypeError: an option that the driver does not know
         detail = str(error)
         if isinstance(error, ValueError) and shown(url) != url:  # it may quote a piece of the password
             detail = "in a password, / ? # and @ must be percent-encoded"
         message = f"{shown(url)!r} is not a Redis URL: {detail}"
         raise InvalidInput(message) from error
+
+
+def _first_contact(server: str, error: Exception) -> str:
+    match error:
+        case AuthenticationError():
+            return f"{server} refused the password or account of the URL"
+        case NoPermissionError():
+            return f"the account of {server} may not run INFO, which is needed to check the server: {error}"
+        case RedisConnectionError() | RedisTimeoutError() | OSError():
+            return f"no server answers at {server}: {error}"
+    return f"the server at {server} is not usable: {error}"
 
 
 def check_server(url: str, server: dict[str, Reply], memory: dict[str, Reply]) -> None:

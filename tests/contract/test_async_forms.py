@@ -1,0 +1,138 @@
+"""`async with` in both its forms, on memory and on Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from segmented.errors import AcquireTimeout, InvalidInput, NotGranted
+from segmented.locks import AsyncLock
+from segmented.models import Order, Settled, SoldOut
+from segmented.stock import AsyncGrant, AsyncPool
+from segmented.stores.memory import AsyncMemoryStore
+from segmented.stores.redis import AsyncRedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from segmented.plans.drivers import AsyncStore
+
+    Run = Callable[[Callable[[AsyncStore], Awaitable[None]]], None]
+
+_numbers = count()
+
+
+def new_name() -> str:
+    return f"async-form-{next(_numbers)}"
+
+
+@pytest.fixture(params=["memory", "redis"])
+def run(request: pytest.FixtureRequest, valkey_url: str) -> Run:
+    """Run a coroutine function on a store of its own."""
+
+    def run_on_store(test: Callable[[AsyncStore], Awaitable[None]]) -> None:
+        async def with_store() -> None:
+            if request.param == "memory":
+                await test(AsyncMemoryStore())
+                return
+            async with await AsyncRedisStore.from_url(valkey_url) as store:
+                await test(store)
+
+        asyncio.run(with_store())
+
+    return run_on_store
+
+
+def test_a_lock_is_held_for_the_body(run: Run) -> None:
+    async def test(store: AsyncStore) -> None:
+        lock = AsyncLock(store, new_name(), ttl=60)
+        async with lock.acquire(timeout=1) as lease:
+            assert lease.is_trusted
+            assert await lock.try_acquire() is None
+            with pytest.raises(AcquireTimeout):
+                async with lock.acquire(timeout=0):
+                    pytest.fail("the body ran")
+        async with await lock.acquire(timeout=0):
+            assert await lock.try_acquire() is None
+        again = await lock.try_acquire()
+        assert again is not None
+        await again.release()
+
+    run(test)
+
+
+def test_a_body_that_raises_releases(run: Run) -> None:
+    async def test(store: AsyncStore) -> None:
+        lock = AsyncLock(store, new_name(), ttl=60)
+        with pytest.raises(ZeroDivisionError):
+            async with lock.acquire():
+                _ = 1 // 0
+        assert await lock.try_acquire() is not None
+
+    run(test)
+
+
+def test_one_acquiring_may_be_entered_after_another_has_ended(run: Run) -> None:
+    async def test(store: AsyncStore) -> None:
+        acquiring = AsyncLock(store, new_name(), ttl=60).acquire(timeout=1)
+        tokens = []
+        for _ in range(2):
+            async with acquiring as lease:
+                tokens.append(lease.fencing_token)
+        assert tokens == sorted(set(tokens))
+
+    run(test)
+
+
+def test_a_grant_is_confirmed_at_the_end_of_the_body_and_cancelled_if_it_raises(run: Run) -> None:
+    async def test(store: AsyncStore) -> None:
+        pool = AsyncPool(store, new_name())
+        await pool.open(stock=8, segments=2)
+        async with pool.grant("a", quantity=3, timeout=1) as grant:
+            assert grant.is_trusted
+        with pytest.raises(ZeroDivisionError):
+            async with pool.grant(Order("b", 2)):
+                _ = 1 // 0
+        state = await pool.state()
+        assert (state.available, state.reserved, state.confirmed) == (5, 0, 3)
+
+    run(test)
+
+
+def test_a_refusal_does_not_run_the_body(run: Run) -> None:
+    async def test(store: AsyncStore) -> None:
+        pool = AsyncPool(store, new_name())
+        await pool.open(stock=8, segments=2)
+        with pytest.raises(NotGranted) as caught:
+            async with pool.grant("a", quantity=9, timeout=1):
+                pytest.fail("the body ran")
+        assert isinstance(caught.value.refusal, SoldOut)
+
+    run(test)
+
+
+def test_an_awaited_grant_is_the_answer(run: Run) -> None:
+    async def test(store: AsyncStore) -> None:
+        pool = AsyncPool(store, new_name())
+        await pool.open(stock=8, segments=2)
+        grant: Any = await pool.grant("a", timeout=1)
+        assert isinstance(grant, AsyncGrant)
+        async with grant:
+            pass
+        assert isinstance(await pool.grant("a", timeout=1), Settled)
+        assert isinstance(await pool.grant("b", quantity=9, timeout=1), SoldOut)
+
+    run(test)
+
+
+def test_a_waiting_time_that_is_none_is_rejected_before_anything_is_awaited(run: Run) -> None:
+    async def test(store: AsyncStore) -> None:
+        with pytest.raises(InvalidInput):
+            AsyncLock(store, new_name()).acquire(timeout=-1)
+        with pytest.raises(InvalidInput):
+            AsyncPool(store, new_name()).grant("a", timeout=float("nan"))
+
+    run(test)

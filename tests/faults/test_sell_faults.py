@@ -1,0 +1,155 @@
+"""`segmented sell` when something is killed, lost or interrupted in the middle: every order is decided exactly once."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import redis
+from pydantic import SecretStr
+
+from segmented.errors import SegmentedError
+from segmented.keys import shard_keys
+from tests.selling import (
+    Sold,
+    alive,
+    ended,
+    first_orders,
+    kill,
+    processes_of,
+    require_embedded,
+    sell,
+    selling,
+    until,
+    workers_of,
+)
+from workers.selling.fleet import Fleet
+from workers.selling.servers import queue_name
+from workers.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from segmented.servers import ValkeyServer
+
+OPTIONS: Final = ("--stock", "3000", "--segments", "20", "--republish-after", "2")
+SHORT_LEASES: Final = {"SEGMENTED_SEGMENT_TTL": "2"}
+"""Seconds after which what a killed worker had in hand is finished by another; ten by default."""
+ORDERS: Final = 2_000
+MIDDLE: Final = 300
+"""Ledger entries after which something happens: about 150 orders are decided then."""
+
+
+@pytest.fixture
+def client(valkey: ValkeyServer) -> redis.Redis:
+    return redis.Redis.from_url(valkey.url)
+
+
+def reached(client: redis.Redis, sequence: int) -> bool:
+    """Has the sale written so many ledger entries?"""
+    return int(client.hget(shard_keys("default").meta, "sequence") or 0) >= sequence
+
+
+def check(sold: Sold, *, replayed: int | None = 0) -> None:
+    """The sale is complete and every promise held."""
+    assert sold.exit_code == 0, sold
+    counts = sold.counts
+    assert counts["orders"] == counts["confirmed_orders"] + counts["refused_orders"] == ORDERS
+    assert (counts["confirmed_units"], counts["sql_units"]) == (3_000, 3_000)
+    assert (counts["oversold"], counts["refused_wrongly"], counts["audit"]) == (0, 0, "clean")
+    assert len({line["order_id"] for line in sold.results}) == ORDERS
+    if replayed is not None:
+        assert counts["replayed_orders"] == replayed
+
+
+def test_workers_that_are_killed_in_mid_sale_lose_nothing(
+    tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis
+) -> None:
+    with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *own_servers, environment=SHORT_LEASES) as process:
+        for killed in range(1, 4):
+            until(partial(reached, client, killed * MIDDLE))
+            kill(workers_of(process.pid)[0].pid)
+        sold = ended(process, tmp_path)
+    check(sold)
+    assert sold.counts["workers_restarted"] == 3
+
+
+def test_messages_that_the_broker_loses_are_published_again(
+    tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis
+) -> None:
+    queue = queue_name(own_servers[1], own_servers[3])
+    broker = redis.Redis.from_url(own_servers[1].replace("db=0", "db=1"))
+    with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *own_servers, environment=SHORT_LEASES) as process:
+        until(lambda: reached(client, MIDDLE))
+        lost = broker.delete(queue)
+        sold = ended(process, tmp_path)
+    check(sold)
+    assert lost == 1
+    assert sold.counts["published_again"] > 0
+    assert broker.exists(queue) == 0
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_sale_that_is_interrupted_is_finished_by_a_second_run(
+    tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis, number: signal.Signals, exit_code: int
+) -> None:
+    file = first_orders(tmp_path, ORDERS)
+    with selling(tmp_path, file, *OPTIONS, *own_servers, environment=SHORT_LEASES) as process:
+        until(lambda: reached(client, MIDDLE))
+        started = processes_of(process.pid)
+        process.send_signal(number)
+        stopped = ended(process, tmp_path)
+    assert stopped.exit_code == exit_code
+    assert stopped.errors.endswith("of 2,000 orders decided; the same command finishes the sale\n")
+    assert (stopped.counts, stopped.results, alive(started)) == ({}, [], [])
+    confirmed = client.hget(shard_keys("default").meta, "confirmed")
+    again = sell(tmp_path, file, *OPTIONS, *own_servers, environment=SHORT_LEASES)
+    check(again, replayed=None)
+    assert 0 < again.counts["replayed_orders"] < ORDERS
+    assert 0 < int(confirmed or 0) < 3_000
+
+
+def test_a_command_that_is_killed_leaves_no_process_and_a_second_run_finishes(
+    tmp_path: Path, data_folder: Path
+) -> None:
+    require_embedded()
+    file = first_orders(tmp_path, ORDERS)
+    options = (*OPTIONS, "--data", str(data_folder))
+    with selling(tmp_path, file, *options, environment=SHORT_LEASES) as process:
+        until(lambda: len(workers_of(process.pid)) == 2)
+        started = processes_of(process.pid)
+        words = [process.stderr.readline()] if process.stderr else []
+        until(lambda: any(worker.cpu_times().user > 1.0 for worker in workers_of(process.pid)))
+        kill(process.pid)
+        process.wait()
+    assert words == [f"{file}: columns not used: ordered_on\n"]
+    assert len(started) >= 6  # two workers, two servers and their guards
+    until(lambda: not alive(started))
+    check(sell(tmp_path, file, *options, environment=SHORT_LEASES), replayed=None)
+
+
+def restarted(fleet: Fleet, times: int) -> bool:
+    """Look after the workers; have they been started again so many times?"""
+    fleet.look()
+    return fleet.restarted == times
+
+
+def test_a_worker_that_cannot_start_ends_the_sale_with_its_last_words() -> None:
+    with Fleet(WorkerSettings(broker=SecretStr("foo://nowhere")), 1) as fleet:
+        fleet.start()
+        with pytest.raises(SegmentedError, match=r"^worker 1 ended with code 1; its last words:\n") as failed:
+            until(lambda: restarted(fleet, 1))
+    assert "No such transport: foo" in str(failed.value)
+
+
+def test_a_worker_that_only_dies_is_started_again_five_times() -> None:
+    with Fleet(WorkerSettings(url=SecretStr("redis://127.0.0.1:1/0")), 1) as fleet:
+        fleet.start()
+        for times in range(1, 6):
+            kill(fleet.pids[0])
+            until(partial(restarted, fleet, times))
+        kill(fleet.pids[0])
+        with pytest.raises(SegmentedError, match=r"^worker 1 was killed by SIGKILL; its last words:"):
+            until(lambda: restarted(fleet, 6))

@@ -1,0 +1,207 @@
+"""At the first contact: what cannot be used is told in one sentence, without the password."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import redis
+
+from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
+from segmented.locks import AsyncLock, Lock
+from segmented.operations import AcquireLock, ReadPool
+from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.stores.redis.edge import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from segmented.servers import ValkeyServer
+
+SECRET: Final = "open sesame/#1"
+QUOTED: Final = "open%20sesame%2F%231"
+BUSY: Final = 300
+
+
+def connect_sync(url: str) -> None:
+    RedisStore.from_url(url).close()
+
+
+def connect_async(url: str) -> None:
+    async def connect() -> None:
+        await (await AsyncRedisStore.from_url(url)).close()
+
+    asyncio.run(connect())
+
+
+both_colours = pytest.mark.parametrize("connect", [connect_sync, connect_async])
+
+
+def sentence_of(connect: Callable[[str], None], url: str) -> str:
+    """Return what is said about a URL; always one line, never with the password."""
+    with pytest.raises(InvalidInput) as caught:
+        connect(url)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    for secret in (SECRET, QUOTED, "sesame"):
+        assert secret not in sentence
+    return sentence
+
+
+@both_colours
+def test_a_server_that_is_there_is_used(connect: Callable[[str], None], valkey_url: str) -> None:
+    connect(valkey_url)
+
+
+@both_colours
+def test_a_socket_where_no_server_is(connect: Callable[[str], None], tmp_path: Path) -> None:
+    url = f"unix://{tmp_path}/none.sock"
+    assert sentence_of(connect, url).startswith(f"no server answers at {url}: ")
+
+
+@both_colours
+def test_a_port_where_no_server_is(connect: Callable[[str], None]) -> None:
+    sentence = sentence_of(connect, f"redis://user:{QUOTED}@127.0.0.1:1/0")
+    assert sentence.startswith("no server answers at redis://user:***@127.0.0.1:1/0: ")
+
+
+@both_colours
+def test_a_host_that_has_no_address(connect: Callable[[str], None]) -> None:
+    assert sentence_of(connect, "redis://no.such.host.invalid").startswith("no server answers at redis://no.such.host.")
+
+
+@pytest.fixture
+def locked_valkey(start_valkey: Callable[..., ValkeyServer]) -> str:
+    """The URL, without its password, of a server that asks for one."""
+    return start_valkey(config={"requirepass": f'"{SECRET}"'}).url
+
+
+@both_colours
+@pytest.mark.parametrize("option", ["&password=sesame", "", "&username=nobody&password=sesame"])
+def test_a_wrong_password(connect: Callable[[str], None], locked_valkey: str, option: str) -> None:
+    url = locked_valkey + option
+    assert sentence_of(connect, url) == f"{shown(url)} refused the password or account of the URL"
+
+
+@both_colours
+def test_the_right_password(connect: Callable[[str], None], locked_valkey: str) -> None:
+    connect(f"{locked_valkey}&password={QUOTED}")
+
+
+def test_a_store_names_its_server_without_the_password(locked_valkey: str) -> None:
+    with RedisStore.from_url(f"{locked_valkey}&password={QUOTED}") as store:
+        assert repr(store) == f"RedisStore({locked_valkey}&password=***)"
+
+
+@both_colours
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_a_server_that_may_evict_locks_and_stock(
+    connect: Callable[[str], None], start_valkey: Callable[..., ValkeyServer], policy: str
+) -> None:
+    url = start_valkey(config={"maxmemory-policy": policy}).url
+    sentence = f"the server at {url} has maxmemory-policy {policy}, which may evict locks and stock; set noeviction"
+    assert sentence_of(connect, url) == sentence
+
+
+@both_colours
+def test_an_account_that_may_not_look_at_the_server(
+    connect: Callable[[str], None], private_valkey: ValkeyServer
+) -> None:
+    with redis.Redis.from_url(private_valkey.url) as server:
+        server.execute_command("ACL", "SETUSER", "poor", "on", ">sesame", "~*", "&*", "+@all", "-info")
+    sentence = sentence_of(connect, f"{private_valkey.url}&username=poor&password=sesame")
+    assert sentence.startswith("the account of unix://")
+    assert "may not run INFO, which is needed to check the server" in sentence
+
+
+@both_colours
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "valkey",
+        "http://localhost",
+        "localhost:6379",
+        "redis://localhost:port",
+        "redis://[::1",
+        "redis://localhost?no_such_option=1",
+        "redis://localhost?socket_timeout=soon",
+        "redis://localhost/?db=first",
+        f"redis://user:{SECRET}@localhost",
+    ],
+)
+def test_what_is_not_a_redis_url(connect: Callable[[str], None], url: str) -> None:
+    assert sentence_of(connect, url).startswith(f"{shown(url)!r} is not a Redis URL: ")
+
+
+@both_colours
+def test_a_database_that_the_server_does_not_have(connect: Callable[[str], None], valkey_url: str) -> None:
+    sentence = sentence_of(connect, valkey_url.replace("db=0", "db=99"))
+    assert sentence.startswith("the server at unix://")
+    assert "DB index is out of range" in sentence
+
+
+@pytest.mark.parametrize(
+    ("url", "without_password"),
+    [
+        ("redis://host:6379/0", "redis://host:6379/0"),
+        ("redis://user@host", "redis://user@host"),
+        ("redis://user:secret@host:6379/0", "redis://user:***@host:6379/0"),
+        ("redis://:secret@host", "redis://:***@host"),
+        ("redis://:se/cr@et#x@host", "redis://:***@host"),
+        ("rediss://user:a://b@host", "rediss://user:***@host"),
+        ("unix://user:secret@/run/x.sock?db=1", "unix://user:***@/run/x.sock?db=1"),
+        ("unix:///run/x.sock?password=secret&db=1", "unix:///run/x.sock?password=***&db=1"),
+        ("redis://host?db=1&password=secret", "redis://host?db=1&password=***"),
+        ("user:secret@host", "user:***@host"),
+        ("", ""),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url: str, without_password: str) -> None:
+    assert shown(url) == without_password
+
+
+# --- afterwards ---
+
+
+def test_a_server_that_has_gone_is_unavailable_and_used_again_when_it_is_back(private_valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(private_valkey.url) as store:
+        store.execute(AcquireLock("x", "h", 1_000))
+        private_valkey.kill()
+        with pytest.raises(StoreUnavailable, match="did not answer"):
+            store.execute(AcquireLock("x", "h", 1_000))
+        private_valkey.restart()
+        store.execute(AcquireLock("x", "h", 1_000))
+
+
+def test_a_password_that_was_changed_is_a_refusal(private_valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(private_valkey.url) as store, redis.Redis.from_url(private_valkey.url) as server:
+        server.config_set("requirepass", "changed")
+        server.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        with pytest.raises(StoreRefused, match="refused the "):
+            store.execute(ReadPool("x"))
+
+
+def test_three_hundred_tasks_take_turns_on_the_connections_of_one_store(private_valkey: ValkeyServer) -> None:
+    async def test() -> int:
+        async with await AsyncRedisStore.from_url(private_valkey.url) as store:
+            locks = [AsyncLock(store, f"lock{index}", ttl=60) for index in range(BUSY)]
+            leases = await asyncio.gather(*(lock.try_acquire() for lock in locks))
+            return sum(lease is not None for lease in leases)
+
+    assert asyncio.run(test()) == BUSY
+
+
+def test_three_hundred_threads_take_turns_on_the_connections_of_one_store(private_valkey: ValkeyServer) -> None:
+    begin = threading.Barrier(BUSY)
+    with RedisStore.from_url(private_valkey.url) as store, ThreadPoolExecutor(BUSY) as threads:
+
+        def acquire(index: int) -> bool:
+            begin.wait(30)
+            return Lock(store, f"lock{index}", ttl=60).try_acquire() is not None
+
+        assert list(threads.map(acquire, range(BUSY))) == [True] * BUSY

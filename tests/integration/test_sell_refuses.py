@@ -1,0 +1,112 @@
+"""What `segmented sell` refuses with one sentence and exit code 2, with nothing changed on any server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from segmented.cli.main import run
+from segmented.keys import shard_keys
+from tests.selling import sell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from segmented.servers import ValkeyServer
+
+WHY = "which may evict locks and stock; set noeviction"
+TEN_IN_TWO = ("--stock", "10", "--segments", "2")
+
+
+def one_order(folder: Path, quantity: int = 1) -> Path:
+    file = folder / "orders.csv"
+    file.write_text(f"order_id,quantity\na,{quantity}\n")
+    return file
+
+
+class Refuse:
+    """Run the command in this process: exit code 2, nothing printed or written, and one sentence, which is returned."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._json = folder / "refused.json"
+        self._capsys = capsys
+
+    def __call__(self, file: Path, *options: str) -> str:
+        exit_code = run(["sell", str(file), "--json", str(self._json), *options])
+        printed, errors = self._capsys.readouterr()
+        assert (exit_code, printed, errors.count("\n"), self._json.exists()) == (2, "", 1, False)
+        return errors.removeprefix("segmented: ").removesuffix("\n")
+
+
+@pytest.fixture
+def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
+    return Refuse(tmp_path, capsys)
+
+
+def test_a_wrong_line_is_refused_before_any_server_is_asked(tmp_path: Path, refuse: Refuse) -> None:
+    file = one_order(tmp_path, quantity=0)
+    sentence = f"{file}, line 2: quantity '0' must be a whole number from 1 to 1,000,000,000"
+    assert refuse(file, *TEN_IN_TWO, "--url", "redis://127.0.0.1:1") == sentence
+
+
+def test_an_open_pool_is_not_sold_as_another(
+    tmp_path: Path, own_servers: tuple[str, ...], valkey: ValkeyServer, refuse: Refuse
+) -> None:
+    file = one_order(tmp_path)
+    assert sell(tmp_path, file, *TEN_IN_TWO, *own_servers).exit_code == 0
+    with redis.Redis.from_url(valkey.url) as client:
+        sequence = client.hget(shard_keys("default").meta, "sequence")
+        for stock, segments in (("11", "2"), ("10", "3")):
+            open_as = "pool 'default' is open with stock 10 in 2 segments"
+            sentence = f"{open_as}, not with stock {stock} in {segments} segments"
+            assert refuse(file, "--stock", stock, "--segments", segments, *own_servers) == sentence
+        assert client.hget(shard_keys("default").meta, "sequence") == sequence
+
+    here = f"{file}, line 2: order_id 'a' has quantity 2 and customer None"
+    sentence = f"{here}, but the pool knows it with quantity 1 and customer None"
+    assert refuse(one_order(tmp_path, quantity=2), *TEN_IN_TWO, *own_servers) == sentence
+
+
+def test_a_pool_and_a_database_that_do_not_belong_together_are_refused(
+    tmp_path: Path, own_servers: tuple[str, ...], sqlite_url: str, refuse: Refuse
+) -> None:
+    file = one_order(tmp_path)
+    _, url, _, database = own_servers
+    assert sell(tmp_path, file, *TEN_IN_TWO, *own_servers).exit_code == 0
+    lacks = "pool 'default' is open, but the order database has no rows for it: name the database it was opened with"
+    assert refuse(file, *TEN_IN_TWO, "--url", url, "--database", sqlite_url) == lacks
+    sold = "the order database has 1 units of 'default' sold, but the stock's server has no such pool"
+    assert refuse(file, *TEN_IN_TWO, "--database", database) == f"{sold}: name the server it was opened on"
+
+
+def test_a_wrong_password_and_an_evicting_server_are_refused(
+    tmp_path: Path, start_valkey: Callable[..., ValkeyServer], refuse: Refuse
+) -> None:
+    wrong = start_valkey(config={"requirepass": "secret"}).url.replace("unix://", "unix://:guess@")
+    evicting = start_valkey(config={"maxmemory-policy": "allkeys-lru"}).url
+    for url, sentence in (
+        (wrong, f"{wrong.replace('guess', '***')} refused the password or account of the URL"),
+        (evicting, f"the server at {evicting} has maxmemory-policy allkeys-lru, {WHY}"),
+    ):
+        assert refuse(one_order(tmp_path), *TEN_IN_TWO, "--url", url) == sentence
+
+
+def test_servers_that_do_not_answer_are_refused(
+    tmp_path: Path, own_servers: tuple[str, ...], valkey: ValkeyServer, refuse: Refuse
+) -> None:
+    file = one_order(tmp_path)
+    for options, begin in (
+        (("--url", "redis://127.0.0.1:1"), "no server answers at redis://127.0.0.1:1: "),
+        (
+            ("--database", "postgresql://u:pw@127.0.0.1:1/x"),
+            "the order database postgresql://u:***@127.0.0.1:1/x cannot be used: ",
+        ),
+        ((*own_servers, "--broker", "redis://:pw@127.0.0.1:1/0"), "no broker answers at redis://:***@127.0.0.1:1/0: "),
+        ((*own_servers, "--broker", "foo://host"), "foo://host is no broker that Celery knows"),
+    ):
+        assert refuse(file, *TEN_IN_TWO, *options).startswith(begin)
+    with redis.Redis.from_url(valkey.url) as client:
+        assert client.dbsize() == 0

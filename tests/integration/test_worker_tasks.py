@@ -1,0 +1,127 @@
+"""The Celery app as it stands: `celery -A workers.app worker`, and orders that are delivered more than once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from celery import Celery
+from pydantic import SecretStr
+
+from segmented import operations as op
+from segmented.orders import Gate, connect
+from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
+from tests.selling import ROOT, until
+from workers.celery_settings import celery_settings
+from workers.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.models import LedgerEntry
+    from segmented.servers import ValkeyServer
+
+END_SECONDS: Final = 30.0
+
+
+@pytest.fixture
+def settings(valkey: ValkeyServer, postgres_database: str) -> WorkerSettings:
+    return WorkerSettings(url=SecretStr(valkey.url), database=SecretStr(postgres_database))
+
+
+@pytest.fixture
+def store(settings: WorkerSettings) -> Iterator[RedisStore]:
+    with RedisStore.from_url(settings.url.get_secret_value()) as made:
+        yield made
+
+
+@pytest.fixture
+def gate(settings: WorkerSettings) -> Iterator[Gate]:
+    with Gate(connect(settings.database.get_secret_value())) as made:
+        yield made
+
+
+@pytest.fixture
+def mugs(store: RedisStore, gate: Gate) -> Pool:
+    """Ten mugs in two segments."""
+    gate.create()
+    gate.open("mug", [5, 5])
+    pool = Pool(store, "mug")
+    pool.open(stock=10, segments=2, gated=True)
+    return pool
+
+
+@pytest.fixture
+def publisher(settings: WorkerSettings) -> Iterator[Celery]:
+    app = Celery("publisher", set_as_current=False)
+    app.conf.update(celery_settings(settings))
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def worker(settings: WorkerSettings) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "--loglevel", "WARNING"]
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **settings.environment()}) as process:
+        yield process
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(END_SECONDS) == 0
+
+
+def decided(store: RedisStore) -> list[LedgerEntry]:
+    entries = store.execute(op.ReadLedger("mug", 0, 1_000))
+    return [entry for entry in entries if entry.kind not in {"opened", "reserved", "granted"}]
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_order_that_is_delivered_five_times_has_one_effect(
+    publisher: Celery, store: RedisStore, gate: Gate, mugs: Pool
+) -> None:
+    for _ in range(5):
+        publisher.send_task("workers.take_order", ("mug", "a", 3, "ann"))
+        publisher.send_task("workers.take_orders", ("mug", [("a", 3, "ann"), ("b", 8, None), ("a", 3, "ann")]))
+    publisher.send_task("workers.take_order", ("mug", "last", 1))
+    until(lambda: len(decided(store)) == 3)
+    assert {(entry.order_id, entry.kind, entry.quantity) for entry in decided(store)} == {
+        ("a", "confirmed", 3),
+        ("b", "refused", 8),
+        ("last", "confirmed", 1),
+    }
+    assert {row.order_id: row.quantity for row in gate.each_order("mug")} == {"a": 3, "last": 1}
+    assert (gate.totals("mug").sold, mugs.state().confirmed, mugs.state().available) == (4, 4, 6)
+    assert mugs.audit().is_clean
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_order_that_can_never_be_taken_does_not_keep_the_others_of_its_message(
+    publisher: Celery, store: RedisStore, mugs: Pool
+) -> None:
+    publisher.send_task("workers.take_order", ("mug", "a", 1))
+    until(lambda: len(decided(store)) == 1)
+    publisher.send_task("workers.take_orders", ("mug", [("a", 2, None), ("b", 0, None), ("c", 4, None)]))
+    until(lambda: len(decided(store)) == 2)
+    assert [(entry.order_id, entry.quantity) for entry in decided(store)] == [("a", 1), ("c", 4)]
+    assert mugs.state().confirmed == 5
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_order_is_taken_once_its_pool_is_there_and_asked_for_again(
+    publisher: Celery, store: RedisStore, gate: Gate
+) -> None:
+    """A task for a pool that is not open fails by itself; it does not end the worker."""
+    publisher.send_task("workers.take_order", ("mug", "a", 1))
+    gate.create()
+    gate.open("mug", [1])
+    Pool(store, "mug").open(stock=1, segments=1, gated=True)
+
+    def asked_again() -> bool:
+        publisher.send_task("workers.take_order", ("mug", "a", 1))
+        return bool(decided(store))
+
+    until(asked_again)
+    assert [(entry.order_id, entry.kind) for entry in decided(store)] == [("a", "confirmed")]

@@ -1,0 +1,200 @@
+"""Redis answers as the readable model does, whatever is asked in whatever order.
+
+Both see the same operations. Between any two of them pass 3 ms, on the server for real and in the model by its clock,
+so that what lapses, and the order in which segments became free, is the same for both. Fields that tell times are left
+out.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import fields, replace
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from segmented import operations as op
+from segmented.clock import ManualClock
+from segmented.errors import SegmentedError
+from segmented.models import Acquired, Busy, Granted, Held, LedgerEntry, Order, OrderRecord
+from segmented.plans import run_sync
+from segmented.stock.audit import audit_plan
+from segmented.stores.memory import MemoryStore
+from segmented.stores.redis import RedisStore
+
+STEP_SECONDS: Final = 0.003
+"""More than a millisecond, in which one server may count a lease as lapsed that the other still counts as living."""
+LAPSED_AT_ONCE: Final = 1
+LONG_MS: Final = 600_000
+SETTINGS: Final = settings(
+    max_examples=20,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],  # real milliseconds have to pass
+)
+
+ORDERS = st.sampled_from(["a", "b", "c", "d", "e", "f", "ü {%}", "a"])
+QUANTITIES = st.sampled_from([1, 1, 2, 3, 7])
+CUSTOMERS = st.sampled_from([None, None, "ann"])
+HOLDERS = st.sampled_from(["h1", "h2"])
+LIVES = st.sampled_from([LAPSED_AT_ONCE, LONG_MS])
+
+_names = count()
+
+
+def timeless(answer: object) -> object:
+    """Leave out what tells a time; of a waiting time, keep whether there is one."""
+    match answer:
+        case Granted() | Busy() | Held():
+            return replace(answer, free_in_ms=None if answer.free_in_ms is None else min(answer.free_in_ms, 1))
+        case OrderRecord():
+            return replace(answer, hold_until_ms=0)
+        case Acquired():
+            return replace(answer, fencing_token=0)
+        case tuple():
+            return tuple(timeless(one) for one in answer)
+        case LedgerEntry():
+            return replace(answer, at_us=0)
+    return answer
+
+
+def outcome(store: MemoryStore | RedisStore, operation: op.Operation[Any]) -> object:
+    """Return the answer, or which error it was with what it says."""
+    try:
+        return timeless(store.execute(operation))
+    except SegmentedError as error:
+        return type(error), str(error)
+
+
+class Agreement(RuleBasedStateMachine):
+    """The model and the real store, asked the same."""
+
+    def __init__(self, redis_store: RedisStore) -> None:
+        super().__init__()
+        self.redis = redis_store
+        self.clock = ManualClock()
+        self.memory = MemoryStore(clock=self.clock)
+        self.name = f"agreed-{next(_names)}"
+
+    def agree_on(self, operation: op.Operation[Any]) -> None:
+        expected = outcome(self.memory, operation)
+        found = outcome(self.redis, operation)
+        assert found == expected, operation
+        time.sleep(STEP_SECONDS)
+        self.clock.advance(STEP_SECONDS)
+
+
+class PoolsAgree(Agreement):
+    """One pool."""
+
+    @initialize(
+        stock=st.sampled_from([1, 5, 12, 40]),
+        segments=st.sampled_from([1, 2, 3, 12]),
+        gated=st.booleans(),
+        epoch=st.sampled_from([1, 9]),
+    )
+    def open(self, stock: int, segments: int, *, gated: bool, epoch: int) -> None:
+        self.agree_on(op.ReadPool(self.name))
+        self.agree_on(op.OpenPool(self.name, stock, segments, gated, epoch))
+
+    @rule(order_id=ORDERS, quantity=QUANTITIES, customer=CUSTOMERS, hold_ms=LIVES)
+    def reserve(self, order_id: str, quantity: int, customer: str | None, hold_ms: int) -> None:
+        self.agree_on(op.Reserve(self.name, Order(order_id, quantity, customer), hold_ms))
+
+    @rule(order_id=ORDERS, quantity=QUANTITIES, holder=HOLDERS, ttl_ms=LIVES, hold_ms=LIVES, keeps=st.booleans())
+    def grant(self, order_id: str, quantity: int, holder: str, ttl_ms: int, hold_ms: int, *, keeps: bool) -> None:
+        holder_id = f"{holder} of {order_id}"
+        self.agree_on(op.Grant(self.name, Order(order_id, quantity), holder_id, ttl_ms, hold_ms, keeps))
+
+    @rule(count=st.integers(min_value=15, max_value=18))
+    def reserve_many_that_lapse_at_once(self, count: int) -> None:
+        for _ in range(count):
+            self.agree_on(op.Reserve(self.name, Order(f"late{next(_names)}", 1), LAPSED_AT_ONCE))
+
+    @rule(order_id=ORDERS, holder=HOLDERS, ttl_ms=LIVES)
+    def renew(self, order_id: str, holder: str, ttl_ms: int) -> None:
+        self.agree_on(op.RenewGrant(self.name, order_id, f"{holder} of {order_id}", ttl_ms, ttl_ms))
+
+    @rule(order_id=ORDERS)
+    def confirm(self, order_id: str) -> None:
+        self.agree_on(op.Confirm(self.name, order_id))
+
+    @rule(order_id=ORDERS, holder=st.none() | HOLDERS, voided=st.booleans())
+    def cancel(self, order_id: str, holder: str | None, *, voided: bool) -> None:
+        self.agree_on(op.Cancel(self.name, order_id, holder and f"{holder} of {order_id}", voided))
+
+    @rule(order_id=ORDERS, voided=st.booleans())
+    def expire(self, order_id: str, *, voided: bool) -> None:
+        self.agree_on(op.Expire(self.name, order_id, voided))
+
+    @rule(limit=st.sampled_from([1, 100]))
+    def list_due(self, limit: int) -> None:
+        self.agree_on(op.ListDue(self.name, limit))
+
+    @rule(order_ids=st.lists(ORDERS, min_size=1, max_size=4))
+    def read_orders(self, order_ids: list[str]) -> None:
+        self.agree_on(op.ReadOrders(self.name, tuple(order_ids)))
+
+    @rule(after=st.integers(min_value=0, max_value=30), limit=st.integers(min_value=1, max_value=5))
+    def read_ledger(self, after: int, limit: int) -> None:
+        self.agree_on(op.ReadLedger(self.name, after, limit))
+
+    @invariant()
+    def their_states_are_equal(self) -> None:
+        assert outcome(self.redis, op.ReadPool(self.name)) == outcome(self.memory, op.ReadPool(self.name))
+
+    def teardown(self) -> None:
+        """Compare all they have, and audit both."""
+        self.agree_on(op.ReadLedger(self.name, 0, 1_000))
+        for store in (self.redis, self.memory):
+            report, _ = run_sync(audit_plan(self.name), store)
+            assert report.drift == ()
+            assert (report.refused_wrongly, report.oversold) == (0, 0)
+
+
+class LocksAgree(Agreement):
+    """One named lock; its tokens are the servers' times, so of them only their growth is compared."""
+
+    def __init__(self, redis_store: RedisStore) -> None:
+        super().__init__(redis_store)
+        self.tokens: dict[MemoryStore | RedisStore, int] = {self.memory: 0, self.redis: 0}
+
+    @rule(holder=HOLDERS, ttl_ms=LIVES)
+    def acquire(self, holder: str, ttl_ms: int) -> None:
+        answers = {store: store.execute(op.AcquireLock(self.name, holder, ttl_ms)) for store in self.tokens}
+        assert timeless(answers[self.redis]) == timeless(answers[self.memory])
+        for store, answer in answers.items():
+            if isinstance(answer, Acquired):
+                if answer.replay:
+                    assert answer.fencing_token == self.tokens[store]
+                else:
+                    assert answer.fencing_token > self.tokens[store]
+                self.tokens[store] = answer.fencing_token
+        self.agree_on(op.RenewLock(self.name, "nobody", 1))
+
+    @rule(holder=HOLDERS, ttl_ms=LIVES)
+    def renew(self, holder: str, ttl_ms: int) -> None:
+        self.agree_on(op.RenewLock(self.name, holder, ttl_ms))
+
+    @rule(holder=HOLDERS)
+    def release(self, holder: str) -> None:
+        self.agree_on(op.ReleaseLock(self.name, holder))
+
+
+def test_a_pool_on_redis_answers_as_the_model_does(valkey_url: str) -> None:
+    with RedisStore.from_url(valkey_url) as store:
+        run_state_machine_as_test(partial(PoolsAgree, store), settings=SETTINGS)  # type: ignore[arg-type]  # it calls it, as it would a class
+
+
+def test_a_lock_on_redis_answers_as_the_model_does(valkey_url: str) -> None:
+    with RedisStore.from_url(valkey_url) as store:
+        run_state_machine_as_test(partial(LocksAgree, store), settings=settings(SETTINGS, max_examples=10))  # type: ignore[arg-type]  # it calls it, as it would a class
+
+
+def test_the_comparison_leaves_out_nothing_but_times() -> None:
+    left_out = {"free_in_ms", "hold_until_ms", "at_us"}
+    told = {field.name for kind in (Granted, Busy, Held, OrderRecord) for field in fields(kind)}
+    assert {name for name in told if name.endswith(("_ms", "_us"))} <= left_out
