@@ -121,9 +121,24 @@ def workers_of(pid: int) -> list[psutil.Process]:
     return [process for process in processes_of(pid) if "workers" in _words(process)]
 
 
+def seconds_used(process: psutil.Process) -> float:
+    """Return the processor time that it has used: a worker needs about one second to start."""
+    try:
+        return float(process.cpu_times().user)
+    except psutil.NoSuchProcess:
+        return 0.0
+
+
 def alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
     """Return those that still run."""
-    return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    return [process for process in processes if _is_alive(process)]
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _words(process: psutil.Process) -> list[str]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import redis
+
     from segmented.plans import Line
 
 PARKED_SECONDS: Final = 10.0
@@ -44,3 +46,9 @@ def wait_until(is_so: Callable[[], bool], *, seconds: float = PARKED_SECONDS) ->
             message = f"not so within {seconds:g} s"
             raise TimeoutError(message)
         time.sleep(LOOK_SECONDS)
+
+
+def scripts_run(server: redis.Redis) -> int:
+    """Count the scripts that the server has run."""
+    found = server.info("commandstats")
+    return sum(found.get(f"cmdstat_{command}", {"calls": 0})["calls"] for command in ("eval", "evalsha"))

@@ -101,6 +101,7 @@ def test_d2_when_the_waiter_that_was_woken_is_cancelled_the_next_one_gets_the_lo
         woken.cancel()
         proxy.let_go()
         lease = await asyncio.wait_for(spare, 5)
+        await asyncio.wait([woken], timeout=5)
         assert woken.cancelled()
         await lease.release()
 

@@ -13,7 +13,7 @@ from segmented.clock import SystemClock
 from segmented.errors import InvalidInput, LeaseLost
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
-from tests.contract.test_lock_ownership import let_lapse
+from tests.contract.bodies import let_lapse
 from tests.fixtures.stores import REDIS, Flavour, make_side
 
 if TYPE_CHECKING:

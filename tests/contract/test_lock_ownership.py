@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,25 +11,10 @@ from segmented import operations as op
 from segmented.errors import InvalidInput, LeaseLost
 from segmented.keys import lock_keys
 from segmented.locks import AsyncLock, Lock
+from tests.contract.bodies import fail_after, let_lapse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from segmented.locks import Lease
     from tests.fixtures.stores import Side
-
-
-def let_lapse(side: Side, lease: Lease) -> None:
-    """End a lease on the server while its holder still trusts it, as after a long pause of the holder."""
-    side.execute(op.RenewLock(lease.name, lease.holder_id, ttl_ms=1))
-    side.pass_time(0.005)
-
-
-def fail_after(step: Callable[[], object]) -> NoReturn:
-    """Be a body that does something and then raises."""
-    step()
-    message = "the body's own error"
-    raise ZeroDivisionError(message)
 
 
 def test_a1_a_lease_that_lapsed_cannot_release_its_successors_and_is_told_so(waiting_side: Side) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from segmented.clock import Clock, SystemClock
-from segmented.errors import AcquireTimeout, StoreUnavailable
+from segmented.errors import StoreUnavailable
 from segmented.keys import lock_keys
-from segmented.locks import Lock
 from segmented.models import Granted
 from segmented.stores.redis import AsyncRedisStore, RedisStore
+from tests.contract.bodies import fail_after
 from tests.contract.shop import Shop
-from tests.contract.test_lock_ownership import fail_after
 from tests.fixtures.stores import REDIS, AsyncSide, Flavour, Side, SyncSide
 
 if TYPE_CHECKING:
@@ -150,19 +146,3 @@ def test_a_pooled_line_that_died_unseen_costs_no_error(far_side: Side, proxy: Pr
     proxy.vanish()
     proxy.come_back()
     lock.acquire(timeout=0).release()
-
-
-@pytest.mark.xfail(
-    strict=True, reason="a store does not know its caller's deadline: the driver's time-outs come on top"
-)
-def test_e2_the_deadline_of_a_wait_is_kept_while_the_transport_retries(proxy: Proxy) -> None:
-    client = redis.Redis.from_url(proxy.url, socket_timeout=0.5, retry=Retry(NoBackoff(), 1))
-    store = RedisStore(client)
-    proxy.hold(b"EVAL")
-    began = time.monotonic()
-    with pytest.raises((AcquireTimeout, StoreUnavailable)):
-        Lock(store, "never reached", ttl=60).acquire(timeout=0.2)
-    seconds = time.monotonic() - began
-    proxy.let_go()
-    client.close()
-    assert seconds < 0.45

@@ -16,7 +16,7 @@ from segmented.clock import SystemClock
 from segmented.errors import AcquireTimeout
 from segmented.keys import lock_keys
 from segmented.stores.redis import async_listener, listener
-from tests.contract.parking import has_come_to_rest, lines_of, wait_until
+from tests.contract.parking import has_come_to_rest, lines_of, scripts_run, wait_until
 from tests.fixtures.stores import REDIS, Flavour, Side, make_side
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ OutcomeT = TypeVar("OutcomeT")
 
 BOTH_COLOURS = [REDIS[0], REDIS[-1]]
 LONG = 60.0
+PATIENCE = 15.0
 SOON = 5.0
 """A bound for what takes milliseconds, generous on a busy machine and far below LONG."""
 
@@ -60,7 +61,7 @@ def seconds_of(function: Callable[[], OutcomeT]) -> tuple[OutcomeT, float]:
     return function(), time.monotonic() - began
 
 
-def start_waiting(side: Side, name: str, waiters: int = 1, *, timeout: float = LONG) -> list[Future[Lease]]:
+def start_waiting(side: Side, name: str, waiters: int = 1, *, timeout: float = PATIENCE) -> list[Future[Lease]]:
     """Start acquires that find the lock taken, one after another, and return once they have all come to rest."""
     lock = side.lock(name, ttl=LONG)
     started = []
@@ -68,11 +69,6 @@ def start_waiting(side: Side, name: str, waiters: int = 1, *, timeout: float = L
         started.append(side.start(lambda: lock.acquire(timeout=timeout)))
         wait_until(partial(has_come_to_rest, side.store, index + 1))
     return started
-
-
-def scripts_run(server: redis.Redis) -> int:
-    found = server.info("commandstats")
-    return sum(found.get(f"cmdstat_{command}", {"calls": 0})["calls"] for command in ("eval", "evalsha"))
 
 
 def test_a_waiter_is_woken_by_the_release(waiting_side: Side) -> None:
@@ -109,7 +105,7 @@ def test_d1_a_release_between_the_failed_try_and_the_subscription_is_not_missed(
     name = far_side.name("lock")
     held = far_side.lock(name, ttl=LONG).acquire(timeout=0)
     proxy.hold(b"SUBSCRIBE")
-    waiter = far_side.start(lambda: far_side.lock(name, ttl=LONG).acquire(timeout=LONG))
+    waiter = far_side.start(lambda: far_side.lock(name, ttl=LONG).acquire(timeout=PATIENCE))
     assert proxy.holding.wait(SOON)
     held.release()
     proxy.let_go()
@@ -119,7 +115,7 @@ def test_d1_a_release_between_the_failed_try_and_the_subscription_is_not_missed(
 def test_d3_when_the_holder_died_the_waiter_wakes_as_its_lease_ends(waiting_side: Side) -> None:
     name = waiting_side.name("lock")
     waiting_side.lock(name, ttl=0.15).acquire(timeout=0)
-    lease, seconds = seconds_of(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=LONG))
+    lease, seconds = seconds_of(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=PATIENCE))
     assert 0.1 < seconds < SOON
     lease.release()
 
@@ -128,9 +124,9 @@ def test_d3_the_next_in_line_too_learns_when_a_dead_holders_lease_ends(waiting_s
     name = waiting_side.name("lock")
     held = waiting_side.lock(name, ttl=LONG).acquire(timeout=0)
     dying = waiting_side.lock(name, ttl=0.15)
-    first = waiting_side.start(lambda: dying.acquire(timeout=LONG))
+    first = waiting_side.start(lambda: dying.acquire(timeout=PATIENCE))
     wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
-    second = waiting_side.start(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=LONG))
+    second = waiting_side.start(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=PATIENCE))
     wait_until(lambda: has_come_to_rest(waiting_side.store, 2))
     held.release()
     first.result(SOON)
@@ -215,7 +211,7 @@ def test_d10_two_hundred_locks_waited_on_at_once_share_a_subscription_and_leave_
     side = make_side(flavour, SystemClock(), private_valkey_url)
     server, names = side.raw(), [side.name("lock") for _ in range(200)]
     held = [side.lock(name, ttl=LONG).acquire(timeout=0) for name in names]
-    waiters = [side.start(lambda name=name: side.lock(name, ttl=LONG).acquire(timeout=LONG)) for name in names]  # type: ignore[misc]  # a default argument
+    waiters = [side.start(lambda name=name: side.lock(name, ttl=LONG).acquire(timeout=PATIENCE)) for name in names]  # type: ignore[misc]  # a default argument
     wait_until(lambda: has_come_to_rest(side.store, 200))
     assert len(server.pubsub_channels("*")) == 201
     assert len(server.client_list(_type="pubsub")) == 1
@@ -274,7 +270,7 @@ def test_a_waiter_whose_turn_comes_as_its_time_ends_passes_the_wake_up_on(waitin
     held = waiting_side.lock(name, ttl=LONG).acquire(timeout=0)
     hurried = waiting_side.start(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=0.1))
     wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
-    patient = waiting_side.start(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=LONG))
+    patient = waiting_side.start(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=PATIENCE))
     assert isinstance(hurried.exception(SOON), AcquireTimeout)
     held.release()
     patient.result(SOON).release()
@@ -282,7 +278,7 @@ def test_a_waiter_whose_turn_comes_as_its_time_ends_passes_the_wake_up_on(waitin
 
 def test_nobody_waits_for_a_lock_that_is_free(waiting_side: Side) -> None:
     name = waiting_side.name("lock")
-    waiting_side.lock(name, ttl=LONG).acquire(timeout=LONG).release()
+    waiting_side.lock(name, ttl=LONG).acquire(timeout=PATIENCE).release()
     assert lines_of(waiting_side.store) == {}
     if waiting_side.server is not None:
         assert waiting_side.server.pubsub_channels("seg:listener:*") == []
@@ -290,9 +286,9 @@ def test_nobody_waits_for_a_lock_that_is_free(waiting_side: Side) -> None:
 
 def test_an_acquire_that_does_not_wait_is_one_script_and_a_release_another(redis_side: Side) -> None:
     name, server = redis_side.name("lock"), redis_side.raw()
-    redis_side.lock(name, ttl=LONG).acquire(timeout=LONG).release()
+    redis_side.lock(name, ttl=LONG).acquire(timeout=PATIENCE).release()
     before = scripts_run(server)
-    redis_side.lock(name, ttl=LONG).acquire(timeout=LONG).release()
+    redis_side.lock(name, ttl=LONG).acquire(timeout=PATIENCE).release()
     assert scripts_run(server) - before == 2
 
 

@@ -11,8 +11,8 @@ import pytest
 from segmented import operations as op
 from segmented.errors import InvalidInput, LeaseLost, NotGranted, OrderMismatch, PoolGated
 from segmented.models import AlreadyOpen, Busy, Opened, Order, Reserved, Settled, SoldOut, Superseded
-from tests.contract.parking import has_come_to_rest, lines_of, wait_until
-from tests.contract.test_lock_ownership import fail_after
+from tests.contract.bodies import fail_after
+from tests.contract.parking import has_come_to_rest, lines_of, scripts_run, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
 SOON = 5.0
+PATIENCE = 15.0
 
 
 @pytest.fixture
@@ -244,7 +245,7 @@ def test_a_pool_needs_a_sku(waiting_side: Side) -> None:
 
 def test_a_grant_waits_for_a_segment_and_is_woken_when_one_is_free(pool: Pool, waiting_side: Side) -> None:
     held = [granted(pool, order_id) for order_id in "ab"]
-    waiter = waiting_side.start(lambda: pool.grant("c", timeout=60))
+    waiter = waiting_side.start(lambda: pool.grant("c", timeout=PATIENCE))
     wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
     held[1].confirm()
     answer = cast("Grant", waiter.result(SOON))
@@ -279,7 +280,7 @@ def test_a_dead_holders_segment_is_found_when_its_lease_ends(waiting_side: Side)
     pool = waiting_side.pool(waiting_side.name(), ttl=0.1, hold=60)
     pool.open(stock=8, segments=1)
     granted(pool, "dead")
-    answers = [waiting_side.start(lambda name=name: pool.grant(name, timeout=60)) for name in "abc"]  # type: ignore[misc]  # a default argument
+    answers = [waiting_side.start(lambda name=name: pool.grant(name, timeout=PATIENCE)) for name in "abc"]  # type: ignore[misc]  # a default argument
     for answer in answers:
         answer.result(SOON)
     assert totals(pool) == (4, 4, 0)
@@ -291,7 +292,7 @@ def test_a_second_delivery_that_waits_does_not_keep_others_from_free_segments(po
     wait_until(lambda: len(lines_of(waiting_side.store)) == 1)
     began = time.monotonic()
     for order_id in "bcd":
-        granted(pool, order_id, timeout=60).confirm()
+        granted(pool, order_id, timeout=PATIENCE).confirm()
     assert time.monotonic() - began < 0.4
     answer = second.result(SOON)
     assert isinstance(answer, Busy)
@@ -304,7 +305,7 @@ def test_a_second_delivery_takes_over_when_the_first_holder_has_died(waiting_sid
     pool = waiting_side.pool(waiting_side.name(), ttl=0.1, hold=60)
     pool.open(stock=8, segments=2)
     first = granted(pool, "a", quantity=3)
-    second = granted(pool, "a", quantity=3, timeout=60)
+    second = granted(pool, "a", quantity=3, timeout=PATIENCE)
     assert second.replay
     assert second.fencing_token == first.fencing_token + 1
     assert totals(pool) == (5, 3, 0)
@@ -314,7 +315,7 @@ def test_a_second_delivery_learns_that_the_first_was_confirmed(waiting_side: Sid
     pool = waiting_side.pool(waiting_side.name(), ttl=0.15, hold=60)
     pool.open(stock=8, segments=2)
     first = granted(pool, "a", quantity=3)
-    second = waiting_side.start(lambda: pool.grant("a", quantity=3, timeout=60))
+    second = waiting_side.start(lambda: pool.grant("a", quantity=3, timeout=PATIENCE))
     wait_until(lambda: len(lines_of(waiting_side.store)) == 1)
     first.confirm()
     answer = second.result(SOON)
@@ -327,7 +328,7 @@ def test_a_hundred_orders_of_one_process_share_two_segments_and_all_are_sold(wai
     pool.open(stock=100, segments=2)
 
     def sell(order_id: str) -> None:
-        with granted(pool, order_id, timeout=60):
+        with granted(pool, order_id, timeout=PATIENCE):
             pass
 
     for sold in [waiting_side.start(lambda index=index: sell(f"o{index}")) for index in range(100)]:  # type: ignore[misc]  # a default argument
@@ -347,3 +348,14 @@ def test_opened_carries_the_state(waiting_side: Side) -> None:
 def test_a_pool_shows_its_name_and_no_password(waiting_side: Side) -> None:
     pool = waiting_side.pool("ticket")
     assert "ticket" in repr(getattr(pool, "_target", pool))
+
+
+def test_a_second_delivery_that_waits_asks_when_it_comes_and_when_its_time_is_over(plain_redis_side: Side) -> None:
+    pool = plain_redis_side.pool(plain_redis_side.name())
+    pool.open(stock=8, segments=2)
+    granted(pool, "a")
+    before = scripts_run(plain_redis_side.raw())
+    answer = refused(pool, "a", timeout=0.3)
+    assert isinstance(answer, Busy)
+    assert answer.is_in_hand
+    assert scripts_run(plain_redis_side.raw()) - before == 2

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from segmented.errors import SegmentedError
 from segmented.keys import shard_keys
+from segmented.servers import ValkeyServer
 from tests.selling import (
     Sold,
     alive,
@@ -20,19 +21,19 @@ from tests.selling import (
     kill,
     processes_of,
     require_embedded,
+    seconds_used,
     sell,
     selling,
     until,
     workers_of,
 )
 from workers.selling.fleet import Fleet
-from workers.selling.servers import queue_name
+from workers.selling.servers import Servers, queue_name
 from workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from segmented.servers import ValkeyServer
 
 OPTIONS: Final = ("--stock", "3000", "--segments", "20", "--republish-after", "2")
 SHORT_LEASES: Final = {"SEGMENTED_SEGMENT_TTL": "2"}
@@ -121,13 +122,24 @@ def test_a_command_that_is_killed_leaves_no_process_and_a_second_run_finishes(
         until(lambda: len(workers_of(process.pid)) == 2)
         started = processes_of(process.pid)
         words = [process.stderr.readline()] if process.stderr else []
-        until(lambda: any(worker.cpu_times().user > 1.0 for worker in workers_of(process.pid)))
+        until(lambda: any(seconds_used(worker) > 1.0 for worker in workers_of(process.pid)))
         kill(process.pid)
         process.wait()
     assert words == [f"{file}: columns not used: ordered_on\n"]
     assert len(started) >= 6  # two workers, two servers and their guards
     until(lambda: not alive(started))
     check(sell(tmp_path, file, *options, environment=SHORT_LEASES), replayed=None)
+
+
+def test_an_embedded_server_that_dies_is_noticed() -> None:
+    require_embedded()
+    with ValkeyServer.start() as valkey:
+        running = Servers(WorkerSettings(url=SecretStr(valkey.url)), (valkey,))
+        running.look()
+        pid = valkey.pid
+        valkey.kill()
+        with pytest.raises(SegmentedError, match=rf"^Valkey \(process {pid}\) has stopped by itself"):
+            running.look()
 
 
 def restarted(fleet: Fleet, times: int) -> bool:

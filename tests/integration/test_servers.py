@@ -81,7 +81,7 @@ def test_a_killed_valkey_restarts_at_the_same_address_with_its_keys(
     assert server.pid != pid
 
 
-def test_postgres_is_durable_on_a_private_socket_and_empty(postgres_server: PostgresServer) -> None:
+def test_postgres_is_durable_on_a_private_socket_and_empty(private_postgres: PostgresServer) -> None:
     wanted = {
         "fsync": "on",
         "synchronous_commit": "on",
@@ -94,12 +94,12 @@ def test_postgres_is_durable_on_a_private_socket_and_empty(postgres_server: Post
         "server_encoding": "UTF8",
     }
     names = ", ".join(f"current_setting('{name}')" for name in wanted)
-    assert rows(postgres_server.url, f"SELECT {names}") == [tuple(wanted.values())]
+    assert rows(private_postgres.url, f"SELECT {names}") == [tuple(wanted.values())]
     assert rows(
-        postgres_server.url, "SELECT current_database(), datcollate FROM pg_database WHERE datname = 'segmented'"
+        private_postgres.url, "SELECT current_database(), datcollate FROM pg_database WHERE datname = 'segmented'"
     ) == [("segmented", "C")]
-    assert rows(postgres_server.url, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
-    assert stat.S_IMODE(postgres_server.folder.stat().st_mode) == 0o700
+    assert rows(private_postgres.url, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
+    assert stat.S_IMODE(private_postgres.folder.stat().st_mode) == 0o700
 
 
 def test_postgres_takes_as_many_connections_as_asked_for() -> None:
