@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import psutil
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import redis
     from sqlalchemy import Engine
 
+NANOSECONDS: Final = 1_000_000_000
 WHOLE_CORE: Final = 0.95
 """Cores from which a process of one thread is said to have used a whole one."""
 
@@ -73,12 +75,27 @@ class CpuMeter:
 def _tree_seconds(root: psutil.Process) -> float:
     """Add up the living, and what the root has inherited from the dead."""
     times = root.cpu_times()
-    seconds = times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+    seconds = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0) + own_seconds(root)
     for child in root.children(recursive=True):
         with suppress(psutil.Error):  # it ended in between: the root has its time by then
-            child_times = child.cpu_times()
-            seconds += child_times.user + child_times.system
+            seconds += own_seconds(child)
     return float(seconds)
+
+
+def own_seconds(process: psutil.Process) -> float:
+    """Return the CPU seconds of a process of one thread.
+
+    Linux tells them in nanoseconds too. The usual figure is in hundredths, and it takes a backend many orders to use
+    one: of 200 backends in a short sale it would show nothing.
+    """
+    try:
+        nanoseconds = int(Path(f"/proc/{process.pid}/schedstat").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        nanoseconds = 0
+    if nanoseconds:
+        return nanoseconds / NANOSECONDS
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def _busy_seconds() -> float:

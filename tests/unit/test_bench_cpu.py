@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import time
+
+import psutil
+import pytest
+
+from bench.cpu import CpuReading, own_seconds
+
+
+def reading(at: float, *used: float, database: float | None) -> CpuReading:
+    generator, redis, machine = used
+    return CpuReading(at=at, generator=generator, redis=redis, database=database, machine=machine)
+
+
+def test_cores_are_seconds_of_cpu_over_seconds_passed() -> None:
+    used = reading(20.0, 9.0, 3.0, 30.0, database=6.0).since(reading(10.0, 4.0, 1.0, 15.0, database=5.0))
+    assert used == CpuReading(at=10.0, generator=0.5, redis=0.2, database=0.1, machine=1.5)
+    assert used.others == pytest.approx(0.7)
+
+
+def test_a_database_that_cannot_be_seen_stays_unseen() -> None:
+    used = reading(20.0, 9.0, 3.0, 30.0, database=None).since(reading(10.0, 4.0, 1.0, 15.0, database=None))
+    assert used.database is None
+    assert used.others == pytest.approx(0.8)
+
+
+def test_a_server_elsewhere_does_not_make_others_negative() -> None:
+    assert reading(1.0, 0.5, 0.9, 0.6, database=None).others == 0.0
+
+
+def test_less_than_a_hundredth_of_a_second_is_seen() -> None:
+    if own_seconds(psutil.Process()) == sum(psutil.Process().cpu_times()[:2]):
+        pytest.skip("this system tells CPU time in hundredths only")
+    before, began = own_seconds(psutil.Process()), time.thread_time()
+    while time.thread_time() - began < 0.002:
+        pass
+    assert own_seconds(psutil.Process()) > before
