@@ -1,12 +1,13 @@
 """The line of those who wait in one process for one channel: first in, first out, one wake-up a message.
 
-Pure bookkeeping, shared by the threaded, the asyncio and the simulated waiting; none of it sleeps. Three rules keep a
+Pure bookkeeping, shared by the threaded, the asyncio and the simulated waiting; none of it sleeps. Four rules keep a
 wake-up from being lost or multiplied:
 
 1. a message takes the head out of the line and wakes it; nobody else stirs;
 2. whoever was woken and leaves without having needed it passes the wake-up on;
 3. only the head minds `due`, the time at which something may be free without a message (a holder died), so a dead
-   holder costs one attempt a process, not one a waiter.
+   holder costs one attempt a process, not one a waiter;
+4. a message that finds nobody in the line is kept while somebody is out trying: the reply on its way may be older.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Place:
 class Line:
     """First in, first out; not thread-safe by itself: the wake-ups of each colour guard it."""
 
-    __slots__ = ("_arrivals", "_due", "_members", "_places", "channel")
+    __slots__ = ("_arrivals", "_due", "_members", "_places", "_unheard", "channel")
 
     def __init__(self, channel: str) -> None:
         """Start empty."""
@@ -44,6 +45,7 @@ class Line:
         self._places: deque[Place] = deque()
         self._arrivals = 0
         self._members = 0
+        self._unheard = False
         self._due = inf
 
     def __len__(self) -> int:
@@ -59,7 +61,8 @@ class Line:
         return place
 
     def signal(self) -> None:
-        """Wake the head, if anyone waits."""
+        """Wake the head; if all are out trying, the first to come back tries again, as its reply may be older."""
+        self._unheard = not self._places and self._members > 0
         if self._places:
             place = self._places.popleft()
             place.woken = True
@@ -73,6 +76,8 @@ class Line:
             while index < len(self._places) and self._places[index].arrival < place.arrival:
                 index += 1
             self._places.insert(index, place)
+        if self._unheard:
+            self.signal()
         self._expect(due)
 
     def next_step(self, place: Place, now: float, deadline: float) -> bool | float:

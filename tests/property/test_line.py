@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 
 from hypothesis import settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from segmented.plans.line import Line, Place
 
@@ -22,8 +22,9 @@ CHOICE = st.integers(min_value=0, max_value=1_000)
 class Waiter:
     place: Place
     step: str
-    """trying: a request is on its way; listening: it subscribes; parked."""
+    """trying: a request is on its way; answered: the reply is; listening: it subscribes; parked."""
     has_listened: bool = False
+    has_taken: bool = False
     due: float = inf
 
 
@@ -47,8 +48,22 @@ class WaitingLine(RuleBasedStateMachine):
     def is_awake(self, waiter: Waiter) -> bool:
         if waiter.step == "trying" or (waiter.step == "listening" and not waiter.place.is_behind):
             return True
-        places = self.line._places  # noqa: SLF001  # asking `next_step` would wake it
-        return waiter.place.woken or (places[0] is waiter.place and self.now >= self.line._due)  # noqa: SLF001  # as above
+        line = self.line
+        if waiter.step == "answered":  # what it will find when it parks
+            return waiter.place.woken or line._unheard or self.now >= min(waiter.due, line._due)  # noqa: SLF001  # as below
+        places = line._places  # noqa: SLF001  # asking `next_step` would wake it
+        return waiter.place.woken or (places[0] is waiter.place and self.now >= line._due)  # noqa: SLF001  # as above
+
+    def holds(self, waiter: Waiter) -> bool:
+        """Has it taken the resource, while the reply that says so is still on its way?"""
+        return waiter.step == "answered" and waiter.has_taken and self.held_until == waiter.due
+
+    def release(self) -> None:
+        """Free the resource; the message wakes one at most."""
+        self.held_until = self.now
+        before = sum(waiter.place.woken for waiter in self.waiters)
+        self.line.signal()
+        assert sum(waiter.place.woken for waiter in self.waiters) <= before + 1
 
     def leave(self, waiter: Waiter, due: float) -> None:
         self.waiters.remove(waiter)
@@ -56,22 +71,39 @@ class WaitingLine(RuleBasedStateMachine):
         if not len(self.line):
             self.line = Line("freed")
 
+    @initialize(parked=st.integers(min_value=0, max_value=3))
+    def some_wait_already(self, parked: int) -> None:
+        self.held_until = self.now + 50.0
+        for _ in range(parked):
+            place = self.line.join(lambda: None)
+            due = inf if place.is_behind else self.held_until
+            self.line.park(place, due)
+            self.waiters.append(Waiter(place, "parked", has_listened=True, due=due))
+
     @rule()
     def someone_comes(self) -> None:
         place = self.line.join(lambda: None)
         self.waiters.append(Waiter(place, "listening" if place.is_behind else "trying"))
 
     @rule(choice=CHOICE, ttl=st.sampled_from([1.0, 5.0, 50.0]))
-    def a_request_is_answered(self, choice: int, ttl: float) -> None:
+    def a_request_is_decided(self, choice: int, ttl: float) -> None:
         waiter = self.pick(choice, "trying")
         if waiter is None:
             return
-        if self.is_free():
+        waiter.has_taken = self.is_free()
+        if waiter.has_taken:
             self.held_until = self.now + ttl
-            self.leave(waiter, self.held_until)
-            return
         waiter.due = self.held_until
-        if waiter.has_listened:
+        waiter.step = "answered"
+
+    @rule(choice=CHOICE)
+    def a_reply_arrives(self, choice: int) -> None:
+        waiter = self.pick(choice, "answered")
+        if waiter is None:
+            return
+        if waiter.has_taken:
+            self.leave(waiter, waiter.due)
+        elif waiter.has_listened:
             self.line.park(waiter.place, waiter.due)
             waiter.step = "parked"
         else:
@@ -106,13 +138,17 @@ class WaitingLine(RuleBasedStateMachine):
         if waiter is not None:
             self.leave(waiter, AT_ONCE)
 
-    @precondition(lambda self: not self.is_free())
+    @rule(choice=CHOICE)
+    def someone_is_cancelled_who_had_taken_it(self, choice: int) -> None:
+        waiter = self.pick(choice, "answered")
+        if waiter is not None and self.holds(waiter):
+            self.leave(waiter, AT_ONCE)
+            self.release()
+
+    @precondition(lambda self: not self.is_free() and not any(map(self.holds, self.waiters)))
     @rule()
     def the_holder_releases(self) -> None:
-        self.held_until = self.now
-        before = sum(map(self.is_awake, self.waiters))
-        self.line.signal()
-        assert sum(map(self.is_awake, self.waiters)) <= before + 1
+        self.release()
 
     @precondition(lambda self: self.is_free())
     @rule(ttl=st.sampled_from([1.0, 5.0, 50.0]))
@@ -134,4 +170,4 @@ class WaitingLine(RuleBasedStateMachine):
 
 
 TestWaitingLine = WaitingLine.TestCase
-TestWaitingLine.settings = settings(max_examples=300, stateful_step_count=40)
+TestWaitingLine.settings = settings(max_examples=600, stateful_step_count=30)

@@ -63,6 +63,18 @@ def test_a_message_during_the_heads_own_try_makes_it_try_again() -> None:
     assert waiters.line.next_step(a, 1.0, inf) == 50.0
 
 
+def test_a_message_that_comes_while_the_only_waiter_is_out_trying_makes_it_try_again() -> None:
+    waiters = Waiters()
+    a = waiters.parked("a")
+    waiters.line.signal()
+    assert waiters.line.next_step(a, 1.0, inf) is True
+    waiters.line.signal()
+    waiters.line.park(a, 50.0)
+    assert waiters.line.next_step(a, 1.0, inf) is True
+    waiters.line.park(a, 50.0)
+    assert waiters.line.next_step(a, 1.0, inf) == 50.0
+
+
 def test_who_was_woken_and_leaves_without_having_tried_passes_the_wake_up_on() -> None:
     waiters = Waiters()
     a, b = waiters.parked("a"), waiters.parked("b")
