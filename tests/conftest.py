@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,11 @@ pytest_plugins = [f"tests.fixtures.{module.name}" for module in pkgutil.iter_mod
 settings.register_profile("laptop", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") in {"1", "true"} else "laptop")
+
+# A job that a shell started in the background ignores Ctrl-C, and so would every process that a test starts; a handler
+# here is the default again in whatever is run from here.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
