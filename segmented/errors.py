@@ -83,6 +83,15 @@ class PoolGated(StoreRefused):
         self.order_id = order_id
 
 
+class PoolNotGated(StockError):
+    """The pool was opened without a gate, so no order database may decide its orders."""
+
+    def __init__(self, sku: str) -> None:
+        """Name the pool."""
+        super().__init__(f"pool {sku!r} was opened without gated=True, so no order database may decide its orders")
+        self.sku = sku
+
+
 class PoolDiverged(StockError):
     """The pool and its order database disagree, so this order cannot be decided."""
 

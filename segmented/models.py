@@ -16,6 +16,8 @@ from segmented.errors import InvalidInput, NotGranted
 QUANTITY_MAX: Final = 1_000_000_000
 SEGMENT_COUNT_MAX: Final = 4_096
 STOCK_MAX: Final = 1_000_000_000_000
+EPOCH_MAX: Final = 2**20
+"""A fencing token is epoch * 2^32 + counter, and a script is exact to 2^53."""
 ORDER_ID_LENGTH_MAX: Final = 256
 
 OrderState = Literal["reserved", "confirmed", "cancelled", "expired", "refused"]

@@ -128,10 +128,11 @@ class RenewGrant(Operation[Renewed | Lost]):
 
 @dataclass(frozen=True, slots=True)
 class Confirm(Operation[Settled]):
-    """Make a reservation final and free its segment. Needs no lease."""
+    """Make a reservation final and free its segment. Needs no lease; with a holder id, frees only that holder's."""
 
     sku: str
     order_id: str
+    holder_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,9 +51,12 @@ class ThreadKeeper:
 
     def _due(self, store: Store) -> list[LeaseState]:
         """Sleep until some leases want something; none when there is nothing left to look after."""
-        with self._changed:
-            while True:
-                self._leases = {lease for lease in self._leases if not lease.has_ended and not lease.is_lost}
+        while True:
+            with self._changed:
+                leases = list(self._leases)
+            over = [lease for lease in leases if lease.has_ended or lease.is_lost]  # callbacks run here, unguarded
+            with self._changed:
+                self._leases.difference_update(over)
                 if not self._leases:
                     self._thread = None
                     return []

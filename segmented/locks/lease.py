@@ -64,6 +64,7 @@ class Lease(LeaseState):
     def release(self) -> None:
         """End the lease. Raises LeaseLost if it had ended without us; calling it again does nothing."""
         if not self.has_ended:
+            self.stop_renewals()
             answer = self._store.execute(ReleaseLock(self.name, self.holder_id))
             thread_keeper(self._store).look()
             self.note_release(answer)
@@ -121,6 +122,7 @@ class AsyncLease(LeaseState):
     async def release(self) -> None:
         """End the lease. Raises LeaseLost if it had ended without us; calling it again does nothing."""
         if not self.has_ended:
+            self.stop_renewals()
             answer = await run_async(perform(ReleaseLock(self.name, self.holder_id)), self._store)
             async_keeper(self._store).look()
             self.note_release(answer)

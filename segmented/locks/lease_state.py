@@ -7,6 +7,7 @@ page).
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ DRIFT_RATE = 0.01
 DRIFT_SECONDS = 0.002
 RENEWALS_PER_TTL = 3
 RETRIES_PER_TTL = 20
+
+_log = logging.getLogger("segmented.locks")
 
 
 def trusted_until(asked_at: float, ttl_ms: int) -> float:
@@ -103,7 +106,12 @@ class LeaseState:
 
     def note_failed_renewal(self, now: float) -> None:
         """Try again soon: the lease lives until its time is really over."""
-        self._renew_at = now + self.ttl_ms / 1000 / RETRIES_PER_TTL
+        renew_at = now + self.ttl_ms / 1000 / RETRIES_PER_TTL
+        self._renew_at = renew_at if renew_at <= self._renew_until else inf
+
+    def stop_renewals(self) -> None:
+        """Ask for no more renewals: a release that fails must not leave a lock that is kept alive."""
+        self._renew_at, self._renew_until = inf, -inf
 
     def note_release(self, answer: Released | Lost) -> None:
         """Take a release's answer. Raises LeaseLost if the lease had ended without us."""
@@ -122,7 +130,10 @@ class LeaseState:
         self._is_lost = True
         callbacks, self._on_lost = self._on_lost, []
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:  # noqa: BLE001  # the caller's own, and it must not end the keeper of all other leases
+                _log.exception("lease.callback_failed", extra={"lock": self.name})
 
     def __repr__(self) -> str:
         """Show the name and token; the holder id is what proves ownership, so it stays hidden."""

@@ -14,7 +14,7 @@ from sqlalchemy import insert
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from segmented.errors import GrantSuperseded, InvalidInput
-from segmented.models import SEGMENT_COUNT_MAX, STOCK_MAX, Order
+from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order
 from segmented.orders import reading
 from segmented.orders.answers import AlreadyOpen, Confirmed, NotConfirmed, Opened, SegmentTotals, Superseded, Voided
 from segmented.orders.confirming import Confirming
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from segmented.orders.answers import ConfirmAnswer, OrderRow, SegmentRow, VoidAnswer
     from segmented.orders.statements import Statements
 
-EPOCH_MAX: Final = 2**31 - 1
 PAGE_SIZE: Final = 1_000
 
 AnswerT = TypeVar("AnswerT")
@@ -78,6 +77,9 @@ class Gate:
         ]
 
         def work(connection: Connection) -> Opened | AlreadyOpen:
+            found = _totals(reading.read_segments(connection, sku))
+            if found.segments:
+                return AlreadyOpen(found.quota, len(found.segments), found.sold, found.segments[0].epoch)
             try:
                 connection.exec_driver_sql(self._statements.begin)
                 connection.execute(insert(segments), rows)

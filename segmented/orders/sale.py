@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from segmented import operations as op
-from segmented.errors import PoolDiverged, SegmentedError
+from segmented.errors import PoolDiverged, PoolNotGated, SegmentedError
 from segmented.models import Busy, Order, Reserved, Settled, SoldOut
 from segmented.orders import answers
 from segmented.stock import Grant
@@ -35,9 +35,11 @@ def take_order(
 ) -> Settled | SoldOut | Busy:
     """Grant a segment, run `body` and store the order under its lock, confirm. Safe to run twice, also at once.
 
+    `body` runs again when a later grant overtook this one, whose lease had lapsed: up to 10 times in a call.
     If `body` raises, the order is voided in the database, its units go back, and the error goes on. If the database
     cannot be reached, the units stay held: the next call for this order has them.
     """
+    _require_gated(pool)
     for _ in range(SUPERSEDED_MAX):
         grant = pool.grant(order, timeout=timeout, keep_refusal=keep_refusal)
         if not isinstance(grant, Grant):
@@ -58,12 +60,13 @@ def take_order(
             customer_id=order.customer_id,
         )
         if not isinstance(decided, answers.Superseded):
-            return _told(pool, order, decided)
+            return _told(pool, order, decided, holder_id=grant.holder_id)
     raise PoolDiverged(pool.sku, order.order_id, f"{SUPERSEDED_MAX} grants in a row were superseded")
 
 
 def finish_reserved(pool: Pool, gate: Gate, order: Order, reserved: Reserved) -> Settled:
     """Store a reserved order in the database and confirm it: the path without a lock. Safe to run twice."""
+    _require_gated(pool)
     decided = gate.confirm(
         order_id=order.order_id,
         sku=pool.sku,
@@ -106,11 +109,11 @@ def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settle
     return tuple(decided)
 
 
-def _told(pool: Pool, order: Order, decided: answers.ConfirmAnswer) -> Settled:
+def _told(pool: Pool, order: Order, decided: answers.ConfirmAnswer, *, holder_id: str | None = None) -> Settled:
     """Tell the pool what the database decided."""
     match decided:
         case answers.Confirmed():
-            return _settled(pool, order, pool.confirm(order.order_id), expected="confirmed")
+            return _settled(pool, order, pool.confirm(order.order_id, holder_id=holder_id), expected="confirmed")
         case answers.Voided():
             return _settled(pool, order, pool.cancel(order.order_id, voided=True))
         case answers.SoldOut(total, sold):
@@ -128,6 +131,11 @@ def _settled(pool: Pool, order: Order, answer: object, *, expected: str | None =
     if isinstance(answer, Settled) and (expected is None or answer.state == expected):
         return answer
     raise PoolDiverged(pool.sku, order.order_id, f"the database has decided, the pool says {answer}")
+
+
+def _require_gated(pool: Pool) -> None:
+    if not pool.is_gated():
+        raise PoolNotGated(pool.sku)
 
 
 def _give_back(pool: Pool, gate: Gate, order: Order, error: Exception) -> None:

@@ -34,6 +34,7 @@ def wait_for(
     timeout: float | None,
     is_busy: Callable[[AttemptT], bool],
     undo: Operation[object] | None = None,
+    stands: tuple[type[BaseException], ...] = (StockError,),
 ) -> Plan[tuple[AttemptT | None, float]]:
     """Repeat an idempotent `operation` until its answer is not busy, or `timeout` seconds have passed.
 
@@ -42,10 +43,10 @@ def wait_for(
     Returns the last answer (None when the deadline came before a first turn in the line) and the local time just before
     it was asked for, from which a lease may be trusted. If the wait ends by an exception
     (a cancellation, a signal, a lost connection), `undo` is performed before it goes on, so that nothing is left
-    behind.
+    behind; except after those that `stands` names, which are answers, or leave a state that a repeat continues.
     """
     if timeout == 0:
-        return (yield from _once(operation, undo))
+        return (yield from _once(operation, undo, stands))
     deadline = inf if timeout is None else (yield from perform(Now())) + timeout
     place = yield from perform(Join(channel))
     try:
@@ -56,7 +57,7 @@ def wait_for(
         # First the place, which a second cancellation must not leave behind. The wake-up that brought us here was
         # perhaps not used; what the undoing frees wakes somebody by itself.
         yield from perform(Leave(place, AT_ONCE))
-        yield from _undone(undo, error)
+        yield from _undone(None if isinstance(error, stands) else undo)
         raise
     yield from perform(Leave(place, due))
     return answer, asked_at
@@ -75,14 +76,16 @@ def pause(channel: str, until: float) -> Plan[None]:
     yield from perform(Leave(place, inf))
 
 
-def _once(operation: Operation[AttemptT], undo: Operation[object] | None) -> Plan[tuple[AttemptT, float]]:
+def _once(
+    operation: Operation[AttemptT], undo: Operation[object] | None, stands: tuple[type[BaseException], ...]
+) -> Plan[tuple[AttemptT, float]]:
     asked_at = yield from perform(Now())
     try:
         return (yield from perform(operation)), asked_at
     except GeneratorExit:
         raise
     except BaseException as error:
-        yield from _undone(undo, error)
+        yield from _undone(None if isinstance(error, stands) else undo)
         raise
 
 
@@ -120,8 +123,8 @@ def _attempt(operation: Operation[AttemptT]) -> Plan[tuple[AttemptT, float, floa
     return answer, asked_at, now + (free_in_ms + (1 if free_in_ms else 0)) * MILLISECOND
 
 
-def _undone(undo: Operation[object] | None, error: BaseException) -> Plan[None]:
-    if undo is None or isinstance(error, StockError):  # an answer, such as a mismatch: known to have taken nothing
+def _undone(undo: Operation[object] | None) -> Plan[None]:
+    if undo is None:
         return
     with suppress(SegmentedError):  # it had taken nothing, or what it took lapses; the first failure is the one to tell
         yield from perform(undo)

@@ -57,9 +57,12 @@ class AsyncPool:
         plan = reserve_plan(self.sku, as_order(order, quantity), self._settings.hold_ms)
         return await run_async(plan, self.store)
 
-    async def confirm(self, order_id: str) -> Settled:
-        """Make the order final; the answer says what had already happened, if anything had."""
-        return await run_async(perform(op.Confirm(self.sku, order_id)), self.store)
+    async def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
+        """Make the order final; the answer says what had already happened, if anything had.
+
+        With a holder id only that holder's segment is freed, not that of a successor in the same order.
+        """
+        return await run_async(perform(op.Confirm(self.sku, order_id, holder_id)), self.store)
 
     async def cancel(
         self, order_id: str, *, holder_id: str | None = None, voided: bool = False
@@ -139,7 +142,7 @@ class AsyncGrant(GrantState):
 
     async def confirm(self) -> Settled:
         """Make it final and free the segment."""
-        settled = await self._pool.confirm(self.order_id)
+        settled = await self._pool.confirm(self.order_id, holder_id=self.holder_id)
         self._is_settled = True
         return settled
 

@@ -6,6 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from segmented import operations as op
+from segmented.errors import StockError, StoreError
 from segmented.keys import shard_keys
 from segmented.models import Busy, Granted, Lost, Renewed, Reserved, Settled, SoldOut
 from segmented.plans import Now, Plan, pause, perform, wait_for
@@ -22,7 +23,8 @@ BUSY_TRIES_MAX: Final = 1_000
 def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[tuple[Granted | SoldOut | Busy | Settled, float]]:
     """Wait up to `timeout` seconds for a free segment; returns the answer and the local time from which a lease counts.
 
-    A wait that ends by an exception gives back what a lost reply may have taken, unless another holder has the order.
+    A wait that is cancelled gives back what it may have taken, unless another holder has the order. A store that
+    did not answer may have taken the units: they stay reserved, and a repeat has them once the lease has lapsed.
     A second delivery, whose order another holder works on, wants no segment: it stands in nobody's way, and looks again
     when that holder's lease may have lapsed.
     """
@@ -36,6 +38,7 @@ def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[tuple[Granted
             timeout=left,
             is_busy=lambda answer: isinstance(answer, Busy) and not answer.is_in_hand,
             undo=op.Cancel(operation.sku, operation.order.order_id, operation.holder_id),
+            stands=(StockError, StoreError),
         )
         if answer is None:  # the deadline came before this waiter's first turn
             return Busy(operation.order.order_id, 0, None), asked_at

@@ -34,6 +34,7 @@ class Pool:
         self.store = store
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
         self.sku = sku
+        self._is_gated: bool | None = None
 
     def open(self, *, stock: int, segments: int, gated: bool = False, epoch: int = 1) -> Opened | AlreadyOpen:
         """Open the pool once; opening again changes nothing and says what is there.
@@ -45,6 +46,12 @@ class Pool:
     def state(self) -> PoolState:
         """Read totals and units a segment in one step. Raises PoolMissing."""
         return self.store.execute(op.ReadPool(self.sku))
+
+    def is_gated(self) -> bool:
+        """Return whether an order database decides this pool's orders; the server is asked once. Raises PoolMissing."""
+        if self._is_gated is None:
+            self._is_gated = self.state().gated
+        return self._is_gated
 
     def grant(
         self,
@@ -70,9 +77,12 @@ class Pool:
         plan = reserve_plan(self.sku, as_order(order, quantity), self._settings.hold_ms)
         return run_sync(plan, self.store)
 
-    def confirm(self, order_id: str) -> Settled:
-        """Make the order final; the answer says what had already happened, if anything had."""
-        return self.store.execute(op.Confirm(self.sku, order_id))
+    def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
+        """Make the order final; the answer says what had already happened, if anything had.
+
+        With a holder id only that holder's segment is freed, not that of a successor in the same order.
+        """
+        return self.store.execute(op.Confirm(self.sku, order_id, holder_id))
 
     def cancel(self, order_id: str, *, holder_id: str | None = None, voided: bool = False) -> Settled | Superseded:
         """Give the units back; with a holder id only while the order is still that holder's.
@@ -112,7 +122,7 @@ class Grant(GrantState):
 
     def confirm(self) -> Settled:
         """Make it final and free the segment."""
-        settled = self._pool.confirm(self.order_id)
+        settled = self._pool.confirm(self.order_id, holder_id=self.holder_id)
         self._is_settled = True
         return settled
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 from segmented import operations as op
 from segmented.errors import InvalidInput
 from segmented.locks.durations import milliseconds
-from segmented.models import SEGMENT_COUNT_MAX, STOCK_MAX, Order
+from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order
 
 DEFAULT_TTL: Final = 10.0
 DEFAULT_HOLD: Final = 600.0
@@ -31,6 +31,13 @@ class PoolSettings:
 
     def open(self, stock: int, segments: int, *, gated: bool, epoch: int) -> op.OpenPool:
         """Check stock and segment count."""
+        for what, value in (("stock", stock), ("segment count", segments), ("epoch", epoch)):
+            if isinstance(value, bool) or not isinstance(value, int):
+                message = f"{what} {value!r} of {self.sku!r} is not a whole number"
+                raise InvalidInput(message)
+        if not 1 <= epoch <= EPOCH_MAX:
+            message = f"epoch {epoch} of {self.sku!r} must be between 1 and {EPOCH_MAX:,}"
+            raise InvalidInput(message)
         if not 1 <= stock <= STOCK_MAX:
             message = f"stock {stock} of {self.sku!r} must be between 1 and {STOCK_MAX:,}"
             raise InvalidInput(message)
@@ -40,8 +47,9 @@ class PoolSettings:
         return op.OpenPool(self.sku, stock, segments, gated, epoch)
 
     def grant(self, order: Order, *, holder_id: str | None, keep_refusal: bool) -> op.Grant:
-        """Ask for units and a segment."""
-        return op.Grant(self.sku, order, holder_id or uuid4().hex, self.ttl_ms, self.hold_ms, keep_refusal)
+        """Ask for units and a segment. A caller's holder id counts for this order alone, and may be used for others."""
+        own = uuid4().hex if holder_id is None else f"{holder_id}/{order.order_id}"
+        return op.Grant(self.sku, order, own, self.ttl_ms, self.hold_ms, keep_refusal)
 
 
 def as_order(order: Order | str, quantity: int) -> Order:

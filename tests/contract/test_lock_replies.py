@@ -10,7 +10,7 @@ import redis
 from segmented.clock import Clock, SystemClock
 from segmented.errors import StoreUnavailable
 from segmented.keys import lock_keys
-from segmented.models import Granted
+from segmented.models import Busy, Granted, Settled, SoldOut
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.contract.bodies import fail_after
 from tests.contract.shop import Shop
@@ -128,15 +128,18 @@ def test_a_grant_whose_reply_was_lost_is_granted_once(far_side: Side, proxy: Pro
     shop.check_books()
 
 
-def test_a_grant_that_never_got_a_reply_gives_its_units_back(far_side: Side, proxy: Proxy) -> None:
+def test_a_grant_that_never_got_a_reply_keeps_its_units_for_the_repeat(far_side: Side, proxy: Proxy) -> None:
     shop = Shop(far_side, far_side.name())
     shop.open(8, 2)
-    pool = far_side.pool(shop.sku)
+    pool = far_side.pool(shop.sku, ttl=0.2)
     proxy.swallow_replies(2, to=b"EVALSHA")
     with pytest.raises(StoreUnavailable):
         pool.grant("a", quantity=3, timeout=0)
-    assert shop.totals() == (8, 0, 0)
-    assert shop.story() == [("opened", None), ("reserved", "a"), ("cancelled", "a")]
+    assert shop.totals() == (5, 3, 0)
+    repeat = pool.grant("a", quantity=3, timeout=5)
+    assert not isinstance(repeat, Busy | SoldOut | Settled)
+    assert repeat.confirm().state == "confirmed"
+    assert shop.story() == [("opened", None), ("reserved", "a"), ("granted", "a"), ("confirmed", "a")]
     shop.check_books()
 
 

@@ -102,6 +102,7 @@ def sell(  # noqa: PLR0913  # an option each
     )
     choices.check()
     report = _sell(choices)
+    _note_half_kept(choices)
     console = Console()
     console.print(report.as_table())
     for line in report.notes():
@@ -129,6 +130,16 @@ def _sell(choices: Choices) -> SaleReport:
         typer.echo(f"segmented: {_stopped(choices, sale)}", err=True)
         raise typer.Exit(stop.exit_code) from None
     return report
+
+
+def _note_half_kept(choices: Choices) -> None:
+    if choices.is_kept or (choices.url is None and choices.database is None):
+        return
+    missing, kept = ("--database", "--url") if choices.database is None else ("--url", "--database")
+    typer.echo(
+        f"{missing} is not given, so that half of the sale is temporary: a second run on this {kept} will be refused",
+        err=True,
+    )
 
 
 def _note_oddities(orders: OrdersFile) -> None:

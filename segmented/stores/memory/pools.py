@@ -97,6 +97,8 @@ class PoolModel:
         if record is not None:
             if record.state != "reserved":
                 return settled_answer(record, replay=True)
+            hold_until_ms = max(record.hold_until_ms, self._now_ms() + operation.hold_ms)
+            pool.orders[order.order_id] = replace(record, hold_until_ms=hold_until_ms)
             return reserved_answer(pool, record, replay=True)
         start = pool.sequence % len(pool.stock)  # as found, before due holds came back
         if refusal := self._want_of_units(pool, order.order_id, order.quantity):
@@ -177,9 +179,13 @@ class PoolModel:
     def confirm(self, operation: op.Confirm) -> Settled:
         """Make it final."""
         pool, record = self._found(operation.sku, operation.order_id)
+        is_holders = operation.holder_id in {None, record.holder_id}
         if record.state != "reserved":
+            if is_holders:
+                self._free(pool, record)
             return settled_answer(record, replay=True)
-        return settled_answer(self._settle(pool, record, "confirmed"), replay=False)
+        settled = self._settle(pool, record, "confirmed", keeps_segment=not is_holders)
+        return settled_answer(settled, replay=False)
 
     def cancel(self, operation: op.Cancel) -> Settled | Superseded:
         """Give back on purpose."""
@@ -307,8 +313,19 @@ class PoolModel:
         pool.orders[record.order_id] = record
         return record
 
+    def _free(self, pool: ModelPool, record: OrderRecord) -> None:
+        if self._lease(pool, record):
+            del pool.locks[record.segment]
+            pool.free[record.segment] = self._now_ms()
+            self._publish(shard_keys(pool.sku).freed)
+
     def _settle(
-        self, pool: ModelPool, record: OrderRecord, state: Literal["confirmed", "cancelled", "expired"]
+        self,
+        pool: ModelPool,
+        record: OrderRecord,
+        state: Literal["confirmed", "cancelled", "expired"],
+        *,
+        keeps_segment: bool = False,
     ) -> OrderRecord:
         if state == "confirmed":
             pool.confirmed += record.quantity
@@ -317,10 +334,8 @@ class PoolModel:
                 pool.stock[segment] += units
             pool.available += record.quantity
         pool.reserved -= record.quantity
-        if self._lease(pool, record):
-            del pool.locks[record.segment]
-            pool.free[record.segment] = self._now_ms()
-            self._publish(shard_keys(pool.sku).freed)
+        if not keeps_segment:
+            self._free(pool, record)
         settled = replace(record, state=state, sequence=self._append(pool, state, record, record.quantity))
         pool.orders[record.order_id] = settled
         return settled

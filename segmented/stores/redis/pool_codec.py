@@ -269,7 +269,7 @@ def _decode_renew(operation: op.RenewGrant, reply: Reply) -> Renewed | Lost:
 
 
 def _encode_confirm(operation: op.Confirm) -> Call:
-    return script_call("confirm", _keys(operation.sku), operation.order_id)
+    return script_call("confirm", _keys(operation.sku), operation.order_id, operation.holder_id or "")
 
 
 def _decode_confirm(operation: op.Confirm, reply: Reply) -> Settled:

@@ -5,7 +5,7 @@
 -- answers  {"missing"}    the pool is not open
 --          {"mismatch"}   the id exists with other content
 --          {"settled", state, quantity, segment, fence, sequence, "1"}   decided before
---          {"reserved", epoch, segment, parts, sequence, replay}   a living reservation of this id is a replay
+--          {"reserved", epoch, segment, parts, sequence, replay}   a repeat is a replay, held anew
 --          {"sold_out", available, reserved, sequence, "0"}
 --          {"busy", sequence, "0"}   more holds are due than one step gives back: ask again
 local id, quantity = ARGV[1], tonumber(ARGV[2])
@@ -21,6 +21,9 @@ if record then
   if record.state ~= 'reserved' then
     return settled(record, '1')
   end
+  record.hold_until = math.max(record.hold_until, now_ms + tonumber(ARGV[5]))
+  redis.call('ZADD', HOLDS, record.hold_until, id)
+  write_order(id, record)
   return { 'reserved', found[1], digits(record.segment), parts_text(record.parts), digits(record.sequence), '1' }
 end
 

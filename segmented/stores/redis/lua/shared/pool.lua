@@ -77,8 +77,8 @@ local function free_segment(record)
 end
 
 -- End a reservation: `state` is confirmed, cancelled or expired. The caller has checked that it is reserved.
-local function settle(id, record, state)
-  local holds_segment = has_lease(record)
+local function settle(id, record, state, keeps_segment)
+  local holds_segment = not keeps_segment and has_lease(record)
   if state == 'confirmed' then
     redis.call('HINCRBY', META, 'confirmed', record.quantity)
   else

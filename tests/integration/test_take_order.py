@@ -1,0 +1,92 @@
+"""`take_order` and its neighbours: a pool and an order database in step, with the database as the judge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented import MemoryStore, Order, Pool, Reserved, Settled, SoldOut
+from segmented.errors import PoolGated, PoolNotGated
+from segmented.orders import Gate, connect
+from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.stock import Grant
+
+SKU = "mug"
+
+
+@pytest.fixture
+def gate(sqlite_url: str) -> Iterator[Gate]:
+    with Gate(connect(sqlite_url)) as gate:
+        gate.create()
+        gate.open(SKU, [3, 3])
+        yield gate
+
+
+def gated_pool(*, hold: float = 600.0) -> Pool:
+    pool = Pool(MemoryStore(), SKU, ttl=min(hold, 10.0), hold=hold)
+    pool.open(stock=6, segments=2, gated=True)
+    return pool
+
+
+def test_an_order_taken_twice_has_one_effect_in_both(gate: Gate) -> None:
+    pool = gated_pool()
+    answers = [take_order(pool, gate, Order("a", 4), timeout=0) for _ in range(2)]
+    assert [(answer.state, answer.replay) for answer in answers if isinstance(answer, Settled)] == [
+        ("confirmed", False),
+        ("confirmed", True),
+    ]
+    assert gate.confirmed_units(SKU) == pool.state().confirmed == 4
+    assert isinstance(take_order(pool, gate, Order("b", 3), timeout=0), SoldOut)
+
+
+def test_a_body_that_raises_voids_the_order_and_gives_its_units_back(gate: Gate) -> None:
+    pool = gated_pool()
+
+    def refuse(_: Grant) -> None:
+        message = "the card was refused"
+        raise ValueError(message)
+
+    with pytest.raises(ValueError, match="the card was refused"):
+        take_order(pool, gate, Order("a", 4), timeout=0, body=refuse)
+    assert gate.orders(SKU, ["a"])["a"].state == "void"
+    assert pool.state().available == 6
+
+
+def test_a_pool_that_was_opened_without_a_gate_is_refused(gate: Gate) -> None:
+    pool = Pool(MemoryStore(), SKU)
+    pool.open(stock=6, segments=2)
+    with pytest.raises(PoolNotGated):
+        take_order(pool, gate, Order("a", 1), timeout=0)
+    reserved = pool.reserve(Order("b", 1))
+    assert isinstance(reserved, Reserved)
+    with pytest.raises(PoolNotGated):
+        finish_reserved(pool, gate, Order("b", 1), reserved)
+    assert gate.confirmed_units(SKU) == 0
+
+
+def test_a_gated_pool_gives_back_only_what_the_database_has_voided(gate: Gate) -> None:
+    pool = gated_pool()
+    pool.reserve(Order("a", 2))
+    with pytest.raises(PoolGated):
+        pool.cancel("a")
+    assert cancel_order(pool, gate, Order("a", 2)).state == "cancelled"
+    assert pool.state().available == 6
+
+
+def test_lapsed_holds_are_voided_first_and_what_the_database_confirmed_stays_sold(gate: Gate) -> None:
+    pool = gated_pool(hold=0.001)
+    pool.reserve(Order("lapsed", 2))
+    pool.reserve(Order("stored", 1))
+    gate.confirm(order_id="stored", sku=SKU, segment=0, quantity=1, epoch=1)
+    while len(decided := expire_voided(pool, gate)) != 2:
+        assert decided == ()
+    assert sorted((settled.order_id, settled.state) for settled in decided) == [
+        ("lapsed", "expired"),
+        ("stored", "confirmed"),
+    ]
+    assert pool.audit().is_clean
