@@ -54,7 +54,5 @@ def test_the_public_names_exist_once_there_is_a_pool() -> None:
 def test_every_command_that_is_promised_exists(command: str) -> None:
     module, _, function = COMMANDS[command].partition(":")
     path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
-    if not path.parent.is_dir():
-        pytest.skip(f"the commands of {module.partition('.')[0]} are not built yet")
     top = ast.parse(path.read_text(encoding="utf-8")).body
     assert function in {node.name for node in top if isinstance(node, ast.FunctionDef)}
