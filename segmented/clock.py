@@ -21,6 +21,17 @@ class SystemClock:
         return time.monotonic()
 
 
+class WallClock:
+    """The machine's wall clock: seconds since 1970, which a correction may move either way.
+
+    Nothing but the historical `GetSetLock` depends on it.
+    """
+
+    def now(self) -> float:
+        """Return the seconds since 1970."""
+        return time.time()
+
+
 class ManualClock:
     """A clock that stands still until it is told to move, for tests and the simulator."""
 

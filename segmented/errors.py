@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from segmented.models import Refusal
 
 
@@ -28,12 +30,29 @@ class StoreUnavailable(StoreError):
     """The store cannot be reached; whether the operation ran is unknown."""
 
 
+class LockUnreachable(StoreUnavailable):
+    """The lock could not be acquired, because its store cannot be reached: what it was to protect has not begun."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        """Name the lock, and carry what the store said."""
+        super().__init__(detail)
+        self.name = name
+
+
 class StoreRefused(StoreError):
     """The store refused the operation; nothing changed."""
 
 
 class DatabaseUnavailable(StoreError):
     """The order database cannot be reached; whether the statement ran is unknown."""
+
+
+class TransactionConflict(StoreRefused):
+    """The database rolled the transaction back, because it stood in another one's way: run it again from its start."""
+
+    def __init__(self, what: str, detail: str) -> None:
+        """Name what was asked for, and what the database said."""
+        super().__init__(f"{what}: the transaction is rolled back, run it again from its start: {detail}")
 
 
 class LeaseError(SegmentedError):
@@ -53,11 +72,71 @@ class LeaseLost(LeaseError):
 class AcquireTimeout(LeaseError):
     """The lock was not free before the deadline."""
 
-    def __init__(self, name: str, timeout: float) -> None:
-        """Name the lock and the seconds waited."""
-        super().__init__(f"lock {name!r} was not free within {timeout:g} s")
+    def __init__(self, name: str, timeout: float, *, is_delayed: bool = False) -> None:
+        """Name the lock and the seconds waited; say whether nobody held it, but the lock-delay of a lost lease ran."""
+        why = ": its last lease was lost, and the lock-delay still runs" if is_delayed else ""
+        super().__init__(f"lock {name!r} was not free within {timeout:g} s{why}")
         self.name = name
         self.timeout = timeout
+        self.is_delayed = is_delayed
+
+
+class ReplicasMissing(LeaseError):
+    """Too few replicas acknowledged the lock, so it was released again."""
+
+    def __init__(self, name: str, wanted: int, acknowledged: int) -> None:
+        """Name the lock, and how many of the replicas acknowledged it."""
+        super().__init__(f"lock {name!r} was acknowledged by {acknowledged} replicas of the {wanted} wanted")
+        self.name = name
+        self.wanted = wanted
+        self.acknowledged = acknowledged
+
+
+class PermitsMismatch(InvalidInput):
+    """The semaphore is in use with another number of permits."""
+
+    def __init__(self, name: str, permits: int, wanted: int) -> None:
+        """Name the semaphore, the permits that it has now, and those that this handle says it has."""
+        super().__init__(f"semaphore {name!r} is in use with {permits} permits, not with {wanted}")
+        self.name = name
+        self.permits = permits
+        self.wanted = wanted
+
+
+class PartlyReleased(LeaseError):
+    """Some of the names could not be released; release again, or wait for their leases to lapse."""
+
+    def __init__(self, failures: Mapping[str, SegmentedError]) -> None:
+        """Carry the failure of each name."""
+        told = "; ".join(f"{name!r}: {failure}" for name, failure in failures.items())
+        super().__init__(f"not released, release again or let the lease lapse: {told}")
+        self.failures = dict(failures)
+
+
+class WrongKind(StoreRefused):
+    """The key holds another type: another kind of lock, or something else, uses the name."""
+
+
+class StaleToken(LeaseError):
+    """A higher fencing token has reached the resource, so this holder must stop."""
+
+    def __init__(self, resource: str, token: int, newest: int | None) -> None:
+        """Name the resource, the token that was refused, and the newest one."""
+        super().__init__(f"fencing token {token} is too old for {resource!r}, which has seen {newest}")
+        self.resource = resource
+        self.token = token
+        self.newest = newest
+
+
+class LoaderFailed(SegmentedError):
+    """The loader of a value failed a moment ago, and that is kept for a while."""
+
+    def __init__(self, name: str, kind: str, detail: str) -> None:
+        """Name the value, and the type and message of the loader's error."""
+        super().__init__(f"the loader of {name!r} failed a moment ago: {kind}: {detail}")
+        self.name = name
+        self.kind = kind
+        self.detail = detail
 
 
 class StockError(SegmentedError):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from segmented.errors import InvalidInput
+
 
 def _encoded(name: str) -> str:
     return name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
@@ -20,7 +22,7 @@ class LockKeys:
     lock: str
     """String with PX: the holder id."""
     fence: str
-    """String with PX: the last fencing token and the holder that released last; may lapse after a day idle."""
+    """Hash with PX: last `token`, last `releaser`, `delay` of the last holder; may lapse after a day idle."""
     freed: str
     """Channel: one message a release."""
 
@@ -33,6 +35,194 @@ def lock_keys(name: str) -> LockKeys:
     """Build the keys of the lock `name`."""
     tag = f"seg:lock:{{{_encoded(name)}}}"
     return LockKeys(lock=tag, fence=f"{tag}:fence", freed=f"{tag}:freed")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWriteKeys:
+    """Keys of a lock of readers and writers."""
+
+    lock: str
+    """Hash with PX while anybody holds it: `mode` (read or write), `token`, and the `holder` of a writer."""
+    fence: str
+    """Hash with PX: last `token`, `kind`."""
+    readers: str
+    """Sorted set with PX: holder id of a reader -> server milliseconds at which its lease ends."""
+    writers: str
+    """Sorted set with PX: holder id of a writer that waits -> server milliseconds until which it shuts the door."""
+    freed: str
+    """Channel for writers: one message when a writer may get in."""
+    opened: str
+    """Channel for readers: one message when the door is open for readers."""
+
+    def listed(self) -> list[str]:
+        """Return KEYS of every script of this kind."""
+        return [self.lock, self.fence, self.readers, self.writers, self.freed, self.opened]
+
+
+def read_write_keys(name: str) -> ReadWriteKeys:
+    """Build the keys of the lock of readers and writers `name`."""
+    keys = lock_keys(name)
+    return ReadWriteKeys(
+        lock=keys.lock,
+        fence=keys.fence,
+        readers=f"{keys.lock}:readers",
+        writers=f"{keys.lock}:writers",
+        freed=keys.freed,
+        opened=f"{keys.lock}:opened",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReentrantKeys:
+    """Keys of a reentrant lock."""
+
+    lock: str
+    """Hash with PX: `owner:` and the owner -> how often it has entered."""
+    fence: str
+    """Hash with PX: last `token`, `kind`."""
+    freed: str
+    """Channel: one message when the last entry is released."""
+    entries: str
+    """Set with PX: the holder ids of the leases that make up the count."""
+
+    def listed(self) -> list[str]:
+        """Return KEYS of every script of this kind."""
+        return [self.lock, self.fence, self.freed, self.entries]
+
+
+def reentrant_keys(name: str) -> ReentrantKeys:
+    """Build the keys of the reentrant lock `name`."""
+    keys = lock_keys(name)
+    return ReentrantKeys(lock=keys.lock, fence=keys.fence, freed=keys.freed, entries=f"{keys.lock}:entries")
+
+
+@dataclass(frozen=True, slots=True)
+class FairKeys:
+    """Keys of a fair lock."""
+
+    lock: str
+    """String with PX: the holder id."""
+    fence: str
+    """Hash with PX: last `token`, `kind`, number of `arrivals`; `process` of the holder; who was `handed` the lock
+    last, and who was told last to be the `minder` of the holder's end."""
+    freed: str
+    """Channel: one message when a release finds nobody to hand the lock to."""
+    queue: str
+    """Sorted set with PX: holder id of a waiter -> its number of arrival."""
+    waiters: str
+    """Hash with PX: holder id -> its number of arrival, its process, and `+` once its subscription was seen."""
+    present: str
+    """Sorted set with PX: holder id -> server milliseconds until which it counts as alive."""
+    turn: str
+    """Prefix: `<turn>:<holder id>` is the channel of one waiter: it is its turn, or to mind the holder's end."""
+
+    def listed(self) -> list[str]:
+        """Return KEYS of every script of this kind."""
+        return [self.lock, self.fence, self.freed, self.queue, self.waiters, self.present, self.turn]
+
+    def turn_of(self, holder_id: str) -> str:
+        """Name the channel of one waiter."""
+        return f"{self.turn}:{holder_id}"
+
+
+def fair_keys(name: str) -> FairKeys:
+    """Build the keys of the fair lock `name`."""
+    keys = lock_keys(name)
+    return FairKeys(
+        lock=keys.lock,
+        fence=keys.fence,
+        freed=keys.freed,
+        queue=f"{keys.lock}:queue",
+        waiters=f"{keys.lock}:waiters",
+        present=f"{keys.lock}:present",
+        turn=f"{keys.lock}:turn",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorKeys:
+    """What any kind of lock may keep under a name: for an operator, who does not know the kind."""
+
+    plain: LockKeys
+    reentrant: ReentrantKeys
+    read_write: ReadWriteKeys
+    fair: FairKeys
+
+    def listed(self) -> list[str]:
+        """Return KEYS of every script of an operator."""
+        shared, fair = self.read_write, self.fair
+        companions = [shared.readers, shared.writers, shared.opened, self.reentrant.entries]
+        return [*self.plain.listed(), *companions, fair.queue, fair.waiters, fair.present, fair.turn]
+
+
+def operator_keys(name: str) -> OperatorKeys:
+    """Build the keys of the lock `name`, of whatever kind."""
+    return OperatorKeys(lock_keys(name), reentrant_keys(name), read_write_keys(name), fair_keys(name))
+
+
+def lock_pattern(match: str) -> str:
+    """Build the pattern of the main keys of the locks whose names match; a companion key ends in another way."""
+    return lock_keys(match).lock
+
+
+def lock_name(key: str) -> str | None:
+    """Return the name of the lock whose main key this is; None for any other key."""
+    prefix, suffix = lock_keys("\n").lock.split("\n")
+    if not (key.startswith(prefix) and key.endswith(suffix)):
+        return None
+    encoded = key[len(prefix) : -len(suffix)]
+    return encoded.replace("%7D", "}").replace("%7B", "{").replace("%25", "%")
+
+
+@dataclass(frozen=True, slots=True)
+class FencedKeys:
+    """Keys of a value that is written under fencing tokens. The value's key is the user's own."""
+
+    value: str
+    """String: the value."""
+    fence: str
+    """String without an end: the highest token that has written; to be deleted with the value, if ever."""
+
+    def listed(self) -> list[str]:
+        """Return KEYS of the script."""
+        return [self.value, self.fence]
+
+
+def fenced_keys(key: str) -> FencedKeys:
+    """Build the keys of a value; both are in one hash slot. Raises InvalidInput for a key for which that cannot be."""
+    before, opened, rest = key.partition("{")
+    tag, closed, _ = rest.partition("}")
+    if opened and closed and tag:
+        return FencedKeys(key, f"{key}:fence")
+    if not key or opened or "}" in before:
+        message = f"key {key!r} is empty, or has braces that are no hash tag"
+        raise InvalidInput(message)
+    return FencedKeys(key, f"{{{key}}}:fence")
+
+
+def polling_channel(name: str) -> str:
+    """Name the line of those who poll for a lock without any message: nothing is published there."""
+    return f"{lock_keys(name).lock}:polled"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKeys:
+    """Keys of a cached value: those of the lock of its name, and the value."""
+
+    locking: LockKeys
+    """The hash `fence` has one field more: `kept`, the lowest token that may still write."""
+    cached: str
+    """Hash with PX: `kind`, `body`, and `refresh_at` in server milliseconds where it is made anew early."""
+
+    def listed(self) -> list[str]:
+        """Return KEYS of every cache script."""
+        return [*self.locking.listed(), self.cached]
+
+
+def cache_keys(name: str) -> CacheKeys:
+    """Build the keys of the cached value `name`."""
+    keys = lock_keys(name)
+    return CacheKeys(locking=keys, cached=f"{keys.lock}:cached")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,16 @@ from segmented.cli.main import NAME, build, run
 def page() -> str:
     """Return the page in Markdown: the help of the command itself, then of each command it has."""
     names = [info.name for info in build().registered_commands] + [info.name for info in build().registered_groups]
-    sections = [_section([]), *(_section([name]) for name in sorted(name for name in names if name))]
+    words = [[name, *part] for name in sorted(name for name in names if name) for part in [[], *_parts(name)]]
+    sections = [_section([]), *(_section(each) for each in words)]
     return "# The command line\n\nWritten by `make docs` from the help texts.\n\n" + "\n".join(sections)
+
+
+def _parts(name: str) -> list[list[str]]:
+    """Return the names of the commands of a group."""
+    groups = [info.typer_instance for info in build(name).registered_groups if info.name == name]
+    commands = [command for group in groups if group is not None for command in group.registered_commands]
+    return [[command.name or command.callback.__name__] for command in commands if command.callback]
 
 
 def _section(words: list[str]) -> str:

@@ -1,6 +1,108 @@
 """The locks, one a file."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from segmented.locks.call_keys import key_for
+from segmented.locks.checks import FenceGuard, fenced_set, fenced_set_async, fenced_where
+from segmented.locks.dead_letters import DeadLetter, DeadLetters, Replayed, Work
+from segmented.locks.dead_letters_file import FileDeadLetters
+from segmented.locks.fair import AsyncFairLock, FairLock
+from segmented.locks.flight_options import FlightOptions
+from segmented.locks.get_set import AsyncGetSetLease, AsyncGetSetLock, GetSetLease, GetSetLock
 from segmented.locks.lease import AsyncLease, Lease
 from segmented.locks.lock import AsyncLock, Lock
+from segmented.locks.lockable import lockable
+from segmented.locks.multi import AsyncMultiLock, MultiLock
+from segmented.locks.multi_lease import AsyncMultiLease, MultiLease
+from segmented.locks.owners import task_owner, thread_owner
+from segmented.locks.quorum import AsyncQuorumLease, AsyncQuorumLock, QuorumLease, QuorumLock
+from segmented.locks.read_write import AsyncReadWriteLock, ReadWriteLock
+from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock
+from segmented.locks.semaphore import AsyncSemaphore, Semaphore
+from segmented.locks.sequencer import Sequencer
+from segmented.locks.single_flight import AsyncSingleFlight, SingleFlight, single_flight
+from segmented.locks.unreachable import UnreachablePolicy
+from segmented.locks.zookeeper import AsyncZooKeeperLock, ZooKeeperLock
+from segmented.locks.zookeeper_lease import AsyncZooKeeperLease, ZooKeeperLease
 
-__all__ = ["AsyncLease", "AsyncLock", "Lease", "Lock"]
+if TYPE_CHECKING:
+    from segmented.locks.dead_letters_sql import SqlDeadLetters
+    from segmented.locks.sql_row import AsyncSqlRowLock, HeldRow, SqlRowLock
+    from segmented.locks.sql_table import async_create_lock_table, create_lock_table
+
+__all__ = [
+    "AsyncFairLock",
+    "AsyncGetSetLease",
+    "AsyncGetSetLock",
+    "AsyncLease",
+    "AsyncLock",
+    "AsyncMultiLease",
+    "AsyncMultiLock",
+    "AsyncQuorumLease",
+    "AsyncQuorumLock",
+    "AsyncReadWriteLock",
+    "AsyncReentrantLock",
+    "AsyncSemaphore",
+    "AsyncSingleFlight",
+    "AsyncSqlRowLock",
+    "AsyncZooKeeperLease",
+    "AsyncZooKeeperLock",
+    "DeadLetter",
+    "DeadLetters",
+    "FairLock",
+    "FenceGuard",
+    "FileDeadLetters",
+    "FlightOptions",
+    "GetSetLease",
+    "GetSetLock",
+    "HeldRow",
+    "Lease",
+    "Lock",
+    "MultiLease",
+    "MultiLock",
+    "QuorumLease",
+    "QuorumLock",
+    "ReadWriteLock",
+    "ReentrantLock",
+    "Replayed",
+    "Semaphore",
+    "Sequencer",
+    "SingleFlight",
+    "SqlDeadLetters",
+    "SqlRowLock",
+    "UnreachablePolicy",
+    "Work",
+    "ZooKeeperLease",
+    "ZooKeeperLock",
+    "async_create_lock_table",
+    "create_lock_table",
+    "fenced_set",
+    "fenced_set_async",
+    "fenced_where",
+    "key_for",
+    "lockable",
+    "single_flight",
+    "task_owner",
+    "thread_owner",
+]
+
+LATE: Final = {
+    "AsyncSqlRowLock": "segmented.locks.sql_row",
+    "HeldRow": "segmented.locks.sql_row",
+    "SqlDeadLetters": "segmented.locks.dead_letters_sql",
+    "SqlRowLock": "segmented.locks.sql_row",
+    "async_create_lock_table": "segmented.locks.sql_table",
+    "create_lock_table": "segmented.locks.sql_table",
+}
+"""Imported when asked for: SQLAlchemy takes as long to import as all the rest."""
+
+if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+
+    def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever the name stands for
+        if name in LATE:
+            return getattr(import_module(LATE[name]), name)
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)

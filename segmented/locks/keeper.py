@@ -1,13 +1,18 @@
 """Keepers look after leases in the background: they renew, and tell the holder of a lost one at once.
 
-One thread, or one task, a store, however many leases; it ends when there is nothing left to look after. What to do and
-when is decided by the lease (`next_look`, `tend_plan`); the two classes only sleep, each in its own way.
+One thread, or one task, a store, however many leases; it ends when there is nothing left to look after. What is due is
+kept in an agenda; renewals that fall due close to each other are asked for in one batch. What to do with a lease is
+decided by the lease (`next_look`, `tend_plan`); the two classes only sleep, each in its own way.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import threading
+from heapq import heapify, heappop, heappush
+from math import inf
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -19,6 +24,56 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore, Store
 
 SLEEP_MAX: Final = 60.0
+BATCH_MAX: Final = 500
+
+
+class Agenda:
+    """Who wants something, and when: a heap of times, in which an entry that is out of date is passed over."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._heap: list[tuple[float, int, LeaseState]] = []
+        self._leases: dict[LeaseState, float] = {}
+        self._numbers = itertools.count()
+
+    def __len__(self) -> int:
+        """Count the leases that are looked after."""
+        return len(self._leases)
+
+    def add(self, lease: LeaseState) -> bool:
+        """Note when the lease wants something next; True when that is sooner than all else."""
+        at = lease.next_look()
+        soonest = self.next_time()
+        self._leases[lease] = at
+        heappush(self._heap, (at, next(self._numbers), lease))
+        return at < soonest
+
+    def discard(self, lease: LeaseState) -> None:
+        """Look after it no more."""
+        self._leases.pop(lease, None)
+        if len(self._heap) > 2 * len(self._leases) + BATCH_MAX:
+            self._heap = [entry for entry in self._heap if self._leases.get(entry[2]) == entry[0]]
+            heapify(self._heap)
+
+    def next_time(self) -> float:
+        """Return the local time at which something is due; inf when there is nothing left."""
+        while self._heap and self._leases.get(self._heap[0][2]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else inf
+
+    def take_due(self, now: float) -> list[LeaseState]:
+        """Take those out that want something now, and those that may go with them; at most a batch."""
+        due: list[LeaseState] = []
+        if self.next_time() > now:
+            return due
+        while len(due) < BATCH_MAX and self.next_time() < inf:
+            at, _, lease = self._heap[0]
+            if at > now + lease.slack():
+                break
+            heappop(self._heap)
+            del self._leases[lease]
+            due.append(lease)
+        return due
 
 
 class ThreadKeeper:
@@ -27,43 +82,44 @@ class ThreadKeeper:
     def __init__(self) -> None:
         """Start nothing yet."""
         self._changed = threading.Condition()
-        self._leases: set[LeaseState] = set()
+        self._agenda = Agenda()
         self._thread: threading.Thread | None = None
 
     def watch(self, lease: LeaseState, store: Store) -> None:
         """Look after a lease until it is released or lost."""
         with self._changed:
-            self._leases.add(lease)
+            is_sooner = self._agenda.add(lease)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, args=(store,), name="segmented-keeper", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            elif is_sooner:
+                self._changed.notify()
 
-    def look(self) -> None:
-        """Notice a lease that was released."""
+    def discard(self, lease: LeaseState) -> None:
+        """Look after a released lease no more."""
         with self._changed:
-            self._changed.notify()
+            self._agenda.discard(lease)
+            if not self._agenda:
+                self._changed.notify()
 
     def _run(self, store: Store) -> None:
-        while due := self._due(store):
-            for lease in due:
-                run_sync(tend_plan(lease), store)
+        while due := self._next_due(store):
+            run_sync(tend_plan(due), store)
+            with self._changed:
+                for lease in due:
+                    if not lease.is_over:
+                        self._agenda.add(lease)
 
-    def _due(self, store: Store) -> list[LeaseState]:
+    def _next_due(self, store: Store) -> list[LeaseState]:
         """Sleep until some leases want something; none when there is nothing left to look after."""
-        while True:
-            with self._changed:
-                leases = list(self._leases)
-            over = [lease for lease in leases if lease.has_ended or lease.is_lost]  # callbacks run here, unguarded
-            with self._changed:
-                self._leases.difference_update(over)
-                if not self._leases:
-                    self._thread = None
-                    return []
+        with self._changed:
+            while self._agenda:
                 now = store.clock.now()
-                if due := [lease for lease in self._leases if lease.next_look() <= now]:
+                if due := self._agenda.take_due(now):
                     return due
-                self._changed.wait(min(SLEEP_MAX, min(lease.next_look() for lease in self._leases) - now))
+                self._changed.wait(min(SLEEP_MAX, self._agenda.next_time() - now))
+            self._thread = None
+            return []
 
 
 class AsyncKeeper:
@@ -72,42 +128,45 @@ class AsyncKeeper:
     def __init__(self) -> None:
         """Start nothing yet."""
         self._changed = asyncio.Event()
-        self._leases: set[LeaseState] = set()
+        self._agenda = Agenda()
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, lease: LeaseState, store: AsyncStore) -> None:
         """Look after a lease until it is released or lost."""
-        self._leases.add(lease)
+        is_sooner = self._agenda.add(lease)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(store), name="segmented-keeper")
-        self._changed.set()
+        elif is_sooner:
+            self._changed.set()
 
-    def look(self) -> None:
-        """Notice a lease that was released."""
-        self._changed.set()
+    def discard(self, lease: LeaseState) -> None:
+        """Look after a released lease no more."""
+        self._agenda.discard(lease)
+        if not self._agenda:
+            self._changed.set()
 
     async def _run(self, store: AsyncStore) -> None:
-        while due := await self._due(store):
+        while due := await self._next_due(store):
+            await run_async(tend_plan(due), store)
             for lease in due:
-                await run_async(tend_plan(lease), store)
+                if not lease.is_over:
+                    self._agenda.add(lease)
 
-    async def _due(self, store: AsyncStore) -> list[LeaseState]:
+    async def _next_due(self, store: AsyncStore) -> list[LeaseState]:
         """Sleep until some leases want something; none when there is nothing left to look after."""
-        while True:
-            self._leases = {lease for lease in self._leases if not lease.has_ended and not lease.is_lost}
-            if not self._leases:
-                self._task = None
-                return []
+        while self._agenda:
             now = store.clock.now()
-            if due := [lease for lease in self._leases if lease.next_look() <= now]:
+            if due := self._agenda.take_due(now):
                 return due
             self._changed.clear()
-            seconds = min(SLEEP_MAX, min(lease.next_look() for lease in self._leases) - now)
+            seconds = min(SLEEP_MAX, self._agenda.next_time() - now)
             timer = asyncio.get_running_loop().call_later(seconds, self._changed.set)
             try:
                 await self._changed.wait()
             finally:
                 timer.cancel()
+        self._task = None
+        return []
 
 
 _threads: WeakKeyDictionary[Store, ThreadKeeper] = WeakKeyDictionary()
@@ -126,3 +185,14 @@ def async_keeper(store: AsyncStore) -> AsyncKeeper:
     if store not in _tasks:
         _tasks[store] = AsyncKeeper()
     return _tasks[store]
+
+
+def _forget_parents() -> None:
+    # After a fork the keeper's thread is gone, and the leases are the parent's to keep.
+    global _guard  # noqa: PLW0603  # the parent's thread may have held it in the moment of the fork
+    _guard = threading.Lock()
+    _threads.clear()
+    _tasks.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parents)

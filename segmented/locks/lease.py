@@ -1,4 +1,8 @@
-"""A lease: exclusive use of a name that lapses, in both colours."""
+"""A lease: use of a name that lapses, in both colours.
+
+`HeldLease` is any lease; `Lease` is one with a fencing token, which nearly all locks give. A lock that cannot offer a
+token says so by its type.
+"""
 
 from __future__ import annotations
 
@@ -6,44 +10,42 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Self
 
-from segmented.errors import LeaseLost, StoreError
+from segmented.errors import SegmentedError
+from segmented.locks.cancel_scope import CancelScope
 from segmented.locks.durations import milliseconds
 from segmented.locks.keeper import async_keeper, thread_keeper
 from segmented.locks.lease_state import LeaseState, Renewal, renew_plan
-from segmented.operations import ReleaseLock
+from segmented.locks.sequencer import Sequencer
 from segmented.plans import perform, run_async, run_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from segmented.locks.claim import Claim
     from segmented.models import Acquired
     from segmented.plans.drivers import AsyncStore, Store
 
 
-class Lease(LeaseState):
-    """A held lock, for threads. Usable in a `with` statement, which releases it.
+class HeldLease(LeaseState):
+    """A held lock, for threads. Usable in a `with` statement, which releases it."""
 
-    Guarantees that at most one living lease exists a name, by the server's clock. Does not stop a holder that sleeps
-    through its own end: give `fencing_token` to the protected resource, which must refuse a lower one than it has seen.
-    """
-
-    def __init__(
-        self, store: Store, name: str, holder_id: str, renewal: Renewal, acquired: Acquired, asked_at: float
-    ) -> None:
+    def __init__(self, store: Store, claim: Claim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
         """Belong to `store`."""
-        super().__init__(name, holder_id, acquired, asked_at, store.clock)
+        super().__init__(claim, acquired.ttl_ms, asked_at, store.clock)
         self._store = store
-        self._lost = threading.Event()
-        self._on_lost.append(self._lost.set)
+        self._lost: threading.Event | None = None
+        self._is_watched = False
         if renewal.is_wanted:
             self.keep_renewed(renewal)
-            thread_keeper(store).watch(self, store)
+            self._watch()
 
     @property
     def lost(self) -> threading.Event:
         """Return the event that is set once the lease is lost; asking for it has the lease watched."""
-        thread_keeper(self._store).watch(self, self._store)
+        if self._lost is None:
+            self._lost = threading.Event()
+            self.on_lost(self._lost.set)
         return self._lost
 
     def on_lost(self, callback: Callable[[], None]) -> None:
@@ -52,22 +54,32 @@ class Lease(LeaseState):
             callback()
             return
         self._on_lost.append(callback)
-        thread_keeper(self._store).watch(self, self._store)
+        self._watch()
 
     def renew(self, *, ttl: float | None = None) -> None:
         """Push the end out to `ttl` seconds from now (default: as acquired). Raises LeaseLost when it is too late."""
         self.require()
         ttl_ms = self.ttl_ms if ttl is None else milliseconds(ttl, "ttl")
-        self.note_renewal(*run_sync(renew_plan(self.name, self.holder_id, ttl_ms), self._store))
+        self.note_renewal(*run_sync(renew_plan(self.claim, ttl_ms), self._store))
+        if self._is_watched:
+            self._watch()
         self.require()
 
     def release(self) -> None:
         """End the lease. Raises LeaseLost if it had ended without us; calling it again does nothing."""
         if not self.has_ended:
-            self.stop_renewals()
-            answer = self._store.execute(ReleaseLock(self.name, self.holder_id))
-            thread_keeper(self._store).look()
-            self.note_release(answer)
+            self._require_own_process()
+            self.note_release_asked()
+            answer = run_sync(perform(self.claim.releasing()), self._store)
+            try:
+                self.note_release(answer)
+            finally:
+                if self._is_watched:
+                    thread_keeper(self._store).discard(self)
+
+    def _watch(self) -> None:
+        self._is_watched = True
+        thread_keeper(self._store).watch(self, self._store)
 
     def __enter__(self) -> Self:
         """Return the lease."""
@@ -77,31 +89,31 @@ class Lease(LeaseState):
         """Release; the body's own error is never hidden by a failed release."""
         try:
             self.release()
-        except (LeaseLost, StoreError) as failure:
+        except SegmentedError as failure:
             if error is None:
                 raise
             error.add_note(f"and afterwards: {failure}")
 
 
-class AsyncLease(LeaseState):
-    """A held lock, for asyncio; otherwise as `Lease`."""
+class AsyncHeldLease(LeaseState):
+    """A held lock, for asyncio; otherwise as `HeldLease`."""
 
-    def __init__(
-        self, store: AsyncStore, name: str, holder_id: str, renewal: Renewal, acquired: Acquired, asked_at: float
-    ) -> None:
+    def __init__(self, store: AsyncStore, claim: Claim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
         """Belong to `store`."""
-        super().__init__(name, holder_id, acquired, asked_at, store.clock)
+        super().__init__(claim, acquired.ttl_ms, asked_at, store.clock)
         self._store = store
-        self._lost = asyncio.Event()
-        self._on_lost.append(self._lost.set)
+        self._lost: asyncio.Event | None = None
+        self._is_watched = False
         if renewal.is_wanted:
             self.keep_renewed(renewal)
-            async_keeper(store).watch(self, store)
+            self._watch()
 
     @property
     def lost(self) -> asyncio.Event:
         """Return the event that is set once the lease is lost; asking for it has the lease watched."""
-        async_keeper(self._store).watch(self, self._store)
+        if self._lost is None:
+            self._lost = asyncio.Event()
+            self.on_lost(self._lost.set)
         return self._lost
 
     def on_lost(self, callback: Callable[[], None]) -> None:
@@ -110,22 +122,36 @@ class AsyncLease(LeaseState):
             callback()
             return
         self._on_lost.append(callback)
-        async_keeper(self._store).watch(self, self._store)
+        self._watch()
+
+    def cancel_scope(self) -> CancelScope:
+        """Return a scope for `async with`: its body is cancelled at the loss of the lease and LeaseLost is raised."""
+        return CancelScope(self)
 
     async def renew(self, *, ttl: float | None = None) -> None:
         """Push the end out to `ttl` seconds from now (default: as acquired). Raises LeaseLost when it is too late."""
         self.require()
         ttl_ms = self.ttl_ms if ttl is None else milliseconds(ttl, "ttl")
-        self.note_renewal(*(await run_async(renew_plan(self.name, self.holder_id, ttl_ms), self._store)))
+        self.note_renewal(*(await run_async(renew_plan(self.claim, ttl_ms), self._store)))
+        if self._is_watched:
+            self._watch()
         self.require()
 
     async def release(self) -> None:
         """End the lease. Raises LeaseLost if it had ended without us; calling it again does nothing."""
         if not self.has_ended:
-            self.stop_renewals()
-            answer = await run_async(perform(ReleaseLock(self.name, self.holder_id)), self._store)
-            async_keeper(self._store).look()
-            self.note_release(answer)
+            self._require_own_process()
+            self.note_release_asked()
+            answer = await run_async(perform(self.claim.releasing()), self._store)
+            try:
+                self.note_release(answer)
+            finally:
+                if self._is_watched:
+                    async_keeper(self._store).discard(self)
+
+    def _watch(self) -> None:
+        self._is_watched = True
+        async_keeper(self._store).watch(self, self._store)
 
     async def __aenter__(self) -> Self:
         """Return the lease."""
@@ -137,7 +163,43 @@ class AsyncLease(LeaseState):
         """Release; the body's own error is never hidden by a failed release."""
         try:
             await self.release()
-        except (LeaseLost, StoreError) as failure:
+        except SegmentedError as failure:
             if error is None:
                 raise
             error.add_note(f"and afterwards: {failure}")
+
+
+class Lease(HeldLease):
+    """A held lock with a fencing token, for threads.
+
+    By the server's clock at most one lease of an exclusive lock lives a name. That does not stop a holder that sleeps
+    through its own end: give `fencing_token` to the protected resource, which must refuse a lower one than it has seen.
+    """
+
+    def __init__(self, store: Store, claim: Claim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
+        """Carry the token of `acquired`."""
+        self.fencing_token = acquired.fencing_token
+        super().__init__(store, claim, renewal, acquired, asked_at)
+
+    def sequencer(self) -> str:
+        """Return a text that names the lock, the mode and the generation, for a resource to check (`Sequencer`)."""
+        return str(Sequencer.of(self.claim, self.fencing_token))
+
+    def _described(self) -> str:
+        return f"token={self.fencing_token}"
+
+
+class AsyncLease(AsyncHeldLease):
+    """A held lock with a fencing token, for asyncio; otherwise as `Lease`."""
+
+    def __init__(self, store: AsyncStore, claim: Claim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
+        """Carry the token of `acquired`."""
+        self.fencing_token = acquired.fencing_token
+        super().__init__(store, claim, renewal, acquired, asked_at)
+
+    def sequencer(self) -> str:
+        """Return a text that names the lock, the mode and the generation, for a resource to check (`Sequencer`)."""
+        return str(Sequencer.of(self.claim, self.fencing_token))
+
+    def _described(self) -> str:
+        return f"token={self.fencing_token}"

@@ -8,25 +8,27 @@ page).
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from segmented.errors import LeaseLost, StoreError
+from segmented.errors import InvalidInput, LeaseLost, SegmentedError
 from segmented.models import Lost, Released, Renewed
-from segmented.operations import RenewLock
-from segmented.plans import Now, Plan, perform
+from segmented.plans import Batch, Now, Plan, perform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from segmented.clock import Clock
-    from segmented.models import Acquired
+    from segmented.locks.claim import Claim
 
 DRIFT_RATE = 0.01
 DRIFT_SECONDS = 0.002
 RENEWALS_PER_TTL = 3
 RETRIES_PER_TTL = 20
+SLACK_RATE = 0.02
+"""Part of its time to live by which a renewal may be early, so that it goes with others in one batch."""
 
 _log = logging.getLogger("segmented.locks")
 
@@ -46,22 +48,25 @@ class Renewal:
 
 
 class LeaseState:
-    """Who holds what, and for how long. Made by `acquire`, never by hand."""
+    """Who holds what, and for how long. Made by `acquire`, never by hand; of use in the process that acquired it."""
 
-    def __init__(self, name: str, holder_id: str, acquired: Acquired, asked_at: float, clock: Clock) -> None:
+    def __init__(self, claim: Claim, ttl_ms: int, asked_at: float, clock: Clock) -> None:
         """Start trusting at `asked_at`."""
-        self.name = name
-        self.holder_id = holder_id
-        self.fencing_token = acquired.fencing_token
-        self.ttl_ms = acquired.ttl_ms
-        self.trusted_until = trusted_until(asked_at, acquired.ttl_ms)
+        self.claim = claim
+        self.name = claim.name
+        self.holder_id = claim.holder_id
+        self.ttl_ms = ttl_ms
+        self.trusted_until = trusted_until(asked_at, ttl_ms)
         self.has_ended = False
         """True once it was released."""
         self._clock = clock
+        self._process_id = os.getpid()
         self._is_lost = False
         self._on_lost: list[Callable[[], None]] = []
         self._renew_at = inf
         self._renew_until = asked_at
+        self._releases_asked = 0
+        self._was_trusted_at_release = False
 
     @property
     def is_lost(self) -> bool:
@@ -75,18 +80,32 @@ class LeaseState:
         """May the holder still act on the lease?"""
         return not self.has_ended and not self.is_lost
 
+    @property
+    def is_over(self) -> bool:
+        """Is there nothing left for a keeper to do: released, or known to be lost?"""
+        return self.has_ended or self._is_lost
+
     def remaining(self) -> float:
         """Return the seconds for which the lease may still be trusted; 0 when it has ended."""
         return max(0.0, self.trusted_until - self._clock.now()) if self.is_trusted else 0.0
 
     def require(self) -> None:
         """Raise LeaseLost unless the lease may be trusted now. Call it before each protected step."""
+        self._require_own_process()
         if not self.is_trusted:
             raise LeaseLost(self.name, self.holder_id)
 
     def next_look(self) -> float:
         """Return the local time at which a keeper has something to do for this lease."""
-        return -inf if self.has_ended or self._is_lost else min(self._renew_at, self.trusted_until)
+        return -inf if self.is_over else min(self._renew_at, self.trusted_until)
+
+    def slack(self) -> float:
+        """Return the seconds by which a renewal may be early."""
+        return self.ttl_ms / 1000 * SLACK_RATE
+
+    def wants_renewal(self, now: float) -> bool:
+        """Is a renewal due, or so soon that it may go with others?"""
+        return self._renew_at <= now + self.slack()
 
     def keep_renewed(self, renewal: Renewal) -> None:
         """Ask for renewals every third of the time to live, until released, lost, or the limit."""
@@ -109,22 +128,40 @@ class LeaseState:
         renew_at = now + self.ttl_ms / 1000 / RETRIES_PER_TTL
         self._renew_at = renew_at if renew_at <= self._renew_until else inf
 
-    def stop_renewals(self) -> None:
-        """Ask for no more renewals: a release that fails must not leave a lock that is kept alive."""
-        self._renew_at, self._renew_until = inf, -inf
-
     def note_release(self, answer: Released | Lost) -> None:
         """Take a release's answer. Raises LeaseLost if the lease had ended without us."""
         if self.has_ended:
             return
+        is_lost = isinstance(answer, Lost) and not self._may_be_our_own(answer)
         self.has_ended = True
-        if isinstance(answer, Lost):
+        if is_lost:
             self._lose()
             raise LeaseLost(self.name, self.holder_id)
+
+    def note_release_asked(self) -> None:
+        """Ask for no more renewals, and note whether the lease still lived: a reply may be lost from now on."""
+        self._renew_at, self._renew_until = inf, -inf  # a failed release must not leave a lock that is kept alive
+        if self._releases_asked == 0:
+            self._was_trusted_at_release = self.is_trusted
+        self._releases_asked += 1
+
+    def _may_be_our_own(self, answer: Lost) -> bool:
+        # "Gone" after a reply that was lost: it was there when we first asked, so it is gone because we asked.
+        return self._was_trusted_at_release and (answer.is_unsure or self._releases_asked > 1)
 
     def _plan_renewal(self, asked_at: float) -> None:
         renew_at = asked_at + self.ttl_ms / 1000 / RENEWALS_PER_TTL
         self._renew_at = renew_at if renew_at <= self._renew_until else inf
+
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._process_id:
+            message = f"the lease on {self.name!r} belongs to process {self._process_id}; acquire in this one"
+            raise InvalidInput(message)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: two processes would both believe that they hold it."""
+        message = f"the lease on {self.name!r} cannot be pickled: acquire in the process that needs it"
+        raise InvalidInput(message)
 
     def _lose(self) -> None:
         self._is_lost = True
@@ -135,25 +172,32 @@ class LeaseState:
             except Exception:  # noqa: BLE001  # the caller's own, and it must not end the keeper of all other leases
                 _log.exception("lease.callback_failed", extra={"lock": self.name})
 
+    def _described(self) -> str:
+        return self.claim.mode
+
     def __repr__(self) -> str:
-        """Show the name and token; the holder id is what proves ownership, so it stays hidden."""
+        """Show the name and what is left; the holder id is what proves ownership, so it stays hidden."""
         state = "lost" if self._is_lost else "ended" if self.has_ended else f"{self.remaining():.3f} s left"
-        return f"<{type(self).__name__} {self.name!r} token={self.fencing_token} {state}>"
+        return f"<{type(self).__name__} {self.name!r} {self._described()} {state}>"
 
 
-def renew_plan(name: str, holder_id: str, ttl_ms: int) -> Plan[tuple[Renewed | Lost, float]]:
+def renew_plan(claim: Claim, ttl_ms: int) -> Plan[tuple[Renewed | Lost, float]]:
     """Renew, and return the answer with the local time from which it counts."""
     asked_at = yield from perform(Now())
-    return (yield from perform(RenewLock(name, holder_id, ttl_ms))), asked_at
+    return (yield from perform(claim.renewing(ttl_ms))), asked_at
 
 
-def tend_plan(lease: LeaseState) -> Plan[None]:
-    """Do what a keeper has to do for one lease now: renew it, or find that it is lost."""
-    now = yield from perform(Now())
-    if lease.is_trusted and now >= lease.next_look():
-        try:
-            answer, asked_at = yield from renew_plan(lease.name, lease.holder_id, lease.ttl_ms)
-        except StoreError:
-            lease.note_failed_renewal(now)
+def tend_plan(leases: Sequence[LeaseState]) -> Plan[None]:
+    """Do what a keeper has to do for some leases now: renew them in one batch, or find that they are lost."""
+    asked_at = yield from perform(Now())
+    living = [lease for lease in leases if lease.is_trusted and lease.wants_renewal(asked_at)]
+    if not living:
+        return
+    operations = tuple(lease.claim.renewing(lease.ttl_ms) for lease in living)
+    deadline = min(lease.trusted_until for lease in living)
+    answers = yield from perform(Batch(operations, deadline))
+    for lease, answer in zip(living, answers, strict=True):
+        if isinstance(answer, SegmentedError):
+            lease.note_failed_renewal(asked_at)
         else:
             lease.note_renewal(answer, asked_at)

@@ -1,75 +1,88 @@
 """`Lock`: SET NX PX with compare-and-delete, a fencing token, and waiting that never polls.
 
 The algorithm is the single-instance lock of the Redis documentation ("Distributed Locks with Redis"), with a fencing
-token after Kleppmann ("How to do distributed locking", 2016): `max(last + 1, server time in microseconds)`.
+token after Kleppmann ("How to do distributed locking", 2016): `max(last + 1, server time in microseconds)`. Lock-delay
+is Chubby's (Burrows, 2006, section 2.4), replica acknowledgement is the `WAIT` of Redis.
 
 Guarantees: one living lease a name, as long as the server keeps its memory. An acquire whose reply was lost is told yes
 when it is repeated; one that is cancelled leaves nothing behind. Not guaranteed: exclusion across a failover that loses
-the key, and a holder that acts after its lease has lapsed; the fencing token is for those.
+the key, and a holder that acts after its lease has lapsed; the fencing token is for those. `replicas` makes a failover
+that loses the key rarer, not impossible: the replica that is promoted may be one that had not acknowledged.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, StoreError
+from segmented.errors import InvalidInput
 from segmented.keys import lock_keys
-from segmented.locks.durations import checked_timeout, milliseconds
-from segmented.locks.lease import AsyncLease, Lease
-from segmented.locks.lease_state import Renewal, trusted_until
-from segmented.models import Acquired, Held
-from segmented.operations import AcquireLock, ReleaseLock
-from segmented.plans import Now, Plan, perform, run_async, run_sync, wait_for
+from segmented.locks.claim import Claim, new_holder_id
+from segmented.locks.durations import TTL_MS_MAX, is_whole
+from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
+from segmented.operations import AcquireLock, ReleaseLock, RenewLock
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-    from types import TracebackType
-
     from segmented.plans.drivers import AsyncStore, Store
 
-DEFAULT_TTL = 30.0
-DEFAULT_RENEW_MAX = 3600.0
+REPLICAS_MAX: Final = 100
+DEFAULT_REPLICAS_WITHIN: Final = 1.0
 
 
-def acquire_plan(name: str, holder_id: str, ttl_ms: int, timeout: float | None) -> Plan[tuple[Acquired, float] | None]:
-    """Acquire within `timeout` seconds; None when it was not free in time.
+@dataclass(frozen=True, slots=True)
+class Safety:
+    """What a lock asks for beyond its lease."""
 
-    Raises LeaseLost when the answer took longer than the lease lasts: it is given back, not handed out.
-    """
-    answer, asked_at = yield from wait_for(
-        AcquireLock(name, holder_id, ttl_ms),
-        channel=lock_keys(name).freed,
-        timeout=timeout,
-        is_busy=lambda answer: isinstance(answer, Held),
-        undo=ReleaseLock(name, holder_id),
-    )
-    if not isinstance(answer, Acquired):
-        return None
-    if (yield from perform(Now())) >= trusted_until(asked_at, ttl_ms):
-        with suppress(StoreError):  # it lapses anyway
-            yield from perform(ReleaseLock(name, holder_id))
-        raise LeaseLost(name, holder_id)
-    return answer, asked_at
+    replicas: int = 0
+    """How many replicas must acknowledge an acquire."""
+    within_ms: int = 0
+    """How long to wait for them."""
+    delay_ms: int = 0
+    """How long the name stays closed after a lease that was not released."""
 
 
-class _Handle:
-    """Name, time to live and renewal. Nothing about a holder is kept here, so threads and tasks may share a handle."""
+@dataclass(frozen=True, slots=True)
+class LockClaim(Claim):
+    """A claim to a plain lock."""
 
-    def __init__(self, name: str, *, ttl: float, renew: bool, renew_max: float) -> None:
-        if not name:
-            message = "a lock needs a name"
+    kind: ClassVar[str] = "lock"
+    safety: Safety = Safety()
+
+    @property
+    def channel(self) -> str:
+        """One message a release."""
+        return lock_keys(self.name).freed
+
+    def acquiring(self) -> AcquireLock:
+        """Ask for the lease."""
+        safety = self.safety
+        ask = (safety.delay_ms, safety.replicas, safety.within_ms)
+        return AcquireLock(self.name, self.holder_id, self.ttl_ms, *ask)
+
+    def renewing(self, ttl_ms: int) -> RenewLock:
+        """Ask for more time."""
+        return RenewLock(self.name, self.holder_id, ttl_ms, self.safety.delay_ms)
+
+    def releasing(self) -> ReleaseLock:
+        """End the lease."""
+        return ReleaseLock(self.name, self.holder_id, self.safety.delay_ms)
+
+
+def checked_safety(replicas: int, replicas_within: float, lock_delay: float) -> Safety:
+    """Refuse what no server can do."""
+    if not is_whole(replicas) or not 0 <= replicas <= REPLICAS_MAX:
+        message = f"replicas of {replicas!r} is not a number of replicas: give 0 to {REPLICAS_MAX}"
+        raise InvalidInput(message)
+    for what, seconds in (("replicas_within", replicas_within), ("lock_delay", lock_delay)):
+        if not isfinite(seconds) or not 0 <= seconds * 1000 <= TTL_MS_MAX:
+            message = f"{what} of {seconds!r} s is not a time: give 0 or more"
             raise InvalidInput(message)
-        self.name = name
-        self.ttl_ms = milliseconds(ttl, "ttl")
-        self._renewal = Renewal(renew, milliseconds(renew_max, "renew_max") / 1000)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, ttl={self.ttl_ms / 1000:g})"
+    within_ms = max(1, round(replicas_within * 1000))  # the server takes 0 for "no limit"
+    return Safety(replicas, within_ms, round(lock_delay * 1000))
 
 
-class Lock(_Handle):
+class Lock(FencedHandle):
     """A lock by name, for threads."""
 
     def __init__(
@@ -80,30 +93,26 @@ class Lock(_Handle):
         ttl: float = DEFAULT_TTL,
         renew: bool = False,
         renew_max: float = DEFAULT_RENEW_MAX,
+        replicas: int = 0,
+        replicas_within: float = DEFAULT_REPLICAS_WITHIN,
+        lock_delay: float = 0.0,
     ) -> None:
         """Lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
 
         With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
+        With `replicas` an acquire stands only when so many replicas have acknowledged it within `replicas_within`
+        seconds; else it is undone and ReplicasMissing is raised. With `lock_delay` the name stays closed for so many
+        seconds after a lease that lapsed, in which its holder's late writes may still arrive; a release opens it at
+        once.
         """
-        super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._store = store
+        super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        self._safety = checked_safety(replicas, replicas_within, lock_delay)
 
-    def acquire(self, *, timeout: float | None = None) -> Lease:
-        """Wait up to `timeout` seconds (None: for ever) and return the lease. Raises AcquireTimeout."""
-        holder_id = uuid4().hex
-        found = run_sync(acquire_plan(self.name, holder_id, self.ttl_ms, checked_timeout(timeout)), self._store)
-        if found is None:
-            raise AcquireTimeout(self.name, timeout or 0.0)
-        return Lease(self._store, self.name, holder_id, self._renewal, *found)
-
-    def try_acquire(self) -> Lease | None:
-        """Return the lease if the lock is free now, else None."""
-        holder_id = uuid4().hex
-        found = run_sync(acquire_plan(self.name, holder_id, self.ttl_ms, 0), self._store)
-        return None if found is None else Lease(self._store, self.name, holder_id, self._renewal, *found)
+    def _claim(self) -> LockClaim:
+        return LockClaim(self.name, new_holder_id(), self.ttl_ms, self._safety)
 
 
-class AsyncLock(_Handle):
+class AsyncLock(AsyncFencedHandle):
     """A lock by name, for asyncio."""
 
     def __init__(
@@ -114,55 +123,13 @@ class AsyncLock(_Handle):
         ttl: float = DEFAULT_TTL,
         renew: bool = False,
         renew_max: float = DEFAULT_RENEW_MAX,
+        replicas: int = 0,
+        replicas_within: float = DEFAULT_REPLICAS_WITHIN,
+        lock_delay: float = 0.0,
     ) -> None:
-        """Lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
+        """Lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed. Options as those of `Lock`."""
+        super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        self._safety = checked_safety(replicas, replicas_within, lock_delay)
 
-        With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
-        """
-        super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._store = store
-
-    def acquire(self, *, timeout: float | None = None) -> Acquiring:
-        """`await` it for the lease, or use it as `async with lock.acquire() as lease`. Raises AcquireTimeout."""
-        return Acquiring(self, checked_timeout(timeout))
-
-    async def try_acquire(self) -> AsyncLease | None:
-        """Return the lease if the lock is free now, else None."""
-        return await self._acquired(0)
-
-    async def _acquired(self, timeout: float | None) -> AsyncLease | None:
-        holder_id = uuid4().hex
-        found = await run_async(acquire_plan(self.name, holder_id, self.ttl_ms, timeout), self._store)
-        return None if found is None else AsyncLease(self._store, self.name, holder_id, self._renewal, *found)
-
-
-class Acquiring:
-    """An acquire that has not begun: awaitable, and an asynchronous context manager."""
-
-    def __init__(self, lock: AsyncLock, timeout: float | None) -> None:
-        """Acquire `lock` when asked."""
-        self._lock = lock
-        self._timeout = timeout
-        self._lease: AsyncLease | None = None
-
-    async def _acquire(self) -> AsyncLease:
-        lease = await self._lock._acquired(self._timeout)  # noqa: SLF001  # the two classes are one object in two steps
-        if lease is None:
-            raise AcquireTimeout(self._lock.name, self._timeout or 0.0)
-        return lease
-
-    def __await__(self) -> Generator[Any, Any, AsyncLease]:
-        """Acquire."""
-        return self._acquire().__await__()
-
-    async def __aenter__(self) -> AsyncLease:
-        """Acquire."""
-        self._lease = await self._acquire()
-        return self._lease
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release."""
-        if self._lease is not None:
-            await self._lease.__aexit__(kind, error, trace)
+    def _claim(self) -> LockClaim:
+        return LockClaim(self.name, new_holder_id(), self.ttl_ms, self._safety)

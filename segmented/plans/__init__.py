@@ -5,11 +5,13 @@ A plan reads no clock, opens no socket and knows no asyncio. The same plan runs 
 """
 
 from segmented.plans.drivers import run_async, run_sync
-from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan, perform
+from segmented.plans.effects import Batch, IsWaitedFor, Join, Leave, Listen, Now, Park, Plan, Within, perform
 from segmented.plans.line import Line, Place
 from segmented.plans.waiting import pause, wait_for
 
 __all__ = [
+    "Batch",
+    "IsWaitedFor",
     "Join",
     "Leave",
     "Line",
@@ -18,6 +20,7 @@ __all__ = [
     "Park",
     "Place",
     "Plan",
+    "Within",
     "pause",
     "perform",
     "run_async",

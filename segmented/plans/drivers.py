@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from segmented.operations import Effect, Operation
-from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan
+from segmented.plans.effects import Batch, IsWaitedFor, Join, Leave, Listen, Now, Park, Plan, Within
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
     from segmented.clock import Clock
+    from segmented.errors import SegmentedError
     from segmented.plans.line import Place
 
 AnswerT = TypeVar("AnswerT")
@@ -18,6 +22,9 @@ OutcomeT = TypeVar("OutcomeT")
 
 class Wakeups(Protocol):
     """The lines of one process and what wakes them, for threads."""
+
+    def is_waited_for(self, channel: str) -> bool:
+        """Is anybody in the channel's line?"""
 
     def join(self, channel: str) -> Place:
         """Take the last place in the channel's line."""
@@ -34,6 +41,9 @@ class Wakeups(Protocol):
 
 class AsyncWakeups(Protocol):
     """The lines of one event loop and what wakes them."""
+
+    def is_waited_for(self, channel: str) -> bool:
+        """Is anybody in the channel's line?"""
 
     def join(self, channel: str) -> Place:
         """Take the last place in the channel's line."""
@@ -57,8 +67,13 @@ class Store(Protocol):
     def wakeups(self) -> Wakeups:
         """Return the lines of this process."""
 
-    def execute(self, operation: Operation[AnswerT]) -> AnswerT:
-        """Perform one operation in one step."""
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation in one step; raises StoreUnavailable when the local time `deadline` comes first."""
+
+    def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations that do not depend on each other; one answer or failure each, in their order."""
 
     def close(self) -> None:
         """Give up every connection."""
@@ -73,8 +88,13 @@ class AsyncStore(Protocol):
     def wakeups(self) -> AsyncWakeups:
         """Return the lines of this event loop."""
 
-    async def execute(self, operation: Operation[AnswerT]) -> AnswerT:
-        """Perform one operation in one step."""
+    async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation in one step; raises StoreUnavailable when the local time `deadline` comes first."""
+
+    async def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations that do not depend on each other; one answer or failure each, in their order."""
 
     async def close(self) -> None:
         """Give up every connection."""
@@ -100,8 +120,14 @@ def _perform(effect: Effect[Any], store: Store) -> Any:  # noqa: ANN401  # the a
     match effect:
         case Operation():
             return store.execute(effect)
+        case Within(operation, deadline):
+            return store.execute(operation, deadline=deadline)
+        case Batch(operations, deadline):
+            return store.execute_many(operations, deadline=deadline)
         case Now():
             return store.clock.now()
+        case IsWaitedFor(channel):
+            return store.wakeups.is_waited_for(channel)
         case Join(channel):
             return store.wakeups.join(channel)
         case Listen(channel, deadline):
@@ -135,27 +161,39 @@ async def run_async(plan: Plan[OutcomeT], store: AsyncStore) -> OutcomeT:
             return stop.value  # type: ignore[no-any-return]  # the plan's return value is untyped here
         reply, failure = None, None
         try:
-            match effect:
-                case Operation():
-                    reply = await _finished(store, effect)
-                case Now():
-                    reply = store.clock.now()
-                case Join(channel):
-                    reply = store.wakeups.join(channel)
-                case Listen(channel, deadline):
-                    await store.wakeups.listen(channel, deadline)
-                case Park(place, due, deadline):
-                    reply = await store.wakeups.park(place, due, deadline)
-                case Leave(place, due):
-                    store.wakeups.leave(place, due)
-                case _:
-                    _refuse(effect)
+            reply = await _perform_async(effect, store)
         except BaseException as error:  # noqa: BLE001  # every exception belongs to the plan
             failure = error
 
 
-async def _finished(store: AsyncStore, operation: Operation[AnswerT]) -> AnswerT:
-    task = asyncio.ensure_future(store.execute(operation))
+async def _perform_async(effect: Effect[Any], store: AsyncStore) -> Any:  # noqa: ANN401  # as in _perform
+    match effect:
+        case Operation():
+            return await _finished(store, store.execute(effect))
+        case Within(operation, deadline):
+            return await _finished(store, store.execute(operation, deadline=deadline))
+        case Batch(operations, deadline):
+            return await _finished(store, store.execute_many(operations, deadline=deadline))
+        case Now():
+            return store.clock.now()
+        case IsWaitedFor(channel):
+            return store.wakeups.is_waited_for(channel)
+        case Join(channel):
+            return store.wakeups.join(channel)
+        case Listen(channel, deadline):
+            return await store.wakeups.listen(channel, deadline)
+        case Park(place, due, deadline):
+            return await store.wakeups.park(place, due, deadline)
+        case Leave(place, due):
+            return store.wakeups.leave(place, due)
+        case _:
+            return _refuse(effect)
+
+
+async def _finished(store: AsyncStore, asking: Coroutine[Any, Any, AnswerT]) -> AnswerT:
+    if getattr(store, "ends_before_cancelled", False):  # it sees to that by itself, at less cost than a task
+        return await asking
+    task = asyncio.ensure_future(asking)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""Effects that need no store: time, and a place in the line of those who wait in this process."""
+"""Effects beyond one operation: a deadline for it, several at once, time, and a place in this process's line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from segmented.operations import Effect
+from segmented.errors import SegmentedError
+from segmented.operations import Effect, Operation
 
 if TYPE_CHECKING:
     from segmented.plans.line import Place
@@ -22,8 +23,31 @@ def perform(effect: Effect[AnswerT]) -> Plan[AnswerT]:
 
 
 @dataclass(frozen=True, slots=True)
+class Within(Effect[AnswerT]):
+    """Perform one operation, retries of the transport included, by the local time `deadline`, else StoreUnavailable."""
+
+    operation: Operation[AnswerT]
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Effect[list[AnswerT | SegmentedError]]):
+    """Perform operations that do not depend on each other, in few round trips; each has its own answer or failure."""
+
+    operations: tuple[Operation[AnswerT], ...]
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
 class Now(Effect[float]):
     """Read the local monotonic clock, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsWaitedFor(Effect[bool]):
+    """Ask whether anybody is in the line for a channel: if not, one may try without joining it."""
+
+    channel: str
 
 
 @dataclass(frozen=True, slots=True)

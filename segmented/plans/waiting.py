@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from segmented.errors import SegmentedError, StockError
-from segmented.plans.effects import Join, Leave, Listen, Now, Park, Plan, perform
+from segmented.plans.effects import IsWaitedFor, Join, Leave, Listen, Now, Park, Plan, Within, perform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 MILLISECOND = 0.001
 AT_ONCE = 0.0
+ATTEMPT_SECONDS = 0.1
+"""How long an attempt may take that begins just before the deadline; a server in good order answers sooner."""
+UNDO_SECONDS = 0.25
+"""How long beyond the deadline an undoing may take: a wait that failed should still leave nothing behind."""
 
 
 AttemptT = TypeVar("AttemptT")
@@ -33,31 +37,41 @@ def wait_for(
     channel: str,
     timeout: float | None,
     is_busy: Callable[[AttemptT], bool],
+    when_behind: Operation[AttemptT] | None = None,
     undo: Operation[object] | None = None,
     stands: tuple[type[BaseException], ...] = (StockError,),
 ) -> Plan[tuple[AttemptT | None, float]]:
     """Repeat an idempotent `operation` until its answer is not busy, or `timeout` seconds have passed.
 
     An answer that took something, or found it taken, carries `free_in_ms`: when it is worth looking again without a
-    message (None: unknown).
+    message (None: unknown). Whoever finds others ahead in the line performs `when_behind` once, if it is given, before
+    it waits for its turn; whoever finds nobody tries without joining it.
     Returns the last answer (None when the deadline came before a first turn in the line) and the local time just before
     it was asked for, from which a lease may be trusted. If the wait ends by an exception
     (a cancellation, a signal, a lost connection), `undo` is performed before it goes on, so that nothing is left
     behind; except after those that `stands` names, which are answers, or leave a state that a repeat continues.
     """
     if timeout == 0:
-        return (yield from _once(operation, undo, stands))
+        return (yield from _once(operation, undo, stands, inf))
     deadline = inf if timeout is None else (yield from perform(Now())) + timeout
+    has_tried = not (yield from perform(IsWaitedFor(channel)))
+    if has_tried:  # nobody is passed over, and who need not wait need not stand in a line
+        first_answer, asked_at = yield from _once(operation, undo, stands, deadline)
+        if not is_busy(first_answer):
+            return first_answer, asked_at
     place = yield from perform(Join(channel))
     try:
-        answer, asked_at, due = yield from _attempts(operation, place=place, deadline=deadline, is_busy=is_busy)
+        first = None if has_tried else when_behind if place.is_behind else operation
+        answer, asked_at, due = yield from _attempts(
+            operation, first=first, place=place, deadline=deadline, is_busy=is_busy
+        )
     except GeneratorExit:  # the process is gone: a dead one cleans nothing up
         raise
     except BaseException as error:
         # First the place, which a second cancellation must not leave behind. The wake-up that brought us here was
         # perhaps not used; what the undoing frees wakes somebody by itself.
         yield from perform(Leave(place, AT_ONCE))
-        yield from _undone(None if isinstance(error, stands) else undo)
+        yield from _undone(None if isinstance(error, stands) else undo, deadline)
         raise
     yield from perform(Leave(place, due))
     return answer, asked_at
@@ -77,32 +91,41 @@ def pause(channel: str, until: float) -> Plan[None]:
 
 
 def _once(
-    operation: Operation[AttemptT], undo: Operation[object] | None, stands: tuple[type[BaseException], ...]
+    operation: Operation[AttemptT],
+    undo: Operation[object] | None,
+    stands: tuple[type[BaseException], ...],
+    deadline: float,
 ) -> Plan[tuple[AttemptT, float]]:
     asked_at = yield from perform(Now())
     try:
-        return (yield from perform(operation)), asked_at
+        attempt = operation if deadline == inf else Within(operation, max(deadline, asked_at + ATTEMPT_SECONDS))
+        return (yield from perform(attempt)), asked_at
     except GeneratorExit:
         raise
     except BaseException as error:
-        yield from _undone(None if isinstance(error, stands) else undo)
+        yield from _undone(None if isinstance(error, stands) else undo, deadline)
         raise
 
 
 def _attempts(
-    operation: Operation[AttemptT], *, place: Place, deadline: float, is_busy: Callable[[AttemptT], bool]
+    operation: Operation[AttemptT],
+    *,
+    first: Operation[AttemptT] | None,
+    place: Place,
+    deadline: float,
+    is_busy: Callable[[AttemptT], bool],
 ) -> Plan[tuple[AttemptT | None, float, float]]:
     answer: AttemptT | None = None
     asked_at, due = 0.0, inf
-    if not place.is_behind:
-        answer, asked_at, due = yield from _attempt(operation)
+    if first is not None:
+        answer, asked_at, due = yield from _attempt(first, deadline)
         if not is_busy(answer):
             return answer, asked_at, due
     yield from perform(Listen(place.line.channel, deadline))
     may_try = not place.is_behind
     while True:
         if may_try:
-            answer, asked_at, due = yield from _attempt(operation)
+            answer, asked_at, due = yield from _attempt(operation, deadline)
             if not is_busy(answer):
                 return answer, asked_at, due
         if not (yield from perform(Park(place, due, deadline))):
@@ -110,9 +133,9 @@ def _attempts(
         may_try = True
 
 
-def _attempt(operation: Operation[AttemptT]) -> Plan[tuple[AttemptT, float, float]]:
+def _attempt(operation: Operation[AttemptT], deadline: float) -> Plan[tuple[AttemptT, float, float]]:
     asked_at = yield from perform(Now())
-    answer = yield from perform(operation)
+    answer = yield from perform(Within(operation, max(deadline, asked_at + ATTEMPT_SECONDS)))
     if not hasattr(answer, "free_in_ms") or getattr(answer, "is_in_hand", False):
         return answer, asked_at, AT_ONCE  # it took nothing: what was free still is, so the next may try at once
     free_in_ms: int | None = answer.free_in_ms
@@ -123,8 +146,9 @@ def _attempt(operation: Operation[AttemptT]) -> Plan[tuple[AttemptT, float, floa
     return answer, asked_at, now + (free_in_ms + (1 if free_in_ms else 0)) * MILLISECOND
 
 
-def _undone(undo: Operation[object] | None) -> Plan[None]:
+def _undone(undo: Operation[object] | None, deadline: float) -> Plan[None]:
     if undo is None:
         return
+    soon = (yield from perform(Now())) + UNDO_SECONDS
     with suppress(SegmentedError):  # it had taken nothing, or what it took lapses; the first failure is the one to tell
-        yield from perform(undo)
+        yield from perform(Within(undo, max(deadline, soon)))

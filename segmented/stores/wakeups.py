@@ -6,6 +6,7 @@ The two classes are twins because sleeping is what differs between the colours; 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from math import inf
 from typing import TYPE_CHECKING
@@ -15,21 +16,54 @@ from segmented.plans.line import Line, Place
 if TYPE_CHECKING:
     from segmented.clock import Clock
 
+OWN_RELEASES_MAX = 1_000
 SLEEP_MAX = 60.0
 """Seconds after which a sleeper looks at the clock again, whatever it was told."""
 
 
-class ThreadWakeups:
+class OwnReleases:
+    """Releases of this process, which wake its next waiter by their reply; their messages then wake nobody again."""
+
+    def __init__(self) -> None:
+        """Note nothing yet."""
+        self._own_releases: set[str] = set()
+
+    def note_release(self, holder_id: str) -> None:
+        """Expect the message of a release that is about to be sent."""
+        if len(self._own_releases) >= OWN_RELEASES_MAX:  # of messages that never came
+            self._own_releases.clear()
+        self._own_releases.add(holder_id)
+
+    def _is_own_release(self, holder_id: str) -> bool:
+        try:
+            self._own_releases.remove(holder_id)
+        except KeyError:
+            return False
+        return True
+
+
+class ThreadWakeups(OwnReleases):
     """Lines for threads (and gevent). Messages come from `signal`."""
 
     def __init__(self, clock: Clock) -> None:
         """Measure time with `clock`."""
+        super().__init__()
         self._clock = clock
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._process_id = os.getpid()
         self._guard = threading.RLock()
         self._lines: dict[str, Line] = {}
 
+    def is_waited_for(self, channel: str) -> bool:
+        """Is anybody in the channel's line?"""
+        return channel in self._lines
+
     def join(self, channel: str) -> Place:
         """Take the last place in the channel's line."""
+        if os.getpid() != self._process_id:
+            self._start_anew()  # after a fork: those in the lines wait in the parent
         with self._guard:
             line = self._lines.setdefault(channel, Line(channel))
             return line.join(threading.Event().set)
@@ -71,13 +105,18 @@ class ThreadWakeups:
                 del self._lines[place.line.channel]
 
 
-class AsyncioWakeups:
+class AsyncioWakeups(OwnReleases):
     """Lines for one event loop. Messages come from `signal`."""
 
     def __init__(self, clock: Clock) -> None:
         """Measure time with `clock`."""
+        super().__init__()
         self._clock = clock
         self._lines: dict[str, Line] = {}
+
+    def is_waited_for(self, channel: str) -> bool:
+        """Is anybody in the channel's line?"""
+        return channel in self._lines
 
     def join(self, channel: str) -> Place:
         """Take the last place in the channel's line."""

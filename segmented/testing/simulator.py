@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented.clock import ManualClock
 from segmented.errors import StoreUnavailable
 from segmented.operations import Effect, Operation
-from segmented.plans import Join, Leave, Line, Listen, Now, Park, Plan
+from segmented.plans import Batch, IsWaitedFor, Join, Leave, Line, Listen, Now, Park, Plan, Within
 from segmented.stores.memory import MemoryModel
 
 if TYPE_CHECKING:
@@ -150,8 +150,21 @@ class Simulation:
         match effect:
             case Operation():
                 self._execute(actor, effect)
+            case Within(operation, _):
+                self._execute(actor, operation)
+            case Batch(operations, _):
+                self._execute_all(actor, operations)
             case Now():
                 actor.reply = self.clock.now()
+            case Sleep(seconds):
+                actor.asleep_until = self.clock.now() + seconds
+            case _:
+                self._move_in_line(actor, effect)
+
+    def _move_in_line(self, actor: Actor, effect: Effect[Any]) -> None:
+        match effect:
+            case IsWaitedFor(channel):
+                actor.reply = bool(len(self._line(actor.process, channel)))
             case Join(channel):
                 actor.reply = self._line(actor.process, channel).join(lambda: None)
             case Listen():
@@ -161,13 +174,19 @@ class Simulation:
                 actor.parked = effect
             case Leave(place, due):
                 place.line.leave(place, due)
-            case Sleep(seconds):
-                actor.asleep_until = self.clock.now() + seconds
             case _:
                 actor.failure = TypeError(f"no driver performs {effect!r}")
 
     def _line(self, process: str, channel: str) -> Line:
         return self._lines.setdefault((process, channel), Line(channel))
+
+    def _execute_all(self, actor: Actor, operations: tuple[Operation[Any], ...]) -> None:
+        answers: list[object] = []
+        for operation in operations:
+            self._execute(actor, operation)
+            answers.append(actor.reply if actor.failure is None else actor.failure)
+            actor.failure = None
+        actor.reply = answers
 
     def _execute(self, actor: Actor, operation: Operation[Any]) -> None:
         try:

@@ -11,7 +11,7 @@ from typing import Final
 from segmented.errors import InvalidInput
 from segmented.models import SEGMENT_COUNT_MAX, STOCK_MAX
 from segmented.orders.engine import parse
-from segmented.stores.redis.edge import shown
+from segmented.stores.redis.addresses import shown
 
 WORKERS_MAX: Final = 64
 STOCK_SCHEMES: Final = ("redis://", "rediss://", "unix://")

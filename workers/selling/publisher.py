@@ -9,7 +9,7 @@ from celery import Celery
 from kombu.exceptions import KombuError
 
 from segmented.errors import InvalidInput, StoreUnavailable
-from segmented.stores.redis.edge import shown
+from segmented.stores.redis.addresses import shown
 from workers.celery_settings import celery_settings
 
 if TYPE_CHECKING:

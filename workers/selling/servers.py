@@ -14,7 +14,7 @@ from segmented.orders import connect
 from segmented.orders.engine import parse, shown as database_shown
 from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.edge import shown
+from segmented.stores.redis.addresses import shown
 from workers.settings import PREFIX, WorkerSettings
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from segmented.keys import lock_keys
+from segmented.lock_state import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from segmented.clock import Clock
     from segmented.operations import AcquireLock, ReleaseLock, RenewLock
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 class _Lease:
     holder_id: str
     ends_at: float
+    delay: float
+    """Seconds for which the name stays closed after the end."""
 
 
 class LockModel:
@@ -32,33 +35,77 @@ class LockModel:
         self._tokens: dict[str, int] = {}
         self._releasers: dict[str, str] = {}
 
-    def _living(self, name: str) -> _Lease | None:
+    def holds(self, name: str) -> bool:
+        """Is the name taken, by a lease or by the delay after one?"""
         lease = self._leases.get(name)
-        return lease if lease is not None and lease.ends_at > self._clock.now() else None
+        return lease is not None and lease.ends_at + lease.delay > self._clock.now()
+
+    def names(self) -> Iterable[str]:
+        """Return the names it has seen."""
+        return list(self._leases)
+
+    def state(self, name: str, holders_max: int) -> LockState | None:  # noqa: ARG002  # there is one at most
+        """Tell who holds the name, or that its delay runs."""
+        if not self.holds(name):
+            return None
+        lease, now = self._leases[name], self._clock.now()
+        is_delayed = lease.ends_at <= now
+        remaining_ms = round((lease.ends_at - now) * 1000)
+        holder = LockHolder(lease.holder_id[:HOLDER_ID_SHOWN], "exclusive", remaining_ms)
+        return LockState(
+            name=name,
+            kind="lock",
+            holders=() if is_delayed else (holder,),
+            holder_count=0 if is_delayed else 1,
+            free_in_ms=round((lease.ends_at + lease.delay - now) * 1000),
+            fencing_token=self._tokens[name],
+            is_delayed=is_delayed,
+        )
+
+    def revoke(self, name: str) -> None:
+        """End the lease and its delay, and wake; the holder is told that it has lost."""
+        del self._leases[name]
+        self._publish(lock_keys(name).freed)
+
+    def holder(self, name: str) -> str | None:
+        """Return who has the name taken, if anybody."""
+        return self._leases[name].holder_id if self.holds(name) else None
+
+    def last_token(self, name: str) -> int | None:
+        """Return the token given out last, if there was one."""
+        return self._tokens.get(name)
+
+    def _living(self, name: str, holder_id: str) -> _Lease | None:
+        lease = self._leases.get(name)
+        is_living = lease is not None and lease.holder_id == holder_id and lease.ends_at > self._clock.now()
+        return lease if is_living else None
 
     def acquire(self, operation: AcquireLock) -> Acquired | Held:
         """Take the lock if it is free, or again if it is the holder's."""
         now = self._clock.now()
-        lease = self._living(operation.name)
+        lease = self._leases.get(operation.name)
+        if lease is not None and lease.ends_at + lease.delay <= now:
+            lease = None
         if lease is not None and lease.holder_id != operation.holder_id:
-            return Held(free_in_ms=round((lease.ends_at - now) * 1000))
+            free_in_ms = round((lease.ends_at + lease.delay - now) * 1000)
+            return Held(free_in_ms, is_delayed=lease.ends_at <= now)
         if lease is None:
             self._tokens[operation.name] = max(self._tokens.get(operation.name, 0) + 1, int(now * 1_000_000))
-        self._leases[operation.name] = _Lease(operation.holder_id, now + operation.ttl_ms / 1000)
+        ends_at = now + operation.ttl_ms / 1000
+        self._leases[operation.name] = _Lease(operation.holder_id, ends_at, operation.delay_ms / 1000)
         return Acquired(self._tokens[operation.name], operation.ttl_ms, replay=lease is not None)
 
     def renew(self, operation: RenewLock) -> Renewed | Lost:
         """Push the end out, never re-create."""
-        lease = self._living(operation.name)
-        if lease is None or lease.holder_id != operation.holder_id:
+        lease = self._living(operation.name, operation.holder_id)
+        if lease is None:
             return Lost()
         lease.ends_at = self._clock.now() + operation.ttl_ms / 1000
         return Renewed(operation.ttl_ms)
 
     def release(self, operation: ReleaseLock) -> Released | Lost:
         """Compare and delete, then wake; a repeat after a lost reply is no loss."""
-        lease = self._living(operation.name)
-        if lease is None or lease.holder_id != operation.holder_id:
+        if self._living(operation.name, operation.holder_id) is None:
             return Released() if self._releasers.get(operation.name) == operation.holder_id else Lost()
         del self._leases[operation.name]
         self._releasers[operation.name] = operation.holder_id

@@ -5,8 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from segmented import operations as op
+from segmented.stores.memory.cache import CacheModel
+from segmented.stores.memory.fair import FairModel
+from segmented.stores.memory.get_set import GetSetModel
+from segmented.stores.memory.kinds import Kinds
 from segmented.stores.memory.locks import LockModel
+from segmented.stores.memory.operator import OperatorModel
 from segmented.stores.memory.pools import PoolModel
+from segmented.stores.memory.read_write import ReadWriteModel
+from segmented.stores.memory.reentrant import ReentrantModel
+from segmented.stores.memory.semaphores import SemaphoreModel
+from segmented.stores.memory.sequencers import SequencerModel
+from segmented.stores.memory.votes import VoteModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,11 +33,59 @@ class MemoryModel:
         """Take the server's time from `clock`."""
         self._freed: list[str] = []
         locks = LockModel(clock, self._freed.append)
+        reentrant = ReentrantModel(clock, self._freed.append)
+        fair = FairModel(clock, self._freed.append)
+        read_write = ReadWriteModel(clock, self._freed.append)
+        semaphores = SemaphoreModel(clock, self._freed.append)
+        get_set = GetSetModel()
+        votes = VoteModel(clock, self._freed.append)
         pools = PoolModel(clock, self._freed.append)
+        self._kinds = Kinds()
+        cache = CacheModel(clock, locks, self._freed.append)
+        self._kinds.add(locks.holds, op.AcquireLock, op.ReadOrAcquire)
+        self._kinds.add(reentrant.holds, op.AcquireReentrant)
+        self._kinds.add(fair.holds, op.AcquireFair)
+        self._kinds.add(read_write.holds, op.AcquireRead, op.AcquireWrite)
+        self._kinds.add(semaphores.holds, op.AcquirePermit)
+        self._kinds.add(get_set.holds, op.SetNx)
+        self._kinds.add(votes.holds, op.AcquireVote)
+        operator = OperatorModel(locks, reentrant, fair, read_write, semaphores, get_set, votes)
+        sequencers = SequencerModel(operator.show)
         self._bodies: dict[type[op.Operation[Any]], Callable[[Any], object]] = {
             op.AcquireLock: locks.acquire,
             op.RenewLock: locks.renew,
             op.ReleaseLock: locks.release,
+            op.AcquireReentrant: reentrant.acquire,
+            op.RenewReentrant: reentrant.renew,
+            op.ReleaseReentrant: reentrant.release,
+            op.AcquireFair: fair.acquire,
+            op.RenewFair: fair.renew,
+            op.ReleaseFair: fair.release,
+            op.AcquireRead: read_write.read,
+            op.AcquireWrite: read_write.write,
+            op.RenewReadWrite: read_write.renew,
+            op.ReleaseReadWrite: read_write.release,
+            op.AcquirePermit: semaphores.acquire,
+            op.RenewPermit: semaphores.renew,
+            op.ReleasePermit: semaphores.release,
+            op.SetNx: get_set.set_nx,
+            op.GetValue: get_set.get,
+            op.GetSet: get_set.get_set,
+            op.DeleteValue: get_set.delete,
+            op.AcquireVote: votes.acquire,
+            op.RenewVote: votes.renew,
+            op.ReleaseVote: votes.release,
+            op.IdentifyServer: votes.identify,
+            op.ReadCached: cache.read,
+            op.ReadOrAcquire: cache.read_or_acquire,
+            op.WriteCached: cache.write,
+            op.ForgetCached: cache.forget,
+            op.ShowLock: operator.show,
+            op.RevokeLock: operator.revoke,
+            op.ListLocks: operator.list_locks,
+            op.ListMasters: operator.list_masters,
+            op.CheckSequencer: sequencers.check,
+            op.FencedSet: sequencers.set,
             op.OpenPool: pools.open,
             op.ReadPool: pools.read,
             op.Reserve: pools.reserve,
@@ -44,6 +102,7 @@ class MemoryModel:
 
     def execute(self, operation: op.Operation[AnswerT]) -> AnswerT:
         """Perform one operation."""
+        self._kinds.check(operation)
         return cast("AnswerT", self._bodies[type(operation)](operation))
 
     def take_freed(self) -> list[str]:

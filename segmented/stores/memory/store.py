@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from segmented.clock import Clock, SystemClock
+from segmented.errors import SegmentedError
 from segmented.stores.memory.model import MemoryModel
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from segmented.operations import Operation
 
 AnswerT = TypeVar("AnswerT")
@@ -25,7 +29,7 @@ class MemoryStore:
         self._model = model or MemoryModel(self.clock)
         self._guard = threading.Lock()
 
-    def execute(self, operation: Operation[AnswerT]) -> AnswerT:
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:  # noqa: ARG002  # it never waits
         """Perform one operation in one step."""
         with self._guard:
             answer = self._model.execute(operation)
@@ -33,6 +37,18 @@ class MemoryStore:
         for channel in freed:
             self.wakeups.signal(channel)
         return answer
+
+    def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations one by one; one answer or failure each."""
+        answers: list[AnswerT | SegmentedError] = []
+        for operation in operations:
+            try:
+                answers.append(self.execute(operation, deadline=deadline))
+            except SegmentedError as error:
+                answers.append(error)
+        return answers
 
     def close(self) -> None:
         """Nothing to give up."""
@@ -47,12 +63,24 @@ class AsyncMemoryStore:
         self.wakeups = AsyncioWakeups(self.clock)
         self._model = model or MemoryModel(self.clock)
 
-    async def execute(self, operation: Operation[AnswerT]) -> AnswerT:
+    async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:  # noqa: ARG002  # it never waits
         """Perform one operation in one step."""
         answer = self._model.execute(operation)
         for channel in self._model.take_freed():
             self.wakeups.signal(channel)
         return answer
+
+    async def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations one by one; one answer or failure each."""
+        answers: list[AnswerT | SegmentedError] = []
+        for operation in operations:
+            try:
+                answers.append(await self.execute(operation, deadline=deadline))
+            except SegmentedError as error:
+                answers.append(error)
+        return answers
 
     async def close(self) -> None:
         """Nothing to give up."""

@@ -11,36 +11,49 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from redis.exceptions import RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
 
 from segmented.errors import StoreUnavailable
 from segmented.keys import listener_channel
-from segmented.stores.redis.listener import LINGER_SECONDS, LISTEN_TIMEOUT, POLL_SECONDS, RECONNECT_SECONDS
+from segmented.stores.redis.listener import (
+    LINGER_SECONDS,
+    LISTEN_TIMEOUT,
+    PING_SECONDS,
+    POLL_SECONDS,
+    RECONNECT_SECONDS,
+    SILENT,
+)
 from segmented.stores.redis.wire import text
 from segmented.stores.wakeups import AsyncioWakeups
 
 if TYPE_CHECKING:
-    from redis import asyncio as redis_asyncio
+    from collections.abc import Callable
+
     from redis.asyncio.client import PubSub
 
     from segmented.clock import Clock
+    from segmented.stores.redis.async_cluster_link import AsyncClusterLink
+    from segmented.stores.redis.async_link import AsyncLink
 
 CLOSE_SECONDS: Final = 3.0
+CANCEL_SECONDS: Final = 0.1
 
 
 class AsyncRedisWakeups(AsyncioWakeups):
     """The lines of this event loop, woken by messages on their channels."""
 
-    def __init__(self, client: redis_asyncio.Redis, clock: Clock) -> None:
-        """Connect nothing yet."""
+    def __init__(self, subscribe: Callable[[], PubSub], clock: Clock, link: AsyncLink | AsyncClusterLink) -> None:
+        """Connect nothing yet; `subscribe` makes subscriptions, and the listener is called through `link`."""
         super().__init__(clock)
-        self._client: Any = client  # redis-py leaves some of its methods untyped
+        self._link = link
+        self._subscribe = subscribe
         self._own_channel = listener_channel(uuid4().hex)
         self._wanted: dict[str, asyncio.Event] = {}
         self._asked: set[str] = set()
         self._confirmed: set[str] = set()
         self._used_at: dict[str, float] = {}
         self._next_sweep = clock.now() + LINGER_SECONDS
+        self._heard_at = self._pinged_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
     async def listen(self, channel: str, deadline: float) -> None:
@@ -52,7 +65,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="segmented-listener")
         with suppress(RedisError, OSError):  # the listener looks at its list anyway, a little later
-            await self._client.execute_command("PUBLISH", self._own_channel, "look")
+            await self._link.publish(self._own_channel, "look", deadline=deadline)
         try:
             async with asyncio.timeout(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
                 await confirmed.wait()
@@ -64,15 +77,16 @@ class AsyncRedisWakeups(AsyncioWakeups):
 
     async def close(self) -> None:
         """End the listener and its connection."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
-            self._task = None
+        task, self._task = self._task, None
+        end = self._clock.now() + CLOSE_SECONDS
+        while task is not None and not task.done() and self._clock.now() < end:
+            task.cancel()  # again: a time-out of the driver in the same moment takes a cancellation for its own
+            await asyncio.wait([task], timeout=CANCEL_SECONDS)
 
     # --- the listener's task ---
 
     async def _run(self) -> None:
-        subscription = self._client.pubsub()
+        subscription = self._subscribe()
         try:
             while True:
                 try:
@@ -81,7 +95,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
                     await asyncio.sleep(RECONNECT_SECONDS)
                     with suppress(RedisError, OSError):
                         await subscription.aclose()
-                    subscription = self._client.pubsub()
+                    subscription = self._subscribe()
                     self._ask_again()
         finally:
             with suppress(RedisError, OSError):
@@ -93,16 +107,29 @@ class AsyncRedisWakeups(AsyncioWakeups):
         if not subscription.subscribed or channels:
             await subscription.subscribe(self._own_channel, *channels)
         message = await subscription.get_message(timeout=POLL_SECONDS)
+        await self._check_life(subscription, is_heard=message is not None)
         if message is not None:
             self._on_message(message)
         if self._clock.now() >= self._next_sweep:
             self._next_sweep = self._clock.now() + LINGER_SECONDS
             await self._give_up_idle(subscription)
 
+    async def _check_life(self, subscription: Any, *, is_heard: bool) -> None:  # noqa: ANN401  # its `ping` is untyped
+        """Raise when nothing has come back since a PING: a server that was cut off, not stopped, hangs up on nobody."""
+        now = self._clock.now()
+        if is_heard or not self._lines:
+            self._heard_at = now
+        elif self._pinged_at > self._heard_at:
+            raise RedisConnectionError(SILENT)
+        elif now >= self._heard_at + PING_SECONDS:
+            await subscription.ping()
+            self._pinged_at = now
+
     def _on_message(self, message: dict[str, Any]) -> None:
         channel = text(message["channel"])
         if message["type"] == "message":
-            self.signal(channel)
+            if not self._is_own_release(text(message["data"])):
+                self.signal(channel)
         elif message["type"] == "subscribe":
             self._confirmed.add(channel)
             self._asked.discard(channel)
@@ -111,6 +138,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
             self.signal(channel)  # after a lost connection, a release may have gone unheard
 
     def _ask_again(self) -> None:
+        self._heard_at = self._clock.now()
         self._asked.clear()
         self._confirmed.clear()
         for channel in self._lines:

@@ -1,75 +1,105 @@
-"""The store for asyncio: the same codecs over redis-py's asyncio client."""
+"""The store for asyncio: the same exchanges over redis-py's asyncio client."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from redis import asyncio as redis_asyncio
-from redis.asyncio.retry import Retry
-from redis.exceptions import NoScriptError
 
 from segmented.clock import Clock, SystemClock
+from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
+from segmented.stores.redis.clients import async_client, close_async_client
 from segmented.stores.redis.codecs import CODECS
-from segmented.stores.redis.edge import check_server, client_options, guarded, shown, translated
+from segmented.stores.redis.edge import check_server, guarded, translated
+from segmented.stores.redis.linking import PATIENCE, async_linked
+from segmented.stores.redis.store import described
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from segmented.errors import SegmentedError
     from segmented.operations import Operation
-    from segmented.stores.redis.wire import Call, Reply
+    from segmented.stores.redis.dialect import Dialect
 
 AnswerT = TypeVar("AnswerT")
 
 
 class AsyncRedisStore:
-    """Operations on a Redis or Valkey server, one round trip each, for one event loop."""
+    """Operations on Redis or Valkey, one round trip each, for one event loop; otherwise as `RedisStore`."""
 
-    def __init__(self, client: redis_asyncio.Redis, *, clock: Clock | None = None) -> None:
-        """Use `client`; it stays the caller's to close."""
+    ends_before_cancelled: Final = True
+    """A task cancelled while an operation is under way sees the cancellation when the operation has ended."""
+
+    def __init__(
+        self,
+        client: redis_asyncio.Redis | redis_asyncio.RedisCluster,
+        *,
+        clock: Clock | None = None,
+        dialect: Dialect | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        """Use `client`; it stays the caller's to close. `dialect` and `patience` are those of `RedisStore`."""
         self.client = client
-        self._run: Any = client.execute_command  # untyped in redis-py
         self.clock: Clock = clock or SystemClock()
-        self.wakeups = AsyncRedisWakeups(client, self.clock)
+        found = async_linked(client, self.clock, dialect=dialect, patience=patience)
+        self._link, self._where = found.link, found.where
+        self.wakeups = AsyncRedisWakeups(found.subscribe, self.clock, found.link)
         self._owns_client = False
-        options = client.connection_pool.connection_kwargs
-        self._where = str(options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}")
 
     @classmethod
-    async def from_url(cls, url: str, *, clock: Clock | None = None) -> AsyncRedisStore:
-        """Connect and check the server. Raises InvalidInput when it cannot be used."""
+    async def from_url(
+        cls, url: str, *, clock: Clock | None = None, dialect: Dialect | None = None, patience: float = PATIENCE
+    ) -> AsyncRedisStore:
+        """Connect and check the server, or every master of a cluster, as `RedisStore.from_url` does."""
+        address = parse_address(url)
         with guarded(url):
-            pool = redis_asyncio.BlockingConnectionPool.from_url(url, **client_options(Retry))
-            client = redis_asyncio.Redis.from_pool(pool)
+            client = async_client(address)
             try:
-                check_server(url, cast("Any", await client.info("server")), cast("Any", await client.info("memory")))
+                await _check(client, address.shown)
             except BaseException:
-                await client.aclose()
+                await close_async_client(client)
                 raise
-        store = cls(client, clock=clock)
+        store = cls(client, clock=clock, dialect=dialect, patience=patience)
         store._owns_client = True
-        store._where = shown(url)
+        store._where = address.shown
         return store
 
-    async def execute(self, operation: Operation[AnswerT]) -> AnswerT:
-        """Perform one operation in one step."""
-        codec = CODECS[type(operation)]
+    async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation in one step; raises StoreUnavailable when the local time `deadline` comes first."""
+        wakes = CODECS[type(operation)].wakes
+        if wakes is not None:
+            channel, holder_id = wakes(operation)
+            if self.wakeups.is_waited_for(channel):
+                return await self._release(operation, channel, holder_id, deadline)
         with translated(self._where):
-            reply = await self._send(codec.encode(operation))
-        return cast("AnswerT", codec.decode(operation, reply))
+            return await self._link.perform(operation, deadline=deadline)
 
-    async def _send(self, call: Call) -> Reply:
-        if call.script is None:
-            return await self._run(*call.arguments)
-        keys_and_arguments = (len(call.keys), *call.keys, *call.arguments)
+    async def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
+        # The next waiter of this process need not wait for the message, which comes to it by way of another task.
+        self.wakeups.note_release(holder_id)
         try:
-            return await self._run("EVALSHA", call.script.sha, *keys_and_arguments)
-        except NoScriptError:  # a new server, a restart or SCRIPT FLUSH: send the text, which also caches it
-            return await self._run("EVAL", call.script.text, *keys_and_arguments)
+            with translated(self._where):
+                return await self._link.perform(operation, deadline=deadline)
+        finally:
+            self.wakeups.signal(channel)
+
+    async def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations that do not depend on each other, many in a round trip; one answer or failure each.
+
+        A server that cannot be reached is every operation's failure, and raised as none.
+        """
+        return await self._link.perform_all(operations, where=self._where, deadline=deadline)
 
     async def close(self) -> None:
         """Stop listening and give up the connections this store made."""
         await self.wakeups.close()
+        await self._link.aclose()
         if self._owns_client:
-            await self.client.aclose()
+            await close_async_client(self.client)
 
     async def __aenter__(self) -> Self:
         """Return the store; closed at the end of the `with` statement."""
@@ -80,5 +110,15 @@ class AsyncRedisStore:
         await self.close()
 
     def __repr__(self) -> str:
-        """Name the server, without secrets."""
-        return f"AsyncRedisStore({self._where})"
+        """Name the server, without secrets, and how it compares and deletes."""
+        return f"AsyncRedisStore({self._where}, {described(self._link.dialect)})"
+
+
+async def _check(client: redis_asyncio.Redis | redis_asyncio.RedisCluster, where: str) -> None:
+    if isinstance(client, redis_asyncio.RedisCluster):
+        await client.initialize()
+        for node in client.get_primaries():
+            found: Any = await client.info(target_nodes=node)
+            check_server(f"{where} (node {node.name})", found, is_cluster=True)
+    else:
+        check_server(where, cast("Any", await client.info()), is_cluster=False)

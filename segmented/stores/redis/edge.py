@@ -2,56 +2,50 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
+    ClusterDownError,
     ConnectionError as RedisConnectionError,
     NoPermissionError,
+    ReadOnlyError,
+    RedisClusterException,
     RedisError,
     TimeoutError as RedisTimeoutError,
+    TryAgainError,
 )
 
-from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
+from segmented.errors import InvalidInput, StoreError, StoreRefused, StoreUnavailable, WrongKind
+from segmented.stores.redis.addresses import shown
 from segmented.stores.redis.wire import Reply, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 CONNECT_TIMEOUT: Final = 2.0
 SOCKET_TIMEOUT: Final = 5.0
 CONNECTIONS_MAX: Final = 100
 """A thousand tasks take turns on these, each for one round trip."""
-RETRIES: Final = 1
-"""One: a pooled connection may have died unseen. Every operation is safe to run twice; more would outlive deadlines."""
+OTHER_CONNECTIONS: Final = 8
+"""For the listener and for whoever uses the store's client directly."""
+TRIES: Final = 2
+"""Two: a kept connection may have died unseen. Every operation is safe to run twice; more would outlive deadlines."""
 MAJOR_MIN: Final = 7
-PASSWORD_OPTION: Final = re.compile(r"(?<=[?&]password=)[^&]*")
 
 
 def client_options(retry_class: Any) -> dict[str, Any]:  # noqa: ANN401  # redis-py has one Retry class a colour
-    """Return the settings of the connection pools we make ourselves: they wait for a connection, up to `timeout`."""
+    """Return the settings of the connection pools we make ourselves; the link tries again by itself."""
     return {
-        "max_connections": CONNECTIONS_MAX,
-        "timeout": SOCKET_TIMEOUT,
+        "max_connections": CONNECTIONS_MAX + OTHER_CONNECTIONS,
         "socket_connect_timeout": CONNECT_TIMEOUT,
         "socket_timeout": SOCKET_TIMEOUT,
-        "retry": retry_class(NoBackoff(), RETRIES),
+        "retry": retry_class(NoBackoff(), TRIES - 1),
         "retry_on_error": [RedisConnectionError, RedisTimeoutError],
     }
-
-
-def shown(url: str) -> str:
-    """Return the URL without its password, also if it is no valid URL or the password stands in its query."""
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        scheme, rest = "", url
-    account, at, host = rest.rpartition("@")
-    user, colon, _ = account.partition(":")
-    named = f"{user}:***{at}{host}" if colon else rest
-    return f"{scheme}{separator}{PASSWORD_OPTION.sub('***', named)}"
 
 
 def _meant(error: Exception) -> Exception:
@@ -60,22 +54,38 @@ def _meant(error: Exception) -> Exception:
     return cause if type(error) is RedisConnectionError and isinstance(cause, RedisError) else error
 
 
+def _words(error: Exception) -> str:
+    """Return the driver's words; of a Sentinel's client those that are for people."""
+    found, details, _ = str(error).partition(" : <redis.")
+    return f"{found}; a Sentinel refused its password" if details and "AuthenticationError" in str(error) else found
+
+
+def our_error(raised: Exception, where: str) -> StoreError:
+    """Make the driver's error one of ours, in one sentence."""
+    match _meant(raised):
+        case AuthenticationError() as error:
+            return StoreRefused(f"{where} refused the password: {error}")
+        case RedisConnectionError() | RedisTimeoutError() | OSError() as error:
+            return StoreUnavailable(f"{where} did not answer: {_words(error) or 'no reply in time'}")
+        case AskError() as error:  # MOVED is one, too
+            return StoreUnavailable(f"{where} has the key on another node of its cluster: {error}")
+        case ReadOnlyError() | ClusterDownError() | TryAgainError() as error:  # MASTERDOWN is a CLUSTERDOWN, too
+            return StoreUnavailable(f"{where} has no master that can do it now: {error}")
+        case error if "WRONGTYPE" in str(error):
+            return WrongKind(
+                f"the key on {where} holds another type: another kind of lock, or other data, has its name"
+            )
+        case error:
+            return StoreRefused(f"{where} refused the operation: {error}")
+
+
 @contextmanager
 def translated(where: str) -> Iterator[None]:
     """Turn the driver's errors into ours."""
     try:
         yield
     except (RedisError, OSError) as raised:
-        match _meant(raised):
-            case AuthenticationError() as error:
-                message = f"{where} refused the password: {error}"
-                raise StoreRefused(message) from raised
-            case RedisConnectionError() | RedisTimeoutError() | OSError() as error:
-                message = f"{where} did not answer: {error}"
-                raise StoreUnavailable(message) from raised
-            case error:
-                message = f"{where} refused the operation: {error}"
-                raise StoreRefused(message) from raised
+        raise our_error(raised, where) from raised
 
 
 @contextmanager
@@ -85,6 +95,11 @@ def guarded(url: str) -> Iterator[None]:
         yield
     except (RedisError, OSError) as error:
         raise InvalidInput(_first_contact(shown(url), _meant(error))) from error
+    except RedisClusterException as error:  # none of the driver's other errors; it has the last node's as its cause
+        cause = error.__cause__
+        raise InvalidInput(
+            _first_contact(shown(url), _meant(cause if isinstance(cause, Exception) else error))
+        ) from error
     except (ValueError, TypeError) as error:  # TypeError: an option that the driver does not know
         detail = str(error)
         if isinstance(error, ValueError) and shown(url) != url:  # it may quote a piece of the password
@@ -100,19 +115,30 @@ def _first_contact(server: str, error: Exception) -> str:
         case NoPermissionError():
             return f"the account of {server} may not run INFO, which is needed to check the server: {error}"
         case RedisConnectionError() | RedisTimeoutError() | OSError():
-            return f"no server answers at {server}: {error}"
+            return f"no server answers at {server}: {_words(error)}"
     return f"the server at {server} is not usable: {error}"
 
 
-def check_server(url: str, server: dict[str, Reply], memory: dict[str, Reply]) -> None:
-    """Refuse a server that could lose locks and stock: one that evicts, or is too old for the scripts."""
-    policy = text(memory.get("maxmemory_policy", "unknown"))
+def check_server(where: str, found: Mapping[str, Reply], *, is_cluster: bool) -> None:
+    """Refuse, by its INFO, a server that could lose locks and stock, or that is not what the address says."""
+    mode = text(found.get("server_mode") or found.get("redis_mode") or "standalone")  # Valkey's word, and Redis's
+    role = text(found.get("role", "master"))
+    if mode == "sentinel":
+        message = f"the server at {where} is a Sentinel: give redis+sentinel://HOST:PORT/SERVICE"
+        raise InvalidInput(message)
+    if (mode == "cluster") is not is_cluster:
+        message = f"the server at {where} is {'no' if is_cluster else 'a'} node of a cluster"
+        raise InvalidInput(message + ("" if is_cluster else ": give redis+cluster://HOST:PORT"))
+    if role != "master":
+        message = f"the server at {where} is a replica, which takes no locks and no stock: give its master's address"
+        raise InvalidInput(message)
+    policy = text(found.get("maxmemory_policy", "unknown"))
     if policy != "noeviction":
         message = (
-            f"the server at {shown(url)} has maxmemory-policy {policy}, which may evict locks and stock; set noeviction"
+            f"the server at {where} has maxmemory-policy {policy}, which may evict locks and stock; set noeviction"
         )
         raise InvalidInput(message)
-    version = text(server.get("redis_version", "0"))
+    version = text(found.get("redis_version", "0"))
     if int(version.partition(".")[0]) < MAJOR_MIN:
-        message = f"the server at {shown(url)} speaks Redis {version}; 7.0 or newer is needed (Valkey: any)"
+        message = f"the server at {where} speaks Redis {version}; 7.0 or newer is needed (Valkey: any)"
         raise InvalidInput(message)

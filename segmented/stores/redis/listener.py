@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from redis.exceptions import RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
 
 from segmented.errors import StoreUnavailable
 from segmented.keys import listener_channel
@@ -21,32 +21,43 @@ from segmented.stores.redis.wire import text
 from segmented.stores.wakeups import ThreadWakeups
 
 if TYPE_CHECKING:
-    import redis
+    from collections.abc import Callable
+
     from redis.client import PubSub
 
     from segmented.clock import Clock
+    from segmented.stores.redis.cluster_link import ClusterLink
+    from segmented.stores.redis.link import Link
 
 POLL_SECONDS: Final = 1.0
 """How long the listener blocks at most before it looks at its duties: a bound, not a delay; messages end it at once."""
 LINGER_SECONDS: Final = 5.0
 LISTEN_TIMEOUT: Final = 10.0
 RECONNECT_SECONDS: Final = 0.2
+PING_SECONDS: Final = 3.0
+"""After so long without a message a parked process asks whether its connection still lives: it may have been cut."""
+SILENT: Final = "the subscription's server says nothing any more"
 
 
 class RedisWakeups(ThreadWakeups):
     """The lines of this process, woken by messages on their channels."""
 
-    def __init__(self, client: redis.Redis, clock: Clock) -> None:
-        """Connect nothing yet."""
+    def __init__(self, subscribe: Callable[[], PubSub], clock: Clock, link: Link | ClusterLink) -> None:
+        """Connect nothing yet; `subscribe` makes subscriptions, and the listener is called through `link`."""
+        self._link = link
+        self._subscribe = subscribe
         super().__init__(clock)
-        self._client: Any = client  # redis-py leaves some of its methods untyped
+
+    def _start_anew(self) -> None:
+        super()._start_anew()
         self._own_channel = listener_channel(uuid4().hex)
         self._state = threading.Lock()
         self._wanted: dict[str, threading.Event] = {}
         self._asked: set[str] = set()
         self._confirmed: set[str] = set()
         self._used_at: dict[str, float] = {}
-        self._next_sweep = clock.now() + LINGER_SECONDS
+        self._next_sweep = self._clock.now() + LINGER_SECONDS
+        self._heard_at = self._pinged_at = 0.0
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
 
@@ -60,8 +71,7 @@ class RedisWakeups(ThreadWakeups):
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="segmented-listener", daemon=True)
                 self._thread.start()
-        with suppress(RedisError, OSError):  # the listener looks at its list anyway, a little later
-            self._client.execute_command("PUBLISH", self._own_channel, "look")
+        self._call("look", deadline)
         if not confirmed.wait(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
             if self._clock.now() >= deadline:
                 return  # the wait is over: the parked waiter finds its own deadline passed
@@ -73,14 +83,17 @@ class RedisWakeups(ThreadWakeups):
         self._stopping.set()
         thread = self._thread
         if thread is not None:
-            with suppress(RedisError, OSError):
-                self._client.execute_command("PUBLISH", self._own_channel, "stop")
+            self._call("stop", self._clock.now() + POLL_SECONDS)
             thread.join(POLL_SECONDS * 3)
+
+    def _call(self, word: str, deadline: float) -> None:
+        with suppress(RedisError, OSError):  # the listener looks at its list anyway, a little later
+            self._link.publish(self._own_channel, word, deadline=deadline)
 
     # --- the listener's thread ---
 
     def _run(self) -> None:
-        subscription = self._client.pubsub()
+        subscription = self._subscribe()
         try:
             while not self._stopping.is_set():
                 try:
@@ -89,7 +102,7 @@ class RedisWakeups(ThreadWakeups):
                     self._stopping.wait(RECONNECT_SECONDS)
                     with suppress(RedisError, OSError):
                         subscription.close()
-                    subscription = self._client.pubsub()
+                    subscription = self._subscribe()
                     self._ask_again()
         finally:
             with suppress(RedisError, OSError):
@@ -102,16 +115,29 @@ class RedisWakeups(ThreadWakeups):
         if not subscription.subscribed or channels:
             subscription.subscribe(self._own_channel, *channels)
         message = subscription.get_message(timeout=POLL_SECONDS)
+        self._check_life(subscription, is_heard=message is not None)
         if message is not None:
             self._on_message(message)
         if self._clock.now() >= self._next_sweep:
             self._next_sweep = self._clock.now() + LINGER_SECONDS
             self._give_up_idle(subscription)
 
+    def _check_life(self, subscription: Any, *, is_heard: bool) -> None:  # noqa: ANN401  # its `ping` is untyped
+        """Raise when nothing has come back since a PING: a server that was cut off, not stopped, hangs up on nobody."""
+        now = self._clock.now()
+        if is_heard or not self._lines:
+            self._heard_at = now
+        elif self._pinged_at > self._heard_at:
+            raise RedisConnectionError(SILENT)
+        elif now >= self._heard_at + PING_SECONDS:
+            subscription.ping()
+            self._pinged_at = now
+
     def _on_message(self, message: dict[str, Any]) -> None:
         channel = text(message["channel"])
         if message["type"] == "message":
-            self.signal(channel)
+            if not self._is_own_release(text(message["data"])):
+                self.signal(channel)
         elif message["type"] == "subscribe":
             with self._state:
                 self._confirmed.add(channel)
@@ -122,6 +148,7 @@ class RedisWakeups(ThreadWakeups):
             self.signal(channel)  # after a lost connection, a release may have gone unheard
 
     def _ask_again(self) -> None:
+        self._heard_at = self._clock.now()
         with self._guard, self._state:
             self._asked.clear()
             self._confirmed.clear()

@@ -2,76 +2,113 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import redis
-from redis.exceptions import NoScriptError
-from redis.retry import Retry
 
 from segmented.clock import Clock, SystemClock
+from segmented.stores.redis.addresses import parse_address
+from segmented.stores.redis.clients import close_client, sync_client
 from segmented.stores.redis.codecs import CODECS
-from segmented.stores.redis.edge import check_server, client_options, guarded, shown, translated
+from segmented.stores.redis.edge import check_server, guarded, translated
+from segmented.stores.redis.linking import PATIENCE, linked
 from segmented.stores.redis.listener import RedisWakeups
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from segmented.errors import SegmentedError
     from segmented.operations import Operation
-    from segmented.stores.redis.wire import Call, Reply
+    from segmented.stores.redis.dialect import Dialect
 
 AnswerT = TypeVar("AnswerT")
 
 
 class RedisStore:
-    """Operations on a Redis or Valkey server, one round trip each. May be shared by threads.
+    """Operations on Redis or Valkey, one round trip each: on one server, by way of Sentinels, or on a cluster.
 
-    Give it a client of your own (RESP2 or RESP3, `decode_responses` or not), or let `from_url` make one with bounded
-    time-outs and retries.
+    Give it a client of your own (RESP2 or RESP3, `decode_responses` or not; one of a Sentinel's `master_for`, or a
+    `RedisCluster`), or let `from_url` make one. Connections come from the client's pools with its settings,
+    credentials and TLS; retries and deadlines are the store's own. May be shared by threads.
     """
 
-    def __init__(self, client: redis.Redis, *, clock: Clock | None = None) -> None:
-        """Use `client`; it stays the caller's to close."""
+    def __init__(
+        self,
+        client: redis.Redis | redis.RedisCluster,
+        *,
+        clock: Clock | None = None,
+        dialect: Dialect | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        """Use `client`; it stays the caller's to close.
+
+        With a `dialect` the server is not asked for its commands of compare-and-delete. `patience` is for how many
+        seconds an operation is asked again while Sentinels or a cluster replace a master, within its own deadline.
+        """
         self.client = client
-        self._run: Any = client.execute_command  # untyped in redis-py
         self.clock: Clock = clock or SystemClock()
-        self.wakeups = RedisWakeups(client, self.clock)
+        found = linked(client, self.clock, dialect=dialect, patience=patience)
+        self._link, self._where = found.link, found.where
+        self.wakeups = RedisWakeups(found.subscribe, self.clock, found.link)
         self._owns_client = False
-        self._where = _address(client)
 
     @classmethod
-    def from_url(cls, url: str, *, clock: Clock | None = None) -> RedisStore:
-        """Connect and check the server. Raises InvalidInput when it cannot be used."""
+    def from_url(
+        cls, url: str, *, clock: Clock | None = None, dialect: Dialect | None = None, patience: float = PATIENCE
+    ) -> RedisStore:
+        """Connect and check the server, or every master of a cluster. Raises InvalidInput when it cannot be used.
+
+        `redis://`, `rediss://` and `unix://` name one server, `redis+sentinel://HOST:PORT,.../SERVICE` a master by way
+        of its Sentinels, `redis+cluster://HOST:PORT,...` a cluster; `rediss+...` asks for TLS.
+        """
+        address = parse_address(url)
         with guarded(url):
-            client = redis.Redis.from_pool(redis.BlockingConnectionPool.from_url(url, **client_options(Retry)))
+            client = sync_client(address)
             try:
-                check_server(url, cast("Any", client.info("server")), cast("Any", client.info("memory")))
+                _check(client, address.shown)
             except BaseException:
-                client.close()
+                close_client(client)
                 raise
-        store = cls(client, clock=clock)
+        store = cls(client, clock=clock, dialect=dialect, patience=patience)
         store._owns_client = True
-        store._where = shown(url)
+        store._where = address.shown
         return store
 
-    def execute(self, operation: Operation[AnswerT]) -> AnswerT:
-        """Perform one operation in one step."""
-        codec = CODECS[type(operation)]
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation in one step; raises StoreUnavailable when the local time `deadline` comes first."""
+        wakes = CODECS[type(operation)].wakes
+        if wakes is not None:
+            channel, holder_id = wakes(operation)
+            if self.wakeups.is_waited_for(channel):
+                return self._release(operation, channel, holder_id, deadline)
         with translated(self._where):
-            reply = self._send(codec.encode(operation))
-        return cast("AnswerT", codec.decode(operation, reply))
+            return self._link.perform(operation, deadline=deadline)
 
-    def _send(self, call: Call) -> Reply:
-        if call.script is None:
-            return self._run(*call.arguments)
-        keys_and_arguments = (len(call.keys), *call.keys, *call.arguments)
+    def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
+        # The next waiter of this process need not wait for the message, which comes to it by way of another thread.
+        self.wakeups.note_release(holder_id)
         try:
-            return self._run("EVALSHA", call.script.sha, *keys_and_arguments)
-        except NoScriptError:  # a new server, a restart or SCRIPT FLUSH: send the text, which also caches it
-            return self._run("EVAL", call.script.text, *keys_and_arguments)
+            with translated(self._where):
+                return self._link.perform(operation, deadline=deadline)
+        finally:
+            self.wakeups.signal(channel)
+
+    def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations that do not depend on each other, many in a round trip; one answer or failure each.
+
+        A server that cannot be reached is every operation's failure, and raised as none.
+        """
+        return self._link.perform_all(operations, where=self._where, deadline=deadline)
 
     def close(self) -> None:
         """Stop listening and give up the connections this store made."""
         self.wakeups.close()
+        self._link.close()
         if self._owns_client:
-            self.client.close()
+            close_client(self.client)
 
     def __enter__(self) -> Self:
         """Return the store; closed at the end of the `with` statement."""
@@ -82,10 +119,19 @@ class RedisStore:
         self.close()
 
     def __repr__(self) -> str:
-        """Name the server, without secrets."""
-        return f"RedisStore({self._where})"
+        """Name the server, without secrets, and how it compares and deletes."""
+        return f"RedisStore({self._where}, {described(self._link.dialect)})"
 
 
-def _address(client: redis.Redis) -> str:
-    options = client.connection_pool.connection_kwargs
-    return str(options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}")
+def described(dialect: Dialect | None) -> str:
+    """Say how the server compares and deletes."""
+    return "not connected yet" if dialect is None else f"compare-and-delete by {dialect.value}"
+
+
+def _check(client: redis.Redis | redis.RedisCluster, where: str) -> None:
+    if isinstance(client, redis.RedisCluster):
+        for node in client.get_primaries():
+            found: Any = client.info(target_nodes=node)
+            check_server(f"{where} (node {node.name})", found, is_cluster=True)
+    else:
+        check_server(where, cast("Any", client.info()), is_cluster=False)

@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from segmented.stores.redis.scripts import Script, load_script
 
+if TYPE_CHECKING:
+    from segmented.stores.redis.dialect import Dialect
+
 Reply = Any
-"""A server's reply: bytes or str, int, None, or lists of these."""
+"""A server's reply: bytes or str, int, None, lists of these, or the ResponseError that it was."""
+Command = Sequence[str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Commands for one connection, sent together; `patience` is the time that the server may take on purpose."""
+
+    commands: Sequence[Command]
+    patience: float = 0.0
+
+
+AnswerT = TypeVar("AnswerT")
+Exchange = Generator[Send, list[Reply], AnswerT]
+"""A conversation on one connection: yields what to send, is sent the replies, returns the answer."""
+MakeExchange = Callable[["Dialect", int], Exchange[AnswerT]]
+"""Makes an exchange for a server's dialect and the number of the attempt, from 1."""
+
+
+def packed(commands: Sequence[Command]) -> bytes:
+    """Encode commands as the protocol has them. Shorter than the driver's packer, which serves more types."""
+    pieces: list[bytes] = []
+    for command in commands:
+        pieces.append(b"*%d\r\n" % len(command))
+        for argument in command:
+            raw = (argument if isinstance(argument, str) else str(argument)).encode()
+            pieces.append(b"$%d\r\n%b\r\n" % (len(raw), raw))
+    return b"".join(pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +50,23 @@ class Call:
     keys: Sequence[str]
     arguments: Sequence[str | int]
 
+    def command(self) -> Command:
+        """Return the command, with the script by its digest."""
+        if self.script is None:
+            return self.arguments
+        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.arguments)
+
+    def full_command(self) -> Command:
+        """Return the command with the script's text, which also caches it."""
+        if self.script is None:
+            return self.arguments
+        return ("EVAL", self.script.text, len(self.keys), *self.keys, *self.arguments)
+
+    @property
+    def key(self) -> str:
+        """The key that decides which server of a cluster is asked."""
+        return self.keys[0] if self.script is not None else str(self.arguments[1])
+
 
 def script_call(name: str, keys: Sequence[str], *arguments: str | int) -> Call:
     """Call `lua/<name>.lua`."""
@@ -27,7 +74,7 @@ def script_call(name: str, keys: Sequence[str], *arguments: str | int) -> Call:
 
 
 def plain_call(*arguments: str | int) -> Call:
-    """Send a command as it is."""
+    """Send a command as it is; its first argument is its key."""
     return Call(None, (), arguments)
 
 
@@ -43,8 +90,18 @@ def optional_number(value: Reply) -> int | None:
 
 
 Encode = Callable[[Any], Call]
-Decode = Callable[[Any, Reply], object]
+Decode = Callable[[Any, Reply], Any]
 """Takes the operation and the reply; returns the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """An operation by the server's own commands, where its dialect has them."""
+
+    encode: Callable[[Any, Dialect], Sequence[Command]]
+    """The commands; none when this one has to be a script."""
+    decode: Callable[[Any, Sequence[Reply]], Any]
+    """The answer; None when only the script can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +110,10 @@ class Codec:
 
     encode: Encode
     decode: Decode
+    native: Native | None = None
+    finish: Callable[[Any, Any], Exchange[Any]] | None = None
+    """What follows on the same connection: takes the operation and its answer, returns the final one."""
+    wakes: Callable[[Any], tuple[str, str]] | None = None
+    """For a release: the channel of those who wait, and the holder id that its message carries."""
+    doubt: Callable[[Any], Any] | None = None
+    """Takes the answer to a repeat after a lost reply, which may have met the first one's effect."""

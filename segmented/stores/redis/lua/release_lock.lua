@@ -1,17 +1,20 @@
 #!lua flags=allow-oom
 -- Compare and delete, then wake one waiter a process. Safe to run twice: a repeat after a lost reply is told "released"
 -- until somebody else has released the lock.
--- KEYS     1 lock (string: holder id)   2 fence (string: last token, last releaser)   3 freed (channel)
--- ARGV     1 holder_id
+-- KEYS     1 lock (string: holder id)   2 fence (hash: token, releaser, delay)   3 freed (channel)
+-- ARGV     1 holder_id   2 delay_ms
 -- answers  {"released"}   {"lost"}
-local holder_id = ARGV[1]
-local token, releaser = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) ?(.*)$')
-if redis.call('GET', KEYS[1]) ~= holder_id then
-  return { releaser == holder_id and 'released' or 'lost' }
+local lock, fence, holder_id, delay_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
+if redis.call('GET', lock) ~= holder_id then
+  return { redis.call('HGET', fence, 'releaser') == holder_id and 'released' or 'lost' }
 end
-redis.call('DEL', KEYS[1])
-if token then
-  redis.call('SET', KEYS[2], token .. ' ' .. holder_id, 'KEEPTTL')
+-- the lease is over, and the name stays closed until its delay is over too
+if delay_ms > 0 and redis.call('PTTL', lock) <= delay_ms then
+  return { 'lost' }
 end
-redis.call('PUBLISH', KEYS[3], 'freed')
+redis.call('DEL', lock)
+if redis.call('EXISTS', fence) == 1 then
+  redis.call('HSET', fence, 'releaser', holder_id)
+end
+redis.call('PUBLISH', KEYS[3], holder_id)
 return { 'released' }

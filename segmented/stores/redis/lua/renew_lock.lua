@@ -1,11 +1,16 @@
 #!lua flags=allow-oom
--- Push the end of a lease out, only if it is still the holder's; never re-creates it.
--- KEYS     1 lock   2 fence   3 freed (unused)
--- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms
+-- Push the end of a lease out, only if it is still the holder's; never re-creates it. The fence outlives the lease by a
+-- day from the acquire; should it lapse under a lease renewed for longer, the next token is the server's clock.
+-- KEYS     1 lock   2 fence (unused)   3 freed (unused)
+-- ARGV     1 holder_id   2 ttl_ms   3 delay_ms
 -- answers  {"renewed"}   {"lost"}
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+local lock, delay_ms = KEYS[1], tonumber(ARGV[3])
+if redis.call('GET', lock) ~= ARGV[1] then
   return { 'lost' }
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-redis.call('PEXPIRE', KEYS[2], ARGV[3])
+-- the lease is over, and only its delay runs
+if delay_ms > 0 and redis.call('PTTL', lock) <= delay_ms then
+  return { 'lost' }
+end
+redis.call('PEXPIRE', lock, string.format('%.0f', tonumber(ARGV[2]) + delay_ms))
 return { 'renewed' }

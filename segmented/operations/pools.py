@@ -1,78 +1,26 @@
-"""Operations: one atomic change asked of a store, as a frozen value. Each is safe to run twice.
-
-The type parameter is the answer. A store executes an operation in one step (`RedisStore`: one script, one round trip).
-"""
+"""Operations on stock pools."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from segmented.models import (
-    Acquired,
     AlreadyOpen,
     Busy,
     Granted,
-    Held,
     LedgerEntry,
     Lost,
     Opened,
     Order,
     OrderRecord,
     PoolState,
-    Released,
     Renewed,
     Reserved,
     Settled,
     SoldOut,
     Superseded,
 )
-
-AnswerT_co = TypeVar("AnswerT_co", covariant=True)
-
-
-class Effect(Generic[AnswerT_co]):
-    """Something a plan asks its driver to do; the answer comes back at the `yield`."""
-
-    __slots__ = ()
-
-
-class Operation(Effect[AnswerT_co]):
-    """An effect that a store executes."""
-
-    __slots__ = ()
-
-
-# --- locks ---
-
-
-@dataclass(frozen=True, slots=True)
-class AcquireLock(Operation[Acquired | Held]):
-    """Take the lock for `ttl_ms` if it is free. A repeat by the same holder id renews it and keeps its token."""
-
-    name: str
-    holder_id: str
-    ttl_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class RenewLock(Operation[Renewed | Lost]):
-    """Push the end of the lease out to `ttl_ms` from now, if it is still the holder's. Never re-creates it."""
-
-    name: str
-    holder_id: str
-    ttl_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseLock(Operation[Released | Lost]):
-    """Delete the lock if it is the holder's, and wake who waits. A repeat is Released until another releases it."""
-
-    name: str
-    holder_id: str
-
-
-# --- pools ---
+from segmented.operations.base import Operation
 
 
 @dataclass(frozen=True, slots=True)

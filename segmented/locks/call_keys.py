@@ -1,0 +1,179 @@
+"""The key of a call: a key expression, or a callable, over the bound arguments of one function, defaults included."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec
+
+from segmented.errors import InvalidInput
+from segmented.locks.durations import checked_name
+from segmented.locks.key_expressions import KeyExpression, Path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+P = ParamSpec("P")
+Shape = Literal["function", "generator function", "coroutine function", "async generator function"]
+
+KEY_ATTRIBUTE: Final = "__segmented_key__"
+"""Where a decorated function carries its `CallKey`."""
+NAMED: Final = frozenset({inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD})
+FILLED: Final = frozenset({inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
+
+
+def name_of(function: object) -> str:
+    """Return the full name of a function, also under a partial, for messages."""
+    while isinstance(function, partial):
+        function = function.func
+    owner: Any = function if hasattr(function, "__qualname__") else type(function)
+    module = getattr(owner, "__module__", None)
+    return f"{module}.{owner.__qualname__}" if module else owner.__qualname__
+
+
+def checked_function(function: object, decorator: str) -> None:
+    """Refuse what is no function: a class, or a method that was already made static or a class's."""
+    if isinstance(function, classmethod | staticmethod):
+        message = f"{decorator} stands below @{type(function).__name__}, next to the function {name_of(function)}"
+        raise InvalidInput(message)
+    if isinstance(function, type) or not callable(function):
+        message = f"{decorator} decorates functions, and {function!r} is none"
+        raise InvalidInput(message)
+
+
+def shape_of(function: Callable[..., Any]) -> Shape:
+    """Tell what kind of function it is, also of a partial or an object that can be called."""
+    if not (inspect.isroutine(function) or isinstance(function, partial)):
+        function = type(function).__call__
+    if inspect.iscoroutinefunction(function):
+        return "coroutine function"
+    if inspect.isasyncgenfunction(function):
+        return "async generator function"
+    return "generator function" if inspect.isgeneratorfunction(function) else "function"
+
+
+class Call:
+    """The bound arguments of one call."""
+
+    def __init__(self, bound: inspect.BoundArguments, where: str) -> None:
+        """Take arguments to which the defaults were applied."""
+        self._bound = bound
+        self._where = where
+
+    def read(self, path: Path) -> object:
+        """Return the value at a path; raises InvalidInput when it leads nowhere."""
+        try:
+            return path.read(self._bound.arguments)
+        except InvalidInput as error:
+            message = f"{self._where}: {error}"
+            raise InvalidInput(message) from error
+
+    def key(self, expression: KeyExpression | Callable[..., str]) -> str:
+        """Return the checked key; the expression is evaluated once."""
+        try:
+            if isinstance(expression, KeyExpression):
+                return checked_name(expression.key(self._bound.arguments), "the key")
+            return checked_name(expression(*self._bound.args, **self._bound.kwargs), "the key")
+        except InvalidInput as error:
+            message = f"{self._where}: {error}"
+            raise InvalidInput(message) from error
+
+
+class CallKey:
+    """How the calls of one function are named."""
+
+    def __init__(
+        self, expression: str | Callable[..., str], function: Callable[..., object], *, filled: str | None = None
+    ) -> None:
+        """Parse and check against the function's signature; raises InvalidInput with both in one sentence.
+
+        `filled` is an argument that the decorator gives and the caller does not. A callable takes the arguments of the
+        function and returns the key; it is called once a call, and escaping is its own affair.
+        """
+        shown = name_of(expression) if callable(expression) else repr(expression)
+        self._where = f"key expression {shown} of {name_of(function)}"
+        self._function = function
+        self._target, self._head, self._named = _opened(function)
+        self._signature = self._without(filled)
+        if isinstance(expression, str):
+            try:
+                self._expression: KeyExpression | Callable[..., str] = KeyExpression(expression)
+            except InvalidInput as error:
+                message = f"{self._where}: {error}"
+                raise InvalidInput(message) from error
+            for path in self._expression.paths:
+                self.require(path, self._where)
+        elif callable(expression):
+            self._expression = expression
+        else:
+            message = f"{self._where} is neither a text nor a callable"
+            raise InvalidInput(message)
+
+    def require(self, path: Path, where: str) -> None:
+        """Refuse a path whose argument the function does not have."""
+        if path.argument not in self._signature.parameters:
+            there_are = ", ".join(self._signature.parameters) or "none"
+            message = f"{where}: {path.argument!r} is no argument; there are {there_are}"
+            raise InvalidInput(message)
+
+    def bind(self, arguments: Sequence[object], options: Mapping[str, object]) -> Call:
+        """Bind the arguments of one call; raises TypeError where the call itself would."""
+        bound = self._signature.bind(*self._head, *arguments, **{**self._named, **options})
+        bound.apply_defaults()
+        return Call(bound, self._where)
+
+    def of(self, arguments: Sequence[object], options: Mapping[str, object]) -> str:
+        """Return the key of one call."""
+        return self.name(self.bind(arguments, options))
+
+    def name(self, call: Call) -> str:
+        """Return the key of a bound call."""
+        return call.key(self._expression)
+
+    def signature(self, filled: str) -> inspect.Signature:
+        """Return the function's signature as callers see it: without the argument that is `filled`."""
+        return _dropped(inspect.signature(self._function), filled)
+
+    def _without(self, filled: str | None) -> inspect.Signature:
+        try:
+            signature = inspect.signature(self._target)
+        except ValueError as error:
+            message = f"{self._where}: its arguments cannot be told, so decorate a function around it"
+            raise InvalidInput(message) from error
+        if filled is None:
+            return signature
+        names = list(signature.parameters)
+        after = names[names.index(filled) :] if filled in names else []
+        rest = [signature.parameters[name] for name in after]
+        if not rest or rest[0].kind not in FILLED or not all(parameter.kind in NAMED for parameter in rest[1:]):
+            message = (
+                f"{name_of(self._function)} cannot be given its lease as {filled!r}: "
+                "that must be an argument by name, or the last by position"
+            )
+            raise InvalidInput(message)
+        return _dropped(signature, filled)
+
+
+def _dropped(signature: inspect.Signature, filled: str) -> inspect.Signature:
+    kept = [parameter for name, parameter in signature.parameters.items() if name != filled]
+    return signature.replace(parameters=kept)
+
+
+def _opened(function: Callable[..., object]) -> tuple[Callable[..., object], tuple[object, ...], dict[str, Any]]:
+    """Return the function under a partial, and what the partial gives it."""
+    if isinstance(function, partial):
+        return function.func, function.args, function.keywords
+    return function, (), {}
+
+
+def key_for(function: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> str:
+    """Return the key under which a decorated function locks, or keeps, a call with these arguments.
+
+    Raises InvalidInput for a function that was not decorated by `lockable` or a single flight.
+    """
+    found: CallKey | None = getattr(function, KEY_ATTRIBUTE, None)
+    if found is None:
+        message = f"{name_of(function)} has no key expression"
+        raise InvalidInput(message)
+    owner = (function.__self__,) if inspect.ismethod(function) else ()
+    return found.of((*owner, *arguments), options)

@@ -1,0 +1,63 @@
+"""A cancel scope of asyncio around work that needs a lease: the work is cancelled the moment the lease is lost.
+
+After the pattern of `asyncio.timeout`: our own cancellation is taken back with `Task.uncancel`, and any other one, from
+outside, goes through untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+
+from segmented.errors import InvalidInput, LeaseLost
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from segmented.locks.lease import AsyncHeldLease
+    from segmented.locks.multi_lease import AsyncMultiLease
+
+
+class CancelScope:
+    """Made by `AsyncLease.cancel_scope()`. To be entered once."""
+
+    def __init__(self, lease: AsyncHeldLease | AsyncMultiLease) -> None:
+        """Watch `lease`."""
+        self._lease = lease
+        self._task: asyncio.Task[object] | None = None
+        self._cancelling = 0
+        self._has_cancelled = False
+
+    async def __aenter__(self) -> Self:
+        """Begin; raises LeaseLost when the lease is lost already."""
+        task = asyncio.current_task()
+        if task is None or self._task is not None:
+            message = f"a cancel scope of the lease on {self._lease.name!r} is entered once, in a task"
+            raise InvalidInput(message)
+        self._lease.require()
+        self._task, self._cancelling = task, task.cancelling()
+        self._lease.on_lost(self._cancel)
+        return self
+
+    def _cancel(self) -> None:
+        task = self._task
+        if task is None or self._has_cancelled:
+            return
+        if asyncio.current_task() is task:  # the body runs and has just been told; cancel it as it next waits
+            asyncio.get_running_loop().call_soon(self._cancel)
+            return
+        self._has_cancelled = True
+        task.cancel()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Turn our own cancellation into LeaseLost; whoever left the scope is not cancelled any more."""
+        task, self._task = self._task, None
+        if task is None or not self._has_cancelled:
+            return
+        is_ours_alone = task.uncancel() <= self._cancelling
+        if is_ours_alone and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise LeaseLost(self._lease.name, self._lease.holder_id) from error
+        if is_ours_alone and kind is None:  # it swallowed the cancellation
+            raise LeaseLost(self._lease.name, self._lease.holder_id)

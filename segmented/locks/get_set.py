@@ -1,0 +1,288 @@
+"""`GetSetLock`: the historical lock of SETNX, GET and GETSET. Kept to study and to measure, not to use.
+
+The algorithm is the one that the Redis documentation of SETNX gave before `SET NX PX` (Redis 2.6.12, 2013): the key's
+value is the time at which the lock expires, by the client's wall clock, and the key itself never lapses.
+
+1. SETNX key, now + ttl. Written: it is ours.
+2. Else GET key. If its time has not come, it is held: wait a little and begin again.
+3. Else GETSET key, now + ttl. If what that returns has expired too, it is ours; else another client was faster.
+4. To release: if our own time has not come, DEL key.
+
+Guarantees: exclusion among clients whose wall clocks agree and are not set, that never stop between two steps, and
+whose replies are not lost. What is wrong with it, each shown by a test:
+
+- a client whose clock is ahead takes a lock that is held: two holders at once;
+- step 3 of a client that lost has overwritten the winner's time with its own, a later one;
+- an owner that sleeps between the look at its clock and the DEL deletes its successor's lock;
+- a SETNX whose reply was lost finds its own value when it is sent again: locked out by itself until that expires.
+
+It has no fencing token, no holder id, no renewal and no lost signal, so its leases have no such attributes, and it
+cannot be woken: it polls. A dead holder's key stays until another GetSetLock takes it over, so no other kind of lock
+ever gets such a name.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from math import inf
+from typing import TYPE_CHECKING, Final, NoReturn, Self
+
+from segmented.clock import Clock, WallClock
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, SegmentedError, WrongKind
+from segmented.keys import polling_channel
+from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeout, milliseconds
+from segmented.locks.handle import DEFAULT_TTL, Acquiring
+from segmented.operations import DeleteValue, GetSet, GetValue, SetNx
+from segmented.plans import Now, Plan, Within, pause, perform, run_async, run_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from segmented.plans.drivers import AsyncStore, Store
+
+POLL_SECONDS_MIN: Final = 0.05
+POLL_SECONDS_MAX: Final = 0.15
+STAMP: Final = re.compile(r"[0-9]{1,15}\.[0-9]{6}")
+"""Seconds since 1970. The holder ids of other kinds have no point in them."""
+LABEL: Final = "historical, unsafe under clock skew"
+
+
+def get_set_plan(
+    name: str, ttl: float, *, timeout: float | None, wall_clock: Clock, chance: Callable[[], float] = random.random
+) -> Plan[float]:
+    """Acquire within `timeout` seconds (None: for ever; 0: one try); return the wall clock's time at which it expires.
+
+    Unlike every other plan it reads a clock itself: that clock is what the algorithm is about. Raises AcquireTimeout.
+    """
+    deadline = inf if not timeout else (yield from perform(Now())) + timeout
+    while True:
+        expires_at = yield from _tried(name, ttl, deadline, wall_clock)
+        if expires_at is not None:
+            return expires_at
+        if timeout == 0:
+            raise AcquireTimeout(name, 0.0)
+        patience = POLL_SECONDS_MIN + (POLL_SECONDS_MAX - POLL_SECONDS_MIN) * chance()
+        until = (yield from perform(Now())) + patience
+        is_last = until + POLL_SECONDS_MIN >= deadline  # a try is several commands, and they have to fit in
+        yield from pause(polling_channel(name), deadline if is_last else until)
+        if is_last:
+            raise AcquireTimeout(name, timeout or 0.0)
+
+
+def _tried(name: str, ttl: float, deadline: float, wall_clock: Clock) -> Plan[float | None]:
+    value = _stamp(wall_clock.now() + ttl)
+    if (yield from perform(Within(SetNx(name, value), deadline))):
+        return float(value)
+    seen = yield from perform(Within(GetValue(name), deadline))
+    if not seen or not _has_expired(name, seen, wall_clock):
+        return None
+    value = _stamp(wall_clock.now() + ttl)
+    before = yield from perform(Within(GetSet(name, value), deadline))
+    return float(value) if not before or _has_expired(name, before, wall_clock) else None
+
+
+def give_back_plan(name: str, expires_at: float, *, wall_clock: Clock) -> Plan[bool]:
+    """Delete the key, whoever wrote it, unless the time has come by `wall_clock`. False when it was too late."""
+    if wall_clock.now() >= expires_at:
+        return False
+    return (yield from perform(DeleteValue(name)))
+
+
+def _stamp(seconds: float) -> str:
+    return f"{seconds:.6f}"
+
+
+def _has_expired(name: str, value: str, wall_clock: Clock) -> bool:
+    if STAMP.fullmatch(value) is None:
+        message = f"the key of {name!r} holds no time of expiry: another kind of lock has the name"
+        raise WrongKind(message)
+    return float(value) <= wall_clock.now()
+
+
+class _LeaseState:
+    """What both colours of the lease know: a time on the client's own wall clock, and nothing else."""
+
+    def __init__(self, name: str, expires_at: float, wall_clock: Clock) -> None:
+        """Believe the wall clock."""
+        self.name = name
+        self.expires_at = expires_at
+        """Seconds since 1970, by this client's clock."""
+        self.has_ended = False
+        """True once it was released."""
+        self._wall_clock = wall_clock
+        self._process_id = os.getpid()
+        self._is_lost = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Has its time come, by the client's own clock, before it was released?"""
+        if not self.has_ended and self._wall_clock.now() >= self.expires_at:
+            self._is_lost = True
+        return self._is_lost
+
+    @property
+    def is_trusted(self) -> bool:
+        """May the holder still act on it, for all that it knows? It may be wrong: see the module."""
+        return not self.has_ended and not self.is_lost
+
+    def remaining(self) -> float:
+        """Return the seconds until it expires, by the client's own clock; 0 when it has ended."""
+        return max(0.0, self.expires_at - self._wall_clock.now()) if self.is_trusted else 0.0
+
+    def require(self) -> None:
+        """Raise LeaseLost if its time has come."""
+        self._require_own_process()
+        if not self.is_trusted:
+            raise self._lost()
+
+    def _releasing(self) -> Plan[None]:
+        if self.has_ended:
+            return
+        self._require_own_process()
+        was_in_time = yield from give_back_plan(self.name, self.expires_at, wall_clock=self._wall_clock)
+        self.has_ended = True
+        if not was_in_time:
+            self._is_lost = True
+            raise self._lost()
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(self.name, _stamp(self.expires_at))
+
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._process_id:
+            message = f"the lease on {self.name!r} belongs to process {self._process_id}; acquire in this one"
+            raise InvalidInput(message)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: two processes would both believe that they hold it."""
+        message = f"the lease on {self.name!r} cannot be pickled: acquire in the process that needs it"
+        raise InvalidInput(message)
+
+    def __repr__(self) -> str:
+        """Show the name, what is left, and what it is."""
+        state = "lost" if self.is_lost else "ended" if self.has_ended else f"{self.remaining():.3f} s left"
+        return f"<{type(self).__name__} {self.name!r} {state} ({LABEL})>"
+
+
+class GetSetLease(_LeaseState):
+    """A historical lock held, for threads: no fencing token, no holder id, no renewal, no lost signal."""
+
+    def __init__(self, store: Store, name: str, expires_at: float, wall_clock: Clock) -> None:
+        """Belong to `store`."""
+        super().__init__(name, expires_at, wall_clock)
+        self._store = store
+
+    def release(self) -> None:
+        """Delete the key, whoever wrote it, unless our own time has come: then raise LeaseLost."""
+        run_sync(self._releasing(), self._store)
+
+    def __enter__(self) -> Self:
+        """Return the lease."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Release; the body's own error is never hidden by a failed release."""
+        try:
+            self.release()
+        except SegmentedError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and afterwards: {failure}")
+
+
+class AsyncGetSetLease(_LeaseState):
+    """A historical lock held, for asyncio; otherwise as `GetSetLease`."""
+
+    def __init__(self, store: AsyncStore, name: str, expires_at: float, wall_clock: Clock) -> None:
+        """Belong to `store`."""
+        super().__init__(name, expires_at, wall_clock)
+        self._store = store
+
+    async def release(self) -> None:
+        """Delete the key, whoever wrote it, unless our own time has come: then raise LeaseLost."""
+        await run_async(self._releasing(), self._store)
+
+    async def __aenter__(self) -> Self:
+        """Return the lease."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Release; the body's own error is never hidden by a failed release."""
+        try:
+            await self.release()
+        except SegmentedError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and afterwards: {failure}")
+
+
+class _Handle:
+    """Name, time to live and wall clock."""
+
+    def __init__(self, name: str, *, ttl: float, wall_clock: Clock | None) -> None:
+        """Check what was given; raises InvalidInput."""
+        self.name = checked_name(name)
+        self.ttl_ms = milliseconds(ttl, "ttl")
+        self._wall_clock = wall_clock or WallClock()
+
+    def _plan(self, timeout: float | None) -> Plan[float]:
+        return get_set_plan(self.name, self.ttl_ms / 1000, timeout=timeout, wall_clock=self._wall_clock)
+
+    def __repr__(self) -> str:
+        """Name the lock, its time to live, and what it is."""
+        return f"{type(self).__name__}({self.name!r}, ttl={self.ttl_ms / 1000:g}) ({LABEL})"
+
+
+class GetSetLock(_Handle):
+    """The historical lock of SETNX, GET and GETSET, for threads: to study and to measure, unsafe under clock skew."""
+
+    def __init__(self, store: Store, name: str, *, ttl: float = DEFAULT_TTL, wall_clock: Clock | None = None) -> None:
+        """Lock `name` on `store`; it expires after `ttl` seconds by `wall_clock` (default: the machine's)."""
+        super().__init__(name, ttl=ttl, wall_clock=wall_clock)
+        self._store = store
+
+    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> GetSetLease:
+        """Poll for up to `timeout` seconds (default: 60; None: for ever) and return the lease. Raises AcquireTimeout.
+
+        An acquire that ends by another error may leave the key behind until its time has come.
+        """
+        expires_at = run_sync(self._plan(checked_timeout(timeout)), self._store)
+        return GetSetLease(self._store, self.name, expires_at, self._wall_clock)
+
+    def try_acquire(self) -> GetSetLease | None:
+        """Return the lease if the lock is free now, else None."""
+        try:
+            return self.acquire(timeout=0)
+        except AcquireTimeout:
+            return None
+
+
+class AsyncGetSetLock(_Handle):
+    """The historical lock of SETNX, GET and GETSET, for asyncio; otherwise as `GetSetLock`."""
+
+    def __init__(
+        self, store: AsyncStore, name: str, *, ttl: float = DEFAULT_TTL, wall_clock: Clock | None = None
+    ) -> None:
+        """Lock `name` on `store`; it expires after `ttl` seconds by `wall_clock` (default: the machine's)."""
+        super().__init__(name, ttl=ttl, wall_clock=wall_clock)
+        self._store = store
+
+    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncGetSetLease]:
+        """`await` it for the lease, or use it as `async with lock.acquire() as lease`. Otherwise as `GetSetLock`."""
+        return Acquiring(self, checked_timeout(timeout))
+
+    async def try_acquire(self) -> AsyncGetSetLease | None:
+        """Return the lease if the lock is free now, else None."""
+        try:
+            return await self.acquire(timeout=0)
+        except AcquireTimeout:
+            return None
+
+    async def _acquired(self, timeout: float | None) -> AsyncGetSetLease:
+        expires_at = await run_async(self._plan(timeout), self._store)
+        return AsyncGetSetLease(self._store, self.name, expires_at, self._wall_clock)

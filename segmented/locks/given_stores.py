@@ -1,0 +1,61 @@
+"""Stores given to decorators: the store itself, or a callable that gives it when a call needs it.
+
+A decorator runs at import, when the program may not have connected yet; a callable puts that off.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, TypeGuard
+
+from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.plans.drivers import AsyncStore, Store
+
+
+def is_async_store(store: object) -> TypeGuard[AsyncStore]:
+    """Is it a store for asyncio?"""
+    return inspect.iscoroutinefunction(getattr(store, "execute", None))
+
+
+def is_sync_store(store: object) -> TypeGuard[Store]:
+    """Is it a store for threads?"""
+    return callable(getattr(store, "execute", None)) and not is_async_store(store)
+
+
+def check_given(store: object, who: str, *, is_async: bool) -> None:
+    """Refuse, as early as it can be known, what is no store and no callable, or a store of the other colour."""
+    if is_async_store(store) or is_sync_store(store):
+        _check_colour(store, who, is_async=is_async)
+    elif not callable(store):
+        message = f"{who} needs a store, or a callable that gives one, and got {store!r}"
+        raise InvalidInput(message)
+
+
+def sync_store(given: Store | Callable[[], Store], who: str) -> Store:
+    """Return the store for threads that was given, or that the given callable gives now."""
+    found = given if is_sync_store(given) else _asked(given)
+    _check_colour(found, who, is_async=False)
+    return found  # type: ignore[return-value]  # just checked
+
+
+def async_store(given: AsyncStore | Callable[[], AsyncStore], who: str) -> AsyncStore:
+    """Return the store for asyncio that was given, or that the given callable gives now."""
+    found = given if is_async_store(given) else _asked(given)
+    _check_colour(found, who, is_async=True)
+    return found  # type: ignore[return-value]  # just checked
+
+
+def _asked(given: object) -> object:
+    return given() if callable(given) else given
+
+
+def _check_colour(store: object, who: str, *, is_async: bool) -> None:
+    if is_async_store(store) if is_async else is_sync_store(store):
+        return
+    wanted = "asyncio, such as AsyncRedisStore" if is_async else "threads, such as RedisStore"
+    message = f"{who} needs a store for {wanted}, and got {type(store).__name__}"
+    raise InvalidInput(message)

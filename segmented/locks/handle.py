@@ -1,0 +1,219 @@
+"""The shell that all locks over a store share, in both colours: a handle makes claims and turns them into leases.
+
+Nothing about a holder is kept on a handle, so threads and tasks may share one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+from segmented.errors import AcquireTimeout, LeaseLost, LockUnreachable, ReplicasMissing, StoreError, StoreUnavailable
+from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeout, milliseconds
+from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
+from segmented.locks.lease_state import Renewal, trusted_until
+from segmented.models import Acquired, Held, Unreplicated
+from segmented.plans import Now, Plan, perform, run_async, run_sync, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
+
+    from segmented.locks.claim import Claim
+    from segmented.plans.drivers import AsyncStore, Store
+
+DEFAULT_TTL: Final = 30.0
+DEFAULT_RENEW_MAX: Final = 3600.0
+
+Found = tuple[Acquired, float]
+"""The answer, and the local time from which the lease counts."""
+LeaseT = TypeVar("LeaseT", bound=HeldLease)
+AsyncLeaseT = TypeVar("AsyncLeaseT", bound=AsyncHeldLease)
+EnteredT = TypeVar("EnteredT", bound="AbstractAsyncContextManager[object]")
+EnteredT_co = TypeVar("EnteredT_co", bound="AbstractAsyncContextManager[object]", covariant=True)
+
+
+def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
+    """Acquire within `timeout` seconds (None: for ever; 0: one try).
+
+    Raises AcquireTimeout when it was not free in time, ReplicasMissing when too few replicas acknowledged it, and
+    LeaseLost when the answer took longer than the lease lasts; in all three cases nothing is left behind. Raises
+    LockUnreachable when the store does not answer; what an attempt perhaps took lapses.
+    """
+    try:
+        answer, asked_at = yield from wait_for(
+            claim.acquiring(),
+            channel=claim.channel,
+            timeout=timeout,
+            is_busy=lambda answer: isinstance(answer, Held),
+            when_behind=claim.acquiring_when_behind(),
+            undo=claim.releasing(),
+        )
+    except StoreUnavailable as error:
+        raise LockUnreachable(claim.name, str(error)) from error
+    if isinstance(answer, Acquired):
+        if (yield from perform(Now())) < trusted_until(asked_at, answer.ttl_ms):
+            return answer, asked_at
+        yield from _given_back(claim)
+        raise LeaseLost(claim.name, claim.holder_id)
+    if isinstance(answer, Unreplicated):
+        yield from _given_back(claim)
+        raise ReplicasMissing(claim.name, answer.wanted, answer.acknowledged)
+    if claim.leaves_traces:
+        yield from _given_back(claim)
+    is_delayed = isinstance(answer, Held) and answer.is_delayed
+    raise AcquireTimeout(claim.name, timeout or 0.0, is_delayed=is_delayed)
+
+
+def _given_back(claim: Claim) -> Plan[None]:
+    with suppress(StoreError):  # it lapses anyway
+        yield from perform(claim.releasing())
+
+
+class Handle:
+    """Name, time to live and renewal of a lock."""
+
+    def __init__(self, name: str, *, ttl: float, renew: bool, renew_max: float) -> None:
+        """Check what was given; raises InvalidInput."""
+        self.name = checked_name(name)
+        self.ttl_ms = milliseconds(ttl, "ttl")
+        self._renewal = Renewal(renew, milliseconds(renew_max, "renew_max") / 1000)
+
+    def __repr__(self) -> str:
+        """Name the lock and its time to live."""
+        return f"{type(self).__name__}({self.name!r}, ttl={self.ttl_ms / 1000:g})"
+
+
+class SyncHandle(Handle, ABC, Generic[LeaseT]):
+    """A lock for threads. Subclasses say what is claimed, and how a lease is made."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        ttl: float = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: float = DEFAULT_RENEW_MAX,
+    ) -> None:
+        """Lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
+
+        With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
+        """
+        super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
+        self._store = store
+
+    @abstractmethod
+    def _claim(self) -> Claim:
+        """Make a new claim, with a holder id of its own."""
+
+    @abstractmethod
+    def _lease(self, claim: Claim, found: Found) -> LeaseT:
+        """Make the lease of a claim that succeeded."""
+
+    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> LeaseT:
+        """Wait up to `timeout` seconds (default: 60; None: for ever) and return the lease. Raises AcquireTimeout."""
+        claim = self._claim()
+        return self._lease(claim, run_sync(acquire_plan(claim, checked_timeout(timeout)), self._store))
+
+    def try_acquire(self) -> LeaseT | None:
+        """Return the lease if the lock is free now, else None."""
+        try:
+            return self.acquire(timeout=0)
+        except AcquireTimeout:
+            return None
+
+
+class AsyncHandle(Handle, ABC, Generic[AsyncLeaseT]):
+    """A lock for asyncio; otherwise as `SyncHandle`."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        name: str,
+        *,
+        ttl: float = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: float = DEFAULT_RENEW_MAX,
+    ) -> None:
+        """Lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
+
+        With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
+        """
+        super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
+        self._store = store
+
+    @abstractmethod
+    def _claim(self) -> Claim:
+        """Make a new claim, with a holder id of its own."""
+
+    @abstractmethod
+    def _lease(self, claim: Claim, found: Found) -> AsyncLeaseT:
+        """Make the lease of a claim that succeeded."""
+
+    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncLeaseT]:
+        """`await` it for the lease, or use it as `async with lock.acquire() as lease`. Raises AcquireTimeout.
+
+        Waits up to `timeout` seconds (default: 60; None: for ever).
+        """
+        return Acquiring(self, checked_timeout(timeout))
+
+    async def try_acquire(self) -> AsyncLeaseT | None:
+        """Return the lease if the lock is free now, else None."""
+        try:
+            return await self.acquire(timeout=0)
+        except AcquireTimeout:
+            return None
+
+    async def _acquired(self, timeout: float | None) -> AsyncLeaseT:
+        claim = self._claim()
+        return self._lease(claim, await run_async(acquire_plan(claim, timeout), self._store))
+
+
+class Acquires(Protocol[EnteredT_co]):
+    """Whatever can be acquired, for asyncio."""
+
+    async def _acquired(self, timeout: float | None) -> EnteredT_co:
+        """Wait up to `timeout` seconds and return the lease."""
+
+
+class Acquiring(Generic[EnteredT]):
+    """An acquire that has not begun: awaitable, and an asynchronous context manager."""
+
+    def __init__(self, lock: Acquires[EnteredT], timeout: float | None) -> None:
+        """Acquire `lock` when asked."""
+        self._lock = lock
+        self._timeout = timeout
+        self._lease: EnteredT | None = None
+
+    def __await__(self) -> Generator[Any, Any, EnteredT]:
+        """Acquire."""
+        return self._lock._acquired(self._timeout).__await__()  # noqa: SLF001  # one object in two steps
+
+    async def __aenter__(self) -> EnteredT:
+        """Acquire."""
+        self._lease = await self
+        return self._lease
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release."""
+        if self._lease is not None:
+            await self._lease.__aexit__(kind, error, trace)
+
+
+class FencedHandle(SyncHandle[Lease]):
+    """A lock for threads whose leases carry a fencing token."""
+
+    def _lease(self, claim: Claim, found: Found) -> Lease:
+        return Lease(self._store, claim, self._renewal, *found)
+
+
+class AsyncFencedHandle(AsyncHandle[AsyncLease]):
+    """A lock for asyncio whose leases carry a fencing token."""
+
+    def _lease(self, claim: Claim, found: Found) -> AsyncLease:
+        return AsyncLease(self._store, claim, self._renewal, *found)

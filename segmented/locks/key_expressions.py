@@ -1,0 +1,208 @@
+"""Key expressions: the name of a lock made from the arguments of a call, as in `"order:{order.activity_id}:{mobile}"`.
+
+The syntax is a small part of that of format strings: a field is an argument followed by attributes and items
+(`{items[0].id}`, `{payload[sku]}`), and a literal brace is doubled. Nothing is called, no attribute with a leading
+underscore is read, and there are no conversions and no format specifications. An expression is parsed once, when the
+function is decorated, and evaluated once a call.
+
+Two calls share a key exactly when the texts of all their parts are equal. In a part every character that stands between
+two fields of the expression is escaped, and so is `%`; so ("a-b", "c") and ("a", "b-c") never meet, in
+`"{x}-{y}"` as little as in `"{x}:{y}"`. For that, two fields need at least one character between them that is neither
+`%` nor a hexadecimal digit.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ARGUMENT: Final = re.compile(r"[^\W\d]\w*")
+STEP: Final = re.compile(r"\.(?P<attribute>[^\W\d]\w*)|\[(?P<item>[^\[\]]+)\]")
+NUMBER: Final = re.compile(r"-?[0-9]+")
+ESCAPE: Final = frozenset("%0123456789ABCDEF")
+"""What an escaped character is made of, so that these cannot keep two parts apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A step to an attribute."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A step to an item: a whole number for a sequence (or a mapping with such keys), else a text."""
+
+    key: int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """An argument and the steps from it to a value, such as `order.lines[0].sku`."""
+
+    text: str
+    argument: str
+    steps: tuple[Attribute | Item, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Path:
+        """Read a path; raises InvalidInput with what is wrong in it."""
+        start = ARGUMENT.match(text)
+        if start is None:
+            message = f"{text!r} does not begin with the name of an argument"
+            raise InvalidInput(message)
+        steps: list[Attribute | Item] = []
+        position = start.end()
+        while position < len(text):
+            found = STEP.match(text, position)
+            if found is None:
+                message = f"{text!r} has {text[position:]!r}, which is neither .attribute nor [item]"
+                raise InvalidInput(message)
+            steps.append(_step(text, found))
+            position = found.end()
+        return cls(text, start.group(), tuple(steps))
+
+    def read(self, arguments: Mapping[str, object]) -> object:
+        """Walk from the argument to the value; raises InvalidInput when a step leads nowhere."""
+        found = arguments[self.argument]
+        for step in self.steps:
+            try:
+                found = getattr(found, step.name) if isinstance(step, Attribute) else found[step.key]  # type: ignore[index]  # what cannot be indexed raises
+            except (AttributeError, LookupError, TypeError) as error:
+                message = f"{self.text!r} leads nowhere: {type(error).__name__}: {error}"
+                raise InvalidInput(message) from error
+        return found
+
+
+def _step(text: str, found: re.Match[str]) -> Attribute | Item:
+    attribute, item = found["attribute"], found["item"]
+    if attribute is not None:
+        if attribute.startswith("_"):
+            message = f"{text!r} reads {attribute!r}: attributes with a leading underscore are not read"
+            raise InvalidInput(message)
+        return Attribute(attribute)
+    if item[0] in "\"'":
+        message = f"{text!r} has quotes in [{item}]: an item is written without"
+        raise InvalidInput(message)
+    return Item(int(item) if NUMBER.fullmatch(item) else item)
+
+
+class KeyExpression:
+    """A parsed expression. Holds for any call; which arguments there are is checked by its user."""
+
+    def __init__(self, text: str) -> None:
+        """Parse; raises InvalidInput with what is wrong."""
+        self.text = text
+        pieces = list(_pieces(text))
+        if not text or not all(piece.isprintable() for piece in pieces if isinstance(piece, str)):
+            message = "it is empty or holds characters that cannot be printed"
+            raise InvalidInput(message)
+        self._pieces = _merged(pieces)
+        self._escaped = frozenset("%" + "".join(self._separators()))
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Return the fields, in order."""
+        return tuple(piece for piece in self._pieces if isinstance(piece, Path))
+
+    def key(self, arguments: Mapping[str, object]) -> str:
+        """Return the key for these arguments; each field is read once. Raises InvalidInput for an unusable part."""
+        return "".join(
+            piece if isinstance(piece, str) else self._escape(part_text(piece.read(arguments), piece.text))
+            for piece in self._pieces
+        )
+
+    def _separators(self) -> Iterator[str]:
+        last: Path | None = None
+        between = ""
+        for piece in self._pieces:
+            if isinstance(piece, str):
+                between = piece
+                continue
+            if last is not None:
+                if not set(between) - ESCAPE:
+                    message = f"{{{last.text}}} and {{{piece.text}}} need a character such as : between them"
+                    raise InvalidInput(message)
+                yield "".join(sorted(set(between) - ESCAPE))
+            last, between = piece, ""
+
+    def _escape(self, part: str) -> str:
+        return "".join(
+            character if character not in self._escaped and character.isprintable() else _percent(character)
+            for character in part
+        )
+
+
+def _pieces(text: str) -> Iterator[str | Path]:
+    position = 0
+    while position < len(text):
+        character = text[position]
+        if text[position : position + 2] in {"{{", "}}"}:
+            yield character
+            position += 2
+        elif character == "{":
+            end = text.find("}", position)
+            if end < 0:
+                message = f"the brace at {position} is not closed"
+                raise InvalidInput(message)
+            yield Path.parse(text[position + 1 : end])
+            position = end + 1
+        elif character == "}":
+            message = f"the brace at {position} closes nothing; a literal one is doubled"
+            raise InvalidInput(message)
+        else:
+            yield character
+            position += 1
+
+
+def _merged(pieces: list[str | Path]) -> tuple[str | Path, ...]:
+    merged: list[str | Path] = []
+    for piece in pieces:
+        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += piece
+        else:
+            merged.append(piece)
+    return tuple(merged)
+
+
+def part_text(value: object, where: str) -> str:
+    """Return the text by which a value stands in a key; raises InvalidInput for one that has no sure text.
+
+    Equal texts are one part: 1 and "1" meet on purpose, since the same id arrives as a number here and as a text there,
+    and a lock that is shared once too often is safe while two locks for one thing are not. True is "True", never 1. An
+    enumeration stands by its value, a UUID in its usual form, a date in ISO form, an aware datetime in UTC.
+    """
+    match value:
+        case Enum():
+            return part_text(value.value, where)
+        case str() if value:
+            return str.__str__(value)
+        case bool():
+            return str(value)
+        case int():
+            return int.__repr__(value)
+        case UUID():
+            return str(value)
+        case datetime():
+            return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
+        case date():
+            return value.isoformat()
+        case None | str():
+            message = f"{where!r} is {value!r}, which would put all such calls under one key"
+            raise InvalidInput(message)
+    message = f"{where!r} is of type {type(value).__name__}; a key is made of str, int, bool, UUID, Enum and date"
+    raise InvalidInput(message)
+
+
+def _percent(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,305 @@
+"""The leases of a `MultiLock`: several names held together, and worth something only together.
+
+Underneath, each name has a lease with an end of its own. A keeper renews them in one batch, since they fall due
+together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from math import inf
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NoReturn, Self
+
+from segmented.errors import InvalidInput, LeaseLost, PartlyReleased, SegmentedError
+from segmented.locks.cancel_scope import CancelScope
+from segmented.locks.durations import milliseconds
+from segmented.locks.keeper import async_keeper, thread_keeper
+from segmented.locks.lease_state import LeaseState
+from segmented.plans import Batch, Now, Plan, perform, run_async, run_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+
+    from segmented.clock import Clock
+    from segmented.locks.handle import Found
+    from segmented.locks.lease_state import Renewal
+    from segmented.locks.lock import LockClaim
+    from segmented.models import Lost, Released
+    from segmented.plans.drivers import AsyncStore, Store
+
+ReleaseAnswers = list["Released | Lost | SegmentedError"]
+
+
+class Part(LeaseState):
+    """The lease of one of the names."""
+
+    def __init__(self, claim: LockClaim, found: Found, clock: Clock) -> None:
+        """Start trusting."""
+        acquired, asked_at = found
+        super().__init__(claim, acquired.ttl_ms, asked_at, clock)
+        self.fencing_token = acquired.fencing_token
+
+    def call_when_lost(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called at the loss of this one."""
+        self._on_lost.append(callback)
+
+
+class MultiLeaseState:
+    """What both colours know. Made by `acquire`, never by hand; of use in the process that acquired it."""
+
+    def __init__(self, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal, clock: Clock) -> None:
+        """Hold all of `claims`."""
+        self._parts = [Part(claim, one, clock) for claim, one in zip(claims, found, strict=True)]
+        for part in self._parts:
+            part.keep_renewed(renewal)
+        self.names = tuple(part.name for part in self._parts)
+        self.name = ", ".join(self.names)
+        self.holder_id = claims[0].holder_id
+        self.fencing_tokens: Mapping[str, int] = MappingProxyType(
+            {part.name: part.fencing_token for part in self._parts}
+        )
+        """The fencing token of each name; a resource is given that of the name which protects it."""
+        self._process_id = os.getpid()
+
+    @property
+    def trusted_until(self) -> float:
+        """Return the local time after which one of the leases must no longer be trusted: the earliest end."""
+        return min(part.trusted_until for part in self._parts)
+
+    @property
+    def has_ended(self) -> bool:
+        """Has every name been released?"""
+        return all(part.has_ended for part in self._parts)
+
+    @property
+    def is_lost(self) -> bool:
+        """Has the holder learned that it no longer holds one of the names?"""
+        return any(part.is_lost for part in self._parts)
+
+    @property
+    def is_trusted(self) -> bool:
+        """May the holder still act on the lease?"""
+        return all(part.is_trusted for part in self._parts)
+
+    def remaining(self) -> float:
+        """Return the seconds for which all names may still be trusted; 0 when one has ended."""
+        return min(part.remaining() for part in self._parts)
+
+    def require(self) -> None:
+        """Raise LeaseLost, which names the one, unless all may be trusted now. Call it before each protected step."""
+        for part in self._parts:
+            part.require()
+
+    def _add_callback(self, callback: Callable[[], None]) -> None:
+        waiting = [callback]
+
+        def once() -> None:
+            try:
+                first = waiting.pop()
+            except IndexError:  # called already, for another name
+                return
+            first()
+
+        for part in self._parts:
+            part.call_when_lost(once)
+
+    def _renewing(self, ttl: float | None) -> Plan[None]:
+        self.require()
+        ttl_ms = self._parts[0].ttl_ms if ttl is None else milliseconds(ttl, "ttl")
+        asked_at = yield from perform(Now())
+        operations = tuple(part.claim.renewing(ttl_ms) for part in self._parts)
+        answers = yield from perform(Batch(operations, self.trusted_until))
+        for part, answer in zip(self._parts, answers, strict=True):
+            if not isinstance(answer, SegmentedError):
+                part.note_renewal(answer, asked_at)
+        for answer in answers:
+            if isinstance(answer, SegmentedError):
+                raise answer
+        self.require()
+
+    def _releasing(self) -> Plan[None]:
+        if os.getpid() != self._process_id:
+            message = f"the lease on {self.name!r} belongs to process {self._process_id}; acquire in this one"
+            raise InvalidInput(message)
+        pending = [part for part in self._parts if not part.has_ended]
+        if not pending:
+            return
+        for part in pending:
+            part.note_release_asked()
+        answers = yield from perform(Batch(tuple(part.claim.releasing() for part in pending), inf))
+        self._note_releases(pending, answers)
+
+    def _note_releases(self, pending: Sequence[Part], answers: ReleaseAnswers) -> None:
+        failures: dict[str, SegmentedError] = {}
+        lost: dict[str, SegmentedError] = {}
+        for part, answer in zip(pending, answers, strict=True):
+            if isinstance(answer, SegmentedError):
+                failures[part.name] = answer
+                continue
+            try:
+                part.note_release(answer)
+            except LeaseLost as error:
+                lost[part.name] = error
+        if len(failures) == len(pending):  # the server is not to be reached, say
+            raise next(iter(failures.values()))
+        if failures:
+            raise PartlyReleased(failures | lost)
+        if lost:
+            raise LeaseLost(", ".join(lost), self.holder_id)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: two processes would both believe that they hold it."""
+        message = f"the lease on {self.name!r} cannot be pickled: acquire in the process that needs it"
+        raise InvalidInput(message)
+
+    def __repr__(self) -> str:
+        """Show the names and what is left."""
+        state = "lost" if self.is_lost else "ended" if self.has_ended else f"{self.remaining():.3f} s left"
+        return f"<{type(self).__name__} {self.name!r} {state}>"
+
+
+class MultiLease(MultiLeaseState):
+    """Several names held together, for threads. Usable in a `with` statement, which releases them all.
+
+    It is lost as soon as one of them is.
+    """
+
+    def __init__(self, store: Store, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal) -> None:
+        """Belong to `store`."""
+        super().__init__(claims, found, renewal, store.clock)
+        self._store = store
+        self._lost: threading.Event | None = None
+        self._is_watched = False
+        if renewal.is_wanted:
+            self._watch()
+
+    @property
+    def lost(self) -> threading.Event:
+        """Return the event that is set once one of the names is lost; asking for it has the lease watched."""
+        if self._lost is None:
+            self._lost = threading.Event()
+            self.on_lost(self._lost.set)
+        return self._lost
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when one of the names is lost, from the keeper; at once if one is lost already."""
+        if self.is_lost:
+            callback()
+            return
+        self._add_callback(callback)
+        self._watch()
+
+    def renew(self, *, ttl: float | None = None) -> None:
+        """Push all ends out to `ttl` seconds from now (default: as acquired). Raises LeaseLost when it is too late.
+
+        If one cannot be renewed for another reason that failure is raised, and the others are renewed.
+        """
+        run_sync(self._renewing(ttl), self._store)
+        if self._is_watched:
+            self._watch()
+
+    def release(self) -> None:
+        """Release every name, also after one that fails; calling it again does nothing, or tries those that failed.
+
+        Raises LeaseLost, which names those that had ended without us, and PartlyReleased if some could not be released.
+        """
+        try:
+            run_sync(self._releasing(), self._store)
+        finally:
+            if self._is_watched:
+                for part in self._parts:
+                    if part.has_ended:
+                        thread_keeper(self._store).discard(part)
+
+    def _watch(self) -> None:
+        self._is_watched = True
+        for part in self._parts:
+            thread_keeper(self._store).watch(part, self._store)
+
+    def __enter__(self) -> Self:
+        """Return the lease."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Release; the body's own error is never hidden by a failed release."""
+        try:
+            self.release()
+        except SegmentedError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and afterwards: {failure}")
+
+
+class AsyncMultiLease(MultiLeaseState):
+    """Several names held together, for asyncio; otherwise as `MultiLease`."""
+
+    def __init__(
+        self, store: AsyncStore, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal
+    ) -> None:
+        """Belong to `store`."""
+        super().__init__(claims, found, renewal, store.clock)
+        self._store = store
+        self._lost: asyncio.Event | None = None
+        self._is_watched = False
+        if renewal.is_wanted:
+            self._watch()
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Return the event that is set once one of the names is lost; asking for it has the lease watched."""
+        if self._lost is None:
+            self._lost = asyncio.Event()
+            self.on_lost(self._lost.set)
+        return self._lost
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when one of the names is lost, from the keeper; at once if one is lost already."""
+        if self.is_lost:
+            callback()
+            return
+        self._add_callback(callback)
+        self._watch()
+
+    def cancel_scope(self) -> CancelScope:
+        """Return a scope for `async with`: its body is cancelled at the loss of a name and LeaseLost is raised."""
+        return CancelScope(self)
+
+    async def renew(self, *, ttl: float | None = None) -> None:
+        """Push all ends out to `ttl` seconds from now (default: as acquired). Raises as `MultiLease.renew`."""
+        await run_async(self._renewing(ttl), self._store)
+        if self._is_watched:
+            self._watch()
+
+    async def release(self) -> None:
+        """Release every name, also after one that fails. Raises as `MultiLease.release`."""
+        try:
+            await run_async(self._releasing(), self._store)
+        finally:
+            if self._is_watched:
+                for part in self._parts:
+                    if part.has_ended:
+                        async_keeper(self._store).discard(part)
+
+    def _watch(self) -> None:
+        self._is_watched = True
+        for part in self._parts:
+            async_keeper(self._store).watch(part, self._store)
+
+    async def __aenter__(self) -> Self:
+        """Return the lease."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Release; the body's own error is never hidden by a failed release."""
+        try:
+            await self.release()
+        except SegmentedError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and afterwards: {failure}")

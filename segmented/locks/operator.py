@@ -1,0 +1,114 @@
+"""For an operator: show who holds a lock of whatever kind, revoke it, list the names that are taken.
+
+These look at one Redis server, its Sentinels' master or its cluster. A `QuorumLock` has a vote on each of its servers:
+ask each. Rows of a database and nodes of ZooKeeper are shown by those servers' own tools.
+
+A revoke ends every lease on the name at once. Its holder is not asked: it learns of it at its next renewal or release,
+which say that the lease is lost, and until then it may go on working. What stops its late writes is the fencing token:
+whoever acquires next has a higher one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from segmented.errors import InvalidInput
+from segmented.locks.durations import checked_name, is_whole
+from segmented.operations import ListLocks, ListMasters, RevokeLock, ShowLock
+from segmented.plans import Plan, perform, run_async, run_sync
+
+if TYPE_CHECKING:
+    from segmented.lock_state import LockState, Revoked
+    from segmented.plans.drivers import AsyncStore, Store
+
+DEFAULT_HOLDERS_MAX: Final = 100
+DEFAULT_NAMES_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LockNames:
+    """Names of locks that were held while the server was looked through, sorted."""
+
+    names: tuple[str, ...]
+    is_complete: bool
+    """False when there were more than asked for."""
+
+
+def show_plan(name: str, holders_max: int = DEFAULT_HOLDERS_MAX) -> Plan[LockState | None]:
+    """Tell who holds a lock."""
+    return (yield from perform(ShowLock(checked_name(name), _checked(holders_max, "holders_max"))))
+
+
+def revoke_plan(name: str) -> Plan[Revoked | None]:
+    """End every lease on a name."""
+    return (yield from perform(RevokeLock(checked_name(name), uuid4().hex)))
+
+
+def list_plan(match: str, names_max: int = DEFAULT_NAMES_MAX) -> Plan[LockNames]:
+    """Look through every master, step by step, until there are enough names."""
+    checked_name(match, "a pattern of lock names")
+    _checked(names_max, "names_max")
+    found: set[str] = set()
+    for slot in (yield from perform(ListMasters())) or (None,):
+        cursor = 0
+        while True:
+            page = yield from perform(ListLocks(match, cursor, slot))
+            found.update(page.names)
+            cursor = page.cursor
+            if cursor == 0 or len(found) > names_max:
+                break
+        if len(found) > names_max:
+            break
+    return LockNames(tuple(sorted(found)[:names_max]), is_complete=len(found) <= names_max)
+
+
+def show(store: Store, name: str, *, holders_max: int = DEFAULT_HOLDERS_MAX) -> LockState | None:
+    """Return who holds the lock, for how long, and who waits; None when it is free.
+
+    Names at most `holders_max` holders. The kind is told by what the key holds; a key that another client wrote with
+    SET NX is shown as a plain lock. Raises WrongKind for a key that is no lock, and InvalidInput for no name.
+    """
+    return run_sync(show_plan(name, holders_max), store)
+
+
+def revoke(store: Store, name: str) -> Revoked | None:
+    """End every lease on the name, also a lock-delay, and wake who waits; None when it was free.
+
+    Its holders are not asked, and learn of it at their next renewal or release. Raises WrongKind for a key that is no
+    lock, and InvalidInput for no name.
+    """
+    return run_sync(revoke_plan(name), store)
+
+
+def list_locks(store: Store, match: str = "*", *, names_max: int = DEFAULT_NAMES_MAX) -> LockNames:
+    """Return the names of held locks that match, `names_max` at most.
+
+    `*` matches anything, `?` one byte, `[abc]` one of these, `[^abc]` another one, and a backslash makes the next
+    character plain. Not one moment's picture: the server is looked through in small steps, on a cluster one master
+    after the other, and what is acquired or released meanwhile may be missed.
+    """
+    return run_sync(list_plan(match, names_max), store)
+
+
+async def async_show(store: AsyncStore, name: str, *, holders_max: int = DEFAULT_HOLDERS_MAX) -> LockState | None:
+    """Do what `show` does, over an asyncio store."""
+    return await run_async(show_plan(name, holders_max), store)
+
+
+async def async_revoke(store: AsyncStore, name: str) -> Revoked | None:
+    """Do what `revoke` does, over an asyncio store."""
+    return await run_async(revoke_plan(name), store)
+
+
+async def async_list_locks(store: AsyncStore, match: str = "*", *, names_max: int = DEFAULT_NAMES_MAX) -> LockNames:
+    """Do what `list_locks` does, over an asyncio store."""
+    return await run_async(list_plan(match, names_max), store)
+
+
+def _checked(number: int, what: str) -> int:
+    if not is_whole(number) or number < 1:
+        message = f"{what} is {number!r}: give a whole number of 1 or more"
+        raise InvalidInput(message)
+    return number

@@ -1,0 +1,129 @@
+"""`QuorumLock`: a lock that a majority of independent servers keeps, so that it outlives the loss of a minority.
+
+The algorithm is Redlock, from the Redis documentation ("Distributed Locks with Redis"): every server is asked at once
+for `SET NX PX` with a short time-out; the lock is held when a majority said yes, for its time to live less the time
+that asking took and an allowance for clocks that run at different rates; the release goes to all servers, also to those
+that seemed to fail. An attempt without a majority is taken back everywhere and repeated after a random pause.
+
+Guarantees, as long as clocks run at nearly the same rate and servers keep their memory: one living lease a name, also
+with a minority of the servers gone or unreachable; and once a lease has ended, nothing is left on any server that
+answers. What failed to be removed is removed later, within a minute, or lapses.
+
+Not guaranteed, after Kleppmann ("How to do distributed locking", 2016) and the reply by the algorithm's author ("Is
+Redlock safe?", 2016):
+
+- A holder that sleeps through the end of its lease acts beside its successor. There is no fencing token that could stop
+  it, because no single server orders the grants, and the lease's type has none: where a mistake would cost more than
+  work done twice, use `Lock` and check its token, or a server that agrees by consensus.
+- A server that restarts empty has forgotten its votes. Where a lease had the votes of two servers out of three, one
+  such restart lets a second holder in. Keep a crashed server away for as long as the longest time to live, or have it
+  write every command to disk (`appendfsync always`). `reestablish` shortens the danger, it does not remove it.
+- The wall clock does not matter; but a server whose clock for expiry jumps ahead ends leases early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from segmented.errors import InvalidInput
+from segmented.keys import lock_keys
+from segmented.locks.claim import Claim, new_holder_id
+from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncHandle, Found, SyncHandle
+from segmented.locks.lease import AsyncHeldLease, HeldLease
+from segmented.operations import AcquireVote, ReleaseVote, RenewVote
+from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumClaim(Claim):
+    """A claim to a majority of the votes."""
+
+    kind: ClassVar[str] = "quorum"
+    reestablish: bool = False
+
+    @property
+    def channel(self) -> str:
+        """One message a release and server."""
+        return lock_keys(self.name).freed
+
+    def acquiring(self) -> AcquireVote:
+        """Ask for the votes."""
+        return AcquireVote(self.name, self.holder_id, self.ttl_ms)
+
+    def renewing(self, ttl_ms: int) -> RenewVote:
+        """Ask for more time."""
+        return RenewVote(self.name, self.holder_id, ttl_ms, self.reestablish)
+
+    def releasing(self) -> ReleaseVote:
+        """Give the votes back."""
+        return ReleaseVote(self.name, self.holder_id)
+
+
+class QuorumLease(HeldLease):
+    """A lock held on a majority of servers, for threads. It has no fencing token."""
+
+
+class AsyncQuorumLease(AsyncHeldLease):
+    """A lock held on a majority of servers, for asyncio. It has no fencing token."""
+
+
+class QuorumLock(SyncHandle[QuorumLease]):
+    """A lock by name on a majority of servers, for threads."""
+
+    def __init__(
+        self,
+        store: QuorumStore,
+        name: str,
+        *,
+        ttl: float = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: float = DEFAULT_RENEW_MAX,
+        reestablish: bool = False,
+    ) -> None:
+        """Lock `name` on the servers of `store`; a lease lives `ttl` seconds unless it is renewed.
+
+        With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all. A renewal
+        stands when the lease lived on at a majority. With `reestablish` it also takes the vote of a server that has
+        none, because it restarted or was away; such a vote counts from the next renewal.
+        """
+        super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        _require_quorum(store, QuorumStore)
+        self._reestablish = reestablish
+
+    def _claim(self) -> QuorumClaim:
+        return QuorumClaim(self.name, new_holder_id(), self.ttl_ms, self._reestablish)
+
+    def _lease(self, claim: Claim, found: Found) -> QuorumLease:
+        return QuorumLease(self._store, claim, self._renewal, *found)
+
+
+class AsyncQuorumLock(AsyncHandle[AsyncQuorumLease]):
+    """A lock by name on a majority of servers, for asyncio."""
+
+    def __init__(
+        self,
+        store: AsyncQuorumStore,
+        name: str,
+        *,
+        ttl: float = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: float = DEFAULT_RENEW_MAX,
+        reestablish: bool = False,
+    ) -> None:
+        """Lock `name` on the servers of `store`. Options as those of `QuorumLock`."""
+        super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        _require_quorum(store, AsyncQuorumStore)
+        self._reestablish = reestablish
+
+    def _claim(self) -> QuorumClaim:
+        return QuorumClaim(self.name, new_holder_id(), self.ttl_ms, self._reestablish)
+
+    def _lease(self, claim: Claim, found: Found) -> AsyncQuorumLease:
+        return AsyncQuorumLease(self._store, claim, self._renewal, *found)
+
+
+def _require_quorum(store: object, kind: type) -> None:
+    if not isinstance(store, kind):
+        message = f"a quorum lock needs a {kind.__name__} of several servers, not {type(store).__name__}"
+        raise InvalidInput(message)

@@ -1,0 +1,191 @@
+"""`ReadWriteLock`: many readers or one writer, each with a lease of its own; a writer that waits goes first.
+
+After the shared locks of ZooKeeper's recipes and Courtois, Heymans and Parnas ("Concurrent control with readers and
+writers", 1971, the second problem: no writer waits longer than the readers that are in). A waiting writer shuts the
+door to new readers. Nobody who waits is ever waited for except through that door, and a waiting writer waits only for
+those who are in, so there is no cycle (kazoo's issue 649). The door opens again when the writer gives up, and by itself
+soon after it has died: its presence lapses after its time to live, or ten seconds if that is less, and is renewed while
+it waits.
+
+Fencing tokens come from one counter, as Chubby's generation numbers do (Burrows, 2006, section 2.4): a writer gets a
+new one, and readers that overlap share the one of their phase. So a resource may compare them all the same way: it
+refuses a reader exactly when a writer, or a later phase of readers, has been there since.
+
+Guarantees: never a writer beside anybody else, by the server's clock; each reader's lease lapses on its own. Not
+guaranteed: the order of writers among each other, and that readers get in while writers keep coming. A reader must not
+ask for a second lease, nor a reader for a writer's, while it holds one: with a writer waiting it would wait for itself,
+until its timeout. And as with `Lock`: neither a failover that loses the keys nor a holder that acts after its lease has
+lapsed is excluded; the fencing token is for those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from segmented.keys import read_write_keys
+from segmented.locks.claim import Claim, new_holder_id
+from segmented.locks.durations import DEFAULT_WAIT, checked_timeout
+from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle, acquire_plan
+from segmented.operations import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
+from segmented.plans import run_async, run_sync
+
+if TYPE_CHECKING:
+    from segmented.locks.lease import AsyncLease, Lease
+    from segmented.plans.drivers import AsyncStore, Store
+
+PRESENCE_MS_MAX: Final = 10_000
+"""A waiting writer that died keeps readers out for no longer than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadWriteClaim(Claim):
+    kind: ClassVar[str] = "read_write"
+
+    def renewing(self, ttl_ms: int) -> RenewReadWrite:
+        """Ask for more time."""
+        return RenewReadWrite(self.name, self.holder_id, ttl_ms)
+
+    def releasing(self) -> ReleaseReadWrite:
+        """End the lease, or the waiting."""
+        return ReleaseReadWrite(self.name, self.holder_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadClaim(_ReadWriteClaim):
+    """A claim to read."""
+
+    mode: ClassVar[str] = "shared"
+
+    @property
+    def channel(self) -> str:
+        """One message when the door is open; a reader that got in tells the next in line."""
+        return read_write_keys(self.name).opened
+
+    def acquiring(self) -> AcquireRead:
+        """Ask to read."""
+        return AcquireRead(self.name, self.holder_id, self.ttl_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTry(_ReadWriteClaim):
+    """A claim to write that does not wait, and so shuts no door."""
+
+    presence_ms: int = 0
+
+    @property
+    def channel(self) -> str:
+        """One message when nobody is in."""
+        return read_write_keys(self.name).freed
+
+    def acquiring(self) -> AcquireWrite:
+        """Ask to write."""
+        return AcquireWrite(self.name, self.holder_id, self.ttl_ms, self.presence_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteClaim(WriteTry):
+    """A claim to write that may wait: it leaves word of its presence, to be taken back if the wait ends."""
+
+    leaves_traces: ClassVar[bool] = True
+
+
+def write_claim(name: str, ttl_ms: int, timeout: float | None) -> WriteTry:
+    """Claim to write, waiting up to `timeout` seconds: a presence need not outlast the wait."""
+    holder_id = new_holder_id()
+    if timeout == 0:
+        return WriteTry(name, holder_id, ttl_ms)
+    timeout_ms = inf if timeout is None else max(1.0, timeout * 1000)
+    return WriteClaim(name, holder_id, ttl_ms, round(min(ttl_ms, PRESENCE_MS_MAX, timeout_ms)))
+
+
+class ReadLock(FencedHandle):
+    """The readers' side of a `ReadWriteLock`, for threads."""
+
+    def _claim(self) -> ReadClaim:
+        return ReadClaim(self.name, new_holder_id(), self.ttl_ms)
+
+
+class WriteLock(FencedHandle):
+    """The writers' side of a `ReadWriteLock`, for threads."""
+
+    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Lease:
+        """Wait up to `timeout` seconds (default: 60; None: for ever) and return the lease. Raises AcquireTimeout.
+
+        While it waits no new reader gets in.
+        """
+        claim = write_claim(self.name, self.ttl_ms, checked_timeout(timeout))
+        return self._lease(claim, run_sync(acquire_plan(claim, timeout), self._store))
+
+    def _claim(self) -> WriteTry:
+        return write_claim(self.name, self.ttl_ms, None)
+
+
+class AsyncReadLock(AsyncFencedHandle):
+    """The readers' side of an `AsyncReadWriteLock`."""
+
+    def _claim(self) -> ReadClaim:
+        return ReadClaim(self.name, new_holder_id(), self.ttl_ms)
+
+
+class AsyncWriteLock(AsyncFencedHandle):
+    """The writers' side of an `AsyncReadWriteLock`. While one waits no new reader gets in."""
+
+    async def _acquired(self, timeout: float | None) -> AsyncLease:
+        claim = write_claim(self.name, self.ttl_ms, timeout)
+        return self._lease(claim, await run_async(acquire_plan(claim, timeout), self._store))
+
+    def _claim(self) -> WriteTry:
+        return write_claim(self.name, self.ttl_ms, None)
+
+
+class ReadWriteLock:
+    """A lock by name for many readers or one writer, for threads: `lock.read.acquire()`, `lock.write.acquire()`."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        ttl: float = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: float = DEFAULT_RENEW_MAX,
+    ) -> None:
+        """Lock `name` on `store`; each lease lives `ttl` seconds unless it is renewed.
+
+        With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
+        """
+        self.read = ReadLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        """For readers: `acquire`, `try_acquire`."""
+        self.write = WriteLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        """For writers: `acquire`, `try_acquire`."""
+        self.name = self.read.name
+
+    def __repr__(self) -> str:
+        """Name the lock and its time to live."""
+        return f"ReadWriteLock({self.name!r}, ttl={self.read.ttl_ms / 1000:g})"
+
+
+class AsyncReadWriteLock:
+    """A lock by name for many readers or one writer, for asyncio; otherwise as `ReadWriteLock`."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        name: str,
+        *,
+        ttl: float = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: float = DEFAULT_RENEW_MAX,
+    ) -> None:
+        """Lock `name` on `store`; each lease lives `ttl` seconds unless it is renewed. As `ReadWriteLock`."""
+        self.read = AsyncReadLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        """For readers: `acquire`, `try_acquire`."""
+        self.write = AsyncWriteLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        """For writers: `acquire`, `try_acquire`."""
+        self.name = self.read.name
+
+    def __repr__(self) -> str:
+        """Name the lock and its time to live."""
+        return f"AsyncReadWriteLock({self.name!r}, ttl={self.read.ttl_ms / 1000:g})"

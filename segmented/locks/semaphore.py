@@ -1,0 +1,112 @@
+"""`Semaphore`: up to N holders of one name at a time, each with a permit that expires by the server's clock.
+
+Permits are kept in a sorted set, holder -> end (the counting semaphore of Carlson, "Redis in Action", 2013, section
+6.3, which orders holders by their clients' clocks; here only the server's clock counts). A dead holder's permit comes
+back at its end, and every release wakes one waiter.
+
+The number of permits belongs to the name while any of them is held: a handle that says another number is refused with
+PermitsMismatch, which names both. A name at rest takes the number of whoever comes first, so the number can be changed
+once all permits are back.
+
+Guarantees: never more than N living permits, as long as the server keeps its memory. Not guaranteed: an order among
+those who wait in different processes. And a permit is not exclusive: its fencing token is newer than that of every
+permit given before, which orders permits, but a resource that refuses all but the newest token would serve one holder
+of N.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from segmented.errors import InvalidInput
+from segmented.keys import lock_keys
+from segmented.locks.claim import Claim, new_holder_id
+from segmented.locks.durations import is_whole
+from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
+from segmented.operations import AcquirePermit, ReleasePermit, RenewPermit
+
+if TYPE_CHECKING:
+    from segmented.plans.drivers import AsyncStore, Store
+
+PERMITS_MAX: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PermitClaim(Claim):
+    """A claim to one permit of `permits`."""
+
+    kind: ClassVar[str] = "semaphore"
+    mode: ClassVar[str] = "shared"
+    permits: int = 1
+
+    @property
+    def channel(self) -> str:
+        """One message a release; whoever gets in tells the next in line whether one more may."""
+        return lock_keys(self.name).freed
+
+    def acquiring(self) -> AcquirePermit:
+        """Ask for a permit."""
+        return AcquirePermit(self.name, self.holder_id, self.ttl_ms, self.permits)
+
+    def renewing(self, ttl_ms: int) -> RenewPermit:
+        """Ask for more time."""
+        return RenewPermit(self.name, self.holder_id, ttl_ms)
+
+    def releasing(self) -> ReleasePermit:
+        """Give the permit back."""
+        return ReleasePermit(self.name, self.holder_id)
+
+
+def checked_permits(permits: int) -> int:
+    """Refuse a number of permits that is none."""
+    if not is_whole(permits) or not 1 <= permits <= PERMITS_MAX:
+        message = f"permits of {permits!r} is not a number of permits: give 1 to {PERMITS_MAX:,}"
+        raise InvalidInput(message)
+    return permits
+
+
+class Semaphore(FencedHandle):
+    """A semaphore by name, for threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        permits: int,
+        ttl: float = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: float = DEFAULT_RENEW_MAX,
+    ) -> None:
+        """Give out up to `permits` of `name` on `store`; each lives `ttl` seconds unless it is renewed.
+
+        With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all. While permits
+        of another number are held, acquiring raises PermitsMismatch.
+        """
+        super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        self.permits = checked_permits(permits)
+
+    def _claim(self) -> PermitClaim:
+        return PermitClaim(self.name, new_holder_id(), self.ttl_ms, self.permits)
+
+
+class AsyncSemaphore(AsyncFencedHandle):
+    """A semaphore by name, for asyncio; otherwise as `Semaphore`."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        name: str,
+        *,
+        permits: int,
+        ttl: float = DEFAULT_TTL,
+        renew: bool = False,
+        renew_max: float = DEFAULT_RENEW_MAX,
+    ) -> None:
+        """Give out up to `permits` of `name` on `store`; each lives `ttl` seconds unless renewed. As `Semaphore`."""
+        super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
+        self.permits = checked_permits(permits)
+
+    def _claim(self) -> PermitClaim:
+        return PermitClaim(self.name, new_holder_id(), self.ttl_ms, self.permits)

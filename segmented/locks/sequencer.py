@@ -1,0 +1,101 @@
+"""A sequencer: a text that names a lock, the mode in which it is held, and the generation that holds it.
+
+After Chubby (Burrows, "The Chubby lock service for loosely-coupled distributed systems", 2006, section 2.4). A holder
+hands it to a resource together with its request. The resource asks the lock's server whether that generation is still
+the living one, or compares the generation with the newest one it has seen (`FenceGuard`), which needs no server.
+
+Guarantees: a sequencer that is current names a lock that was held in that mode and by that generation when the server
+answered. Not guaranteed: that it still is when the resource acts. Only the resource's own comparison, in one step with
+the write, closes that gap; asking is for resources that cannot remember a number, and for those that want to refuse
+early. A client that is not ours, and takes the lock's key without a token, is not told from the last holder of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+from urllib.parse import quote, unquote
+
+from segmented.errors import InvalidInput
+from segmented.locks.durations import NAME_LENGTH_MAX, checked_name, is_whole
+from segmented.operations import CheckSequencer
+from segmented.plans import perform, run_async, run_sync
+
+if TYPE_CHECKING:
+    from segmented.locks.claim import Claim
+    from segmented.operations.sequencer import Mode
+    from segmented.plans import Plan
+    from segmented.plans.drivers import AsyncStore, Store
+
+TOKEN_MAX: Final = 2**63 - 1
+SHOWN_MAX: Final = 80
+TEXT: Final = re.compile(
+    rf"v1:(?P<mode>exclusive|shared):(?P<name>[\w.~%-]{{1,{12 * NAME_LENGTH_MAX}}}):(?P<token>[1-9]\d{{0,18}})",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequencer:
+    """A lock, a mode and a generation. As a text: `v1:MODE:NAME:TOKEN`, the name percent-encoded."""
+
+    name: str
+    mode: Mode
+    fencing_token: int
+
+    def __post_init__(self) -> None:
+        """Refuse what no lease can have given."""
+        checked_name(self.name)
+        checked_token(self.fencing_token)
+        if self.mode not in {"exclusive", "shared"}:
+            message = f"a sequencer's mode is exclusive or shared, not {self.mode!r}"
+            raise InvalidInput(message)
+
+    @classmethod
+    def of(cls, claim: Claim, fencing_token: int) -> Sequencer:
+        """Make the sequencer of a claim that was granted under a token."""
+        return cls(claim.name, cast("Mode", claim.mode), fencing_token)
+
+    @classmethod
+    def parse(cls, text: str) -> Sequencer:
+        """Read a text that `lease.sequencer()` returned; raises InvalidInput for any other."""
+        try:
+            found = TEXT.fullmatch(text)
+        except TypeError:  # bytes, or no text at all
+            found = None
+        if found is not None:
+            sequencer = cls(unquote(found["name"]), cast("Mode", found["mode"]), int(found["token"]))
+            if str(sequencer) == text:  # one text for one sequencer
+                return sequencer
+        shown = repr(text)
+        shown = shown if len(shown) <= SHOWN_MAX else f"{shown[:SHOWN_MAX]}..."
+        message = f"{shown} is no sequencer: those read v1:exclusive:NAME:TOKEN or v1:shared:NAME:TOKEN"
+        raise InvalidInput(message)
+
+    def __str__(self) -> str:
+        """Write it as a text."""
+        return f"v1:{self.mode}:{quote(self.name, safe='')}:{self.fencing_token}"
+
+    def is_current(self, store: Store) -> bool:
+        """Ask the lock's server: is this generation the living one? False as well when nobody holds the lock.
+
+        Raises WrongKind for a semaphore, whose permits each have a generation of their own.
+        """
+        return run_sync(self._is_current(), store)
+
+    async def is_current_async(self, store: AsyncStore) -> bool:
+        """Ask as `is_current` does, for asyncio."""
+        return await run_async(self._is_current(), store)
+
+    def _is_current(self) -> Plan[bool]:
+        standing = yield from perform(CheckSequencer(self.name, self.mode, self.fencing_token))
+        return standing.is_good
+
+
+def checked_token(token: int) -> int:
+    """Refuse what is no fencing token."""
+    if not is_whole(token) or not 1 <= token <= TOKEN_MAX:
+        message = f"{token!r} is no fencing token: those are whole numbers from 1"
+        raise InvalidInput(message)
+    return token

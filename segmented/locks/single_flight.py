@@ -1,0 +1,277 @@
+"""A single flight: a lock and a cache with a second look, so that of any number of callers one computes and all read.
+
+The second look is the same step as the lock: one script reads the value or takes the lock (Dogpile prevention, as
+memcached users named it; `singleflight` is Go's word for it, there inside one process).
+
+Guarantees, as long as the server keeps its memory:
+
+- one loader runs at a time for a name, across processes; with the value there, nobody takes the lock;
+- who waits for a loader gets its value, its None, or its failure, without running a loader of its own, for as long as
+  those are kept (`ttl`, `negative_ttl`, `error_ttl`);
+- a loader that dies costs the others `lease` seconds, and then one more call: whoever is next looks first;
+- a value that was loaded under an older token never takes the place of a newer one, and none that was being loaded when
+  the name was forgotten is kept.
+
+Not guaranteed: exactly one call. A loader that is paused for longer than its lease (a stopped process, an event loop
+that is blocked) has a successor; both calls end, and the newer value stays. Nor is it a cache of results in the
+process: each hit is one round trip.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
+from uuid import uuid4
+
+from segmented.errors import InvalidInput, SegmentedError
+from segmented.locks.call_keys import KEY_ATTRIBUTE, CallKey, checked_function, name_of, shape_of
+from segmented.locks.durations import DEFAULT_WAIT, checked_name
+from segmented.locks.flight_options import DEFAULT_ERROR_TTL, DEFAULT_LEASE, DEFAULT_SIZE_MAX, FlightOptions
+from segmented.locks.flight_plan import Failed, Loaded, landing_plan, look_plan
+from segmented.locks.given_stores import async_store, check_given, is_async_store, is_sync_store, sync_store
+from segmented.locks.handle import DEFAULT_RENEW_MAX
+from segmented.locks.lease import AsyncLease, Lease
+from segmented.locks.lease_state import Renewal
+from segmented.models import Cached, Uncached
+from segmented.operations import ForgetCached, ReadCached
+from segmented.plans import perform, run_async, run_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from segmented.plans.drivers import AsyncStore, Store
+
+P = ParamSpec("P")
+V = TypeVar("V")
+
+RENEWAL: Final = Renewal(is_wanted=True, seconds_max=DEFAULT_RENEW_MAX)
+WHO: Final = "a single flight"
+
+
+class SingleFlight:
+    """Values by name, loaded by one caller at a time, for threads. Made by `single_flight`.
+
+    Made by hand, `SingleFlight(store, FlightOptions(ttl=60))`, it also takes a callable that gives the store when a
+    call needs it.
+    """
+
+    def __init__(self, store: Store | Callable[[], Store], options: FlightOptions) -> None:
+        """Keep values on `store`."""
+        check_given(store, WHO, is_async=False)
+        self._given = store
+        self._options = options
+
+    def get(self, key: str, loader: Callable[[], V]) -> V:
+        """Return the value kept under `key`, or what `loader` gives, which is kept; one caller loads, the others wait.
+
+        All callers get the value as `load` makes it of what `dump` made, the one that loaded it too. The caller whose
+        loader failed gets its own error; others get LoaderFailed for `error_ttl` seconds. Raises AcquireTimeout when
+        others were still loading after `wait` seconds.
+
+        A loader that gets the same key from the same flight waits for itself.
+        """
+        store = sync_store(self._given, WHO)
+        turn = run_sync(look_plan(checked_name(key, WHO), uuid4().hex, self._options), store)
+        if isinstance(turn, Cached):
+            return _landed(key, turn, self._options)  # type: ignore[no-any-return]  # what a loader gave
+        lease = Lease(store, turn.claim, RENEWAL, turn.acquired, turn.asked_at)
+        outcome: Loaded | Failed
+        try:
+            try:
+                outcome = Loaded(loader())
+            except Exception as error:  # noqa: BLE001  # it is the plan that decides about it
+                outcome = Failed(error)
+            found = run_sync(landing_plan(turn, outcome, self._options), store)
+        finally:
+            with suppress(SegmentedError):  # it was lost, or the store is away and it lapses
+                lease.release()
+        return _landed(key, found, self._options)  # type: ignore[no-any-return]  # what the loader gave
+
+    def peek(self, key: str, *, default: V | None = None) -> Any:  # noqa: ANN401  # whatever was kept
+        """Return what is kept, without loading; `default` for nothing. Raises LoaderFailed for a kept failure."""
+        found = run_sync(perform(ReadCached(checked_name(key, WHO))), sync_store(self._given, WHO))
+        return default if isinstance(found, Uncached) else self._options.opened(key, found)
+
+    def forget(self, key: str) -> bool:
+        """Drop what is kept, and keep nothing of what is being loaded now. Return whether anything was kept.
+
+        To be called after the change that made the value wrong: a loader that read before it is then refused, though
+        its own caller still gets what it loaded.
+        """
+        operation = ForgetCached(checked_name(key, WHO))
+        return run_sync(perform(operation), sync_store(self._given, WHO)).was_kept
+
+    def __call__(self, expression: str | Callable[..., str]) -> Callable[[Callable[P, V]], Callable[P, V]]:
+        """Decorate a function: its calls are kept by the key that `expression` makes of their arguments.
+
+        Begin it with a word of the function's own: keys are global, as are names of locks.
+        """
+
+        def decorate(function: Callable[P, V]) -> Callable[P, V]:
+            key = _checked_key(expression, function, is_async=False)
+
+            @wraps(function)
+            def flown(*arguments: P.args, **options: P.kwargs) -> V:
+                return self.get(key.of(arguments, options), partial(function, *arguments, **options))
+
+            setattr(flown, KEY_ATTRIBUTE, key)
+            return flown
+
+        return decorate
+
+
+class AsyncSingleFlight:
+    """Values by name, loaded by one caller at a time, for asyncio; otherwise as `SingleFlight`."""
+
+    def __init__(self, store: AsyncStore | Callable[[], AsyncStore], options: FlightOptions) -> None:
+        """Keep values on `store`."""
+        check_given(store, WHO, is_async=True)
+        self._given = store
+        self._options = options
+
+    async def get(self, key: str, loader: Callable[[], Awaitable[V]]) -> V:
+        """Return the value kept under `key`, or what `loader` gives, which is kept; see `SingleFlight.get`.
+
+        A caller that is cancelled while it loads gives the lock back, and the next one loads.
+        """
+        store = async_store(self._given, WHO)
+        turn = await run_async(look_plan(checked_name(key, WHO), uuid4().hex, self._options), store)
+        if isinstance(turn, Cached):
+            return _landed(key, turn, self._options)  # type: ignore[no-any-return]  # what a loader gave
+        lease = AsyncLease(store, turn.claim, RENEWAL, turn.acquired, turn.asked_at)
+        outcome: Loaded | Failed
+        try:
+            try:
+                outcome = Loaded(await loader())
+            except Exception as error:  # noqa: BLE001  # it is the plan that decides about it
+                outcome = Failed(error)
+            found = await run_async(landing_plan(turn, outcome, self._options), store)
+        finally:
+            with suppress(SegmentedError):  # it was lost, or the store is away and it lapses
+                await lease.release()
+        return _landed(key, found, self._options)  # type: ignore[no-any-return]  # what the loader gave
+
+    async def peek(self, key: str, *, default: V | None = None) -> Any:  # noqa: ANN401  # whatever was kept
+        """Return what is kept, without loading; `default` for nothing. Raises LoaderFailed for a kept failure."""
+        found = await run_async(perform(ReadCached(checked_name(key, WHO))), async_store(self._given, WHO))
+        return default if isinstance(found, Uncached) else self._options.opened(key, found)
+
+    async def forget(self, key: str) -> bool:
+        """Drop what is kept, and keep nothing of what is being loaded now; see `SingleFlight.forget`."""
+        operation = ForgetCached(checked_name(key, WHO))
+        return (await run_async(perform(operation), async_store(self._given, WHO))).was_kept
+
+    def __call__(
+        self, expression: str | Callable[..., str]
+    ) -> Callable[[Callable[P, Coroutine[Any, Any, V]]], Callable[P, Coroutine[Any, Any, V]]]:
+        """Decorate a coroutine function; see `SingleFlight`."""
+
+        def decorate(function: Callable[P, Coroutine[Any, Any, V]]) -> Callable[P, Coroutine[Any, Any, V]]:
+            key = _checked_key(expression, function, is_async=True)
+
+            @wraps(function)
+            async def flown(*arguments: P.args, **options: P.kwargs) -> V:
+                return await self.get(key.of(arguments, options), partial(function, *arguments, **options))
+
+            setattr(flown, KEY_ATTRIBUTE, key)
+            return flown
+
+        return decorate
+
+
+@overload
+def single_flight(
+    store: Store,
+    *,
+    ttl: float,
+    negative_ttl: float | None = ...,
+    error_ttl: float = ...,
+    refresh_ahead: float | None = ...,
+    lease: float = ...,
+    wait: float | None = ...,
+    dump: Callable[[Any], str | bytes] = ...,
+    load: Callable[[Any], Any] = ...,
+    size_max: int = ...,
+) -> SingleFlight: ...
+@overload
+def single_flight(
+    store: AsyncStore,
+    *,
+    ttl: float,
+    negative_ttl: float | None = ...,
+    error_ttl: float = ...,
+    refresh_ahead: float | None = ...,
+    lease: float = ...,
+    wait: float | None = ...,
+    dump: Callable[[Any], str | bytes] = ...,
+    load: Callable[[Any], Any] = ...,
+    size_max: int = ...,
+) -> AsyncSingleFlight: ...
+def single_flight(  # noqa: PLR0913  # each is an option of its own, by name
+    store: Store | AsyncStore,
+    *,
+    ttl: float,
+    negative_ttl: float | None = None,
+    error_ttl: float = DEFAULT_ERROR_TTL,
+    refresh_ahead: float | None = None,
+    lease: float = DEFAULT_LEASE,
+    wait: float | None = DEFAULT_WAIT,
+    dump: Callable[[Any], str | bytes] = json.dumps,
+    load: Callable[[Any], Any] = json.loads,
+    size_max: int = DEFAULT_SIZE_MAX,
+) -> SingleFlight | AsyncSingleFlight:
+    """Make a flight on a store, of the store's colour.
+
+    All lives are seconds. A value is kept for `ttl`; None is kept for `negative_ttl` (as long as a value, if it is not
+    given); a loader's failure, by type and message, for `error_ttl`. 0 keeps none of that kind, and then callers load
+    one after another.
+
+    With `refresh_ahead` one caller loads a value anew that has less than so many seconds to live, in its own call;
+    the others are given the old one meanwhile. A refresh that fails leaves the old value standing, and is tried again
+    after `error_ttl` (at least 1 s).
+
+    A loader's lock lives for `lease` and is renewed while it runs, for an hour at most: so a process that dies keeps
+    the others waiting for `lease`. A caller waits for the loading of others up to `wait` (None: for ever).
+
+    `dump` makes str or bytes of a value, at most `size_max` bytes, and `load` the value again; as they are, JSON. What
+    cannot be dumped, or is too large, counts as a failure of its loader.
+    """
+    options = FlightOptions(
+        ttl=ttl,
+        negative_ttl=negative_ttl,
+        error_ttl=error_ttl,
+        refresh_ahead=refresh_ahead,
+        lease=lease,
+        wait=wait,
+        dump=dump,
+        load=load,
+        size_max=size_max,
+    )
+    if is_async_store(store):
+        return AsyncSingleFlight(store, options)
+    if is_sync_store(store):
+        return SingleFlight(store, options)
+    message = (
+        f"{WHO} needs a store, and got {store!r}; SingleFlight and AsyncSingleFlight take a callable that gives one"
+    )
+    raise InvalidInput(message)
+
+
+def _checked_key(expression: str | Callable[..., str], function: Callable[..., Any], *, is_async: bool) -> CallKey:
+    checked_function(function, "@flight(...)")
+    kind = shape_of(function)
+    wanted = "coroutine function" if is_async else "function"
+    if kind != wanted:
+        article = "an" if kind[0] == "a" else "a"
+        message = f"{WHO} keeps what a {wanted} returns, and {name_of(function)} is {article} {kind}"
+        raise InvalidInput(message)
+    return CallKey(expression, function)
+
+
+def _landed(key: str, found: Cached | Failed, options: FlightOptions) -> Any:  # noqa: ANN401  # what a loader gave
+    """Return the value; raises the error of a loader that failed just now, and LoaderFailed for an earlier one."""
+    if isinstance(found, Failed):
+        raise found.error
+    return options.opened(key, found)

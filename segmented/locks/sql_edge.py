@@ -1,0 +1,83 @@
+"""The edge to the drivers of the row locks: the one place where their errors become ours."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, SQLAlchemyError
+
+from segmented.errors import StoreRefused, StoreUnavailable, TransactionConflict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection
+
+TABLE_NAME: Final = "segmented_locks"
+
+CONFLICTS: Final = frozenset(
+    {
+        "40P01",  # PostgreSQL: deadlock
+        "40001",  # PostgreSQL: a snapshot older than what it has to lock
+        1213,  # MySQL, MariaDB: deadlock
+        1020,  # MariaDB with innodb_snapshot_isolation: a snapshot older than what it has to lock
+    }
+)
+TABLE_MISSING: Final = frozenset({"42P01", 1146})
+
+
+def code_of(error: DBAPIError) -> str | int | None:
+    """Return the SQLSTATE (PostgreSQL) or the number (MySQL, MariaDB) of the driver's error."""
+    original = error.orig
+    first = original.args[0] if original is not None and original.args else None
+    if isinstance(first, int):
+        return first
+    code = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
+    return None if code is None else str(code)
+
+
+def said(error: BaseException) -> str:
+    """Return what the driver said, in one line and without the statement or its values."""
+    original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    words = original.args[1] if len(original.args) > 1 and isinstance(original.args[0], int) else original
+    first = str(words).partition("Is the server running")[0]  # a question in the middle of our sentence
+    return " ".join(first.split()).rstrip(".")
+
+
+@contextmanager
+def translated(what: str, connection: Connection | None = None) -> Iterator[None]:
+    """Turn the drivers' errors into ours; `what` is what was asked for. A lost race ends `connection`'s transaction."""
+    try:
+        yield
+    except DBAPIError as error:
+        if error.connection_invalidated or isinstance(error, InterfaceError):
+            message = f"{what}: the connection is lost, and with it the transaction and its locks: {said(error)}"
+            raise StoreUnavailable(message) from error
+        if error.statement is None:  # it failed before any could be sent
+            message = f"{what}: the database cannot be reached: {said(error)}"
+            raise StoreUnavailable(message) from error
+        if code_of(error) in CONFLICTS:
+            roll_back(connection)
+            raise TransactionConflict(what, said(error)) from error
+        if code_of(error) in TABLE_MISSING:
+            message = f"{what}: the table {TABLE_NAME} is missing; make it with create_lock_table(engine)"
+            raise StoreRefused(message) from error
+        message = f"{what}: the database refused: {said(error)}"
+        raise StoreRefused(message) from error
+    except SQLAlchemyError as error:
+        message = f"{what}: the connection cannot be used: {said(error)}"
+        raise StoreRefused(message) from error
+
+
+def roll_back(connection: Connection | None) -> None:
+    """Roll the whole transaction back.
+
+    The database has done so already (MySQL, MariaDB), or waits for it (PostgreSQL, where the other side of a deadlock
+    may still need our locks). Without this SQLAlchemy would believe the transaction alive, and what the caller does
+    next would be committed without what came before.
+    """
+    transaction = connection.get_transaction() if connection is not None else None
+    if transaction is not None:
+        with suppress(SQLAlchemyError):  # a connection that is lost meanwhile has no transaction any more
+            transaction.rollback()

@@ -1,0 +1,174 @@
+"""What one server is still to be asked, in its order. Pure: the lanes of both colours only send what it says.
+
+One request is under way at a time, carries all that has come up in the meantime, and ends before the next begins: so no
+answer overtakes another, and a release is sent after the acquire it takes back has been answered or has failed.
+
+What failed is the trouble. A request that was not answered may lie in the server's buffer, or on a wire that heals, and
+be performed later, after the release. Hence two duties, each bounded: a release that failed is repeated until it is
+answered, and after an acquire that failed the release is sent a few times more, less and less often. A vote that
+appears even after that lapses with its time to live; being one server's, it gives nobody a majority.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from segmented.errors import StoreUnavailable
+from segmented.operations import AcquireVote, ReleaseVote, RenewVote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from segmented.operations import Operation
+    from segmented.stores.quorum.ballot import Poll
+
+BATCH_MAX: Final = 500
+QUEUE_MAX: Final = 10_000
+LEFTOVERS_MAX: Final = 10_000
+"""Releases to be repeated, and holders in doubt; beyond that the oldest are left to lapse."""
+CLEANUP_SECONDS: Final = 60.0
+"""How long a failed release is repeated."""
+PAUSE_MAX: Final = 1.0
+LOOKS: Final = 5
+"""How often a release is repeated that was answered, but whose acquire was not."""
+
+Key = tuple[str, str]
+"""Lock and holder."""
+
+
+@dataclass(slots=True, eq=False)
+class Errand:
+    """One operation for the server, and whom to tell."""
+
+    operation: Operation[Any]
+    send_by: float = inf
+    """Local time after which it is of no use any more."""
+    poll: Poll | None = None
+    """Who waits for the answer; nobody for a duty."""
+    index: int = 0
+
+
+@dataclass(slots=True)
+class _Leftover:
+    operation: ReleaseVote
+    due: float
+    pause: float
+    given_up_at: float
+    looks: int = 1
+    """How many answers are still wanted."""
+
+
+class Docket:
+    """Not thread-safe by itself."""
+
+    def __init__(self, pause: float) -> None:
+        """Repeat what failed after `pause` seconds, then less and less often."""
+        self._pause = pause
+        self._queue: deque[Errand] = deque()
+        self._leftovers: dict[Key, _Leftover] = {}
+        self._doubtful: dict[Key, None] = {}
+        self._next_leftover = inf
+
+    def __len__(self) -> int:
+        """Count what is to be asked, duties included."""
+        return len(self._queue) + len(self._leftovers)
+
+    def add(self, errands: Sequence[Errand]) -> Sequence[Errand]:
+        """Take errands; returns those for which there is no room."""
+        room = QUEUE_MAX - len(self._queue)
+        self._queue.extend(errands[:room])
+        return errands[room:]
+
+    def next_time(self) -> float:
+        """Return the local time at which something is to be sent; inf when there is nothing."""
+        return -inf if self._queue else self._next_leftover
+
+    def take(self, now: float) -> tuple[list[Errand], list[Errand]]:
+        """Take a batch to be sent now, and those that came too late to be sent at all.
+
+        A batch has no two errands of one holder: a store may perform those of a batch in any order.
+        """
+        batch: list[Errand] = []
+        late: list[Errand] = []
+        keys: set[Key | None] = set()
+        while self._queue and len(batch) < BATCH_MAX:
+            errand = self._queue[0]
+            if (key := _key_of(errand)) in keys:
+                return batch, late
+            self._queue.popleft()
+            if errand.send_by > now:
+                batch.append(errand)
+                keys.add(key)
+            else:
+                late.append(errand)
+        if now >= self._next_leftover and not self._queue:
+            batch += self._due(now, keys, BATCH_MAX - len(batch))
+        return batch, late
+
+    def _due(self, now: float, taken: set[Key | None], most: int) -> list[Errand]:
+        due = [one for key, one in self._leftovers.items() if one.due <= now and key not in taken][:most]
+        for leftover in due:
+            leftover.due = inf  # until it is settled
+        self._next_leftover = min((leftover.due for leftover in self._leftovers.values()), default=inf)
+        return [Errand(leftover.operation) for leftover in due]
+
+    def take_all(self) -> tuple[list[Errand], list[Errand]]:
+        """Take the last release of each holder, for a last time, and all that is not sent any more."""
+        everything = [*(Errand(leftover.operation) for leftover in self._leftovers.values()), *self._queue]
+        last = {_key_of(errand): errand for errand in everything if isinstance(errand.operation, ReleaseVote)}
+        self._queue.clear()
+        self._leftovers.clear()
+        self._next_leftover = inf
+        taken = {id(errand) for errand in last.values()}
+        return list(last.values()), [errand for errand in everything if id(errand) not in taken]
+
+    def settle(self, errand: Errand, vote: object, now: float) -> None:
+        """Note what became of an errand that was sent."""
+        match errand.operation:
+            case AcquireVote() | RenewVote(reestablish=True) as operation if isinstance(vote, StoreUnavailable):
+                _bounded(self._doubtful)
+                self._doubtful[operation.name, operation.holder_id] = None
+            case ReleaseVote() as operation:
+                self._settle_release(operation, vote, now, is_duty=errand.poll is None)
+
+    def _settle_release(self, operation: ReleaseVote, vote: object, now: float, *, is_duty: bool) -> None:
+        key = operation.name, operation.holder_id
+        is_answered = not isinstance(vote, StoreUnavailable)
+        leftover = self._leftovers.get(key)
+        if leftover is None:
+            leftover = _Leftover(operation, inf, self._pause, now + CLEANUP_SECONDS, looks=int(not is_answered))
+        elif leftover.operation.round < operation.round:
+            leftover.operation = operation  # which includes the earlier one
+        elif is_duty and leftover.operation.round == operation.round:
+            leftover.looks -= is_answered
+        if key in self._doubtful:
+            del self._doubtful[key]
+            leftover.looks = LOOKS
+        self._keep(key, leftover, now)
+
+    def _keep(self, key: Key, leftover: _Leftover, now: float) -> None:
+        if leftover.looks <= 0 or now >= leftover.given_up_at:
+            self._leftovers.pop(key, None)
+            return
+        if leftover.due == inf:  # it was under way, or is new
+            leftover.due = now + leftover.pause
+            leftover.pause = min(2 * leftover.pause, PAUSE_MAX)
+        if key not in self._leftovers:
+            _bounded(self._leftovers)
+            self._leftovers[key] = leftover
+        self._next_leftover = min(self._next_leftover, leftover.due)
+
+
+def _key_of(errand: Errand) -> Key | None:
+    match errand.operation:
+        case AcquireVote(name, holder_id) | RenewVote(name, holder_id) | ReleaseVote(name, holder_id):
+            return name, holder_id
+    return None
+
+
+def _bounded(kept: dict[Key, Any]) -> None:
+    while len(kept) >= LEFTOVERS_MAX:
+        del kept[next(iter(kept))]

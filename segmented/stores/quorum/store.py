@@ -1,0 +1,181 @@
+"""The quorum as a store, for threads: locks, leases and keepers work on it as on one server."""
+
+from __future__ import annotations
+
+import os
+import threading
+from math import inf
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from segmented.clock import Clock, SystemClock
+from segmented.errors import InvalidInput, SegmentedError
+from segmented.operations import ReleaseVote
+from segmented.stores.quorum.docket import Errand
+from segmented.stores.quorum.lane import ThreadLane
+from segmented.stores.quorum.roster import Roster
+from segmented.stores.quorum.voting import Ask, Await, Pause, Rules, Steps, voting
+from segmented.stores.quorum.wakeups import ThreadQuorumWakeups
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from segmented.operations import Operation
+    from segmented.plans.drivers import Store
+    from segmented.stores.quorum.voting import Step
+
+AnswerT = TypeVar("AnswerT")
+
+SERVERS_MIN: Final = 3
+SERVERS_MAX: Final = 15
+DEFAULT_ANSWER_WITHIN: Final = 0.1
+ANSWER_WITHIN_MAX: Final = 60.0
+CLOSE_SECONDS: Final = 1.0
+
+
+class QuorumStore:
+    """Three or more independent servers that are asked in parallel, and answer by majority. May be shared by threads.
+
+    For `QuorumLock` only: it keeps no fencing tokens and no pools. A server that does not answer within `answer_within`
+    seconds is not waited for. It has one thread a server while it is in use.
+
+    An odd number of servers is best: an even one is allowed, and bears no more failures than one server less.
+    """
+
+    def __init__(
+        self,
+        stores: Sequence[Store],
+        *,
+        answer_within: float = DEFAULT_ANSWER_WITHIN,
+        clock: Clock | None = None,
+    ) -> None:
+        """Ask `stores`, which stay the caller's to close. Raises InvalidInput for too few of them.
+
+        Servers that turn out not to be independent of each other are refused at the first acquire.
+        """
+        self._stores = checked_stores(stores)
+        self._answer_within = checked_answer_within(answer_within)
+        self.clock: Clock = clock or SystemClock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process_id = os.getpid()
+        self._guard = threading.Lock()
+        self._rules = Rules(len(self._stores), self._answer_within, SystemRandom().uniform)
+        self._roster = Roster([repr(store) for store in self._stores])
+        self._lanes = [
+            ThreadLane(server, store, self.clock, pause=self._answer_within, tell=self._told)
+            for server, store in enumerate(self._stores)
+        ]
+        self._wakeups = ThreadQuorumWakeups(self.clock, self._lanes, grace=self._answer_within)
+
+    def _follow_fork(self) -> None:
+        # The parent's threads are not here, and what they were to clean up is the parent's to do.
+        if os.getpid() != self._process_id:
+            self._begin()
+
+    @property
+    def wakeups(self) -> ThreadQuorumWakeups:
+        """Return the lines of this process."""
+        self._follow_fork()
+        return self._wakeups
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Have a majority perform one operation; raises StoreUnavailable when none has answered in time."""
+        (answer,) = self.execute_many((operation,), deadline=deadline)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer
+
+    def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations together, each decided by itself; one answer or failure each."""
+        self._follow_fork()
+        return self._run(voting(self._rules, self._roster, operations, deadline))
+
+    def _run(self, steps: Steps[AnswerT]) -> AnswerT:
+        now = 0.0
+        step: Step | None = None
+        while True:
+            try:
+                with self._guard:  # the steps look at votes that lanes write
+                    step = next(steps) if step is None else steps.send(now)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]  # the generator's return value is untyped here
+            match step:
+                case Ask():
+                    self._ask(step)
+                case Await():
+                    self._await(step)
+                case Pause(until):
+                    threading.Event().wait(max(0.0, until - self.clock.now()))
+            now = self.clock.now()
+
+    def _ask(self, step: Ask) -> None:
+        for server, errands in errands_of(step).items():
+            self._lanes[server].submit(errands)
+
+    def _await(self, step: Await) -> None:
+        over = threading.Event()
+        with self._guard:
+            step.poll.when_over(over.set, for_all=step.for_all)
+        over.wait(max(0.0, step.until - self.clock.now()))
+
+    def _told(self, server: int, errand: Errand, vote: object) -> None:
+        if errand.poll is not None:
+            with self._guard:
+                errand.poll.note(errand.index, server, vote)
+
+    def close(self) -> None:
+        """End the threads, once they have sent what was left to be released. The servers' stores stay open."""
+        if os.getpid() == self._process_id:
+            until = self.clock.now() + CLOSE_SECONDS
+            for lane in self._lanes:
+                lane.close(0.0)
+            for lane in self._lanes:
+                lane.close(max(0.0, until - self.clock.now()))
+
+    def __enter__(self) -> Self:
+        """Return the store; closed at the end of the `with` statement."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Name the servers."""
+        return f"QuorumStore({', '.join(repr(store) for store in self._stores)})"
+
+
+def checked_stores(stores: Sequence[Any]) -> list[Any]:
+    """Refuse a number of stores that no majority makes sense of, and one store given twice."""
+    found = list(stores)
+    if not SERVERS_MIN <= len(found) <= SERVERS_MAX:
+        message = f"a quorum of {len(found)} servers: give {SERVERS_MIN} to {SERVERS_MAX}, best an odd number"
+        raise InvalidInput(message)
+    for index, store in enumerate(found):
+        if any(store is other for other in found[:index]):
+            message = f"{store!r} is given twice: a quorum needs servers that are independent of each other"
+            raise InvalidInput(message)
+    return found
+
+
+def checked_answer_within(seconds: object) -> float:
+    """Refuse a time in which no server can answer."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= ANSWER_WITHIN_MAX:
+        message = f"answer_within of {seconds!r} s is not a time to answer in: give up to {ANSWER_WITHIN_MAX:g} s"
+        raise InvalidInput(message)
+    return float(seconds)
+
+
+def errands_of(step: Ask) -> dict[int, list[Errand]]:
+    """Return what each server is to be asked."""
+    errands: dict[int, list[Errand]] = {}
+    for index, ballot in enumerate(step.poll.ballots):
+        send_by = inf if isinstance(ballot.operation, ReleaseVote) else step.send_by  # it is never too late for these
+        for server in ballot.servers:
+            errand = Errand(ballot.operation, send_by, step.poll, index)
+            errands.setdefault(server, []).append(errand)
+    return errands

@@ -1,0 +1,195 @@
+"""How a quorum decides: the one body for threads, asyncio and the simulation. It sends nothing and reads no clock.
+
+After the Redlock algorithm of the Redis documentation ("Distributed Locks with Redis"): all servers are asked in
+parallel with a short time-out, a majority decides, and an attempt without a majority is taken back everywhere before it
+is repeated after a random pause.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from segmented.errors import InvalidInput, StoreUnavailable
+from segmented.models import Held
+from segmented.operations import AcquireVote, ReleaseVote
+from segmented.plans import Now
+from segmented.stores.quorum.ballot import AcquireBallot, Ballot, IdentityBallot, Poll, RenewBallot, ballot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from segmented.errors import SegmentedError
+    from segmented.operations import Operation
+    from segmented.stores.quorum.roster import Roster
+
+AnswerT = TypeVar("AnswerT")
+
+TTL_PER_ANSWER: Final = 4
+"""A server has at most this part of the time to live to answer, however long the time-out is."""
+LINGER_TIMES: Final = 4
+LINGER_MIN: Final = 0.01
+LINGER_PART: Final = 0.25
+"""Once a majority has answered, the others are waited for this many times as long, at least for these seconds, and at
+most for this part of the time that they have."""
+SPLIT_TIMES: Final = 8
+SPLIT_MIN: Final = 0.004
+SPLIT_MAX: Final = 0.2
+"""A split vote is repeated after at most this many times as long as it took, within these seconds."""
+UNSURE_MIN: Final = 0.05
+UNSURE_MAX: Final = 0.15
+"""Seconds after which an attempt is repeated that too few servers answered."""
+TRIES: Final = 3
+"""Attempts that no majority answers, before that is a failure: one server may have had a bad moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Put a poll to its servers; every lane gets it in this order.
+
+    What is not a release is not to be sent after the local time `send_by`.
+    """
+
+    poll: Poll
+    send_by: float
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Wait until the poll is decided (or, with `for_all`, until every server has voted), or until a local time."""
+
+    poll: Poll
+    until: float
+    for_all: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Sleep until a local time."""
+
+    until: float
+
+
+Step = Ask | Await | Pause | Now
+Steps = Generator[Step, float, AnswerT]
+"""Yields what to do, and is sent the local time after it."""
+
+
+@dataclass(slots=True)
+class Rules:
+    """What does not change from one vote to the next."""
+
+    servers: int
+    answer_within: float
+    """Seconds that a server has to answer."""
+    chance: Callable[[float, float], float]
+    """Returns a random number between two."""
+    rounds: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    """Numbers that grow, over all votes of one store."""
+    has_met: bool = False
+    """Have the servers been waited for, to tell who they are?"""
+
+    def pause_ms(self, elapsed: float, *, is_split: bool) -> int:
+        """Return a random time after which an attempt that took `elapsed` seconds may be repeated.
+
+        A split vote is soon over, and a random order decides it. Where too few servers answered to tell a split vote
+        from a holder, it is asked less often, because no message is sure to end the wait.
+        """
+        if is_split:
+            seconds = self.chance(0.0, min(max(SPLIT_TIMES * elapsed, SPLIT_MIN), SPLIT_MAX))
+        else:
+            seconds = self.chance(UNSURE_MIN, UNSURE_MAX)
+        return round(seconds * 1000)
+
+
+def voting(
+    rules: Rules, roster: Roster, operations: Sequence[Operation[Any]], deadline: float
+) -> Steps[list[Any | SegmentedError]]:
+    """Have operations decided, each by itself; returns the answer or the failure of each.
+
+    An acquire that no majority answers is tried again a few times, if the deadline leaves room for it.
+    """
+    tries = TRIES if all(isinstance(operation, AcquireVote) for operation in operations) else 1
+    while True:
+        answers = yield from _voted(rules, roster, operations, deadline)
+        tries -= 1
+        if not tries or not any(isinstance(answer, StoreUnavailable) for answer in answers):
+            return answers
+        until = (yield Now()) + rules.pause_ms(0.0, is_split=False) / 1000
+        if until >= deadline:
+            return answers
+        yield Pause(until)
+
+
+def _voted(
+    rules: Rules, roster: Roster, operations: Sequence[Operation[Any]], deadline: float
+) -> Steps[list[Any | SegmentedError]]:
+    ballots = _ballots(rules, operations)
+    attempts = [ballot for ballot in ballots if isinstance(ballot, AcquireBallot)]
+    if attempts:
+        yield from _introduced(rules, roster)
+    began = yield Now()
+    within = min([rules.answer_within, *(one.operation.ttl_ms / 1000 / TTL_PER_ANSWER for one in attempts)])
+    until = min(began + within, deadline)
+    poll = Poll(ballots)
+    yield Ask(poll, until)
+    now = yield Await(poll, until, for_all=False)
+    conflict = roster.conflict if attempts else None
+    refused = [one for one in attempts if conflict is not None or not one.is_acquired]
+    backs = [one.giving_back() for one in refused]
+    backs += [back for ballot in ballots if isinstance(ballot, RenewBallot) and (back := ballot.giving_back())]
+    if backs:
+        poll = Poll(_ballots(rules, backs))
+        yield Ask(poll, inf)
+    if backs or any(isinstance(ballot.operation, ReleaseVote) for ballot in ballots):
+        # so that nothing is left on a server that answers, and so that it is known whose the other votes are
+        linger = min(max(LINGER_TIMES * (now - began), LINGER_MIN), LINGER_PART * rules.answer_within)
+        now = yield Await(poll, now + linger, for_all=True)
+    if conflict is not None:
+        return [conflict] * len(ballots)
+    may_wait = deadline < began + within
+    pause_ms = partial(rules.pause_ms, now - began)
+    return [
+        _refusal(ballot, pause_ms, is_cut_short=may_wait) if ballot in refused else ballot.outcome()
+        for ballot in ballots
+    ]
+
+
+def _ballots(rules: Rules, operations: Sequence[Operation[Any]]) -> list[Ballot]:
+    ballots = []
+    for operation in operations:
+        ballot = ballot_of(operation, range(rules.servers), next(rules.rounds))
+        if ballot is None:
+            kind = type(operation).__name__
+            message = f"a quorum cannot decide {kind}: it has no fencing tokens and keeps nothing but a QuorumLock"
+            raise InvalidInput(message)
+        ballots.append(ballot)
+    return ballots
+
+
+def _introduced(rules: Rules, roster: Roster) -> Steps[None]:
+    """Ask those who have not told who they are. They are waited for once; who comes up later is asked along the way."""
+    if not roster.unknown:
+        return
+    poll = Poll([IdentityBallot(roster.unknown, roster.admit)])
+    until = (yield Now()) + rules.answer_within
+    yield Ask(poll, until)
+    if not rules.has_met:
+        rules.has_met = True
+        yield Await(poll, until, for_all=True)
+
+
+def _refusal(ballot: AcquireBallot, pause_ms: Callable[..., int], *, is_cut_short: bool) -> Held | SegmentedError:
+    """Tell an attempt that was taken back when the next one may succeed, or why it cannot."""
+    if not ballot.is_answered:
+        return Held(None) if is_cut_short and ballot.may_be_answered else ballot.failure()
+    match ballot.has_holder():
+        case True:
+            return ballot.held()
+        case False:
+            return Held(pause_ms(is_split=True))
+    return Held(pause_ms(is_split=False))

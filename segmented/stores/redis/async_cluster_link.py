@@ -1,0 +1,165 @@
+"""The link of a store to a cluster, for asyncio: the twin of `cluster_link`; map, ways and exchanges are the same.
+
+redis-py's asyncio nodes keep connections without a pool; ours come from a pool a node, made with the node's settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redis import asyncio as redis_asyncio
+from redis.asyncio.client import PubSub
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from segmented.errors import SegmentedError, StoreUnavailable
+from segmented.stores.redis.async_link import AsyncLink
+from segmented.stores.redis.cluster_exchange import Attempts, reading_slots, remapped, seeds_of, shares, slot_for
+from segmented.stores.redis.cluster_link import LOOK_SECONDS
+from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
+from segmented.stores.redis.edge import CONNECTIONS_MAX, OTHER_CONNECTIONS, our_error, translated
+from segmented.stores.redis.exchange import perform_all, perform_one, publishing
+from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from segmented.clock import Clock
+    from segmented.operations import Operation
+    from segmented.stores.redis.addresses import Host
+    from segmented.stores.redis.dialect import Dialect
+    from segmented.stores.redis.wire import MakeExchange
+
+AnswerT = TypeVar("AnswerT")
+
+
+class AsyncClusterLink:
+    """Links to the nodes of a cluster, made as they are needed."""
+
+    def __init__(
+        self, client: redis_asyncio.RedisCluster, clock: Clock, *, dialect: Dialect | None, patience: float
+    ) -> None:
+        """Connect nothing yet. While a slot has no master that answers, ask again for up to `patience` seconds."""
+        self._client: Any = client
+        self._clock = clock
+        self._wanted = dialect
+        self._patience = patience
+        self._links: dict[Host, AsyncLink] = {}
+        self._pools: dict[Host, redis_asyncio.ConnectionPool] = {}
+        self._looking = asyncio.Lock()
+        self._heard_at: Host | None = None
+        self.map = ClusterMap(seeds_of(client), remap=partial(remapped, client))
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """How the first node that was asked compares and deletes; the others answer for themselves."""
+        return next((link.dialect for link in self._links.values() if link.dialect is not None), self._wanted)
+
+    async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation on the node that serves its keys."""
+        return await self._run(partial(perform_one, operation), slot_for(operation), deadline)
+
+    async def perform_all(
+        self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations that do not depend on each other, many in a round trip to a node; an answer each."""
+        answers: dict[int, AnswerT | SegmentedError] = {}
+        give_up = min(deadline, self._clock.now() + self._patience)
+        for slot, places in shares(self.map, operations, size_max=BATCH_MAX):
+            batch = [operations[place] for place in places]
+            try:
+                found = await self._run(partial(perform_all, batch, where), slot, deadline)
+            except (RedisError, OSError) as error:
+                found = [our_error(error, where)] * len(batch)
+            answers.update(zip(places, found, strict=True))
+        for place, operation in enumerate(operations):
+            if isinstance(answers[place], StoreUnavailable) and self._clock.now() < give_up:  # perhaps sent elsewhere
+                answers[place] = await self._performed(operation, where, give_up)
+        return [answers[place] for place in range(len(operations))]
+
+    async def _performed(self, operation: Operation[AnswerT], where: str, deadline: float) -> AnswerT | SegmentedError:
+        try:
+            with translated(where):
+                return await self.perform(operation, deadline=deadline)
+        except SegmentedError as error:
+            return error
+
+    async def publish(self, channel: str, word: str, *, deadline: float) -> None:
+        """Send a message, in a short time or not at all: the node that hears us tells all others."""
+        host = self._heard_at or self.map.hosts()[0]
+        until = min(deadline, self._clock.now() + PUBLISH_SECONDS)
+        await self._link(host).run(partial(publishing, channel, word), deadline=until)
+
+    def subscription(self) -> PubSub:
+        """Return a subscription at any node, since each hears all messages; at another one than the last time."""
+        hosts = self.map.hosts(last=self._heard_at)
+        self._heard_at = random.choice(hosts[:-1] or hosts)  # noqa: S311  # spreads the load, guards nothing
+        return PubSub(self._pool(self._heard_at))
+
+    async def aclose(self) -> None:
+        """Disconnect all wires that are not in use, and wait until their sockets are closed."""
+        await asyncio.gather(*(link.aclose() for link in list(self._links.values())))
+        for pool in list(self._pools.values()):
+            await pool.disconnect()
+
+    async def _run(self, make_exchange: MakeExchange[AnswerT], slot: int, deadline: float) -> AnswerT:
+        attempts = Attempts(make_exchange)
+        give_up = min(deadline, self._clock.now() + self._patience)
+        going = way(self.map, slot)
+        step = next(going)
+        while True:
+            match step:
+                case Visit(host, is_asking):
+                    make = attempts.asking if is_asking else attempts.direct
+                    try:
+                        return await self._link(host).run(make, deadline=deadline)
+                    except (RedisError, OSError) as error:
+                        attempts.failed(error)
+                        step = going.throw(error)
+                case Look():
+                    await self._look(step, give_up)
+                    step = next(going)
+                case Rest(seconds, error):
+                    if self._clock.now() + seconds >= give_up:
+                        raise error
+                    await asyncio.sleep(seconds)
+                    step = next(going)
+
+    async def _look(self, look: Look, give_up: float) -> None:
+        """Take the map from the first node that tells it; one task for all that found it wrong."""
+        async with self._looking:
+            for host in self.map.hosts(last=look.apart_from):
+                now = self._clock.now()
+                if self.map.version != look.version or now >= give_up:
+                    return
+                try:
+                    rows = await self._link(host).run(reading_slots, deadline=min(give_up, now + LOOK_SECONDS))
+                except (RedisError, OSError):
+                    continue
+                self.map.replace(rows, asked=host)
+
+    def _link(self, host: Host) -> AsyncLink:
+        link = self._links.get(host)
+        if link is None:
+            link = AsyncLink(self._pool(host), self._clock, dialect=self._wanted, tries=1)
+            self._links[host] = link
+        return link
+
+    def _pool(self, host: Host) -> redis_asyncio.ConnectionPool:
+        pool = self._pools.get(host)
+        if pool is None:
+            node = self._client.get_node(*host) or ClusterNode(*host, **self._client.connection_kwargs)
+            settings = {
+                **node.connection_kwargs,
+                "retry": Retry(NoBackoff(), 0),
+                "max_connections": CONNECTIONS_MAX + OTHER_CONNECTIONS,
+            }
+            pool = redis_asyncio.ConnectionPool(connection_class=node.connection_class, **settings)
+            self._pools[host] = pool
+        return pool

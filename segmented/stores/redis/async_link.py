@@ -1,0 +1,208 @@
+"""The link of a store to its server, for asyncio: the twin of `link`; the exchanges are the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
+
+from segmented.stores.redis.dialect import QUESTION, Dialect, dialect_of
+from segmented.stores.redis.edge import CONNECT_TIMEOUT, CONNECTIONS_MAX, SOCKET_TIMEOUT, TRIES, our_error
+from segmented.stores.redis.exchange import perform_all, perform_one, publishing
+from segmented.stores.redis.link import BATCH_MAX, NO_REPLY, PUBLISH_SECONDS, TOO_LATE, TRANSPORT_ERRORS
+from segmented.stores.redis.wire import packed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redis import asyncio as redis_asyncio
+
+    from segmented.clock import Clock
+    from segmented.errors import SegmentedError
+    from segmented.operations import Operation
+    from segmented.stores.redis.wire import Command, Exchange, MakeExchange, Reply, Send
+
+AnswerT = TypeVar("AnswerT")
+
+NO_RETRY: Final = Retry(NoBackoff(), 0)
+
+
+class AsyncWire:
+    """One connection, in the hands of one exchange at a time."""
+
+    def __init__(self, connection: Any, dialect: Dialect | None) -> None:  # noqa: ANN401  # of the pool's own class
+        """Take over `connection`, which is not connected yet; without a `dialect` the server is asked."""
+        self._connection = connection
+        self._connection.retry = NO_RETRY
+        self._wanted = dialect
+        self._connect_seconds: float = connection.socket_connect_timeout or CONNECT_TIMEOUT
+        self._seconds: float = connection.socket_timeout or SOCKET_TIMEOUT
+        self._connection.socket_timeout = None  # one time-out an exchange, ours, in place of one a read and a write
+        self._is_aborted = False
+        self.dialect = dialect
+
+    async def open(self, seconds_left: float) -> Dialect:
+        """Connect, if needed, and learn the server's dialect."""
+        if not self._connection.is_connected:
+            self._connection.socket_connect_timeout = min(self._connect_seconds, seconds_left)
+            async with asyncio.timeout(min(2 * self._connect_seconds, seconds_left)):  # the handshake too
+                await self._connection.connect()
+            self._is_aborted = False
+            self.dialect = self._wanted
+        if self.dialect is None:
+            (reply,) = await self.ask((QUESTION,), min(self._seconds, seconds_left))
+            self.dialect = dialect_of(reply)
+        return self.dialect
+
+    async def ask(self, commands: Sequence[Command], seconds: float) -> list[Reply]:
+        """Send commands together and read one reply each, an error of the server as a value.
+
+        A cancellation that comes while they are under way is raised after the replies: what is undone then cannot be
+        overtaken by what is still on the wire.
+        """
+        connection = self._connection
+        replies: list[Reply] = []
+        cancelled: asyncio.CancelledError | None = None
+        alarm = asyncio.get_running_loop().call_later(seconds, self._abort)
+        try:
+            await connection.send_packed_command((packed(commands),), check_health=False)
+            while len(replies) < len(commands):
+                try:
+                    replies.append(await connection.read_response(timeout=inf, disconnect_on_error=False))
+                except ResponseError as error:
+                    replies.append(error)
+                except asyncio.CancelledError as error:
+                    cancelled = error  # what was read so far stays in the driver's buffer, and it reads on from there
+        except BaseException as error:
+            await self.close()  # a reply may still be on its way, and must not be read as another's
+            if cancelled is not None:
+                raise cancelled from error
+            if self._is_aborted:
+                raise RedisTimeoutError(NO_REPLY) from error
+            raise
+        finally:
+            alarm.cancel()
+        if cancelled is not None:
+            raise cancelled
+        return replies
+
+    def _abort(self) -> None:
+        self._is_aborted = True
+        self._connection._writer.transport.abort()  # noqa: SLF001  # the reading task then finds the line cut
+
+    async def converse(self, exchange: Exchange[AnswerT], now: Callable[[], float], deadline: float) -> AnswerT:
+        """Run an exchange to its end."""
+        send: Send = next(exchange)
+        while True:
+            seconds = min(self._seconds + send.patience, deadline - now())
+            if seconds <= 0:
+                raise RedisTimeoutError(TOO_LATE)
+            replies = await self.ask(send.commands, seconds)
+            try:
+                send = exchange.send(replies)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]  # the exchange's return value is untyped here
+
+    async def close(self, *, nowait: bool = True) -> None:
+        """Disconnect; the next `open` connects again."""
+        await self._connection.disconnect(nowait=nowait)
+
+
+class AsyncLink:
+    """Up to `connections_max` wires to one server; tasks beyond that wait their turn."""
+
+    def __init__(
+        self,
+        pool: redis_asyncio.ConnectionPool,
+        clock: Clock,
+        *,
+        dialect: Dialect | None,
+        connections_max: int = CONNECTIONS_MAX,
+        tries: int = TRIES,
+    ) -> None:
+        """Connect nothing yet."""
+        self._pool: Any = pool
+        self._clock = clock
+        self._wanted = dialect
+        self._tries = tries
+        self._turns = asyncio.Semaphore(connections_max)
+        self._free: deque[AsyncWire] = deque()
+        self.dialect = dialect
+
+    async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation."""
+        return await self.run(partial(perform_one, operation), deadline=deadline)
+
+    async def perform_all(
+        self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations that do not depend on each other, many in a round trip; one answer or failure each."""
+        answers: list[AnswerT | SegmentedError] = []
+        for start in range(0, len(operations), BATCH_MAX):
+            batch = operations[start : start + BATCH_MAX]
+            try:
+                answers += await self.run(partial(perform_all, batch, where), deadline=deadline)
+            except TRANSPORT_ERRORS as error:
+                answers += [our_error(error, where)] * len(batch)
+        return answers
+
+    async def publish(self, channel: str, word: str, *, deadline: float) -> None:
+        """Send a message, in a short time or not at all."""
+        await self.run(partial(publishing, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS))
+
+    async def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Run an exchange, made anew for each attempt."""
+        now = self._clock.now
+        if self._turns.locked():
+            async with asyncio.timeout(max(0.0, min(SOCKET_TIMEOUT, deadline - now()))):
+                await self._turns.acquire()
+        else:
+            await self._turns.acquire()
+        try:
+            return await self._try(make_exchange, now, deadline)
+        finally:
+            self._turns.release()
+
+    async def _try(self, make_exchange: MakeExchange[AnswerT], now: Callable[[], float], deadline: float) -> AnswerT:
+        for attempt in range(1, self._tries + 1):
+            seconds_left = deadline - now()
+            if seconds_left <= 0:
+                raise RedisTimeoutError(TOO_LATE)
+            wire = self._wire()
+            try:
+                self.dialect = await wire.open(seconds_left)
+                return await wire.converse(make_exchange(self.dialect, attempt), now, deadline)
+            except TRANSPORT_ERRORS:
+                await self.close()  # the other kept connections died with this one
+                if attempt == self._tries or now() >= deadline:
+                    raise
+            finally:
+                self._free.append(wire)
+        raise AssertionError  # the loop returns or raises
+
+    def _wire(self) -> AsyncWire:
+        return self._free.pop() if self._free else AsyncWire(self._pool.make_connection(), self._wanted)
+
+    async def close(self) -> None:
+        """Disconnect all wires that are not in use. They connect again when they are needed again."""
+        for _ in range(len(self._free)):
+            if not self._free:
+                return
+            wire = self._free.popleft()
+            try:
+                await wire.close()
+            finally:
+                self._free.append(wire)
+
+    async def aclose(self) -> None:
+        """Do as `close`, and wait until the sockets are closed: over TLS the two ends take leave of each other."""
+        wires = list(self._free)
+        self._free.clear()
+        await asyncio.gather(*(wire.close(nowait=False) for wire in wires), return_exceptions=True)
+        self._free.extend(wires)

@@ -1,0 +1,93 @@
+"""What several servers add to exchanges: attempts counted over nodes, ASKING, batches by node, the map itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from redis.exceptions import ResponseError
+
+from segmented.stores.redis.addresses import Host
+from segmented.stores.redis.cluster_map import slot_of
+from segmented.stores.redis.codecs import CODECS
+from segmented.stores.redis.wire import Exchange, MakeExchange, Reply, Send
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from segmented.operations import Operation
+    from segmented.stores.redis.cluster_map import ClusterMap
+    from segmented.stores.redis.dialect import Dialect
+
+AnswerT = TypeVar("AnswerT")
+
+
+class Attempts(Generic[AnswerT]):
+    """Makes the exchange of one request for every node that is asked, and counts the replies that were lost."""
+
+    def __init__(self, make_exchange: MakeExchange[AnswerT]) -> None:
+        """Begin with the first attempt."""
+        self._make = make_exchange
+        self._lost = 0
+        self._tried = 0
+
+    def direct(self, dialect: Dialect, attempt: int) -> Exchange[AnswerT]:
+        """Make the exchange for a node."""
+        self._tried = attempt
+        return self._make(dialect, self._lost + attempt)
+
+    def asking(self, dialect: Dialect, attempt: int) -> Exchange[AnswerT]:
+        """Make the exchange for a node that the slot is only on its way to."""
+        return asking(self.direct(dialect, attempt))
+
+    def failed(self, error: Exception) -> None:
+        """Note how a node's attempts ended: with a reply that was lost, or with one that refused."""
+        self._lost += self._tried - 1 if isinstance(error, ResponseError) else self._tried
+        self._tried = 0
+
+
+def asking(exchange: Exchange[AnswerT]) -> Exchange[AnswerT]:
+    """Send ASKING right before each command of an exchange."""
+    try:
+        send = next(exchange)
+        while True:
+            doubled = [command for one in send.commands for command in (("ASKING",), one)]
+            replies = yield Send(doubled, send.patience)
+            send = exchange.send(replies[1::2])
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # the exchange's return value is untyped here
+
+
+def reading_slots(_: Dialect, __: int) -> Exchange[list[Reply]]:
+    """Ask a node for the map."""
+    (reply,) = yield Send((("CLUSTER", "SLOTS"),))
+    if isinstance(reply, ResponseError):
+        raise reply
+    return list(reply)
+
+
+def slot_for(operation: Operation[Any]) -> int:
+    """Return the slot that decides which node is asked."""
+    return slot_of(CODECS[type(operation)].encode(operation).key)
+
+
+def shares(known: ClusterMap, operations: Sequence[Operation[Any]], *, size_max: int) -> list[tuple[int, list[int]]]:
+    """Divide operations among the owners of their slots: a slot that leads to the owner, and the operations' places."""
+    by_owner: dict[Host | int, tuple[int, list[int]]] = {}
+    for place, operation in enumerate(operations):
+        slot = slot_for(operation)
+        by_owner.setdefault(known.owner(slot) or slot, (slot, []))[1].append(place)
+    return [
+        (slot, places[start : start + size_max])
+        for slot, places in by_owner.values()
+        for start in range(0, len(places), size_max)
+    ]
+
+
+def seeds_of(client: Any) -> list[Host]:  # noqa: ANN401  # a RedisCluster of either colour
+    """Return the nodes that a client knows by now."""
+    return [Host(node.host, int(node.port)) for node in [*client.get_nodes(), *client.startup_nodes]]
+
+
+def remapped(client: Any, host: Host) -> Host:  # noqa: ANN401  # as above
+    """Translate an address by which nodes name each other into one that can be reached, if the client was told how."""
+    return Host(*client.nodes_manager.remap_host_port(*host))

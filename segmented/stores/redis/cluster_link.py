@@ -1,0 +1,170 @@
+"""The link of a store to a cluster, for threads: one link a node, and the way of each request between them.
+
+The nodes' connections are those of the client's own nodes, with its settings, credentials and TLS. The map of the slots
+is kept here (`cluster_map`), and not by the client, because only so does a deadline hold while nodes are away.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from redis.cluster import ClusterNode
+from redis.exceptions import RedisError
+
+from segmented.errors import SegmentedError, StoreUnavailable
+from segmented.stores.redis.cluster_exchange import (
+    Attempts,
+    reading_slots,
+    remapped,
+    seeds_of,
+    shares,
+    slot_for,
+)
+from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
+from segmented.stores.redis.edge import our_error, translated
+from segmented.stores.redis.exchange import perform_all, perform_one, publishing
+from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, Link
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import redis
+    from redis.client import PubSub
+
+    from segmented.clock import Clock
+    from segmented.operations import Operation
+    from segmented.stores.redis.addresses import Host
+    from segmented.stores.redis.dialect import Dialect
+    from segmented.stores.redis.wire import MakeExchange
+
+AnswerT = TypeVar("AnswerT")
+
+LOOK_SECONDS: Final = 1.0
+"""For one node to tell the map; after that the next one is asked."""
+
+
+class ClusterLink:
+    """Links to the nodes of a cluster, made as they are needed."""
+
+    def __init__(self, client: redis.RedisCluster, clock: Clock, *, dialect: Dialect | None, patience: float) -> None:
+        """Connect nothing yet. While a slot has no master that answers, ask again for up to `patience` seconds."""
+        self._client: Any = client
+        self._clock = clock
+        self._wanted = dialect
+        self._patience = patience
+        self._links: dict[Host, Link] = {}
+        self._nodes: dict[Host, Any] = {}
+        self._looking = threading.Lock()
+        self._heard_at: Host | None = None
+        self.map = ClusterMap(seeds_of(client), remap=partial(remapped, client))
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """How the first node that was asked compares and deletes; the others answer for themselves."""
+        return next((link.dialect for link in list(self._links.values()) if link.dialect is not None), self._wanted)
+
+    def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation on the node that serves its keys."""
+        return self._run(partial(perform_one, operation), slot_for(operation), deadline)
+
+    def perform_all(
+        self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations that do not depend on each other, many in a round trip to a node; an answer each."""
+        answers: dict[int, AnswerT | SegmentedError] = {}
+        give_up = min(deadline, self._clock.now() + self._patience)
+        for slot, places in shares(self.map, operations, size_max=BATCH_MAX):
+            batch = [operations[place] for place in places]
+            try:
+                found = self._run(partial(perform_all, batch, where), slot, deadline)
+            except (RedisError, OSError) as error:
+                found = [our_error(error, where)] * len(batch)
+            answers.update(zip(places, found, strict=True))
+        for place, operation in enumerate(operations):
+            if isinstance(answers[place], StoreUnavailable) and self._clock.now() < give_up:  # perhaps sent elsewhere
+                answers[place] = self._performed(operation, where, give_up)
+        return [answers[place] for place in range(len(operations))]
+
+    def _performed(self, operation: Operation[AnswerT], where: str, deadline: float) -> AnswerT | SegmentedError:
+        try:
+            with translated(where):
+                return self.perform(operation, deadline=deadline)
+        except SegmentedError as error:
+            return error
+
+    def publish(self, channel: str, word: str, *, deadline: float) -> None:
+        """Send a message, in a short time or not at all: the node that hears us tells all others."""
+        host = self._heard_at or self.map.hosts()[0]
+        until = min(deadline, self._clock.now() + PUBLISH_SECONDS)
+        self._link(host).run(partial(publishing, channel, word), deadline=until)
+
+    def subscription(self) -> PubSub:
+        """Return a subscription at any node, since each hears all messages; at another one than the last time."""
+        hosts = self.map.hosts(last=self._heard_at)
+        self._heard_at = random.choice(hosts[:-1] or hosts)  # noqa: S311  # spreads the load, guards nothing
+        found: PubSub = self._client.get_redis_connection(self._node(self._heard_at)).pubsub()
+        return found
+
+    def close(self) -> None:
+        """Disconnect all wires that are not in use, and the nodes that the client does not know."""
+        for link in list(self._links.values()):
+            link.close()
+        for node in list(self._nodes.values()):
+            if node.redis_connection is not None:
+                node.redis_connection.close()
+
+    def _run(self, make_exchange: MakeExchange[AnswerT], slot: int, deadline: float) -> AnswerT:
+        attempts = Attempts(make_exchange)
+        give_up = min(deadline, self._clock.now() + self._patience)
+        going = way(self.map, slot)
+        step = next(going)
+        while True:
+            match step:
+                case Visit(host, is_asking):
+                    make = attempts.asking if is_asking else attempts.direct
+                    try:
+                        return self._link(host).run(make, deadline=deadline)
+                    except (RedisError, OSError) as error:
+                        attempts.failed(error)
+                        step = going.throw(error)
+                case Look():
+                    self._look(step, give_up)
+                    step = next(going)
+                case Rest(seconds, error):
+                    if self._clock.now() + seconds >= give_up:
+                        raise error
+                    time.sleep(seconds)
+                    step = next(going)
+
+    def _look(self, look: Look, give_up: float) -> None:
+        """Take the map from the first node that tells it; one thread for all that found it wrong."""
+        is_ours = self._looking.acquire(timeout=max(0.0, min(LOOK_SECONDS, give_up - self._clock.now())))
+        try:
+            for host in self.map.hosts(last=look.apart_from):
+                now = self._clock.now()
+                if self.map.version != look.version or now >= give_up:
+                    return
+                try:
+                    rows = self._link(host).run(reading_slots, deadline=min(give_up, now + LOOK_SECONDS))
+                except (RedisError, OSError):
+                    continue
+                self.map.replace(rows, asked=host)
+        finally:
+            if is_ours:
+                self._looking.release()
+
+    def _link(self, host: Host) -> Link:
+        link = self._links.get(host)
+        if link is None:
+            pool = self._client.get_redis_connection(self._node(host)).connection_pool
+            link = self._links.setdefault(host, Link(pool, self._clock, dialect=self._wanted, tries=1))
+        return link
+
+    def _node(self, host: Host) -> ClusterNode:
+        found: ClusterNode | None = self._client.get_node(*host)
+        return found or self._nodes.setdefault(host, ClusterNode(*host))

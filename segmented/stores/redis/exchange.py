@@ -1,0 +1,105 @@
+"""Conversations with a server on one connection, as generators: one body for both colours, and for every deployment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from redis.exceptions import NoScriptError, ResponseError
+
+from segmented.errors import SegmentedError
+from segmented.stores.redis.codecs import CODECS
+from segmented.stores.redis.dialect import Dialect
+from segmented.stores.redis.edge import our_error
+from segmented.stores.redis.wire import Command, Exchange, Reply, Send
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from segmented.operations import Operation
+
+AnswerT = TypeVar("AnswerT")
+
+
+def perform_one(operation: Operation[AnswerT], dialect: Dialect, attempt: int) -> Exchange[AnswerT]:
+    """Perform one operation. From the second `attempt` on, an earlier one may have run, and its reply was lost."""
+    codec = CODECS[type(operation)]
+    answer: Any = None
+    if codec.native is not None and dialect is not Dialect.SCRIPT:
+        commands = codec.native.encode(operation, dialect)
+        if commands:
+            replies = yield Send(commands)
+            if not any(isinstance(reply, ResponseError) for reply in replies):  # else the script says it, or works
+                answer = codec.native.decode(operation, replies)
+    if answer is None:
+        call = codec.encode(operation)
+        (reply,) = yield Send((call.command(),))
+        if isinstance(reply, NoScriptError):  # a new server, a restart or SCRIPT FLUSH
+            (reply,) = yield Send((call.full_command(),))
+        if isinstance(reply, ResponseError):
+            raise reply
+        answer = codec.decode(operation, reply)
+    if codec.finish is not None:
+        answer = yield from codec.finish(operation, answer)
+    if attempt > 1 and codec.doubt is not None:
+        answer = codec.doubt(answer)
+    return cast("AnswerT", answer)
+
+
+def perform_all(
+    operations: Sequence[Operation[AnswerT]], where: str, dialect: Dialect, _: int
+) -> Exchange[list[AnswerT | SegmentedError]]:
+    """Perform operations that do not depend on each other, in one round trip; two when scripts were not cached."""
+    requests = [_Request(operation, dialect) for operation in operations]
+    replies = yield Send([command for request in requests for command in request.commands])
+    position = 0
+    for request in requests:
+        request.read(replies[position : position + len(request.commands)], where)
+        position += len(request.commands)
+    again = [request for request in requests if request.answer is None]
+    if again:
+        late = yield Send(
+            [CODECS[type(request.operation)].encode(request.operation).full_command() for request in again]
+        )
+        for request, reply in zip(again, late, strict=True):
+            request.answer = _decoded(request.operation, reply, where)
+    for request in requests:
+        finish = CODECS[type(request.operation)].finish
+        if finish is not None and not isinstance(request.answer, SegmentedError):
+            request.answer = yield from finish(request.operation, request.answer)
+    return [request.answer for request in requests]
+
+
+def publishing(channel: str, word: str, _: Dialect, __: int) -> Exchange[None]:
+    """Send one message."""
+    yield Send((("PUBLISH", channel, word),))
+
+
+class _Request:
+    """One operation of a batch; `answer` is None as long as the whole script has to be asked."""
+
+    def __init__(self, operation: Operation[Any], dialect: Dialect) -> None:
+        codec = CODECS[type(operation)]
+        self.operation = operation
+        self.answer: Any = None
+        self.commands: Sequence[Command] = ()
+        if codec.native is not None and dialect is not Dialect.SCRIPT:
+            self.commands = codec.native.encode(operation, dialect)
+        self._native = codec.native if self.commands else None
+        if not self.commands:
+            self.commands = (codec.encode(operation).command(),)
+
+    def read(self, replies: list[Reply], where: str) -> None:
+        if self._native is not None:
+            if not any(isinstance(reply, ResponseError) for reply in replies):
+                self.answer = self._native.decode(self.operation, replies)
+        elif not isinstance(replies[0], NoScriptError):
+            self.answer = _decoded(self.operation, replies[0], where)
+
+
+def _decoded(operation: Operation[Any], reply: Reply, where: str) -> Any:  # noqa: ANN401  # the operation's own answer
+    if isinstance(reply, ResponseError):
+        return our_error(reply, where)
+    try:
+        return CODECS[type(operation)].decode(operation, reply)
+    except SegmentedError as error:
+        return error

@@ -1,0 +1,228 @@
+"""The link of a store to its server, for threads: connections of a redis-py pool, on which exchanges are run.
+
+The connections are made by the client's own pool, with its settings, credentials and TLS, and are kept here between
+exchanges. Retries and time-outs are the link's, not the client's, because only so does a deadline hold: all tries of an
+exchange, the waiting for a connection and the connecting included, end with it. Every operation is safe to run twice.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    ConnectionError as RedisConnectionError,
+    ResponseError,
+    TimeoutError as RedisTimeoutError,
+)
+from redis.retry import Retry
+
+from segmented.stores.redis.dialect import QUESTION, Dialect, dialect_of
+from segmented.stores.redis.edge import CONNECT_TIMEOUT, CONNECTIONS_MAX, SOCKET_TIMEOUT, TRIES, our_error
+from segmented.stores.redis.exchange import perform_all, perform_one, publishing
+from segmented.stores.redis.wire import packed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import redis
+
+    from segmented.clock import Clock
+    from segmented.errors import SegmentedError
+    from segmented.operations import Operation
+    from segmented.stores.redis.wire import Command, Exchange, MakeExchange, Reply, Send
+
+AnswerT = TypeVar("AnswerT")
+
+NO_RETRY: Final = Retry(NoBackoff(), 0)
+TOO_LATE: Final = "the deadline came first"
+NO_REPLY: Final = "no reply in time"
+BATCH_MAX: Final = 500
+"""Operations sent together: the server answers others in between."""
+PUBLISH_SECONDS: Final = 1.0
+"""For a message that only makes things faster."""
+TRANSPORT_ERRORS: Final = (RedisConnectionError, RedisTimeoutError, OSError)
+
+
+class Wire:
+    """One connection, in the hands of one exchange at a time."""
+
+    def __init__(self, connection: Any, dialect: Dialect | None) -> None:  # noqa: ANN401  # of the pool's own class
+        """Take over `connection`, which is not connected yet; without a `dialect` the server is asked."""
+        self._connection = connection
+        self._connection.retry = NO_RETRY
+        self._wanted = dialect
+        self._connect_seconds: float = connection.socket_connect_timeout or CONNECT_TIMEOUT
+        self._seconds: float = connection.socket_timeout or SOCKET_TIMEOUT
+        self.dialect = dialect
+
+    def open(self, seconds_left: float) -> Dialect:
+        """Connect, if needed, and learn the server's dialect."""
+        if seconds_left <= 0:
+            raise RedisTimeoutError(TOO_LATE)
+        if not self._connection.is_connected:
+            self._connect(seconds_left)
+            self.dialect = self._wanted
+        if self.dialect is None:
+            (reply,) = self.ask((QUESTION,), min(self._seconds, seconds_left))
+            self.dialect = dialect_of(reply)
+        return self.dialect
+
+    def _connect(self, seconds_left: float) -> None:
+        connection = self._connection
+        connection.socket_connect_timeout = min(self._connect_seconds, seconds_left)
+        connection.socket_timeout = min(self._seconds, seconds_left)  # the handshake's reads
+        connection.connect()
+        if connection.socket_timeout < self._seconds:
+            connection.socket_timeout = self._seconds
+            connection.update_current_socket_timeout(self._seconds)
+            buffer = connection._parser._buffer  # noqa: SLF001  # of RESP2, which the call above leaves as it was
+            buffer.socket_timeout = self._seconds
+
+    def ask(self, commands: Sequence[Command], seconds: float) -> list[Reply]:
+        """Send commands together and read one reply each, an error of the server as a value."""
+        connection = self._connection
+        replies: list[Reply] = []
+        try:
+            connection.send_packed_command((packed(commands),), check_health=False)
+            for _ in commands:
+                try:
+                    replies.append(connection.read_response(timeout=seconds))
+                except ResponseError as error:
+                    replies.append(error)
+        except BaseException:
+            self.close()  # a reply may still be on its way, and must not be read as another's
+            raise
+        return replies
+
+    def converse(self, exchange: Exchange[AnswerT], now: Callable[[], float], deadline: float) -> AnswerT:
+        """Run an exchange to its end."""
+        send: Send = next(exchange)
+        while True:
+            seconds = min(self._seconds + send.patience, deadline - now())
+            if seconds <= 0:
+                raise RedisTimeoutError(TOO_LATE)
+            replies = self.ask(send.commands, seconds)
+            try:
+                send = exchange.send(replies)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]  # the exchange's return value is untyped here
+
+    def close(self) -> None:
+        """Disconnect; the next `open` connects again."""
+        self._connection.disconnect()
+
+
+class Link:
+    """Up to `connections_max` wires to one server; threads beyond that wait their turn."""
+
+    def __init__(
+        self,
+        pool: redis.ConnectionPool,
+        clock: Clock,
+        *,
+        dialect: Dialect | None,
+        connections_max: int = CONNECTIONS_MAX,
+        tries: int = TRIES,
+    ) -> None:
+        """Connect nothing yet."""
+        self._pool: Any = pool
+        self._clock = clock
+        self._wanted = dialect
+        self._tries = tries
+        self._connections_max = connections_max
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._process_id = os.getpid()
+        self._free: deque[Wire] = deque()
+        self._made = 0
+        self._waiting = 0
+        self._returned = threading.Condition()
+        self.dialect = self._wanted
+
+    def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation."""
+        return self.run(partial(perform_one, operation), deadline=deadline)
+
+    def perform_all(
+        self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations that do not depend on each other, many in a round trip; one answer or failure each."""
+        answers: list[AnswerT | SegmentedError] = []
+        for start in range(0, len(operations), BATCH_MAX):
+            batch = operations[start : start + BATCH_MAX]
+            try:
+                answers += self.run(partial(perform_all, batch, where), deadline=deadline)
+            except TRANSPORT_ERRORS as error:
+                answers += [our_error(error, where)] * len(batch)
+        return answers
+
+    def publish(self, channel: str, word: str, *, deadline: float) -> None:
+        """Send a message, in a short time or not at all."""
+        self.run(partial(publishing, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS))
+
+    def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Run an exchange, made anew for each attempt. Raises one of TRANSPORT_ERRORS, or the server's refusal."""
+        if os.getpid() != self._process_id:
+            self._start_anew()  # after a fork: the sockets are the parent's
+        for attempt in range(1, self._tries + 1):
+            wire = self._take(deadline)
+            try:
+                self.dialect = wire.open(deadline - self._clock.now())
+                return wire.converse(make_exchange(self.dialect, attempt), self._clock.now, deadline)
+            except TRANSPORT_ERRORS:
+                self.close()  # the other kept connections died with this one
+                if attempt == self._tries or self._clock.now() >= deadline:
+                    raise
+            finally:
+                self._give_back(wire)
+        raise AssertionError  # the loop returns or raises
+
+    def _take(self, deadline: float) -> Wire:
+        try:
+            return self._free.pop()  # the last one used: most are left to idle
+        except IndexError:
+            pass
+        with self._returned:
+            self._waiting += 1  # before looking again: who gives back looks at it afterwards
+            try:
+                return self._take_in_turn(min(deadline, self._clock.now() + SOCKET_TIMEOUT))
+            finally:
+                self._waiting -= 1
+
+    def _take_in_turn(self, deadline: float) -> Wire:
+        while True:
+            if self._free:
+                with suppress(IndexError):
+                    return self._free.pop()
+            if self._made < self._connections_max:
+                self._made += 1
+                return Wire(self._pool.make_connection(), self._wanted)
+            seconds = deadline - self._clock.now()
+            if seconds <= 0:
+                message = f"none of {self._connections_max} connections was free in time"
+                raise RedisTimeoutError(message)
+            self._returned.wait(seconds)
+
+    def _give_back(self, wire: Wire) -> None:
+        self._free.append(wire)
+        if self._waiting:
+            with self._returned:
+                self._returned.notify()
+
+    def close(self) -> None:
+        """Disconnect all wires that are not in use. They connect again when they are needed again."""
+        for _ in range(len(self._free)):
+            try:
+                wire = self._free.popleft()
+            except IndexError:
+                return
+            wire.close()
+            self._give_back(wire)

@@ -1,0 +1,103 @@
+"""Which link a client needs, and how the store behind it is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final
+
+import redis
+from redis import asyncio as redis_asyncio
+from redis.asyncio.sentinel import SentinelConnectionPool as AsyncSentinelConnectionPool
+from redis.sentinel import SentinelConnectionPool
+
+from segmented.errors import InvalidInput
+from segmented.stores.redis.async_cluster_link import AsyncClusterLink
+from segmented.stores.redis.async_link import AsyncLink
+from segmented.stores.redis.cluster_link import ClusterLink
+from segmented.stores.redis.link import Link
+from segmented.stores.redis.sentinel_link import AsyncSentinelLink, SentinelLink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redis.asyncio.client import PubSub as AsyncPubSub
+    from redis.client import PubSub
+
+    from segmented.clock import Clock
+    from segmented.stores.redis.dialect import Dialect
+
+PATIENCE: Final = 5.0
+"""Seconds for which an operation is asked again while a master is being replaced; never beyond its deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """What a store for threads needs of a client."""
+
+    link: Link | ClusterLink
+    subscribe: Callable[[], PubSub]
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncLinked:
+    """What a store for asyncio needs of a client."""
+
+    link: AsyncLink | AsyncClusterLink
+    subscribe: Callable[[], AsyncPubSub]
+    where: str
+
+
+def linked(
+    client: redis.Redis | redis.RedisCluster, clock: Clock, *, dialect: Dialect | None, patience: float
+) -> Linked:
+    """Look at a client: what stands behind it? Raises InvalidInput for a patience that is none."""
+    _check_patience(patience)
+    if isinstance(client, redis.RedisCluster):
+        cluster = ClusterLink(client, clock, dialect=dialect, patience=patience)
+        return Linked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
+    pool = client.connection_pool
+    if isinstance(pool, SentinelConnectionPool):
+        link: Link = SentinelLink(pool, clock, dialect=dialect, patience=patience)
+    else:
+        link = Link(pool, clock, dialect=dialect)
+    return Linked(link, client.pubsub, where_of(pool))
+
+
+def async_linked(
+    client: redis_asyncio.Redis | redis_asyncio.RedisCluster,
+    clock: Clock,
+    *,
+    dialect: Dialect | None,
+    patience: float,
+) -> AsyncLinked:
+    """Look at a client: what stands behind it? Raises InvalidInput for a patience that is none."""
+    _check_patience(patience)
+    if isinstance(client, redis_asyncio.RedisCluster):
+        cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience)
+        return AsyncLinked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
+    pool = client.connection_pool
+    if isinstance(pool, AsyncSentinelConnectionPool):
+        link: AsyncLink = AsyncSentinelLink(pool, clock, dialect=dialect, patience=patience)
+    else:
+        link = AsyncLink(pool, clock, dialect=dialect)
+    return AsyncLinked(link, client.pubsub, where_of(pool))
+
+
+def where_of(pool: Any) -> str:  # noqa: ANN401  # a pool of either colour
+    """Name the server of a pool, without secrets."""
+    if isinstance(pool, SentinelConnectionPool | AsyncSentinelConnectionPool):
+        return f"the master of {pool.service_name!r}"
+    options = pool.connection_kwargs
+    return str(options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}")
+
+
+def _check_patience(patience: float) -> None:
+    if not (isfinite(patience) and patience >= 0):
+        message = f"patience is a number of seconds, 0 or more, not {patience!r}"
+        raise InvalidInput(message)
+
+
+def _listed(hosts: Sequence[tuple[str, int]]) -> str:
+    return "the cluster of " + ", ".join(f"{name}:{port}" for name, port in hosts)

@@ -1,0 +1,60 @@
+#!lua
+-- Let a writer in if nobody else reads or writes; else shut the door to new readers for as long as it is present. Safe
+-- to run twice: a repeat by the same holder renews its lease and keeps its token.
+-- KEYS     1 lock (hash with PX: mode, token, holder)   2 fence (hash with PX: token, kind)
+--          3 readers (sorted set: holder id -> end in ms)   4 writers (sorted set: waiting holder id -> end in ms)
+--          5 freed (channel, unused)   6 opened (channel, unused)
+-- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms   4 presence_ms; 0 for one that does not wait
+-- answers  {"wrong_kind"} when another kind of lock has the name
+--          {"acquired", token, "1" when a replay else "0"}
+--          {"held", ms until nobody is in, or until the door has to be shut again}
+local lock, fence, readers, writers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local holder_id, ttl_ms, fence_ttl_ms, presence_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+
+local found = redis.call('HMGET', lock, 'mode', 'token', 'holder')
+local mode, token, holder = found[1], found[2], found[3]
+
+-- 1. a hash that is not ours
+if not mode and redis.call('EXISTS', lock) == 1 then
+  return { 'wrong_kind' }
+end
+
+-- 2. ours already
+if mode == 'write' and holder == holder_id then
+  redis.call('PEXPIRE', lock, ttl_ms)
+  redis.call('PEXPIRE', fence, fence_ttl_ms)
+  return { 'acquired', token, '1' }
+end
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local left_ms = 0
+if mode == 'write' then
+  left_ms = redis.call('PTTL', lock)
+elseif mode == 'read' then
+  local latest = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')
+  left_ms = latest[2] and tonumber(latest[2]) - now or 0
+end
+
+-- 3. somebody else is in
+if mode == 'write' or left_ms > 0 then
+  if presence_ms > 0 then
+    redis.call('ZREMRANGEBYSCORE', writers, '-inf', string.format('%.0f', now))
+    redis.call('ZADD', writers, string.format('%.0f', now + presence_ms), holder_id)
+    local last_writer = redis.call('ZRANGE', writers, -1, -1, 'WITHSCORES')
+    redis.call('PEXPIREAT', writers, string.format('%.0f', tonumber(last_writer[2])))
+    left_ms = math.min(left_ms, math.ceil(presence_ms / 3))
+  end
+  return { 'held', string.format('%.0f', left_ms) }
+end
+
+-- 4. free
+local last = tonumber(redis.call('HGET', fence, 'token') or '0')
+token = string.format('%.0f', math.max(last + 1, tonumber(time[1]) * 1000000 + tonumber(time[2])))
+redis.call('DEL', lock, readers)
+redis.call('HSET', lock, 'mode', 'write', 'token', token, 'holder', holder_id)
+redis.call('PEXPIRE', lock, ttl_ms)
+redis.call('ZREM', writers, holder_id)
+redis.call('HSET', fence, 'token', token, 'kind', 'read_write')
+redis.call('PEXPIRE', fence, fence_ttl_ms)
+return { 'acquired', token, '0' }

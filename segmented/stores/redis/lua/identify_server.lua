@@ -1,0 +1,8 @@
+#!lua flags=no-writes,allow-stale
+-- Tell which server this is, by what it says of itself.
+-- KEYS     none: any server of a cluster answers
+-- ARGV     none
+-- answers  {INFO server, INFO replication, CLUSTER NODES; "" without a cluster}
+local cluster = redis.call('INFO', 'cluster')
+local nodes = string.find(cluster, 'cluster_enabled:1', 1, true) and redis.call('CLUSTER', 'NODES') or ''
+return { redis.call('INFO', 'server'), redis.call('INFO', 'replication'), nodes }

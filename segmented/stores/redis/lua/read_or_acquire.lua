@@ -1,0 +1,53 @@
+#!lua
+-- Read a cached value, or take the lock to make it. Safe to run twice: a repeat by the same holder is told the same, or
+-- gives the lock back where a value has come meanwhile.
+-- KEYS     1 lock (string with PX: holder id)   2 fence (hash with PX: token, releaser, kept)   3 freed (channel)
+--          4 cached (hash with PX: kind, body, refresh_at)
+-- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms   4 hold_off_ms: for how long a due value is handed out only once
+-- answers  {"cached", kind, body}
+--          {"held", remaining_ms; -1 when the key never lapses}
+--          {"acquired", token, "1" when a replay else "0", kind, body; both "" when nothing is kept}
+local lock, fence, freed, cached = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local holder_id, ttl_ms = ARGV[1], ARGV[2]
+
+local holder = redis.call('GET', lock)
+local found = redis.call('HMGET', cached, 'kind', 'body', 'refresh_at')
+local kind, body, refresh_at = found[1], found[2], tonumber(found[3] or 'inf')
+local last = redis.call('HGET', fence, 'token')
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local is_ours = holder == holder_id
+
+-- 1. a value that nobody has to make, or that somebody else is making anew
+if kind and (now < refresh_at or (holder and not is_ours)) then
+  if is_ours then
+    redis.call('DEL', lock)
+    redis.call('PUBLISH', freed, 'freed')
+  end
+  return { 'cached', kind, body }
+end
+
+-- 2. somebody else is making it
+if holder and not is_ours then
+  return { 'held', tostring(redis.call('PTTL', lock)) }
+end
+
+-- 3. ours already: the reply was lost, or the caller asks again
+if is_ours and last then
+  redis.call('PEXPIRE', lock, ttl_ms)
+  return { 'acquired', last, '1', kind or '', body or '' }
+end
+
+-- 4. free: the token is made as that of the plain lock, whose fence this is
+local token = redis.call('HINCRBY', fence, 'token', 1)
+if token == 1 then
+  token = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  redis.call('HSET', fence, 'token', string.format('%.0f', token))
+end
+redis.call('HSETNX', fence, 'kept', string.format('%.0f', token))
+redis.call('PEXPIRE', fence, ARGV[3])
+redis.call('SET', lock, holder_id, 'PX', ttl_ms)
+if kind then
+  redis.call('HSET', cached, 'refresh_at', string.format('%.0f', now + tonumber(ARGV[4])))
+end
+return { 'acquired', string.format('%.0f', token), '0', kind or '', body or '' }

@@ -1,0 +1,20 @@
+#!lua flags=allow-oom
+-- Give a permit back, only if it is still the holder's, and wake one waiter a process. Safe to run twice: a repeat
+-- changes nothing and wakes nobody.
+-- KEYS     1 lock (sorted set with PX: holder id -> end in ms)   2 fence (unused)   3 freed (channel)
+-- ARGV     1 holder_id
+-- answers  {"released"}   {"lost"}
+local lock, holder_id = KEYS[1], ARGV[1]
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+if tonumber(redis.call('ZSCORE', lock, holder_id) or '0') <= now then
+  return { 'lost' }
+end
+redis.call('ZREM', lock, holder_id)
+local latest = redis.call('ZRANGE', lock, -1, -1, 'WITHSCORES')
+if latest[2] then
+  redis.call('PEXPIREAT', lock, string.format('%.0f', tonumber(latest[2])))
+end
+redis.call('PUBLISH', KEYS[3], 'freed')
+return { 'released' }

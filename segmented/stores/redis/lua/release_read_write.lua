@@ -1,0 +1,49 @@
+#!lua flags=allow-oom
+-- End the writer's lease, a reader's, or a writer's waiting, and wake one waiter a process of those who may get in now.
+-- Safe to run twice: a repeat changes nothing and wakes nobody.
+-- KEYS     1 lock (hash: mode, token, holder)   2 fence (unused)   3 readers (sorted set: holder id -> end in ms)
+--          4 writers (sorted set: waiting holder id -> end in ms)
+--          5 freed (channel of writers)   6 opened (channel of readers)
+-- ARGV     1 holder_id
+-- answers  {"released"}   {"lost"}
+local lock, readers, writers, freed, opened, holder_id = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6], ARGV[1]
+
+local found = redis.call('HMGET', lock, 'mode', 'holder')
+local mode, holder = found[1], found[2]
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+
+-- 1. the writer: readers are told too, because those whom a waiting writer keeps out must learn until when
+if mode == 'write' and holder == holder_id then
+  redis.call('DEL', lock)
+  redis.call('PUBLISH', freed, 'freed')
+  redis.call('PUBLISH', opened, 'freed')
+  return { 'released' }
+end
+
+-- 2. a reader: a writer may get in after the last, and learns of an earlier end when the one that ended last goes
+local own_end = mode == 'read' and tonumber(redis.call('ZSCORE', readers, holder_id) or '0') or 0
+if own_end > now then
+  redis.call('ZREM', readers, holder_id)
+  local latest = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')
+  local latest_end = latest[2] and tonumber(latest[2]) or 0
+  if latest_end <= now then
+    redis.call('DEL', lock, readers)
+  else
+    redis.call('PEXPIREAT', lock, string.format('%.0f', latest_end))
+    redis.call('PEXPIREAT', readers, string.format('%.0f', latest_end))
+  end
+  if latest_end < own_end then
+    redis.call('PUBLISH', freed, 'freed')
+  end
+  return { 'released' }
+end
+
+-- 3. a writer that waits no more: the last of them opens the door
+if redis.call('ZREM', writers, holder_id) == 1 and mode ~= 'write' then
+  local last_writer = redis.call('ZRANGE', writers, -1, -1, 'WITHSCORES')
+  if not last_writer[2] or tonumber(last_writer[2]) <= now then
+    redis.call('PUBLISH', opened, 'freed')
+  end
+end
+return { 'lost' }

@@ -1,0 +1,17 @@
+#!lua flags=allow-oom
+-- Take one entry off the owner's count; with the last one the lock goes, and one waiter a process is woken. What is
+-- left of the lease stays as it is. Safe to run twice: an entry that is not there takes nothing off.
+-- KEYS     1 lock (hash: owner -> count)   2 fence (unused)   3 freed (channel)   4 entries (set of holder ids)
+-- ARGV     1 owner   2 holder_id
+-- answers  {"released"}   {"lost"}
+local lock, entries = KEYS[1], KEYS[4]
+local is_ours = redis.call('HEXISTS', lock, ARGV[1]) == 1
+if redis.call('SISMEMBER', entries, ARGV[2]) == 0 or not is_ours then
+  return { 'lost' }
+end
+redis.call('SREM', entries, ARGV[2])
+if redis.call('HINCRBY', lock, ARGV[1], -1) <= 0 then
+  redis.call('DEL', lock, entries)
+  redis.call('PUBLISH', KEYS[3], 'freed')
+end
+return { 'released' }

@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- Compare and delete a vote, unless it is of a later round than the one that is given back; then wake one waiter a
+-- process. Safe to run twice: a repeat after a lost reply is told "released" until somebody else has released the lock.
+-- An attempt that is taken back leaves no such word behind.
+-- KEYS     1 lock (string: holder id)   2 fence (hash: kind, round, releaser)   3 freed (channel)
+-- ARGV     1 holder_id   2 round   3 quiet: "1" to wake nobody else "0"   4 ends: "1" from a holder that ends its lease
+--          else "0"
+-- answers  {"released"}   {"lost"} also when the vote is of a later round
+local lock, fence, holder_id = KEYS[1], KEYS[2], ARGV[1]
+if redis.call('GET', lock) ~= holder_id then
+  return { redis.call('HGET', fence, 'releaser') == holder_id and 'released' or 'lost' }
+end
+if tonumber(redis.call('HGET', fence, 'round') or '0') > tonumber(ARGV[2]) then
+  return { 'lost' }
+end
+redis.call('DEL', lock)
+if ARGV[4] == '1' and redis.call('EXISTS', fence) == 1 then
+  redis.call('HSET', fence, 'releaser', holder_id)
+end
+if ARGV[3] ~= '1' then
+  redis.call('PUBLISH', KEYS[3], 'freed')
+end
+return { 'released' }

@@ -1,0 +1,143 @@
+-- Shared by the scripts that move the queue of a fair lock: who is alive, who minds the holder's end, handing over.
+-- KEYS  1 lock (string with PX: holder id)
+--       2 fence (hash with PX: token, kind, arrivals, process of the holder; handed: the last holder id that the lock
+--         was handed to; minder: who was told last to mind the holder's end)   3 freed (channel)
+--       4 queue (zset with PX: holder id -> arrival number)
+--       5 waiters (hash with PX: holder id -> "arrival process +"; "-" until the server has seen its subscription)
+--       6 present (zset with PX: holder id -> server ms until which it counts as alive)
+--       7 turn (prefix: <turn>:<holder id> is the channel of that waiter)
+-- `waiters` and `present` name everybody who waits, and who was handed the lock and has not come for it; `queue` those
+-- of them to whom it may be handed now. Whoever is taken out of `queue` alone keeps its number, and has its place again
+-- with its next attempt.
+local LOCK, FENCE, FREED, QUEUE, WAITERS, PRESENT, TURN =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local MANY = 1000
+local PASSED_MAX = 1000
+
+local time = redis.call('TIME')
+local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local now_ms = math.floor(now_us / 1000)
+
+-- A script does not roll back: a key of the wrong type must fail here.
+local holder = redis.call('GET', LOCK)
+redis.call('HLEN', FENCE)
+redis.call('ZCARD', QUEUE)
+redis.call('HLEN', WAITERS)
+redis.call('ZCARD', PRESENT)
+
+local function digits(number)
+  return string.format('%.0f', number)
+end
+
+local function lengthen(key, ms)
+  if redis.call('PTTL', key) < tonumber(ms) then
+    redis.call('PEXPIRE', key, ms)
+  end
+end
+
+-- Return a waiter's number, its process, and whether its subscription was seen; nothing for one that is not known.
+local function waiter(id)
+  local arrival, process, heard = string.match(redis.call('HGET', WAITERS, id) or '', '^(%d+) (.*) (.)$')
+  return arrival, process, heard == '+'
+end
+
+local function forget(id)
+  redis.call('ZREM', QUEUE, id)
+  redis.call('HDEL', WAITERS, id)
+  redis.call('ZREM', PRESENT, id)
+end
+
+-- Drop everybody whose presence has lapsed, all at once.
+local function forget_the_absent()
+  repeat
+    local absent = redis.call('ZRANGE', PRESENT, '-inf', digits(now_ms), 'BYSCORE', 'LIMIT', 0, MANY)
+    if #absent > 0 then
+      redis.call('ZREM', QUEUE, unpack(absent))
+      redis.call('HDEL', WAITERS, unpack(absent))
+      redis.call('ZREM', PRESENT, unpack(absent))
+    end
+  until #absent < MANY
+end
+
+-- PUBLISH counts the receivers of its own server; only where there is one server is that all of them.
+local is_alone = nil
+local function counts_are_whole()
+  if is_alone == nil then
+    local info = redis.pcall('INFO', 'cluster')
+    is_alone = type(info) == 'string' and string.find(info, 'cluster_enabled:0', 1, true) ~= nil
+  end
+  return is_alone
+end
+
+-- Wake a waiter; false when the server had seen its subscription, and it is gone.
+local passed = 0
+local function reaches(id)
+  if redis.call('PUBLISH', TURN .. ':' .. id, 'turn') > 0 or passed >= PASSED_MAX then
+    return true
+  end
+  local _, _, is_heard = waiter(id)
+  return not (is_heard and counts_are_whole())
+end
+
+local function pass_over(id)
+  redis.call('ZREM', QUEUE, id)
+  passed = passed + 1
+end
+
+-- Return the first in the queue who is alive, which `me` is; another one has been woken by this.
+local function first_living(me)
+  while true do
+    local id = redis.call('ZRANGE', QUEUE, 0, 0)[1]
+    if not id or id == me or reaches(id) then
+      return id
+    end
+    pass_over(id)
+  end
+end
+
+-- A new holder for `ms`, with a token past the last one.
+local function give_to(id, process, ms)
+  local last = tonumber(redis.call('HGET', FENCE, 'token') or '0')
+  local token = digits(math.max(last + 1, now_us))
+  redis.call('SET', LOCK, id, 'PX', ms)
+  redis.call('HSET', FENCE, 'token', token, 'kind', 'fair', 'process', process)
+  return token
+end
+
+-- Hand the free lock to a waiter, for as long as a claim may take.
+local function hand_to(id, claim_ms)
+  local _, process = waiter(id)
+  give_to(id, process or '', claim_ms)
+  redis.call('HSET', FENCE, 'handed', id)
+  redis.call('ZREM', QUEUE, id)
+end
+
+-- Who minds the holder's end: of the first hundred the first one of another process than the holder's, because one that
+-- dies takes its waiters with it; else the first of all.
+local function pick_minder()
+  local process = redis.call('HGET', FENCE, 'process')
+  local first = redis.call('ZRANGE', QUEUE, 0, 99)
+  for _, id in ipairs(first) do
+    local _, own = waiter(id)
+    if own ~= process then
+      return id
+    end
+  end
+  return first[1]
+end
+
+-- Tell the minder, if it is another one than was told last, or `anew`; `me` learns it from its answer.
+local function tell_minder(me, anew)
+  while true do
+    local id = pick_minder()
+    local is_told = not anew and id == redis.call('HGET', FENCE, 'minder')
+    if not id or is_told then
+      return id
+    end
+    if id == me or reaches(id) then
+      redis.call('HSET', FENCE, 'minder', id)
+      return id
+    end
+    pass_over(id)
+  end
+end

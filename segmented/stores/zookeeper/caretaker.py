@@ -1,0 +1,239 @@
+"""The background duties of one session: confirm it, look after its leases, and delete what was left in line.
+
+One thread a client, however many leases; it ends when there has been nothing to do for a while. It never waits for an
+answer: kazoo calls back. It never holds the session's lock while it calls kazoo or a lease.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.exceptions import (
+    ConnectionLoss,
+    NoNodeError,
+    OperationTimeoutError,
+    SessionExpiredError,
+    SessionMovedError,
+)
+
+from segmented.stores.zookeeper.held import NO_LINK
+from segmented.stores.zookeeper.paths import contender_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.stores.zookeeper.held import Held
+    from segmented.stores.zookeeper.session import ZooKeeperSession
+
+CONNECTION_ERRORS: Final = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, SessionMovedError)
+"""They say nothing about whether the request was done."""
+LINGER_SECONDS: Final = 10.0
+SLEEP_MAX: Final = 60.0
+REFUSALS_MAX: Final = 3
+
+_log = logging.getLogger("segmented.locks")
+
+
+@dataclass(slots=True, eq=False)
+class Litter:
+    """What a holder may have left in line."""
+
+    parent: str
+    holder_id: str
+    link: int = NO_LINK
+    """The connection on which its deletion is under way."""
+    refusals: int = 0
+
+
+class Caretaker:
+    """See the module."""
+
+    def __init__(self, session: ZooKeeperSession) -> None:
+        """Start nothing yet."""
+        self.leases: dict[Held, Callable[[], None]] = {}
+        """Each with what is called back when its node changes. Waiters may watch the same node."""
+        self._session = session
+        self._client = session.client
+        self._changed = session.changed
+        self._litter: dict[str, Litter] = {}
+        self._thread: threading.Thread | None = None
+        self._is_stirred = False
+        self._beat_due = -inf
+        self._beat_link = NO_LINK
+        self._idle_since: float | None = None
+        self._told_era = 0
+
+    def stir(self) -> None:
+        """Look at everything now."""
+        with self._changed:
+            self._is_stirred = True
+            self._changed.notify_all()
+        self.start()
+
+    def start(self) -> None:
+        """Have a thread, if there is anything to look after."""
+        with self._changed:
+            if self._thread is None and self._has_work():
+                self._thread = threading.Thread(target=self._run, name="segmented-zookeeper", daemon=True)
+                self._thread.start()
+
+    def add_litter(self, parent: str, holder_id: str) -> None:
+        """Delete the holder's nodes as soon as the servers can be reached; the session's lock is held."""
+        self._litter[holder_id] = Litter(parent, holder_id)
+
+    def forget_litter(self) -> None:
+        """There is no session left that could own any; the session's lock is held."""
+        self._litter.clear()
+
+    def look_after(self, lease: Held) -> None:
+        """Look after a lease until it is over."""
+        with self._changed:
+            self.leases[lease] = partial(self._has_changed, lease)
+        self.start()
+
+    def let_go(self, lease: Held) -> None:
+        """Look after a lease no longer."""
+        with self._changed:
+            callback = self.leases.pop(lease, None)
+        if callback is not None:
+            self._session.unwatch(lease.path, callback)
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        while self._slept():
+            self._look_after_all()
+
+    def _slept(self) -> bool:
+        """Sleep until there is something to do. False: there has been nothing for a while."""
+        with self._changed:
+            now = self._session.clock.now()
+            if self._has_work():
+                self._idle_since = None
+            elif self._idle_since is None:
+                self._idle_since = now
+            elif now - self._idle_since >= LINGER_SECONDS:
+                self._thread = self._idle_since = None
+                self._session.trust.forget_contact()
+                return False
+            if not self._is_stirred:
+                self._changed.wait(max(0.0, min(self._due() - now, SLEEP_MAX)))
+            self._is_stirred = False
+            return True
+
+    def _has_work(self) -> bool:
+        return bool(self._session.stores or self.leases or self._litter)
+
+    def _due(self) -> float:
+        trust = self._session.trust
+        beat_due = self._beat_due if trust.is_connected and trust.session_seconds is not None else inf
+        idle_until = inf if self._idle_since is None else self._idle_since + LINGER_SECONDS
+        return min(beat_due, trust.over_at(), idle_until)
+
+    def _look_after_all(self) -> None:
+        trust = self._session.trust
+        with self._changed:
+            now = self._session.clock.now()
+            trust.look_at_clock(now)
+            has_ended, self._told_era = trust.era != self._told_era, trust.era
+            leases, litter, link = list(self.leases), list(self._litter.values()), trust.link
+        if has_ended:
+            self._session.wake_stores()
+        living = self._tell_the_losers(leases)
+        if not self._session.is_connected:
+            return
+        if trust.session_seconds is not None and (now >= self._beat_due or link != self._beat_link):
+            self._beat_due, self._beat_link = now + trust.beat_seconds(), link
+            self._client.sync_async("/").rawlink(partial(self._confirmed, self._told_era, now))
+        for lease in living:
+            if lease.watched_link != link:
+                self._look_at(lease, link)
+        for one in litter:
+            if one.link != link:
+                self._clean(one, link)
+
+    def _tell_the_losers(self, leases: list[Held]) -> list[Held]:
+        """Let go of the leases that are over, tell those whose lease is lost, and return the others."""
+        lost = [lease for lease in leases if lease.is_lost_untold()]
+        if lost:  # in a thread of its own: the user's code may block, and the other leases are to be confirmed
+            threading.Thread(target=_tell_all, args=(lost,), name="segmented-zookeeper-lost", daemon=True).start()
+        over = {lease for lease in leases if lease.is_over()}.union(lost)
+        for lease in over:
+            self.let_go(lease)
+        return [lease for lease in leases if lease not in over]
+
+    def _confirmed(self, era: int, asked_at: float, result: Any) -> None:  # noqa: ANN401  # kazoo's, untyped
+        if result.exception is None:
+            self._session.note_contact(era, asked_at)
+
+    # --- leases ---
+
+    def _look_at(self, lease: Held, link: int) -> None:
+        lease.watched_link = link
+        with self._changed:
+            if (callback := self.leases.get(lease)) is None:
+                return  # released meanwhile
+            self._session.unwatch(lease.path, callback)
+            self._session.watch(lease.path, callback)
+        self._client.get_async(lease.path, watch=self._session.on_event).rawlink(partial(self._seen, lease, link))
+
+    def _has_changed(self, lease: Held) -> None:
+        lease.watched_link = NO_LINK
+        self.stir()
+
+    def _seen(self, lease: Held, link: int, result: Any) -> None:  # noqa: ANN401  # kazoo's, untyped
+        error = result.exception
+        if error is None:
+            _, stat = result.value
+            if stat.czxid == lease.fencing_token:
+                lease.note_seen(link)
+                return
+        elif isinstance(error, CONNECTION_ERRORS):
+            return  # looked at again on the next connection
+        elif not isinstance(error, NoNodeError):
+            _log.error("lease.unreadable", extra={"path": lease.path, "error": repr(error)})
+            return
+        lease.note_gone()
+        self.stir()
+
+    # --- litter ---
+
+    def _clean(self, litter: Litter, link: int) -> None:
+        litter.link = link
+        self._client.sync_async(litter.parent)  # what is read next is then no older than the last request of ours
+        listing = self._client.get_children_async(litter.parent)
+        listing.rawlink(partial(self._listed, litter))
+
+    def _listed(self, litter: Litter, result: Any) -> None:  # noqa: ANN401  # kazoo's, untyped
+        if result.exception is not None:
+            self._settle(litter, result.exception)
+            return
+        prefix = contender_prefix(litter.parent, litter.holder_id)
+        paths = [path for node in result.value if (path := f"{litter.parent}/{node}").startswith(prefix)]
+        if not paths:
+            self._settle(litter, None)
+        for path in paths:  # there is one, unless a server has lost what it had confirmed
+            self._client.delete_async(path).rawlink(lambda deleted: self._settle(litter, deleted.exception))
+
+    def _settle(self, litter: Litter, error: Exception | None) -> None:
+        if isinstance(error, CONNECTION_ERRORS):
+            return  # tried again on the next connection
+        with self._changed:
+            if error is None or isinstance(error, NoNodeError):
+                self._litter.pop(litter.holder_id, None)
+                return
+            litter.link, litter.refusals = NO_LINK, litter.refusals + 1
+            if litter.refusals < REFUSALS_MAX:
+                return
+            self._litter.pop(litter.holder_id, None)
+        _log.error("contender.undeletable", extra={"parent": litter.parent, "error": repr(error)})
+
+
+def _tell_all(lost: list[Held]) -> None:
+    for lease in lost:
+        lease.tell()

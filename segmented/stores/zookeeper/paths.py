@@ -1,0 +1,65 @@
+"""Paths of locks and their contenders: `<root>/<name, percent-encoded>/<holder id>-<sequence>`.
+
+ZooKeeper appends the sequence: ten digits, counted by the parent. The counter is a signed 32-bit number that wraps to
+negative ones after 2,147,483,647, which `in_order` survives.
+"""
+
+from __future__ import annotations
+
+from functools import cmp_to_key
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from segmented.errors import InvalidInput
+from segmented.operations.zookeeper import Contender
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DOTS: Final = {".": "%2E", "..": "%2E%2E"}
+"""Segments with a meaning of their own, which a path must not have."""
+WRAP: Final = 2**32
+
+
+def checked_root(root: object) -> str:
+    """Return the root without a slash at its end; raises InvalidInput for what is no path of our own."""
+    segments = root.strip("/").split("/") if isinstance(root, str) and root.startswith("/") else [""]
+    if {"", *DOTS} & set(segments) or not "".join(segments).isprintable():
+        message = f"root of {root!r} is not a path for locks: give one like '/segmented/locks'"
+        raise InvalidInput(message)
+    if segments[0] == "zookeeper":
+        message = f"root of {root!r} belongs to ZooKeeper itself: give one like '/segmented/locks'"
+        raise InvalidInput(message)
+    return "/" + "/".join(segments)
+
+
+def lock_path(root: str, name: str) -> str:
+    """Return the parent of a lock's contenders; different names have different ones."""
+    encoded = quote(name, safe="")
+    return f"{root}/{DOTS.get(encoded, encoded)}"
+
+
+def contender_prefix(parent: str, holder_id: str) -> str:
+    """Return the path to which ZooKeeper appends the sequence."""
+    return f"{parent}/{holder_id}-"
+
+
+def contender(parent: str, node: str) -> Contender | None:
+    """Return the contender that a child of the parent stands for; None for a node that is not ours."""
+    holder_id, dash, sequence = node.partition("-")
+    digits = sequence.removeprefix("-")
+    if not dash or not holder_id or not (digits.isascii() and digits.isdigit()):
+        return None
+    return Contender(holder_id, int(sequence), f"{parent}/{node}")
+
+
+def in_order(contenders: Iterable[Contender]) -> tuple[Contender, ...]:
+    """Sort by arrival, by serial number arithmetic (RFC 1982), so that a counter that wraps brings nobody to the front.
+
+    Right as long as fewer than 2^31 arrivals lie between the first and the last.
+    """
+    return tuple(sorted(contenders, key=cmp_to_key(_difference)))
+
+
+def _difference(one: Contender, other: Contender) -> int:
+    return (one.sequence - other.sequence + WRAP // 2) % WRAP - WRAP // 2

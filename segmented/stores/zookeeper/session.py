@@ -1,0 +1,212 @@
+"""What a process knows of one kazoo client's session, shared by all its locks, in both colours.
+
+kazoo tells of changes from its own threads. Here they are noted, and passed on: to the stores, whose waiters look
+again, and to the caretaker, which looks after the leases. Nothing here blocks or calls the user's code.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState, KeeperState
+
+from segmented.clock import Clock, SystemClock
+from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
+from segmented.operations.zookeeper import SessionSeen
+from segmented.stores.zookeeper.caretaker import Caretaker
+from segmented.stores.zookeeper.session_time import granted_seconds
+from segmented.stores.zookeeper.store import AsyncZooKeeperStore, ZooKeeperStore, post
+from segmented.stores.zookeeper.trust import Trust
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from kazoo.protocol.states import WatchedEvent
+
+
+CLOSED_STATES: Final = {KeeperState.CLOSED, KeeperState.AUTH_FAILED}
+
+
+class Listener(Protocol):
+    """A store, as its session sees it."""
+
+    def wake_all(self) -> None:
+        """Make every waiter look again; called from any thread."""
+
+
+class ZooKeeperSession:
+    """One client's session, and who relies on it."""
+
+    def __init__(self, client: KazooClient, clock: Clock) -> None:
+        """Listen to the client; it stays the caller's to start and to stop."""
+        self.client = client
+        self.clock = clock
+        self.where = ",".join(f"{host}:{port}" for host, port in client.hosts)
+        self.changed = threading.Condition(threading.RLock())
+        """Guards everything here, and tells the caretaker that there is something to do."""
+        self.trust = Trust()
+        self.stores: set[Listener] = set()
+        self._watches: dict[str, list[Callable[[], None]]] = {}
+        self._process_id = os.getpid()
+        self.caretaker = Caretaker(self)
+        client.add_listener(self._on_state)
+        with self.changed:
+            if client.client_state == KeeperState.CONNECTED and not self.trust.is_connected:
+                self.trust.connect()
+
+    def store(self) -> ZooKeeperStore:
+        """Make a store for one plan, in this thread."""
+        return ZooKeeperStore(self)
+
+    def async_store(self) -> AsyncZooKeeperStore:
+        """Make a store for one plan, in the running event loop."""
+        return AsyncZooKeeperStore(self)
+
+    def post(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+        """Call back in an event loop, from any thread."""
+        post(loop, callback)
+
+    # --- told by kazoo, in its threads ---
+
+    def _on_state(self, state: str) -> None:
+        with self.changed:
+            if state == KazooState.LOST:
+                self.trust.end_session()
+                if self.client.client_state in CLOSED_STATES:
+                    self.caretaker.forget_litter()  # the nodes go with the session, and nobody is left to delete them
+            elif self.client.client_state == KeeperState.CONNECTED:
+                self.trust.connect()
+            else:  # suspended; or connected to a server that only reads, which does not know whether the session lives
+                self.trust.disconnect()
+        self.wake_stores()
+        self.caretaker.stir()
+
+    def on_event(self, event: WatchedEvent) -> None:
+        """Tell those who watch a node that it has changed."""
+        with self.changed:
+            callbacks = self._watches.pop(event.path, [])
+        for callback in callbacks:
+            callback()
+
+    # --- asked by stores and leases ---
+
+    @property
+    def is_connected(self) -> bool:
+        """Can a request be sent now? kazoo ends what was on its way before it tells us of the disconnection."""
+        return self.trust.is_connected and self.client.client_state == KeeperState.CONNECTED
+
+    def look(self, era: int | None) -> SessionSeen:
+        """Say what is known. Raises StoreUnavailable when `era` is over; StoreRefused when a closed client is asked."""
+        if era is None:
+            self._require_usable()
+        else:
+            self.require(era)
+        with self.changed:
+            now = self.clock.now()
+            is_fresh = now < self.trust.trusted_until(self.trust.link)
+            return SessionSeen(self.trust.era, self.trust.link, self.is_connected, is_fresh)
+
+    def require(self, era: int) -> None:
+        """Raise StoreUnavailable when `era` is over."""
+        if self.is_over(era):
+            message = f"the session with ZooKeeper at {self.where} ended, and what was begun in it with it"
+            raise StoreUnavailable(message)
+
+    def is_over(self, era: int) -> bool:
+        """Is `era` over, as far as is known, or by our own clock?"""
+        with self.changed:
+            self.trust.look_at_clock(self.clock.now())
+            return era != self.trust.era
+
+    def trusted_until(self, era: int, link: int) -> float:
+        """Return the local time until which a lease of `era`, last seen on connection `link`, may be acted upon."""
+        with self.changed:
+            return self.trust.trusted_until(link) if era == self.trust.era else float("-inf")
+
+    def note_contact(self, era: int, asked_at: float) -> None:
+        """Note that the leader has answered a request that was sent at `asked_at`."""
+        with self.changed:
+            self.trust.note_contact(era, asked_at)
+
+    def learn_time(self, era: int, timeout: float) -> None:
+        """Learn the session time that the server grants, once a session. Blocks."""
+        if self.trust.session_seconds is None:
+            seconds = granted_seconds(self.client, timeout)
+            with self.changed:
+                self.require(era)
+                self.trust.session_seconds = seconds
+            self.caretaker.stir()
+
+    def watch(self, path: str, callback: Callable[[], None]) -> None:
+        """Call back at the next change of a node; the caller then sets the watch with the server."""
+        with self.changed:
+            self._watches.setdefault(path, []).append(callback)
+
+    def unwatch(self, path: str, callback: Callable[[], None]) -> None:
+        """Do not call back any more."""
+        with self.changed:
+            callbacks = self._watches.get(path, [])
+            if callback in callbacks:
+                callbacks.remove(callback)
+            if not callbacks:
+                self._watches.pop(path, None)
+
+    def attach(self, store: Listener) -> None:
+        """Tell a store of every change, and confirm the session as long as it is there."""
+        with self.changed:
+            self.stores.add(store)
+        self.caretaker.start()
+
+    def detach(self, store: Listener) -> None:
+        """Tell the store nothing more."""
+        with self.changed:
+            self.stores.discard(store)
+
+    def abandon(self, parent: str, holder_id: str) -> None:
+        """Delete what a holder has left in line, in the background, as soon as the servers can be reached."""
+        with self.changed:
+            if self.client.client_state not in CLOSED_STATES:
+                self.caretaker.add_litter(parent, holder_id)
+        self.caretaker.stir()
+
+    def wake_stores(self) -> None:
+        """Make all who wait look again."""
+        with self.changed:
+            stores = list(self.stores)
+        for store in stores:
+            store.wake_all()
+
+    def _require_usable(self) -> None:
+        if os.getpid() != self._process_id:
+            message = f"the ZooKeeper client belongs to process {self._process_id}; start one in this process"
+            raise InvalidInput(message)
+        if self.client.client_state == KeeperState.CLOSED:
+            message = f"the ZooKeeper client for {self.where} is closed: start it with client.start()"
+            raise StoreRefused(message)
+        if self.client.client_state == KeeperState.AUTH_FAILED:
+            message = f"ZooKeeper at {self.where} refused the client's credentials"
+            raise StoreRefused(message)
+
+
+_sessions: weakref.WeakKeyDictionary[Any, weakref.ref[ZooKeeperSession]] = weakref.WeakKeyDictionary()
+"""By client. A client keeps its session alive, by the listener, and neither keeps the other from being collected."""
+_guard = threading.Lock()
+
+
+def session_of(client: object) -> ZooKeeperSession:
+    """Return the client's session; raises InvalidInput for what is no client."""
+    if not isinstance(client, KazooClient):
+        message = f"client is a kazoo.client.KazooClient, not {type(client).__name__}: {client!r}"
+        raise InvalidInput(message)
+    with _guard:
+        found = _sessions.get(client)
+        session = found() if found is not None else None
+        if session is None:
+            session = ZooKeeperSession(client, SystemClock())
+            _sessions[client] = weakref.ref(session)
+        return session

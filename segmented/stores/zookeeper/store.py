@@ -1,0 +1,218 @@
+"""The stores: they send one acquire's, or one release's, requests, in either colour. Short-lived: one for each.
+
+A store remembers which contenders it has asked for and which of them may still stand. `close` hands those over to the
+session, to be deleted in the background, so that nothing is left in line whatever became of the plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+
+from segmented.errors import SegmentedError
+from segmented.operations.zookeeper import (
+    CreateContender,
+    DeleteContender,
+    LearnSessionTime,
+    LookAtSession,
+    Unanswered,
+    WatchContender,
+)
+from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
+from segmented.stores.zookeeper.requests import CONFIRMING, answer, begin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from segmented.operations import Operation
+    from segmented.stores.zookeeper.session import ZooKeeperSession
+
+AnswerT = TypeVar("AnswerT")
+
+ANSWER_SECONDS: Final = 5.0
+"""What one request may take, unless its deadline comes first."""
+
+
+class _Requests:
+    """What both colours share: the bookkeeping around a request."""
+
+    def __init__(self, session: ZooKeeperSession) -> None:
+        self.session = session
+        self.clock = session.clock
+        self._loose: dict[str, str] = {}
+        """Holder id -> parent, of contenders that may stand and that nobody has been given."""
+        self._watches: list[tuple[str, Callable[[], None]]] = []
+
+    def keep(self, holder_id: str) -> None:
+        """Leave a contender standing: it has become a lease."""
+        self._loose.pop(holder_id, None)
+
+    def _send(self, operation: Any, wake: Callable[[str], None]) -> Any:  # noqa: ANN401  # any operation, kazoo's result
+        self.session.require(operation.era)
+        if not self.session.is_connected:
+            message = f"there is no connection to ZooKeeper at {self.session.where}"
+            raise Unanswered(message)
+        match operation:
+            case CreateContender(parent=parent, holder_id=holder_id):
+                self._loose[holder_id] = parent
+            case WatchContender(contender=contender, channel=channel):
+                callback = partial(wake, channel)
+                self._watches.append((contender.path, callback))
+                self.session.watch(contender.path, callback)
+        return begin(self.session, operation)
+
+    def _receive(self, operation: Any, result: Any, asked_at: float) -> Any:  # noqa: ANN401  # as above
+        if not result.ready():
+            message = f"ZooKeeper at {self.session.where} did not answer in time; whether the operation ran is unknown"
+            raise Unanswered(message)
+        found = answer(self.session, operation, result)
+        self.session.require(operation.era)
+        if isinstance(operation, CONFIRMING):
+            self.session.note_contact(operation.era, asked_at)
+        if isinstance(operation, DeleteContender):
+            self._loose.pop(operation.contender.holder_id, None)
+        return found
+
+    def _finish(self) -> None:
+        for path, callback in self._watches:
+            self.session.unwatch(path, callback)
+        for holder_id, parent in self._loose.items():
+            self.session.abandon(parent, holder_id)
+        self._loose.clear()
+
+
+class ZooKeeperStore(_Requests):
+    """The store for threads."""
+
+    def __init__(self, session: ZooKeeperSession) -> None:
+        """Rely on the session until closed."""
+        super().__init__(session)
+        self.wakeups = ThreadWakeups(self.clock)
+        session.attach(self)
+
+    def wake_all(self) -> None:
+        """Make who waits here look again."""
+        self.wakeups.signal_all()
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation; raises Unanswered when the local time `deadline` comes first."""
+        return cast("AnswerT", self._execute(operation, deadline))
+
+    def _execute(self, operation: Operation[Any], deadline: float) -> Any:  # noqa: ANN401  # the operation's answer
+        asked_at = self.clock.now()
+        seconds = max(0.0, min(deadline - asked_at, ANSWER_SECONDS))
+        match operation:
+            case LookAtSession(era):
+                return self.session.look(era)
+            case LearnSessionTime(era):
+                return self.session.learn_time(era, seconds)
+        result = self._send(operation, self.wakeups.signal)
+        result.wait(seconds)
+        return self._receive(operation, result, asked_at)
+
+    def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations one after the other; one answer or failure each."""
+        answers: list[AnswerT | SegmentedError] = []
+        for operation in operations:
+            try:
+                answers.append(self.execute(operation, deadline=deadline))
+            except SegmentedError as error:
+                answers.append(error)
+        return answers
+
+    def close(self) -> None:
+        """Rely on the session no longer; what is left in line is deleted in the background."""
+        self._finish()
+        self.session.detach(self)
+
+    def __enter__(self) -> Self:
+        """Return the store; closed at the end of the `with` statement."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+
+class AsyncZooKeeperStore(_Requests):
+    """The store for the running event loop."""
+
+    def __init__(self, session: ZooKeeperSession) -> None:
+        """Rely on the session until closed."""
+        super().__init__(session)
+        self.wakeups = AsyncioWakeups(self.clock)
+        self._loop = asyncio.get_running_loop()
+        session.attach(self)
+
+    def wake_all(self) -> None:
+        """Make who waits here look again; called from any thread."""
+        post(self._loop, self.wakeups.signal_all)
+
+    def _wake(self, channel: str) -> None:
+        post(self._loop, partial(self.wakeups.signal, channel))
+
+    async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation; raises Unanswered when the local time `deadline` comes first."""
+        return cast("AnswerT", await self._execute(operation, deadline))
+
+    async def _execute(self, operation: Operation[Any], deadline: float) -> Any:  # noqa: ANN401  # the operation's answer
+        asked_at = self.clock.now()
+        seconds = max(0.0, min(deadline - asked_at, ANSWER_SECONDS))
+        match operation:
+            case LookAtSession(era):
+                return self.session.look(era)
+            case LearnSessionTime() if self.session.trust.session_seconds is not None:
+                return None
+            case LearnSessionTime(era):
+                return await asyncio.to_thread(self.session.learn_time, era, seconds)
+        result = self._send(operation, self._wake)
+        is_ready = asyncio.Event()
+        result.rawlink(lambda _: post(self._loop, is_ready.set))
+        try:
+            async with asyncio.timeout(seconds):
+                await is_ready.wait()
+        except TimeoutError:
+            pass
+        return self._receive(operation, result, asked_at)
+
+    async def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform operations one after the other; one answer or failure each."""
+        answers: list[AnswerT | SegmentedError] = []
+        for operation in operations:
+            try:
+                answers.append(await self.execute(operation, deadline=deadline))
+            except SegmentedError as error:
+                answers.append(error)
+        return answers
+
+    async def close(self) -> None:
+        """Rely on the session no longer; what is left in line is deleted in the background."""
+        self.close_now()
+
+    def close_now(self) -> None:
+        """Close, also where nothing can be awaited any more."""
+        self._finish()
+        self.session.detach(self)
+
+    def __enter__(self) -> Self:
+        """Return the store; closed at the end of the `with` statement."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close_now()
+
+
+def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    """Call back in the loop, from any thread; a loop that is closed has nobody left to be told."""
+    if not loop.is_closed():
+        try:
+            loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # closed in between
+            return
