@@ -49,6 +49,6 @@ def wait_until(is_so: Callable[[], bool], *, seconds: float = PARKED_SECONDS) ->
 
 
 def scripts_run(server: redis.Redis) -> int:
-    """Count the scripts that the server has run."""
+    """Count what the server has run for locks and pools: scripts, and its own command of compare-and-delete."""
     found = server.info("commandstats")
-    return sum(found.get(f"cmdstat_{command}", {"calls": 0})["calls"] for command in ("eval", "evalsha"))
+    return sum(found.get(f"cmdstat_{command}", {"calls": 0})["calls"] for command in ("eval", "evalsha", "delifeq"))

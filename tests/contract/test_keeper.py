@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from math import inf
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 
-from segmented import Lock, MemoryStore
+from segmented import Lease, Lock, MemoryStore, RedisStore
 from segmented.errors import StoreUnavailable
-from segmented.operations import Operation, ReleaseLock
+from segmented.locks.lease_state import Renewal
+from segmented.locks.lock import LockClaim
+from segmented.models import Acquired
+from segmented.operations import Operation, ReleaseLock, RenewLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,12 +27,12 @@ class Moody(MemoryStore):
 
     is_mute = True
 
-    def execute(self, operation: Operation[Any]) -> Any:  # noqa: ANN401  # the operation's own answer
+    def execute(self, operation: Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # the operation's own answer
         if isinstance(operation, ReleaseLock) and self.is_mute:
             self.is_mute = False
             message = "no answer"
             raise StoreUnavailable(message)
-        return super().execute(operation)
+        return super().execute(operation, deadline=deadline)
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -76,3 +81,56 @@ def test_the_keeper_ends_when_there_is_nothing_left_to_look_after() -> None:
     with Lock(MemoryStore(), "door", ttl=5, renew=True).acquire() as lease:
         assert lease.is_trusted
     wait_until(lambda: not any(thread.name == "segmented-keeper" for thread in threading.enumerate()))
+
+
+def test_ten_thousand_leases_share_one_thread_and_are_renewed_in_batches(private_valkey_url: str) -> None:
+    with RedisStore.from_url(private_valkey_url) as store, redis.Redis.from_url(private_valkey_url) as server:
+        claims = [LockClaim(f"door-{index}", f"h{index}", 1_000) for index in range(10_000)]
+        asked_at = store.clock.now()
+        answers = store.execute_many([claim.acquiring() for claim in claims])
+        assert {type(answer) for answer in answers} == {Acquired}
+        renewal = Renewal(is_wanted=True, seconds_max=60)
+        leases = [
+            Lease(store, claim, renewal, answer, asked_at)
+            for claim, answer in zip(claims, answers, strict=True)
+            if isinstance(answer, Acquired)
+        ]
+        keepers = [thread for thread in threading.enumerate() if thread.name == "segmented-keeper"]
+        time.sleep(2.5)  # two and a half lives
+        assert len(keepers) == 1
+        assert [lease.name for lease in leases if lease.is_lost] == []
+        assert server.dbsize() == 20_000
+        store.execute_many([claim.releasing() for claim in claims])
+        for lease in leases:
+            lease.has_ended = True
+
+
+def test_renewals_that_fail_are_repeated_until_the_lease_really_ends() -> None:
+    store = MemoryStore()
+    lease = Lock(store, "door", ttl=0.4, renew=True).acquire()
+    failed: list[float] = []
+    execute = store.execute
+
+    def fail_for_a_while(operation: Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # its own answer
+        if isinstance(operation, RenewLock) and len(failed) < 5:
+            failed.append(store.clock.now())
+            raise StoreUnavailable
+        return execute(operation, deadline=deadline)
+
+    store.execute = fail_for_a_while  # type: ignore[method-assign]  # a server that stutters
+    assert not lease.lost.wait(0.8)
+    assert len(failed) == 5
+    lease.release()
+
+
+def test_renewal_stops_at_its_cap_and_the_loss_is_told() -> None:
+    lease = Lock(MemoryStore(), "door", ttl=0.15, renew=True, renew_max=0.3).acquire()
+    assert lease.lost.wait(5)
+    assert lease.is_lost
+
+
+def test_a_lease_renewed_by_hand_for_a_shorter_time_is_found_lost_at_that_time() -> None:
+    lease = Lock(MemoryStore(), "door", ttl=60).acquire()
+    lost = lease.lost
+    lease.renew(ttl=0.1)
+    assert lost.wait(5)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import operations as op
-from segmented.errors import PoolMissing, StoreRefused
+from segmented.errors import PoolMissing, StoreRefused, WrongKind
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Busy, Lost, Released, Renewed, Settled
 from segmented.stores.redis.wire import text
@@ -225,7 +225,7 @@ def test_a_key_of_the_wrong_type_refuses_the_write_and_leaves_nothing_half_done(
     call = prepared(shop)[write]
     with displaced(shop, getattr(shop.keys, kind)):
         before = everything(shop)
-        with pytest.raises(StoreRefused, match="WRONGTYPE"):
+        with pytest.raises(WrongKind, match="holds another type"):
             call()
         assert everything(shop) == before
 
@@ -240,7 +240,7 @@ def test_a_segments_lock_of_the_wrong_type_refuses_the_write_and_leaves_nothing_
     shop.side.raw().delete(key)
     shop.side.raw().rpush(key, "a list")
     before = everything(shop)
-    with pytest.raises(StoreRefused, match="WRONGTYPE"):
+    with pytest.raises(WrongKind, match="holds another type"):
         call()
     assert everything(shop) == before
     shop.side.raw().delete(key)
@@ -271,7 +271,7 @@ def test_a_named_locks_key_of_the_wrong_type_refuses_the_acquire(plain_redis_sid
     name = plain_redis_side.name("lock")
     key = getattr(lock_keys(name), kind)
     plain_redis_side.raw().rpush(key, "a list")
-    with pytest.raises(StoreRefused, match="WRONGTYPE"):
+    with pytest.raises(WrongKind, match="holds another type"):
         plain_redis_side.execute(op.AcquireLock(name, "h", 60_000))
     assert plain_redis_side.raw().lrange(key, 0, -1) == ["a list"]
     assert plain_redis_side.raw().exists(*lock_keys(name).listed()) == 1

@@ -14,7 +14,7 @@ from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
 from segmented.locks import AsyncLock, Lock
 from segmented.operations import AcquireLock, ReadPool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
-from segmented.stores.redis.edge import shown
+from segmented.stores.redis.addresses import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

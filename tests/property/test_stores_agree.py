@@ -24,6 +24,7 @@ from segmented.plans import run_sync
 from segmented.stock.audit import audit_plan
 from segmented.stores.memory import MemoryStore
 from segmented.stores.redis import RedisStore
+from segmented.stores.redis.dialect import Dialect
 
 STEP_SECONDS: Final = 0.003
 """More than a millisecond, in which one server may count a lease as lapsed that the other still counts as living."""
@@ -185,12 +186,12 @@ class LocksAgree(Agreement):
 
 
 def test_a_pool_on_redis_answers_as_the_model_does(valkey_url: str) -> None:
-    with RedisStore.from_url(valkey_url) as store:
+    with RedisStore.from_url(valkey_url, dialect=Dialect.SCRIPT) as store:
         run_state_machine_as_test(partial(PoolsAgree, store), settings=SETTINGS)  # type: ignore[arg-type]  # it calls it, as it would a class
 
 
 def test_a_lock_on_redis_answers_as_the_model_does(valkey_url: str) -> None:
-    with RedisStore.from_url(valkey_url) as store:
+    with RedisStore.from_url(valkey_url, dialect=Dialect.SCRIPT) as store:
         run_state_machine_as_test(partial(LocksAgree, store), settings=settings(SETTINGS, max_examples=10))  # type: ignore[arg-type]  # it calls it, as it would a class
 
 

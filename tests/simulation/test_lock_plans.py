@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from segmented.errors import AcquireTimeout
+from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
-from segmented.locks.lock import acquire_plan
+from segmented.locks.lock import LockClaim
 from segmented.operations import ReleaseLock
 from segmented.plans import Now, Plan, perform
 from segmented.testing import Killed, Simulation, Sleep
@@ -23,10 +25,10 @@ class Room:
 
 
 def visitor(room: Room, name: str, *, ttl_ms: int, work: float, timeout: float | None = None) -> Plan[str]:
-    found = yield from acquire_plan("door", name, ttl_ms, timeout)
-    if found is None:
+    try:
+        acquired, asked_at = yield from acquire_plan(LockClaim("door", name, ttl_ms), timeout)
+    except AcquireTimeout:
         return "timed out"
-    acquired, asked_at = found
     room.overlaps += bool(room.inside)
     room.inside.add(name)
     room.tokens.append(acquired.fencing_token)
@@ -70,7 +72,7 @@ def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_dead_holder_costs_its_time_to_live_and_no_more(seed: int) -> None:
     room, world = Room(), Simulation(seed)
-    world.start("dead", acquire_plan("door", "dead", 500, None))
+    world.start("dead", acquire_plan(LockClaim("door", "dead", 500), None))
     world.run()
     started = world.clock.now()
     world.start("next", visitor(room, "next", ttl_ms=500, work=0.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -35,8 +36,8 @@ class TamperedStore(MemoryStore):
         self.execute(op.Grant(SKU, Order("refused", 6), "h", 60_000, 60_000, keep_refusal=True))
         self._tamper = tamper
 
-    def execute(self, operation: op.Operation[AnswerT]) -> AnswerT:
-        answer: AnswerT = self._tamper(operation, super().execute(operation))
+    def execute(self, operation: op.Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        answer: AnswerT = self._tamper(operation, super().execute(operation, deadline=deadline))
         return answer
 
 
@@ -188,8 +189,8 @@ def test_of_many_drifts_a_hundred_are_named_and_all_are_counted() -> None:
         store.execute(op.Reserve(SKU, Order(f"o{index}", 1), 60_000))
 
     class Forgetful(MemoryStore):
-        def execute(self, operation: op.Operation[AnswerT]) -> AnswerT:
-            answer: Any = store.execute(operation)
+        def execute(self, operation: op.Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+            answer: Any = store.execute(operation, deadline=deadline)
             return tuple(None for _ in answer) if isinstance(operation, op.ReadOrders) else answer  # type: ignore[return-value]  # as the operation's
 
     report = run_sync(audit_plan(SKU), Forgetful())[0]

@@ -18,7 +18,9 @@ from segmented.plans import Join, Now, Park, Plan, perform, run_async, run_sync
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from segmented.errors import SegmentedError
 
 AnswerT = TypeVar("AnswerT")
 
@@ -38,12 +40,19 @@ class ScriptedStore:
         self.clock: Clock = ManualClock(start=7.0)
         self.wakeups = ThreadWakeups(self.clock)
         self.asked: list[op.Operation[Any]] = []
+        self.deadlines: list[float] = []
         self._does = does
 
-    def execute(self, operation: op.Operation[AnswerT]) -> AnswerT:
+    def execute(self, operation: op.Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        self.deadlines.append(deadline)
         self.asked.append(operation)
         answer: AnswerT = self._does(operation)
         return answer
+
+    def execute_many(
+        self, operations: Sequence[op.Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        return [self.execute(operation, deadline=deadline) for operation in operations]
 
     def close(self) -> None:
         """Nothing to give up."""
@@ -56,19 +65,26 @@ class AsyncScriptedStore:
         self.clock: Clock = ManualClock(start=7.0)
         self.wakeups = AsyncioWakeups(self.clock)
         self.asked: list[op.Operation[Any]] = []
+        self.deadlines: list[float] = []
         self.begun = asyncio.Event()
         self.ended: list[op.Operation[Any]] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self._does = does
 
-    async def execute(self, operation: op.Operation[AnswerT]) -> AnswerT:
+    async def execute(self, operation: op.Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        self.deadlines.append(deadline)
         self.asked.append(operation)
         self.begun.set()
         await self.gate.wait()
         answer: AnswerT = self._does(operation)
         self.ended.append(operation)
         return answer
+
+    async def execute_many(
+        self, operations: Sequence[op.Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        return [await self.execute(operation, deadline=deadline) for operation in operations]
 
     async def close(self) -> None:
         """Nothing to give up."""

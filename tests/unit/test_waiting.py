@@ -11,13 +11,14 @@ import pytest
 from segmented import operations as op
 from segmented.errors import OrderMismatch, OrderUnknown, StoreRefused, StoreUnavailable
 from segmented.models import Acquired, Busy, Held
-from segmented.plans import Join, Leave, Line, Listen, Now, Park, wait_for
+from segmented.plans import IsWaitedFor, Join, Leave, Line, Listen, Now, Park, Within, wait_for
 
 if TYPE_CHECKING:
     from segmented.plans import Plan
 
 ACQUIRE = op.AcquireLock("x", "h", 1_000)
 UNDO = op.ReleaseLock("x", "h")
+WITHIN = Within(ACQUIRE, 105.0)
 TAKEN = Acquired(7, ttl_ms=1_000, replay=False)
 
 
@@ -52,21 +53,33 @@ class Hand:
             self._plan.send(answer)
 
 
-def at_first_try(timeout: float | None = 5.0, *, behind: bool = False) -> tuple[Hand, Any]:
-    """Bring a plan to its first request (or, behind others, to its subscription)."""
-    line = Line("freed")
-    if behind:
-        line.join(lambda: None)
-    place = line.join(lambda: None)
+def at_first_try(timeout: float | None = 5.0) -> Hand:
+    """Bring a plan to its first request: nobody is in the line."""
     hand = Hand(waiting(timeout))
     if timeout is not None:
         assert hand.asked == Now()
-        assert hand.answer(100.0) == Join("freed")
+        hand.answer(100.0)
+    assert hand.asked == IsWaitedFor("freed")
+    assert hand.answer(False) == Now()  # noqa: FBT003  # what IsWaitedFor answers
+    assert hand.answer(100.0) == (ACQUIRE if timeout is None else WITHIN)
+    return hand
+
+
+def in_line(timeout: float | None = 5.0, *, behind: bool = False) -> tuple[Hand, Any]:
+    """Bring a plan to its subscription: the first try failed, or others are ahead."""
+    line = Line("freed")
     if behind:
-        assert hand.answer(place) == Listen("freed", inf if timeout is None else 105.0)
+        line.join(lambda: None)
+        hand = Hand(waiting(timeout))
+        if timeout is not None:
+            hand.answer(100.0)
+        assert hand.asked == IsWaitedFor("freed")
+        assert hand.answer(True) == Join("freed")  # noqa: FBT003  # what IsWaitedFor answers
     else:
-        assert hand.answer(place) == Now()
-        assert hand.answer(100.0) == ACQUIRE
+        hand = at_first_try(timeout)
+        assert hand.answer(Held(500)) == Join("freed")
+    place = line.join(lambda: None)
+    assert hand.answer(place) == Listen("freed", inf if timeout is None else 105.0)
     return hand, place
 
 
@@ -77,37 +90,48 @@ def test_without_a_timeout_there_is_one_try_and_no_line() -> None:
     assert hand.end(Held(500)) == (Held(500), 100.0)
 
 
-def test_a_free_lock_is_taken_at_the_first_try_and_the_next_in_line_learns_how_long_it_lives() -> None:
-    hand, place = at_first_try()
-    assert hand.answer(TAKEN) == Now()
-    assert hand.answer(100.25) == Leave(place, 100.25 + 1.001)
-    assert hand.end(None) == (TAKEN, 100.0)
+def test_a_free_lock_is_taken_at_the_first_try_without_standing_in_line() -> None:
+    assert at_first_try().end(TAKEN) == (TAKEN, 100.0)
 
 
 def test_the_second_try_comes_after_the_subscription_is_confirmed() -> None:
-    hand, place = at_first_try()
-    assert hand.answer(Held(500)) == Now()
-    assert hand.answer(100.1) == Listen("freed", 105.0)
+    hand, place = in_line()
     assert hand.answer(None) == Now()
-    assert hand.answer(100.2) == ACQUIRE
+    assert hand.answer(100.2) == WITHIN
     assert hand.answer(Held(400)) == Now()
     assert hand.answer(100.3) == Park(place, 100.3 + 0.401, 105.0)
 
 
+def test_whoever_gets_it_in_line_tells_the_next_how_long_it_lives() -> None:
+    hand, place = in_line()
+    for answer in (None, 100.2):
+        hand.answer(answer)
+    assert hand.answer(TAKEN) == Now()
+    assert hand.answer(100.25) == Leave(place, 100.25 + 1.001)
+    assert hand.end(None) == (TAKEN, 100.2)
+
+
 def test_a_woken_waiter_tries_again_and_trusts_its_lease_from_before_that_try() -> None:
-    hand, place = at_first_try()
-    for answer in (Held(500), 100.1, None, 100.2, Held(400), 100.3):
+    hand, place = in_line()
+    for answer in (None, 100.2, Held(400), 100.3):
         hand.answer(answer)
     assert hand.answer(True) == Now()  # noqa: FBT003  # what Park answers
-    assert hand.answer(103.0) == ACQUIRE
+    assert hand.answer(103.0) == WITHIN
     assert hand.answer(TAKEN) == Now()
     assert hand.answer(103.5) == Leave(place, 103.5 + 1.001)
     assert hand.end(None) == (TAKEN, 103.0)
 
 
+def test_a_try_just_before_the_deadline_has_a_tenth_of_a_second() -> None:
+    hand, _ = in_line()
+    for answer in (None, 100.2, Held(400), 100.3, True):
+        hand.answer(answer)
+    assert hand.answer(104.0 + 0.9375) == Within(ACQUIRE, 104.9375 + 0.1)
+
+
 def test_at_the_deadline_the_last_answer_is_returned() -> None:
-    hand, place = at_first_try()
-    for answer in (Held(500), 100.1, None, 100.2, Held(400), 100.3):
+    hand, place = in_line()
+    for answer in (None, 100.2, Held(400), 100.3):
         hand.answer(answer)
     assert isinstance(hand.answer(False), Leave)  # noqa: FBT003  # what Park answers
     assert hand.end(None) == (Held(400), 100.2)
@@ -115,63 +139,86 @@ def test_at_the_deadline_the_last_answer_is_returned() -> None:
 
 
 def test_who_stands_behind_others_does_not_try_before_it_is_woken() -> None:
-    hand, place = at_first_try(behind=True)
+    hand, place = in_line(behind=True)
     assert hand.answer(None) == Park(place, inf, 105.0)
     assert hand.answer(True) == Now()  # noqa: FBT003  # what Park answers
-    assert hand.answer(101.0) == ACQUIRE
+    assert hand.answer(101.0) == WITHIN
 
 
 def test_who_stands_behind_others_may_reach_its_deadline_without_a_try() -> None:
-    hand, _ = at_first_try(behind=True)
+    hand, _ = in_line(behind=True)
     hand.answer(None)
     assert isinstance(hand.answer(False), Leave)  # noqa: FBT003  # what Park answers
     assert hand.end(None) == (None, 0.0)
 
 
 def test_a_lock_without_an_end_is_waited_for_by_message_alone() -> None:
-    hand, place = at_first_try(timeout=None)
-    assert hand.answer(Held(None)) == Listen("freed", inf)
+    hand, place = in_line(timeout=None)
     assert hand.answer(None) == Now()
-    assert hand.answer(100.0) == ACQUIRE
+    assert hand.answer(100.0) == Within(ACQUIRE, inf)
     assert hand.answer(Held(None)) == Park(place, inf, inf)
 
 
 def test_an_answer_that_took_nothing_lets_the_next_in_line_try_at_once() -> None:
     for answer in ("sold out", Busy("a", 1, 500, is_in_hand=True)):
-        hand, place = at_first_try()
+        hand, place = in_line()
+        for reply in (None, 100.2):
+            hand.answer(reply)
         assert hand.answer(answer) == Leave(place, 0.0)
-        assert hand.end(None) == (answer, 100.0)
+        assert hand.end(None) == (answer, 100.2)
 
 
-@pytest.mark.parametrize(
-    "error", [StoreUnavailable(), StoreRefused("no"), KeyboardInterrupt(), asyncio.CancelledError()]
-)
+ERRORS = [StoreUnavailable(), StoreRefused("no"), KeyboardInterrupt(), asyncio.CancelledError()]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_first_try_that_ends_by_an_error_is_undone(error: BaseException) -> None:
+    hand = at_first_try()
+    assert hand.fail(error) == Now()
+    assert hand.answer(101.0) == Within(UNDO, 105.0)
+    hand.raises(type(error))
+
+
+@pytest.mark.parametrize("error", ERRORS)
 def test_a_wait_that_ends_by_an_error_leaves_the_line_first_and_then_undoes(error: BaseException) -> None:
-    hand, place = at_first_try()
+    hand, place = in_line()
     assert hand.fail(error) == Leave(place, 0.0)
-    assert hand.answer(None) == UNDO
+    assert hand.answer(None) == Now()
+    assert hand.answer(101.0) == Within(UNDO, 105.0)
     hand.raises(type(error))
 
 
 @pytest.mark.parametrize("failure", [StoreUnavailable(), OrderUnknown("a")])
 def test_an_undo_that_fails_does_not_hide_the_error(failure: Exception) -> None:
-    hand, _ = at_first_try()
+    hand, _ = in_line()
     hand.fail(KeyboardInterrupt())
     hand.answer(None)
+    hand.answer(101.0)
     with pytest.raises(KeyboardInterrupt):
         hand.fail(failure)
 
 
+def test_an_undo_after_the_deadline_has_a_quarter_of_a_second() -> None:
+    hand, _ = in_line()
+    hand.fail(StoreUnavailable())
+    hand.answer(None)
+    assert hand.answer(110.0) == Within(UNDO, 110.25)
+
+
 def test_an_answer_that_is_an_error_took_nothing_and_is_not_undone() -> None:
-    hand, place = at_first_try()
+    hand, place = in_line()
     assert hand.fail(OrderMismatch("a")) == Leave(place, 0.0)
     hand.raises(OrderMismatch)
+    first = at_first_try()
+    with pytest.raises(OrderMismatch):
+        first.fail(OrderMismatch("a"))
 
 
 def test_a_single_try_that_ends_by_an_error_is_undone_too() -> None:
     hand = Hand(waiting(0))
     hand.answer(100.0)
-    assert hand.fail(StoreUnavailable()) == UNDO
+    assert hand.fail(StoreUnavailable()) == Now()
+    assert hand.answer(101.0) == Within(UNDO, inf)
     hand.raises(StoreUnavailable)
 
 

@@ -42,7 +42,7 @@ def run(test: Callable[[AsyncRedisStore], Coroutine[Any, Any, None]], url: str) 
 
 async def cancelled_in_flight(proxy: Proxy, awaitable: Awaitable[object], *, times: int = 1) -> None:
     """Hold the next script back, cancel who sent it, and only then let it go on."""
-    proxy.hold(b"EVAL")
+    proxy.hold(b"EVAL|DELIFEQ")
     task = asyncio.ensure_future(awaitable)
     assert await asyncio.to_thread(proxy.holding.wait, 5)
     for _ in range(times):
@@ -94,7 +94,7 @@ def test_d2_when_the_waiter_that_was_woken_is_cancelled_the_next_one_gets_the_lo
         held = await lock.acquire(timeout=0)
         woken, spare = (asyncio.ensure_future(lock.acquire(timeout=10)) for _ in range(2))
         await parked(store, 2)
-        proxy.hold(b"EVAL")
+        proxy.hold(b"EVAL|DELIFEQ")
         async with await AsyncRedisStore.from_url(valkey_url) as direct:
             await direct.execute(op.ReleaseLock(lock.name, held.holder_id))
             assert await asyncio.to_thread(proxy.holding.wait, 5)
@@ -131,7 +131,7 @@ def test_a_waiter_cancelled_again_while_it_undoes_gives_its_place_up_all_the_sam
         held = await lock.acquire(timeout=0)
         waiter = asyncio.ensure_future(lock.acquire(timeout=10))
         await parked(store, 1)
-        proxy.hold(b"EVAL")
+        proxy.hold(b"EVAL|DELIFEQ")
         waiter.cancel()
         assert await asyncio.to_thread(proxy.holding.wait, 5)
         waiter.cancel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from math import inf, nan
 from typing import TYPE_CHECKING
 
@@ -130,12 +129,6 @@ def test_b2_a_renewal_by_such_a_time_is_rejected_and_the_lease_stays(waiting_sid
     lease.release()
 
 
-def test_b2_half_a_second_is_half_a_second(redis_side: Side) -> None:
-    name = redis_side.name("lock")
-    redis_side.lock(name, ttl=0.5).acquire(timeout=0)
-    assert 0 < redis_side.raw().pttl(lock_keys(name).lock) <= 500
-
-
 @pytest.mark.parametrize("timeout", [-1, -0.001, nan, -inf], ids=str)
 def test_a_waiting_time_that_is_none_is_rejected(waiting_side: Side, timeout: float) -> None:
     with pytest.raises(InvalidInput, match="is not a waiting time"):
@@ -148,28 +141,6 @@ def test_b4_an_acquire_whose_answer_comes_after_the_leases_end_fails_and_cleans_
         with pytest.raises(LeaseLost):
             leaping_side.lock(name, ttl=30).acquire(timeout=timeout)
         assert leaping_side.raw().exists(lock_keys(name).lock) == 0
-
-
-def test_b6_a_renewal_after_the_end_never_makes_the_lock_again(waiting_side: Side) -> None:
-    name = waiting_side.name("lock")
-    lease = waiting_side.lock(name, ttl=60).acquire(timeout=1)
-    let_lapse(waiting_side, lease)
-    with pytest.raises(LeaseLost):
-        lease.renew()
-    assert lease.is_lost
-    free = waiting_side.lock(name, ttl=60).try_acquire()
-    assert free is not None
-
-
-def test_b6_a_renewal_after_the_end_leaves_the_successors_life_alone(redis_side: Side) -> None:
-    name = redis_side.name("lock")
-    first = redis_side.lock(name, ttl=60).acquire(timeout=1)
-    let_lapse(redis_side, first)
-    second = redis_side.lock(name, ttl=10).acquire(timeout=1)
-    with pytest.raises(LeaseLost):
-        first.renew(ttl=60)
-    assert redis_side.raw().pttl(lock_keys(name).lock) <= 10_000
-    assert redis_side.raw().get(lock_keys(name).lock) == second.holder_id
 
 
 def test_a_renewal_moves_the_end_on_the_server_and_in_the_holders_mind(redis_side: Side) -> None:
@@ -242,20 +213,6 @@ def test_b10_a_client_whose_clock_is_far_off_excludes_and_is_excluded(
     finally:
         right.close()
         wrong.close()
-
-
-@pytest.mark.parametrize("step", [10.0, -10.0])
-def test_b10_a_wall_clock_stepped_while_holding_changes_nothing(
-    redis_side: Side, step: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, wall = redis_side.name("lock"), time.time
-    lease = redis_side.lock(name, ttl=60).acquire(timeout=1)
-    monkeypatch.setattr(time, "time", lambda: wall() + step)
-    assert 50 < lease.remaining() < 60
-    lease.renew()
-    assert 50_000 < redis_side.raw().pttl(lock_keys(name).lock) <= 60_000
-    assert redis_side.lock(name, ttl=60).try_acquire() is None
-    lease.release()
 
 
 def test_g4_two_hundred_names_leave_no_key_without_an_end(plain_redis_side: Side) -> None:

@@ -101,25 +101,6 @@ def test_those_who_wait_in_one_process_are_served_in_the_order_of_their_arrival(
     held.release()
 
 
-def test_d1_a_release_between_the_failed_try_and_the_subscription_is_not_missed(far_side: Side, proxy: Proxy) -> None:
-    name = far_side.name("lock")
-    held = far_side.lock(name, ttl=LONG).acquire(timeout=0)
-    proxy.hold(b"SUBSCRIBE")
-    waiter = far_side.start(lambda: far_side.lock(name, ttl=LONG).acquire(timeout=PATIENCE))
-    assert proxy.holding.wait(SOON)
-    held.release()
-    proxy.let_go()
-    waiter.result(SOON).release()
-
-
-def test_d3_when_the_holder_died_the_waiter_wakes_as_its_lease_ends(waiting_side: Side) -> None:
-    name = waiting_side.name("lock")
-    waiting_side.lock(name, ttl=0.15).acquire(timeout=0)
-    lease, seconds = seconds_of(lambda: waiting_side.lock(name, ttl=LONG).acquire(timeout=PATIENCE))
-    assert 0.1 < seconds < SOON
-    lease.release()
-
-
 def test_d3_the_next_in_line_too_learns_when_a_dead_holders_lease_ends(waiting_side: Side) -> None:
     name = waiting_side.name("lock")
     held = waiting_side.lock(name, ttl=LONG).acquire(timeout=0)
@@ -164,16 +145,6 @@ def test_d4_everyone_in_line_is_told_at_the_deadline(waiting_side: Side) -> None
     assert [type(error) for error in errors] == [AcquireTimeout] * 10
     assert 0.2 <= time.monotonic() - began < 2
     assert lines_of(waiting_side.store) == {}
-
-
-def test_d5_a_timeout_of_zero_does_not_wait(waiting_side: Side) -> None:
-    lock = waiting_side.lock(waiting_side.name("lock"), ttl=LONG)
-    lock.acquire(timeout=0)
-    began = time.monotonic()
-    with pytest.raises(AcquireTimeout):
-        lock.acquire(timeout=0)
-    assert lock.try_acquire() is None
-    assert time.monotonic() - began < 1
 
 
 @pytest.mark.parametrize("is_heard", [True, False], ids=["release-after", "release-at-once"])

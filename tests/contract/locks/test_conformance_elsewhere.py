@@ -1,0 +1,33 @@
+"""The rows on locks that are kept in a SQL database and in ZooKeeper; their servers are found, or the test says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.contract.locks.contenders.elsewhere import CONTENDERS
+from tests.contract.locks.lab import Lab
+from tests.contract.locks.rows import Row, all_rows
+
+if TYPE_CHECKING:
+    from tests.fixtures.zookeeper import ZooKeeperNode
+
+APPLICABLE: Final = [
+    (row, name)
+    for row in all_rows()
+    for name, (_, contender) in CONTENDERS.items()
+    if contender("").offers.issuperset(row.needs)
+]
+
+
+@pytest.fixture
+def zookeeper_url(zookeeper: ZooKeeperNode) -> str:
+    return zookeeper.url
+
+
+@pytest.mark.parametrize(("row", "name"), APPLICABLE, ids=str)
+def test_row(row: Row, name: str, request: pytest.FixtureRequest) -> None:
+    fixture, contender = CONTENDERS[name]
+    with Lab(contender(request.getfixturevalue(fixture)), []) as lab:
+        row.case(lab)

@@ -1,0 +1,79 @@
+"""The wires to one server, or to several of a quorum, that fail together unless one is named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.contract.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+class Wires:
+    """A proxy before each server."""
+
+    def __init__(self, servers: Sequence[Path]) -> None:
+        """Stand before servers that listen on these sockets."""
+        self.each = [Proxy(server) for server in servers]
+        self.urls = [proxy.url for proxy in self.each]
+
+    def close(self) -> None:
+        """Cut everything."""
+        for proxy in self.each:
+            proxy.__exit__()
+
+    @property
+    def swallowed(self) -> int:
+        """How many replies were lost."""
+        return sum(proxy.swallowed for proxy in self.each)
+
+    @property
+    def answered(self) -> int:
+        """How many requests were answered in the server's place."""
+        return sum(proxy.answered for proxy in self.each)
+
+    def vanish(self) -> None:
+        """Cut every line and refuse new ones."""
+        for proxy in self.each:
+            proxy.vanish()
+
+    def come_back(self) -> None:
+        """Accept lines again."""
+        for proxy in self.each:
+            proxy.come_back()
+
+    def swallow_replies(self, to: bytes) -> None:
+        """Let each server run the next request that matches, and cut the line instead of the reply."""
+        for proxy in self.each:
+            proxy.swallow_replies(1, to=to)
+
+    def answer(self, reply: bytes, to: bytes) -> None:
+        """Answer the next request that matches in each server's place."""
+        for proxy in self.each:
+            proxy.answer(reply, to=to)
+
+    def hold(self, request: bytes) -> None:
+        """Keep back each request that matches, until `let_go`."""
+        for proxy in self.each:
+            proxy.hold(request)
+
+    def hold_replies(self, to: bytes) -> None:
+        """Let the servers run each request that matches, and keep the replies back, until `let_go`."""
+        for proxy in self.each:
+            proxy.hold_replies(to)
+
+    def is_holding(self) -> bool:
+        """Does each wire hold something back?"""
+        return all(proxy.holding.is_set() for proxy in self.each)
+
+    def let_go(self) -> None:
+        """Pass on what was held back."""
+        for proxy in self.each:
+            proxy.let_go()
+
+    def delay(self, seconds: float) -> None:
+        """Pass each request on this much later."""
+        for proxy in self.each:
+            proxy.delay_seconds = seconds

@@ -1,0 +1,139 @@
+"""What a lease refuses: to travel, to be used in a child process; and what a lock refuses to be made of."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+from math import inf, nan
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from segmented import AsyncLock, Lock, RedisStore
+from segmented.errors import AcquireTimeout, InvalidInput
+from segmented.locks.durations import DEFAULT_WAIT
+from segmented.stores.memory import AsyncMemoryStore, MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.fixtures.stores import Side
+
+
+def in_child(body: Callable[[], object]) -> str:
+    """Fork, run `body` there, and return what it returned or the sentence it raised."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            said = str(body())
+        except BaseException as error:  # noqa: BLE001  # the parent judges it
+            said = str(error)
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(child, 0)
+    return said
+
+
+def test_a_lease_cannot_be_pickled(waiting_side: Side) -> None:
+    name = waiting_side.name("lock")
+    with waiting_side.lock(name, ttl=60).acquire(timeout=0) as lease:
+        target = getattr(lease, "_target", lease)
+        with pytest.raises(InvalidInput, match=rf"^the lease on '{name}' cannot be pickled: acquire in"):
+            pickle.dumps(target)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_lease_is_of_no_use_in_a_child_process_and_stays_the_parents(valkey_url: str) -> None:
+    with RedisStore.from_url(valkey_url) as store:
+        lease = Lock(store, "forked").acquire(timeout=0)
+        sentence = f"the lease on 'forked' belongs to process {os.getpid()}; acquire in this one"
+        assert in_child(lease.require) == sentence
+        assert in_child(lease.renew) == sentence
+        assert in_child(lease.release) == sentence
+        lease.require()
+        lease.release()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_after_a_fork_a_lock_works_on_new_connections_also_where_it_has_to_wait(valkey_url: str) -> None:
+    with RedisStore.from_url(valkey_url) as store:
+        lock = Lock(store, "reopened", ttl=60, renew=True)
+        before = lock.acquire(timeout=5)
+        with pytest.raises(AcquireTimeout):
+            lock.acquire(timeout=0.05)  # the listener runs now
+        before.release()
+
+        def in_the_child() -> str:
+            first = lock.acquire(timeout=5)
+            try:
+                lock.acquire(timeout=0.1)
+            except AcquireTimeout:
+                first.release()
+                return "waited"
+            return "not excluded"
+
+        assert in_child(in_the_child) == "waited"
+        lock.acquire(timeout=5).release()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_waiter_in_a_child_process_is_woken_by_a_release_of_the_parent(valkey_url: str) -> None:
+    with RedisStore.from_url(valkey_url) as store:
+        lock = Lock(store, "handed-down", ttl=60)
+        held = lock.acquire(timeout=5)
+        with pytest.raises(AcquireTimeout):
+            lock.acquire(timeout=0.05)  # the listener runs now
+        release = threading.Timer(0.5, held.release)
+        release.start()
+
+        def in_the_child() -> bool:
+            began = time.monotonic()
+            lock.acquire(timeout=10).release()
+            return time.monotonic() - began < 3
+
+        assert in_child(in_the_child) == "True"
+        release.join()
+
+
+def test_acquire_waits_for_a_minute_when_it_is_not_told_otherwise() -> None:
+    assert DEFAULT_WAIT == 60.0
+    defaults = Lock.acquire.__kwdefaults__
+    assert defaults == {"timeout": 60.0}
+    assert AsyncLock.acquire.__kwdefaults__ == defaults
+
+
+@pytest.mark.parametrize("ttl", [0, -1, 0.0009, nan, inf, -inf, 2**53, True, "30", None])
+def test_b2_a_time_to_live_that_is_none_is_refused_before_anything_is_sent(ttl: Any) -> None:  # noqa: ANN401  # bad input
+    for make in (lambda: Lock(MemoryStore(), "door", ttl=ttl), lambda: AsyncLock(AsyncMemoryStore(), "door", ttl=ttl)):
+        with pytest.raises(InvalidInput, match=r"^ttl of .* s is not a lease: give between 0.001 and 9007199254740 s$"):
+            make()
+
+
+@pytest.mark.parametrize("timeout", [-0.1, nan, -inf, True, "1"])
+def test_a_wait_that_is_none_is_refused(timeout: Any) -> None:  # noqa: ANN401  # bad input
+    for acquire in (Lock(MemoryStore(), "door").acquire, AsyncLock(AsyncMemoryStore(), "door").acquire):
+        with pytest.raises(InvalidInput, match=r"^timeout of .* s is not a waiting time: give 0 or more, or None"):
+            acquire(timeout=timeout)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("", "a lock needs a name"),
+        (b"door", "the name of a lock is a text, not bytes: b'door'"),
+        (None, "the name of a lock is a text, not NoneType: None"),
+        ("a\x00b", "the name of a lock holds characters that cannot be printed: 'a\\x00b'"),
+        ("\udcff", "the name of a lock holds characters that cannot be printed: '\\udcff'"),
+        ("x" * 1_025, "the name of a lock has 1025 characters; 1024 are the most"),
+    ],
+)
+def test_a_name_that_is_none_is_refused(name: Any, sentence: str) -> None:  # noqa: ANN401  # bad input
+    with pytest.raises(InvalidInput) as raised:
+        Lock(MemoryStore(), name)
+    assert str(raised.value) == sentence

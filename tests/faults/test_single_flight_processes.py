@@ -1,0 +1,147 @@
+"""Single flights across real processes, some of which are killed or paused. Row J7 of the catalogue."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from segmented import RedisStore
+from segmented.locks.single_flight import single_flight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from segmented.servers import ValkeyServer
+
+COLOURS = ["sync", "async"]
+SOON = 30.0
+
+
+class Callers:
+    """Processes that ask for one key, and the log of their loaders' calls."""
+
+    def __init__(self, valkey: ValkeyServer) -> None:
+        self.url = valkey.url
+        self.server = redis.Redis.from_url(valkey.url, decode_responses=True)
+        self.processes: list[subprocess.Popen[str]] = []
+        self._stack = ExitStack()
+
+    def start(self, colour: str, callers: int, seconds: float) -> subprocess.Popen[str]:
+        """Start a process; return once it is ready to begin."""
+        arguments = [self.url, "key", "log", colour, str(callers), str(seconds)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.flight_caller", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    def begin(self, *processes: subprocess.Popen[str]) -> None:
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("begin\n")
+            process.stdin.flush()
+
+    def results(self, *processes: subprocess.Popen[str]) -> list[int]:
+        """Wait for the processes' end, and return what all their callers got."""
+        found: list[int] = []
+        for process in processes:
+            out, _ = process.communicate(timeout=SOON)
+            found += json.loads(out.splitlines()[-1])
+        return found
+
+    def calls(self) -> list[int]:
+        """Return the process of each call of a loader, in order."""
+        return [int(process_id) for process_id in self._log()]
+
+    def wait_for_calls(self, count: int) -> None:
+        self._wait(lambda: len(self._log()) >= count)
+
+    def wait_for_waiters(self, count: int) -> None:
+        """Wait until so many processes have subscribed to the key's channel: their callers wait."""
+        self._wait(lambda: self._subscribers() >= count)
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        self.server.close()
+
+    def _log(self) -> list[str]:
+        found: list[str] = self.server.lrange("log", 0, -1)  # type: ignore[assignment]  # the client is synchronous
+        return found
+
+    def _subscribers(self) -> int:
+        found: Any = self.server.pubsub_numsub("seg:lock:{key}:freed")
+        return int(found[0][1])
+
+    def _wait(self, is_so: Callable[[], bool]) -> None:
+        end = time.monotonic() + SOON
+        while not is_so():
+            assert time.monotonic() < end
+            time.sleep(0.005)
+
+
+@pytest.fixture
+def callers(valkey: ValkeyServer) -> Iterator[Callers]:
+    made = Callers(valkey)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_j7_sixteen_callers_in_four_processes_are_one_loader_call(callers: Callers, colour: str) -> None:
+    processes = [callers.start(colour, 4, 0.3) for _ in range(4)]
+    callers.begin(*processes)
+    found = callers.results(*processes)
+    (loaded,) = callers.calls()
+    assert found == [loaded] * 16
+    assert loaded in {process.pid for process in processes}
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_j7_a_loader_that_is_killed_in_the_middle_costs_exactly_one_more_call(callers: Callers, colour: str) -> None:
+    victim = callers.start(colour, 1, SOON)
+    callers.begin(victim)
+    callers.wait_for_calls(1)
+    processes = [callers.start(colour, 4, 0.3) for _ in range(4)]
+    callers.begin(*processes)
+    callers.wait_for_waiters(4)
+    os.kill(victim.pid, signal.SIGKILL)
+    found = callers.results(*processes)
+    first, second = callers.calls()
+    assert first == victim.pid
+    assert found == [second] * 16
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_j7_a_loader_that_is_paused_past_its_lease_does_not_overwrite_its_successors_value(
+    callers: Callers, colour: str
+) -> None:
+    sleeper = callers.start(colour, 1, 0.5)
+    callers.begin(sleeper)
+    callers.wait_for_calls(1)
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    processes = [callers.start(colour, 4, 0.1) for _ in range(2)]
+    callers.begin(*processes)
+    found = callers.results(*processes)
+    os.kill(sleeper.pid, signal.SIGCONT)
+    assert callers.results(sleeper) == [sleeper.pid]  # what it loaded is good for its own caller
+    first, second = callers.calls()
+    assert (first, found) == (sleeper.pid, [second] * 8)
+    with RedisStore.from_url(callers.url) as store:
+        assert single_flight(store, ttl=60).peek("key") == second

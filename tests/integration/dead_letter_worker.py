@@ -1,0 +1,36 @@
+"""A process that replays dead letters and is to be killed in the middle: `<file> <where its effects go>`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from segmented.locks.dead_letters import replay
+from segmented.locks.dead_letters_file import FileDeadLetters
+from segmented.locks.dead_letters_sql import SqlDeadLetters
+
+if TYPE_CHECKING:
+    from segmented.locks.dead_letters import DeadLetter, DeadLetters
+
+
+def kept_at(place: str) -> DeadLetters:
+    return SqlDeadLetters(place) if "://" in place else FileDeadLetters(place)
+
+
+def main(place: str, effects: str) -> None:
+    """Do the work, and die after the second one, before anybody could note that it is done."""
+
+    def handle(letter: DeadLetter) -> None:
+        with Path(effects).open("a", encoding="utf-8") as file:
+            file.write(f"{letter.work.work_id}\n")
+        if letter.work.work_id == "b":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    replay(kept_at(place), handle)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

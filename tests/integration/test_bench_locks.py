@@ -1,0 +1,59 @@
+"""The lock benchmark on a real server, in small."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.locks import contended, renewal
+from bench.locks.contended import measure_contended
+from bench.locks.cycles import OURS, PEERS, RAW, REDIS_PY
+from bench.locks.renewal import measure_renewal
+from bench.locks.uncontended import Subject, measure_uncontended
+from segmented.errors import SegmentedError
+
+if TYPE_CHECKING:
+    from segmented.servers import ValkeyServer
+
+
+def nobody_told(_: str, __: int, ___: int) -> None:
+    """Look away."""
+
+
+def test_every_subject_of_this_environment_is_timed_and_a_cycle_is_two_round_trips(
+    private_valkey: ValkeyServer,
+) -> None:
+    figures = {figure.name: figure for figure in measure_uncontended(private_valkey.url, {}, nobody_told, rounds=2)}
+    for name in (OURS, REDIS_PY, RAW):
+        assert figures[f"{name}: acquire and release"].value > 0
+    assert not [name for name in figures if any(peer in name for peer in PEERS)]
+    assert figures["round trips a cycle"].value == pytest.approx(2.0, abs=0.05)
+
+
+def test_ten_waiters_are_parked_at_no_cost_and_served_by_three_commands_each(
+    private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contended, "PARKED_SECONDS", 2.0)
+    monkeypatch.setattr(contended, "ROUNDS", 3)
+    parked, delay, commands = measure_contended(private_valkey.url, nobody_told)
+    assert parked.value <= 0.1
+    assert delay.value > 0
+    assert commands.value == 3.0
+
+
+def test_a_thousand_leases_are_kept_by_one_thread(
+    private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewal, "LEASES", 1_000)
+    monkeypatch.setattr(renewal, "TTL_MS", 1_000)
+    monkeypatch.setattr(renewal, "WATCHED_SECONDS", 2.5)
+    used, lost, threads = measure_renewal(private_valkey.url, nobody_told)
+    assert used.value > 0
+    assert (lost.value, threads.value) == (0, 1)
+
+
+def test_a_subject_that_does_not_start_is_named(private_valkey: ValkeyServer) -> None:
+    with pytest.raises(SegmentedError, match=r"^the subject 'nobody' did not start; it said ''$"):
+        Subject("nobody", sys.executable, private_valkey.url)

@@ -1,0 +1,241 @@
+"""`segmented lock` as its user sees it: piped, on a terminal, and against a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import redis
+
+from segmented import operations as op
+from segmented.errors import LeaseLost
+from segmented.keys import lock_keys
+from segmented.locks import Lock, ReentrantLock, Semaphore
+from segmented.locks.operator import async_list_locks, async_revoke, async_show, list_locks
+from segmented.stores.redis import AsyncRedisStore, RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.servers import ValkeyServer
+    from tests.deployments import Cluster
+
+MAIN: Final = [sys.executable, "-c", "from segmented.cli.main import main; main()", "lock"]
+ROOT: Final = Path(__file__).parents[2]
+SECONDS: Final = 60.0
+LONG: Final = 600.0
+
+
+@pytest.fixture
+def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
+    with RedisStore.from_url(valkey.url) as store:
+        yield store
+
+
+def ran(*words: str, url: str | None) -> subprocess.CompletedProcess[str]:
+    """Run the command in a pipe, with the URL from the environment."""
+    environment = {name: value for name, value in os.environ.items() if name != "SEGMENTED_URL"}
+    if url is not None:
+        environment["SEGMENTED_URL"] = url
+    return subprocess.run(
+        [*MAIN, *words],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+
+
+def on_a_terminal(*words: str, url: str, typed: str = "") -> tuple[int, str]:
+    """Run the command on a terminal, and type something; return the exit code and what was shown."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "SEGMENTED_URL": url, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(
+        [*MAIN, *words], cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as run:
+        os.close(theirs)
+        os.write(ours, typed.encode())
+        shown = b""
+        try:
+            while part := os.read(ours, 4096):
+                shown += part
+        except OSError:  # how Linux says that the other end is closed
+            pass
+        os.close(ours)
+        code = run.wait(SECONDS)
+    return code, re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
+
+
+def test_a_held_lock_is_shown_in_plain_lines(store: RedisStore, valkey: ValkeyServer) -> None:
+    with Lock(store, "order:7", ttl=LONG).acquire() as lease:
+        done = ran("show", "order:7", url=valkey.url)
+    rows = dict(line.split("\t") for line in done.stdout.splitlines())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(rf"{lease.holder_id[:8]}, 5[0-9]{{2}}\.[0-9]{{3}} s", rows.pop("held by"))
+    assert re.fullmatch(r"5[0-9]{2}\.[0-9]{3} s", rows.pop("free in"))
+    assert rows == {
+        "name": "order:7",
+        "kind": "lock",
+        "fence": str(lease.fencing_token),
+        "listeners": "0 (processes that wait, or did a moment ago)",
+    }
+    assert lease.holder_id not in done.stdout
+
+
+def test_a_free_lock_is_shown_as_free_with_exit_code_zero(valkey: ValkeyServer) -> None:
+    done = ran("show", "order:7", url=valkey.url)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "free\n", "")
+
+
+def test_json_goes_to_a_file_or_to_standard_output(store: RedisStore, valkey: ValkeyServer, tmp_path: Path) -> None:
+    free = ran("show", "order:7", "--json", "-", url=valkey.url)
+    assert json.loads(free.stdout) == {"name": "order:7", "is_free": True}
+    ReentrantLock(store, "order:7", owner="till 4", ttl=LONG, renew=False).acquire()
+    assert ran("show", "order:7", "--json", str(tmp_path / "lock.json"), url=valkey.url).returncode == 0
+    found = json.loads((tmp_path / "lock.json").read_text())
+    assert (found["is_free"], found["kind"], found["holders"][0]["owner"]) == (False, "reentrant", "till 4")
+    done = ran("revoke", "order:7", "--yes", "--json", "-", url=valkey.url)
+    revoked = json.loads(done.stdout)
+    expected = {"name": "order:7", "is_revoked": True, "kind": "reentrant", "fencing_token": found["fencing_token"]}
+    assert revoked == expected
+
+
+def test_a_revoke_ends_the_lease_and_its_holder_is_told(store: RedisStore, valkey: ValkeyServer) -> None:
+    lease = Lock(store, "order:7", ttl=LONG).acquire()
+    done = ran("revoke", "order:7", "--yes", url=valkey.url)
+    said = f"revoked (lock, last fencing token {lease.fencing_token})\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+    with pytest.raises(LeaseLost):
+        lease.release()
+    again = ran("revoke", "order:7", "--yes", url=valkey.url)
+    assert (again.returncode, again.stdout) == (0, "free: there was nothing to revoke\n")
+
+
+def test_in_a_pipe_a_revoke_without_yes_is_refused(store: RedisStore, valkey: ValkeyServer) -> None:
+    with Lock(store, "order:7", ttl=LONG).acquire():
+        done = ran("revoke", "order:7", url=valkey.url)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "segmented: revoke needs --yes where nobody can be asked\n"
+
+
+@pytest.mark.parametrize(("typed", "code", "is_held"), [("y\n", 0, False), ("n\n", 1, True), ("\n", 1, True)])
+def test_on_a_terminal_a_revoke_shows_the_lock_and_asks(
+    store: RedisStore, valkey: ValkeyServer, typed: str, code: int, *, is_held: bool
+) -> None:
+    lease = Lock(store, "order:7", ttl=LONG).acquire()
+    ended, shown = on_a_terminal("revoke", "order:7", url=valkey.url, typed=typed)
+    assert ended == code
+    assert lease.holder_id[:8] in shown
+    assert "End 1 lease(s) on order:7? [y/N]" in shown
+    assert store.client.exists(lock_keys("order:7").lock) == is_held
+
+
+def test_held_locks_are_listed_with_what_an_operator_looks_for(store: RedisStore, valkey: ValkeyServer) -> None:
+    permits = Semaphore(store, "pool", permits=3, ttl=LONG)
+    leases = [Lock(store, "order:7", ttl=LONG).acquire(), permits.acquire(), permits.acquire()]
+    done = ran("list", url=valkey.url)
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row[:3] for row in rows] == [
+        ["order:7", "lock", leases[0].holder_id[:8]],
+        ["pool", "semaphore", f"{leases[1].holder_id[:8]} +1"],
+    ]
+    assert [row[4:] for row in rows] == [[str(leases[0].fencing_token), "0"], [str(leases[2].fencing_token), "0"]]
+    matching = ran("list", "--match", "ord*", "--json", "-", url=valkey.url)
+    found = json.loads(matching.stdout)
+    assert ([lock["name"] for lock in found["locks"]], found["is_complete"]) == (["order:7"], True)
+    few = ran("list", "--limit", "1", url=valkey.url)
+    assert len(few.stdout.splitlines()) == 1
+    assert few.stderr == "there are more than 1: narrow --match, or raise --limit\n"
+
+
+def test_a_key_that_is_no_lock_is_left_out_of_the_list(store: RedisStore, valkey: ValkeyServer) -> None:
+    store.client.lpush(lock_keys("order:7").lock, "x")
+    done = ran("list", url=valkey.url)
+    assert (done.returncode, done.stdout) == (0, "")
+    shown = ran("show", "order:7", url=valkey.url)
+    assert (shown.returncode, shown.stderr) == (
+        1,
+        "segmented: the key of the lock 'order:7' holds other data: it is no lock\n",
+    )
+
+
+def test_on_a_terminal_the_list_is_a_table_and_no_name_steers_it(store: RedisStore, valkey: ValkeyServer) -> None:
+    with Lock(store, "[bold]order", ttl=LONG).acquire():
+        store.client.set(lock_keys("a\x1b[2Jb").lock, "x", px=60_000)
+        code, shown = on_a_terminal("list", url=valkey.url)
+    assert code == 0
+    assert re.match(r"name +kind +held by +for +fence +wait", shown)
+    assert "[bold]order" in shown
+    assert "\x1b[2J" not in shown
+    assert r"'a\x1b[2Jb'" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["show", ""], "a lock needs a name"),
+        (["revoke", "", "--yes"], "a lock needs a name"),
+        (["list", "--match", ""], "a pattern of lock names needs a name"),
+        (["show", "a", "--url", "http://localhost"], "'http://localhost' is not a Redis URL: "),
+        (["show", "a", "--url", "unix:///nowhere/at.all"], "no server answers at unix:///nowhere/at.all: "),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_two(valkey: ValkeyServer, words: list[str], sentence: str) -> None:
+    done = ran(*words, url=valkey.url)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"segmented: {sentence}")
+    assert done.stderr.count("\n") == 1
+
+
+# --- a cluster ---
+
+
+def test_the_locks_of_every_master_are_listed(cluster: Cluster) -> None:
+    names = [f"listed:{number:02}" for number in range(30)]
+    with RedisStore.from_url(cluster.url) as store:
+        leases = [Lock(store, name, ttl=LONG).acquire() for name in names]
+        found = list_locks(store, "listed:*")
+        done = ran("list", "--match", "listed:*", url=cluster.url)
+        for lease in leases:
+            lease.release()
+    assert (list(found.names), found.is_complete) == (names, True)
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == names
+
+
+async def _in_a_loop(url: str) -> tuple[object, ...]:
+    async with await AsyncRedisStore.from_url(url) as store:
+        await store.execute(op.AcquireLock("looped", "holder", 60_000))
+        state, names = await async_show(store, "looped"), await async_list_locks(store, "looped")
+        revoked = await async_revoke(store, "looped")
+        return state is not None, names.names, revoked is not None, await async_show(store, "looped")
+
+
+def test_the_same_in_an_event_loop(cluster: Cluster) -> None:
+    assert asyncio.run(_in_a_loop(cluster.url)) == (True, ("looped",), True, None)
+
+
+def test_every_master_is_named_once(cluster: Cluster) -> None:
+    with RedisStore.from_url(cluster.url) as store:
+        assert len(set(store.execute(op.ListMasters()))) == 3
+
+
+def test_listing_leaves_the_server_as_it_was(store: RedisStore, valkey: ValkeyServer) -> None:
+    with Lock(store, "order:7", ttl=LONG).acquire():
+        with redis.Redis.from_url(valkey.url) as client:
+            before = sorted(client.keys("*"))
+        ran("list", url=valkey.url)
+        ran("show", "order:7", url=valkey.url)
+        with redis.Redis.from_url(valkey.url) as client:
+            assert sorted(client.keys("*")) == before

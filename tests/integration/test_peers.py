@@ -1,0 +1,77 @@
+"""The machinery that runs the conformance suite on other libraries' locks, on redis-py's, which is installed anyway."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from bench.peers.comparison import compare
+from bench.peers.page import render
+from bench.peers.registry import PEERS
+from bench.peers.rows import inventory, run_row
+from segmented.errors import InvalidInput, SegmentedError
+
+if TYPE_CHECKING:
+    from bench.peers.registry import Peer
+
+OURS: Final = Path(sys.executable)
+ADAPTER: Final = "bench.peers.adapters.redis_py:RedisPyLock"
+MASKED: Final = "the body's error is masked by another: LockNotOwnedError: Cannot release a lock that's no longer owned"
+
+
+def say_nothing(_: str) -> None:
+    pass
+
+
+def our_python(_: Peer) -> Path:
+    return OURS
+
+
+def test_a_row_of_the_suite_is_run_on_each_lock_of_a_peer_and_makes_a_page() -> None:
+    told: list[str] = []
+    found = compare(peers=["redis-py"], rows=["A8", "G2"], python_of=our_python, tell=told.append)
+    threads, asyncio = found["contenders"]
+    assert [row["id"] for row in found["rows"]] == ["A8", "G2"]
+    assert (threads["title"], threads["colour"], asyncio["colour"]) == ("redis-py", "threads", "asyncio")
+    for contender in (threads, asyncio):
+        assert contender["results"]["A8"]["why"] == MASKED
+        assert contender["results"]["G2"]["outcome"] == "not applicable"
+    assert len(told) == 4
+    page = render(found)
+    assert f"- A8: {MASKED}." in page
+    assert "- G2: its leases carry no fencing token." in page
+
+
+def test_a_lock_that_hangs_is_stopped_and_has_failed(valkey_url: str) -> None:
+    assert run_row(OURS, ADAPTER, "E2", [valkey_url], seconds_max=1.0) is None
+    found = compare(peers=["redis-py"], rows=["E2"], python_of=our_python, tell=say_nothing, seconds_max=1.0)
+    assert found["contenders"][0]["results"]["E2"]["why"] == "it had not ended after 1 s"
+
+
+def test_what_cannot_be_run_is_an_error_and_no_result(valkey_url: str) -> None:
+    with pytest.raises(SegmentedError, match=r"A8 could not be run: ModuleNotFoundError: No module named 'pottery'$"):
+        run_row(OURS, "bench.peers.adapters.pottery_redlock:PotteryRedlock", "A8", [valkey_url])
+
+
+@pytest.mark.parametrize(("peers", "rows", "what"), [(["nobody"], [], "peer 'nobody'"), ([], ["Z9"], "row 'Z9'")])
+def test_a_name_that_is_none_is_refused(peers: list[str], rows: list[str], what: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^there is no {what}: "):
+        compare(peers=peers, rows=rows, python_of=our_python, tell=say_nothing)
+
+
+def test_every_starred_row_of_the_catalogue_is_there() -> None:
+    starred = (
+        "A1 A2 A3 A6 A7 A8 B1 B2 B4 B6 B10 C1 C2 C3 D1 D2 D3 D4 D5 D9 D11 D12 E1 E2 F1 F2 G1 G2 H2 I1 I2 I3 I4 J1 J7"
+    )
+    assert [row["id"] for row in inventory(OURS)["rows"]] == starred.split()
+
+
+@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
+def test_a_peers_environment_is_pinned_to_the_last_package(peer: Peer) -> None:
+    lines = peer.requirements.read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    assert any(line.startswith("redis==") for line in pins)
+    assert all(line.count("==") == 1 for line in pins)

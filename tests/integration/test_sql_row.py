@@ -1,0 +1,361 @@
+"""Row locks: what holds on every database, in both colours, and through a pooler."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from functools import partial
+from threading import Barrier
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import InvalidRequestError, SQLAlchemyError
+
+from segmented.errors import AcquireTimeout, TransactionConflict
+from segmented.locks.sql_row import HeldRow, SqlRowLock
+from tests.sql_locking import SyncSession, sent_by
+
+if TYPE_CHECKING:
+    from tests.sql_locking import Session, SqlSide
+
+MICROSECOND_OF_2026 = 1_767_225_600_000_000
+
+
+def stored_fence(side: SqlSide, name: str) -> int:
+    found: int = side.admin("SELECT fence FROM segmented_locks WHERE name = :name", {"name": name})[0][0]
+    return found
+
+
+# --- held until the transaction ends ---
+
+
+def test_one_transaction_holds_a_name_until_it_commits(sql_side: SqlSide) -> None:
+    ours, theirs = sql_side.open(), sql_side.open()
+    held = ours.acquire("ticket")
+    assert held == HeldRow("ticket", held.fencing_token)
+    assert theirs.try_acquire("ticket") is None
+    assert theirs.try_acquire("other") is not None
+    ours.commit()
+    assert theirs.try_acquire("ticket") is not None
+
+
+def test_a_rollback_frees_the_name(sql_side: SqlSide) -> None:
+    ours, theirs = sql_side.open(), sql_side.open()
+    ours.acquire("ticket")
+    assert theirs.try_acquire("ticket") is None
+    ours.rollback()
+    assert theirs.try_acquire("ticket") is not None
+
+
+def test_there_is_no_release_and_no_with_statement() -> None:
+    held = HeldRow("ticket", 1)
+    assert [word for word in ("release", "renew", "__enter__", "__exit__") if hasattr(held, word)] == []
+
+
+def test_a_repeat_in_the_transaction_succeeds_with_a_higher_token(sql_side: SqlSide) -> None:
+    ours, theirs = sql_side.open(), sql_side.open()
+    first, second, third = ours.acquire("ticket"), ours.acquire("ticket"), ours.try_acquire("ticket")
+    assert third is not None
+    assert first.fencing_token < second.fencing_token < third.fencing_token
+    assert theirs.try_acquire("ticket") is None
+
+
+def test_a_lost_connection_frees_the_name_and_tells_the_holder_at_its_next_statement(sql_side: SqlSide) -> None:
+    ours, theirs = sql_side.open(), sql_side.open()
+    held = ours.acquire("ticket")
+    ours.run("CREATE TEMPORARY TABLE noted (word VARCHAR(9))")
+    sql_side.kill(sql_side.backend(ours))
+    next_held = theirs.acquire("ticket")
+    assert next_held.fencing_token > held.fencing_token
+    with pytest.raises(SQLAlchemyError):
+        ours.run("INSERT INTO noted VALUES ('late')")
+    with pytest.raises(SQLAlchemyError):
+        ours.commit()
+
+
+def test_a_lost_connection_fails_the_commit_also_without_a_statement_in_between(sql_side: SqlSide) -> None:
+    ours, theirs = sql_side.open(), sql_side.open()
+    ours.acquire("ticket")
+    sql_side.kill(sql_side.backend(ours))
+    theirs.acquire("ticket")
+    with pytest.raises(SQLAlchemyError):
+        ours.commit()
+
+
+def test_a_free_name_costs_two_statements_on_postgresql_and_three_on_mariadb(plain_sql_side: SqlSide) -> None:
+    session = plain_sql_side.open()
+    session.acquire("ticket")
+    session.commit()
+    assert isinstance(session, SyncSession)
+    sent = sent_by(session.connection)
+    session.acquire("ticket")
+    assert len(sent) == (3 if plain_sql_side.flavour.is_mariadb else 2)
+
+
+# --- waiting ---
+
+
+def test_who_waits_gets_the_name_when_the_holder_commits(sql_side: SqlSide) -> None:
+    ours, theirs = sql_side.open(), sql_side.open()
+    held = ours.acquire("ticket")
+    waiting = sql_side.start(lambda: theirs.acquire("ticket"))
+    sql_side.wait_for_waiters(1)
+    ours.commit()
+    assert waiting.result(5).fencing_token > held.fencing_token
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_who_waits_gets_the_name_when_the_holder_rolls_back(sql_side: SqlSide, *, is_new: bool) -> None:
+    sql_side.create(names=[] if is_new else ["ticket"])
+    ours, theirs = sql_side.open(), sql_side.open()
+    held = ours.acquire("ticket")
+    waiting = sql_side.start(lambda: theirs.acquire("ticket", timeout=None))
+    sql_side.wait_for_waiters(1)
+    ours.rollback()
+    assert waiting.result(5).fencing_token > held.fencing_token
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_wait_ends_at_its_deadline_and_leaves_the_transaction_as_it_was(sql_side: SqlSide, *, is_new: bool) -> None:
+    sql_side.create(names=[] if is_new else ["ticket"])
+    sql_side.admin("CREATE TABLE notes (word VARCHAR(9))")
+    ours, theirs = sql_side.open(), sql_side.open()
+    ours.acquire("ticket")
+    theirs.run("INSERT INTO notes VALUES ('before')")
+    began = time.monotonic()
+    with pytest.raises(AcquireTimeout, match=r"lock 'ticket' was not free within 0\.3 s") as caught:
+        theirs.acquire("ticket", timeout=0.3)
+    assert 0.3 <= time.monotonic() - began < 1.0
+    assert (caught.value.name, caught.value.timeout) == ("ticket", 0.3)
+    theirs.run("INSERT INTO notes VALUES ('after')")
+    theirs.commit()
+    assert sorted(sql_side.admin("SELECT word FROM notes")) == [("after",), ("before",)]
+    ours.commit()
+    assert theirs.acquire("ticket", timeout=0.3).name == "ticket"
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_try_that_fails_is_quick_and_leaves_the_transaction_as_it_was(sql_side: SqlSide, *, is_new: bool) -> None:
+    sql_side.create(names=[] if is_new else ["ticket"])
+    sql_side.admin("CREATE TABLE notes (word VARCHAR(9))")
+    ours, theirs = sql_side.open(), sql_side.open()
+    ours.acquire("ticket")
+    theirs.run("INSERT INTO notes VALUES ('before')")
+    began = time.monotonic()
+    assert theirs.try_acquire("ticket") is None
+    with pytest.raises(AcquireTimeout, match="lock 'ticket' was not free within 0 s"):
+        theirs.acquire("ticket", timeout=0)
+    assert time.monotonic() - began < 1.0
+    theirs.run("INSERT INTO notes VALUES ('after')")
+    theirs.commit()
+    assert sorted(sql_side.admin("SELECT word FROM notes")) == [("after",), ("before",)]
+
+
+def settings(side: SqlSide, session: Session) -> list[object]:
+    words = (
+        "SELECT @@max_statement_time, @@innodb_lock_wait_timeout"
+        if side.flavour.is_mariadb
+        else "SELECT current_setting('statement_timeout'), current_setting('lock_timeout')"
+    )
+    return session.run(words)
+
+
+def test_time_outs_of_the_session_are_as_before_once_the_wait_is_over(sql_side: SqlSide) -> None:
+    ours, theirs = sql_side.open(), sql_side.open()
+    at_first = settings(sql_side, theirs)
+    for words in (
+        ["SET SESSION max_statement_time = 7", "SET SESSION innodb_lock_wait_timeout = 1"]
+        if sql_side.flavour.is_mariadb
+        else ["SET LOCAL statement_timeout = '7s'", "SET LOCAL lock_timeout = '90ms'"]
+    ):
+        theirs.run(words)
+    before = settings(sql_side, theirs)
+    ours.acquire("ticket")
+    with pytest.raises(AcquireTimeout):
+        theirs.acquire("ticket", timeout=1.2 if sql_side.flavour.is_mariadb else 0.2)  # longer than the session's own
+    assert settings(sql_side, theirs) == before
+    waiting = sql_side.start(lambda: theirs.acquire("ticket"))
+    sql_side.wait_for_waiters(1)
+    ours.commit()
+    assert waiting.result(5).name == "ticket"
+    assert settings(sql_side, theirs) == before
+    theirs.acquire("new name")
+    assert settings(sql_side, theirs) == before
+    theirs.commit()
+    assert settings(sql_side, theirs) == (before if sql_side.flavour.is_mariadb else at_first)
+
+
+# --- one of several ---
+
+
+def test_one_of_several_names_skips_those_that_are_held(sql_side: SqlSide) -> None:
+    names = ["a", "b", "c"]
+    sessions = [sql_side.open() for _ in range(4)]
+    found = [session.try_acquire_any(names) for session in sessions]
+    assert [None if held is None else held.name for held in found].count(None) == 1
+    assert sorted(held.name for held in found[:3] if held is not None) == names
+    assert found[3] is None
+    sessions[1].commit()
+    again = sessions[3].try_acquire_any(names)
+    assert again is not None
+    assert again.name == (found[1] and found[1].name)
+
+
+def test_one_of_several_names_locks_no_other(sql_side: SqlSide) -> None:
+    sql_side.create(names=["a", "b", "c", "d"])
+    ours, theirs, third = sql_side.open(), sql_side.open(), sql_side.open()
+    ours.acquire("b")
+    held = theirs.try_acquire_any(["b", "c"])
+    assert held is not None
+    assert held.name == "c"
+    free = [name for name in ("a", "b", "c", "d", "e") if third.try_acquire(name) is not None]
+    assert free == ["a", "d", "e"]
+
+
+# --- fencing tokens ---
+
+
+def test_tokens_are_microseconds_and_grow_with_every_holder(sql_side: SqlSide) -> None:
+    session = sql_side.open()
+    tokens = []
+    for _ in range(5):
+        tokens.append(session.acquire("ticket").fencing_token)
+        session.commit()
+        assert stored_fence(sql_side, "ticket") == tokens[-1]
+    assert tokens == sorted(set(tokens))
+    assert tokens[0] > MICROSECOND_OF_2026
+
+
+def test_a_rolled_back_token_is_not_stored_and_the_next_one_is_higher_all_the_same(sql_side: SqlSide) -> None:
+    session = sql_side.open()
+    first = session.acquire("ticket").fencing_token
+    session.commit()
+    rolled_back = session.acquire("ticket").fencing_token
+    session.rollback()
+    assert stored_fence(sql_side, "ticket") == first
+    assert session.acquire("ticket").fencing_token > rolled_back > first
+
+
+def test_a_transaction_that_began_earlier_gets_the_higher_token_if_it_gets_the_name_later(sql_side: SqlSide) -> None:
+    older, younger = sql_side.open(), sql_side.open()
+    older.run("SELECT 1")
+    rolled_back = younger.acquire("ticket").fencing_token
+    younger.rollback()
+    assert older.acquire("ticket").fencing_token > rolled_back
+
+
+def test_tokens_grow_also_when_the_databases_clock_is_behind_the_last_one(sql_side: SqlSide) -> None:
+    sql_side.create(names=["ticket"])
+    future = 9 * 10**15
+    sql_side.admin("UPDATE segmented_locks SET fence = :future", {"future": future})
+    session = sql_side.open()
+    tokens = []
+    for _ in range(3):
+        tokens.append(session.acquire("ticket").fencing_token)
+        session.commit()
+    assert tokens == [future + 1, future + 2, future + 3]
+
+
+# --- conflicts ---
+
+
+def test_two_names_in_opposite_order_give_one_of_the_two_a_conflict_and_roll_it_back(sql_side: SqlSide) -> None:
+    sql_side.create(names=["a", "b"])
+    sql_side.admin("CREATE TABLE notes (word VARCHAR(9))")
+    sessions = [sql_side.open(), sql_side.open()]
+    for session, name in zip(sessions, ("a", "b"), strict=True):
+        if not sql_side.flavour.is_mariadb:
+            session.run("SET LOCAL deadlock_timeout = '100ms'")
+        session.acquire(name)
+        session.run("INSERT INTO notes VALUES (:name)", {"name": name})
+    calls = [sql_side.start(partial(session.acquire, name)) for session, name in zip(sessions, ("b", "a"), strict=True)]
+    failures = [call.exception(20) for call in calls]
+    (loser,) = [number for number, failure in enumerate(failures) if failure is not None]
+    assert isinstance(failures[loser], TransactionConflict)
+    name = ("b", "a")[loser]
+    assert str(failures[loser]).startswith(
+        f"lock '{name}': the transaction is rolled back, run it again from its start"
+    )
+    sessions[1 - loser].commit()
+    sessions[loser].rollback()
+    assert sql_side.admin("SELECT word FROM notes") == [(name,)]
+
+
+def take_two_and_go_on(side: SqlSide, first: str, second: str, both_have_one: Barrier) -> None:
+    with side.engine.begin() as connection:
+        SqlRowLock(connection, first).acquire()
+        connection.execute(text("INSERT INTO notes VALUES (:first)"), {"first": first})
+        both_have_one.wait(10)
+        with suppress(TransactionConflict):
+            SqlRowLock(connection, second).acquire()
+        connection.execute(text("INSERT INTO notes VALUES ('late')"))
+
+
+def test_who_goes_on_after_a_conflict_is_stopped_by_the_end_of_the_transaction(plain_sql_side: SqlSide) -> None:
+    side, both_have_one = plain_sql_side, Barrier(2)
+    side.create(names=["a", "b"])
+    side.admin("CREATE TABLE notes (word VARCHAR(9))")
+    calls = [
+        side.start(partial(take_two_and_go_on, side, first, second, both_have_one)) for first, second in ("ab", "ba")
+    ]
+    failures = [call.exception(20) for call in calls]
+    (stopped,) = [failure for failure in failures if failure is not None]
+    assert isinstance(stopped, InvalidRequestError)
+    assert "closed transaction" in str(stopped)
+    winner = "ab"[failures.index(None)]
+    assert sorted(side.admin("SELECT word FROM notes")) == [(winner,), ("late",)]
+
+
+# --- many at once ---
+
+WORKERS = 8
+TURNS = 10
+NEW_NAMES = 5
+
+
+def count_up(side: SqlSide, tokens: list[int]) -> None:
+    session = side.open()
+    for _ in range(TURNS):
+        held = session.acquire("counter")
+        number = session.value("SELECT number FROM notes")
+        session.run("UPDATE notes SET number = :number", {"number": number + 1})
+        tokens.append(held.fencing_token)
+        session.commit()
+
+
+def test_many_who_read_and_then_write_under_the_lock_lose_nothing(sql_side: SqlSide) -> None:
+    sql_side.admin("CREATE TABLE notes (number INTEGER)")
+    sql_side.admin("INSERT INTO notes VALUES (0)")
+    tokens: list[int] = []
+    workers = [sql_side.start(partial(count_up, sql_side, tokens)) for _ in range(WORKERS)]
+    for worker in workers:
+        worker.result(40)
+    assert sql_side.admin("SELECT number FROM notes") == [(WORKERS * TURNS,)]
+    assert tokens == sorted(set(tokens))
+    assert len(tokens) == WORKERS * TURNS
+
+
+def take_new_names(side: SqlSide, together: Barrier) -> int:
+    session, taken = side.open(), 0
+    for number in range(NEW_NAMES):
+        together.wait(10)
+        taken += session.acquire(f"new name {number}").fencing_token > 0
+        session.commit()
+    return taken
+
+
+def test_a_name_that_is_new_to_many_at_once_is_made_once_and_held_by_one_after_the_other(sql_side: SqlSide) -> None:
+    together = Barrier(WORKERS)
+    workers = [sql_side.start(partial(take_new_names, sql_side, together)) for _ in range(WORKERS)]
+    assert [worker.result(40) for worker in workers] == [NEW_NAMES] * WORKERS
+    assert sql_side.admin("SELECT count(*) FROM segmented_locks") == [(NEW_NAMES,)]
+
+
+def test_each_of_many_gets_another_one_of_several_names(sql_side: SqlSide) -> None:
+    names = [f"segment {number}" for number in range(WORKERS)]
+    sessions = [sql_side.open() for _ in range(WORKERS)]
+    sql_side.create(names=names)
+    calls = [sql_side.start(partial(session.try_acquire_any, names)) for session in sessions]
+    found = [call.result(20) for call in calls]
+    assert sorted(held.name for held in found if held is not None) == names

@@ -1,0 +1,303 @@
+"""Row locks: what each kind of database needed a way around, and what it does all the same."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import sqlalchemy
+from sqlalchemy import text
+from sqlalchemy.dialects import mysql
+from sqlalchemy.exc import SQLAlchemyError
+
+from segmented.errors import AcquireTimeout, StoreRefused, StoreUnavailable, TransactionConflict
+from segmented.locks import sql_mysql, sql_postgresql
+from segmented.locks.sql_row import AsyncSqlRowLock, SqlRowLock
+from tests.sql_locking import SqlFlavour, SqlSide, SyncSession, eventually, make_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.fixtures.mariadb import MariaDbServer
+
+NAMES = [f"name {number:04}" for number in range(3_000)]
+
+
+# --- the rows are found by the primary key ---
+
+
+@pytest.mark.parametrize("statement", [sql_postgresql.LOCK, sql_postgresql.LOCK_FREE], ids=["one", "any"])
+def test_postgresql_finds_the_row_by_the_primary_key(
+    postgres_sql_side: SqlSide, statement: sqlalchemy.TextClause
+) -> None:
+    postgres_sql_side.create(names=NAMES)
+    postgres_sql_side.admin("ANALYZE segmented_locks")
+    plan = explained(postgres_sql_side, statement, {"name": NAMES[7], "names": [NAMES[7], NAMES[9]]})
+    assert "Index Scan using segmented_locks_pkey on segmented_locks" in plan
+    assert "Seq Scan" not in plan
+
+
+@pytest.mark.parametrize(
+    "statement", [sql_mysql.LOCK_MARIADB, sql_mysql.LOCK_NOWAIT, sql_mysql.LOCK_FREE], ids=["wait", "nowait", "skip"]
+)
+def test_mariadb_finds_the_row_by_the_primary_key(mariadb_sql_side: SqlSide, statement: sqlalchemy.TextClause) -> None:
+    mariadb_sql_side.create(names=NAMES)
+    given = {"name": NAMES[7].encode(), "seconds": 1.0, "whole_seconds": 2}
+    assert explained(mariadb_sql_side, statement, given) == (
+        "1|SIMPLE|segmented_locks|const|PRIMARY|PRIMARY|1026|const|1|Using index"
+    )
+
+
+def explained(side: SqlSide, statement: sqlalchemy.TextClause, given: dict[str, Any]) -> str:
+    """Return the plan of a statement, without what only bounds it."""
+    words = f"EXPLAIN {statement.text[statement.text.index('SELECT') :]}"
+    explain = text(words)
+    names = set(explain.compile().params)
+    if "names" in names:
+        explain = explain.bindparams(sqlalchemy.bindparam("names", expanding=True))
+    with side.engine.connect() as connection:
+        plan = connection.execute(explain, {name: given[name] for name in names}).all()
+    return "\n".join("|".join(str(value) for value in row) for row in plan)
+
+
+# --- PostgreSQL ---
+
+
+def test_a_deadline_covers_a_place_in_the_queue_and_then_the_next_holder(postgres_sql_side: SqlSide) -> None:
+    side = postgres_sql_side
+    side.create(names=["ticket"])
+    holder, first, second = side.open(), side.open(), side.open()
+    holder.acquire("ticket")
+    first_call = side.start(lambda: first.acquire("ticket"))
+    side.wait_for_waiters(1)
+    began = time.monotonic()
+    second_call = side.start(lambda: second.acquire("ticket", timeout=2.0))
+    side.wait_for_waiters(2)
+    time.sleep(max(0.0, 1.5 - (time.monotonic() - began)))
+    holder.commit()
+    assert first_call.result(5).name == "ticket"
+    assert isinstance(second_call.exception(5), AcquireTimeout)
+    assert 2.0 <= time.monotonic() - began < 3.0
+
+
+def test_an_operators_cancel_ends_the_wait_and_leaves_the_transaction_as_it_was(postgres_sql_side: SqlSide) -> None:
+    side = postgres_sql_side
+    side.create(names=["ticket"])
+    ours, theirs = side.open(), side.open()
+    ours.acquire("ticket")
+    backend = side.backend(theirs)
+    waiting = side.start(lambda: theirs.acquire("ticket"))
+    side.wait_for_waiters(1)
+    side.admin("SELECT pg_cancel_backend(:backend)", {"backend": backend})
+    with pytest.raises(StoreRefused, match="lock 'ticket': the database refused: canceling statement"):
+        waiting.result(5)
+    assert theirs.value("SELECT 1") == 1
+
+
+# --- a savepoint, and a snapshot, older than the lock ---
+
+
+def test_a_rollback_to_an_older_savepoint_may_give_the_row_back(plain_sql_side: SqlSide) -> None:
+    side = plain_sql_side
+    side.create(names=["ticket"])
+    ours, theirs = side.open(), side.open()
+    ours.run("SAVEPOINT older")
+    ours.acquire("ticket")
+    assert theirs.try_acquire("ticket") is None
+    ours.run("ROLLBACK TO SAVEPOINT older")
+    assert theirs.try_acquire("ticket") is not None
+
+
+def test_a_savepoint_younger_than_the_lock_changes_nothing(plain_sql_side: SqlSide) -> None:
+    side = plain_sql_side
+    ours, theirs = side.open(), side.open()
+    ours.acquire("ticket")
+    ours.run("SAVEPOINT younger")
+    ours.run("ROLLBACK TO SAVEPOINT younger")
+    assert theirs.try_acquire("ticket") is None
+
+
+def test_a_snapshot_older_than_the_last_holder_is_a_conflict_on_postgresql(postgres_sql_side: SqlSide) -> None:
+    side = postgres_sql_side
+    side.create(names=["ticket"])
+    with side.engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        ours, theirs = SyncSession(connection), side.open()
+        ours.run("SELECT count(*) FROM segmented_locks")
+        theirs.acquire("ticket")
+        theirs.commit()
+        with pytest.raises(TransactionConflict, match="could not serialize access due to concurrent update"):
+            ours.acquire("ticket")
+        assert not connection.in_transaction()
+        assert SyncSession(connection).acquire("ticket").name == "ticket"
+
+
+def test_a_snapshot_older_than_the_last_holder_is_a_conflict_on_mariadb_if_it_is_told_to(
+    mariadb_sql_side: SqlSide,
+) -> None:
+    side = mariadb_sql_side
+    side.create(names=["ticket"])
+    ours, theirs = side.open(), side.open()
+    ours.run("SET SESSION innodb_snapshot_isolation = ON")
+    ours.run("SELECT count(*) FROM segmented_locks")
+    theirs.acquire("ticket")
+    theirs.commit()
+    with pytest.raises(TransactionConflict, match="Record has changed since last read"):
+        ours.acquire("ticket")
+
+
+def test_who_begins_with_the_lock_reads_what_its_last_holder_committed(plain_sql_side: SqlSide) -> None:
+    side = plain_sql_side
+    side.admin("CREATE TABLE notes (word VARCHAR(9))")
+    ours, theirs = side.open(), side.open()
+    ours.acquire("new name")
+    waiting = side.start(lambda: theirs.acquire("new name"))
+    side.wait_for_waiters(1)
+    ours.run("INSERT INTO notes VALUES ('seen')")
+    ours.commit()
+    waiting.result(5)
+    assert theirs.run("SELECT word FROM notes") == [("seen",)]
+
+
+# --- MariaDB ---
+
+
+@pytest.fixture(params=["OFF", "ON"])
+def rollback_side(request: pytest.FixtureRequest, start_mariadb: Callable[..., MariaDbServer]) -> Iterator[SqlSide]:
+    """A MariaDB whose lock time-outs roll back the statement (OFF) or the whole transaction (ON)."""
+    server = start_mariadb({"innodb-rollback-on-timeout": request.param})
+    with SqlSide(SqlFlavour("mariadb", "sync"), server.url) as side:
+        yield side
+
+
+def test_what_is_not_free_rolls_nothing_back_however_innodb_is_told_to(rollback_side: SqlSide) -> None:
+    side = rollback_side
+    side.admin("CREATE TABLE notes (word VARCHAR(9))")
+    ours, theirs = side.open(), side.open()
+    theirs.run("SET SESSION innodb_lock_wait_timeout = 1")
+    ours.acquire("ticket")
+    theirs.run("INSERT INTO notes VALUES ('before')")
+    assert theirs.try_acquire("ticket") is None
+    with pytest.raises(AcquireTimeout):
+        theirs.acquire("ticket", timeout=1.3)
+    held = theirs.try_acquire_any(["ticket", "other"])
+    assert held is not None
+    assert held.name == "other"
+    theirs.commit()
+    assert side.admin("SELECT word FROM notes") == [("before",)]
+
+
+def test_what_is_not_free_leaves_no_gap_locked_in_which_a_new_name_would_wait(mariadb_sql_side: SqlSide) -> None:
+    side = mariadb_sql_side
+    side.create(names=["b", "d"])
+    ours, theirs, third = side.open(), side.open(), side.open()
+    ours.acquire("b")
+    assert theirs.try_acquire("b") is None
+    with pytest.raises(AcquireTimeout):
+        theirs.acquire("b", timeout=0.1)
+    assert theirs.try_acquire_any(["b", "d"]) is not None
+    began = time.monotonic()
+    for name in ("a", "c", "e"):
+        assert third.acquire(name, timeout=5).name == name
+    assert time.monotonic() - began < 4.0
+
+
+def test_a_pool_of_one_connection_is_enough_for_a_new_name(mariadb_url: str, mariadb_sql_side: SqlSide) -> None:
+    assert mariadb_sql_side.admin("SELECT count(*) FROM segmented_locks") == [(0,)]
+    engine = make_engine(mariadb_url, pool_size=1)
+    with engine.begin() as connection:
+        assert SqlRowLock(connection, "ticket").acquire().name == "ticket"
+        assert SqlRowLock(connection, "other").try_acquire() is not None
+    engine.dispose()
+
+
+def test_a_row_that_somebody_deleted_is_said_to_be_gone_and_made_again(mariadb_sql_side: SqlSide) -> None:
+    side = mariadb_sql_side
+    session = side.open()
+    session.acquire("ticket")
+    session.commit()
+    for take in (session.acquire, session.try_acquire):
+        side.admin("DELETE FROM segmented_locks")
+        with pytest.raises(StoreRefused, match="the row of lock 'ticket' was deleted"):
+            take("ticket")
+        session.rollback()
+        assert take("ticket") is not None
+        session.commit()
+
+
+def test_an_insert_that_a_foreign_gap_lock_keeps_waiting_counts_as_not_free(mariadb_sql_side: SqlSide) -> None:
+    side = mariadb_sql_side
+    foreign, ours = side.open(), side.open()
+    foreign.run("SELECT * FROM segmented_locks FOR UPDATE")
+    assert ours.try_acquire("ticket") is None
+    began = time.monotonic()
+    with pytest.raises(AcquireTimeout):
+        ours.acquire("ticket", timeout=1.3)
+    assert 1.3 <= time.monotonic() - began < 2.0
+    waiting = side.start(lambda: ours.acquire("ticket", timeout=None))
+    side.wait_for_waiters(1)
+    foreign.rollback()
+    assert waiting.result(5).name == "ticket"
+
+
+def test_a_time_out_of_innodbs_own_is_waited_through_unless_it_ended_the_transaction(
+    rollback_side: SqlSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = f"SET STATEMENT innodb_lock_wait_timeout=1 FOR {sql_mysql.SELECT}"  # a shorter one than ours
+    monkeypatch.setattr(sql_mysql, "LOCK_MARIADB", text(words))
+    side = rollback_side
+    rolls_back = side.admin("SELECT @@innodb_rollback_on_timeout") == [(1,)]
+    ours, theirs = side.open(), side.open()
+    ours.acquire("ticket")
+    assert isinstance(theirs, SyncSession)
+    error = TransactionConflict if rolls_back else AcquireTimeout
+    with pytest.raises(error, match="lock 'ticket'"):
+        theirs.acquire("ticket", timeout=1.5)
+    assert theirs.connection.in_transaction() is not rolls_back
+
+
+def test_mysqls_own_words_bound_the_one_statement() -> None:
+    words = sql_mysql.LOCK_MYSQL.bindparams(name=b"ticket", milliseconds=1_500)
+    compiled = words.compile(dialect=mysql.dialect(), compile_kwargs={"render_postcompile": True})
+    assert str(compiled) == (
+        "SELECT /*+ MAX_EXECUTION_TIME(1500) */ name FROM segmented_locks WHERE name = %s FOR UPDATE"
+    )
+
+
+# --- cancelled waits ---
+
+
+def test_a_cancelled_wait_loses_its_transaction_and_keeps_nobody_waiting(async_sql_side: SqlSide) -> None:
+    side = async_sql_side
+    side.create(names=["ticket"])
+    side.admin("CREATE TABLE notes (word VARCHAR(9))")
+    holder, third = side.open(), side.open()
+    holder.acquire("ticket")
+
+    async def write_and_wait() -> None:
+        async with side.async_engine.begin() as connection:
+            await connection.execute(text("INSERT INTO notes VALUES ('gone')"))
+            await AsyncSqlRowLock(connection, "ticket").acquire()
+
+    waiting = side.begin(write_and_wait())
+    side.wait_for_waiters(1)
+    assert waiting.cancel()
+    holder.commit()
+    began = time.monotonic()
+    assert third.acquire("ticket").name == "ticket"
+    assert time.monotonic() - began < 10.0
+    eventually(lambda: not waiting.running(), "the cancelled task has ended")
+    assert side.admin("SELECT word FROM notes") == []
+
+
+def test_after_a_killed_wait_the_error_says_that_the_connection_is_lost(sql_side: SqlSide) -> None:
+    ours, theirs = sql_side.open(), sql_side.open()
+    ours.acquire("ticket")
+    backend = sql_side.backend(theirs)
+    waiting = sql_side.start(lambda: theirs.acquire("ticket"))
+    sql_side.wait_for_waiters(1)
+    sql_side.kill(backend)
+    with pytest.raises(StoreUnavailable, match="lock 'ticket': the connection is lost, and with it the transaction"):
+        waiting.result(10)
+    with pytest.raises(SQLAlchemyError):
+        theirs.run("SELECT 1")

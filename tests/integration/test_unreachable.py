@@ -1,0 +1,234 @@
+"""When Redis is away: raised at once, or recorded and replayed; an alarm either way. Real servers, really killed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import redis
+
+from segmented.errors import InvalidInput, LockUnreachable, SegmentedError, StoreUnavailable
+from segmented.locks import AsyncLock, FairLock, Lock, MultiLock, ReadWriteLock, Semaphore, lockable
+from segmented.locks.dead_letters import Replayed, Work, async_replay, replay
+from segmented.locks.dead_letters_file import FileDeadLetters
+from segmented.locks.unreachable import UnreachablePolicy
+from segmented.stores.redis import AsyncRedisStore, RedisStore
+from tests.fixtures.dead_letters import ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from segmented.servers import ValkeyServer
+    from tests.fixtures.dead_letters import Kept
+
+LONG: Final = 60.0
+
+
+@pytest.fixture
+def store(private_valkey: ValkeyServer) -> Iterator[RedisStore]:
+    with RedisStore.from_url(private_valkey.url) as store:
+        yield store
+
+
+def test_without_a_place_to_record_it_is_raised_at_once_and_the_alarm_is_called(
+    private_valkey: ValkeyServer, store: RedisStore
+) -> None:
+    rung: list[tuple[StoreUnavailable, str]] = []
+    policy = UnreachablePolicy(alarm=lambda error, name: rung.append((error, name)))
+    private_valkey.kill()
+    with pytest.raises(LockUnreachable) as caught, policy.around(Work("ship")), Lock(store, "order:7").acquire():
+        pytest.fail("the body ran")
+    assert rung == [(caught.value, "order:7")]
+    assert caught.value.name == "order:7"
+
+
+def test_work_is_recorded_while_the_server_is_dead_and_replayed_when_it_is_back(
+    private_valkey: ValkeyServer, store: RedisStore, letters: Kept, reopen_letters: Callable[[], Kept]
+) -> None:
+    rung: list[str] = []
+    policy = UnreachablePolicy(record_to=letters, alarm=lambda _, name: rung.append(name))
+    shipped: list[int] = []
+
+    def ship(order: int) -> bool:
+        work, lock = Work("ship", {"order": order}, f"ship:{order}"), Lock(store, f"order:{order}", ttl=LONG)
+        with policy.around(work) as outcome, lock.acquire(timeout=5):
+            shipped.append(order)
+        return outcome.is_recorded
+
+    assert ship(1) is False
+    private_valkey.kill()
+    assert [ship(2), ship(3), ship(2)] == [True, True, True]
+    assert (shipped, rung) == ([1], ["order:2", "order:3", "order:2"])
+    private_valkey.restart()
+
+    again = reopen_letters()
+    assert ids(again) == ["ship:2", "ship:3"]
+    assert replay(again, lambda letter: ship(letter.work.payload["order"])) == Replayed(2, 0, 0, 0)
+    assert shipped == [1, 2, 3]
+    assert ids(letters) == []
+    assert replay(letters, lambda letter: ship(letter.work.payload["order"])) == Replayed(0, 0, 0, 0)
+
+
+def test_a_replay_during_another_outage_keeps_every_letter_and_ends(
+    private_valkey: ValkeyServer, store: RedisStore, letters: Kept
+) -> None:
+    policy = UnreachablePolicy(record_to=letters)
+    shipped: list[str] = []
+
+    def ship(work: Work) -> None:
+        with policy.around(work), Lock(store, work.work_id, ttl=LONG).acquire():
+            shipped.append(work.work_id)
+
+    private_valkey.kill()
+    for work_id in ("a", "b"):
+        ship(Work("ship", work_id=work_id))
+    for _ in range(3):
+        assert replay(letters, lambda letter: ship(letter.work), attempts_max=1) == Replayed(0, 0, 0, 2)
+    anew = iter(["c", "d"])
+    assert replay(letters, lambda _: ship(Work("ship", work_id=next(anew)))) == Replayed(2, 0, 0, 0)
+    private_valkey.restart()
+    assert replay(letters, lambda letter: ship(letter.work)) == Replayed(2, 0, 0, 0)
+    assert (shipped, ids(letters)) == (["c", "d"], [])
+
+
+def test_a_store_that_goes_away_in_the_middle_of_the_body_is_raised_and_not_recorded(
+    private_valkey: ValkeyServer, store: RedisStore, letters: Kept
+) -> None:
+    around = UnreachablePolicy(record_to=letters).around(Work("ship"))
+    with pytest.raises(StoreUnavailable) as caught, around as outcome, Lock(store, "order:7", ttl=LONG).acquire():
+        private_valkey.kill()
+    assert not isinstance(caught.value, LockUnreachable)
+    assert (outcome.is_recorded, ids(letters)) == (False, [])
+
+
+def test_another_lock_that_cannot_be_reached_in_the_middle_of_the_body_is_raised(
+    private_valkey: ValkeyServer, store: RedisStore, letters: Kept
+) -> None:
+    around = UnreachablePolicy(record_to=letters).around(Work("ship"), lock_name="outer")
+
+    def work() -> None:
+        with around, Lock(store, "outer", ttl=LONG).acquire():
+            private_valkey.kill()
+            Lock(store, "inner", ttl=LONG).acquire(timeout=1)
+
+    with pytest.raises(LockUnreachable, match="did not answer"):
+        work()
+    assert ids(letters) == []
+
+
+@pytest.mark.parametrize("word", ["lock", "fair", "semaphore", "read", "multi", "lockable"])
+def test_every_way_to_acquire_is_recorded(
+    private_valkey: ValkeyServer, store: RedisStore, tmp_path: Path, word: str
+) -> None:
+    @lockable("order:{number}", store=store)
+    def ship(number: int) -> None:
+        pytest.fail(f"the body ran for {number}")
+
+    acquire: dict[str, Callable[[], object]] = {
+        "lock": lambda: Lock(store, "a").acquire(),
+        "fair": lambda: FairLock(store, "a").acquire(),
+        "semaphore": lambda: Semaphore(store, "a", permits=2).acquire(),
+        "read": ReadWriteLock(store, "a").read.acquire,
+        "multi": lambda: MultiLock(store, ["a", "b"]).acquire(),
+        "lockable": lambda: ship(7),
+    }
+    letters = FileDeadLetters(tmp_path / "letters")
+    private_valkey.kill()
+    with UnreachablePolicy(record_to=letters).around(Work("ship", work_id="one")) as outcome:
+        acquire[word]()
+        pytest.fail("it was acquired")
+    assert (outcome.is_recorded, ids(letters)) == (True, ["one"])
+
+
+def test_when_the_work_cannot_be_recorded_either_the_error_says_both(
+    private_valkey: ValkeyServer, store: RedisStore, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    letters = FileDeadLetters(tmp_path / "folder" / "letters")
+    (tmp_path / "folder" / "letters").unlink()
+    (tmp_path / "folder").rmdir()
+    rung: list[str] = []
+    policy = UnreachablePolicy(record_to=letters, alarm=lambda _, name: rung.append(name))
+    private_valkey.kill()
+    with pytest.raises(LockUnreachable) as caught, policy.around(Work("ship")), Lock(store, "order:7").acquire():
+        pytest.fail("the body ran")
+    path = tmp_path / "folder" / "letters"
+    said = f"the dead letters at {path} cannot be kept: No such file or directory"
+    assert caught.value.__notes__ == [f"and 'ship' could not be recorded for later: {said}"]
+    assert rung == ["order:7"]
+
+
+def test_an_alarm_that_fails_is_logged_and_hides_nothing(
+    private_valkey: ValkeyServer, store: RedisStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def alarm(_: LockUnreachable, __: str) -> None:
+        message = "the pager is broken"
+        raise RuntimeError(message)
+
+    letters = FileDeadLetters(tmp_path / "letters")
+    private_valkey.kill()
+    with caplog.at_level(logging.ERROR, logger="segmented.locks"):
+        with UnreachablePolicy(record_to=letters, alarm=alarm).around(Work("ship", work_id="one")):
+            Lock(store, "a").acquire()
+        with pytest.raises(LockUnreachable), UnreachablePolicy(alarm=alarm).around(Work("ship")):
+            Lock(store, "a").acquire()
+    assert ids(letters) == ["one"]
+    assert [(record.message, vars(record)["lock"]) for record in caplog.records] == [("lock.alarm_failed", "a")] * 2
+
+
+def test_other_errors_pass_through(store: RedisStore, tmp_path: Path) -> None:
+    letters = FileDeadLetters(tmp_path / "letters")
+    policy = UnreachablePolicy(record_to=letters, alarm=lambda *_: pytest.fail("the alarm was called"))
+    with pytest.raises(SegmentedError), policy.around(Work("ship")), Lock(store, "a").acquire():
+        Lock(store, "a").acquire(timeout=0)
+    assert ids(letters) == []
+
+
+def test_in_an_event_loop_the_same(private_valkey: ValkeyServer, letters: Kept) -> None:
+    rung: list[str] = []
+    shipped: list[str] = []
+
+    async def alarm(_: LockUnreachable, name: str) -> None:
+        await asyncio.sleep(0)
+        rung.append(name)
+
+    async def run() -> Replayed:
+        async with await AsyncRedisStore.from_url(private_valkey.url) as store:
+            policy = UnreachablePolicy(record_to=letters, alarm=alarm)
+
+            async def ship(letter_id: str) -> None:
+                lock = AsyncLock(store, letter_id, ttl=LONG)
+                async with policy.around(Work("ship", work_id=letter_id)), lock.acquire(timeout=5):
+                    shipped.append(letter_id)
+
+            await asyncio.to_thread(private_valkey.kill)
+            await ship("a")
+            await ship("b")
+            with pytest.raises(LockUnreachable):
+                async with UnreachablePolicy(alarm=alarm).around(Work("ship")):
+                    await AsyncLock(store, "c").acquire()
+            await asyncio.to_thread(private_valkey.restart)
+            return await async_replay(letters, lambda letter: ship(letter.work.work_id))
+
+    assert asyncio.run(run()) == Replayed(2, 0, 0, 0)
+    assert (shipped, rung, ids(letters)) == (["a", "b"], ["a", "b", "c"], [])
+
+
+def test_an_alarm_that_must_be_awaited_is_refused_where_nobody_awaits_it(tmp_path: Path) -> None:
+    async def alarm(_: LockUnreachable, __: str) -> None:
+        """Never called."""
+
+    policy = UnreachablePolicy(record_to=FileDeadLetters(tmp_path / "letters"), alarm=alarm)
+    with pytest.raises(InvalidInput, match="only `async with` can await"), policy.around(Work("ship")):
+        pytest.fail("the body ran")
+
+
+def test_a_client_that_was_never_connected_is_recorded_too(tmp_path: Path) -> None:
+    letters = FileDeadLetters(tmp_path / "letters")
+    around = UnreachablePolicy(record_to=letters).around(Work("ship", work_id="one"))
+    with redis.Redis(unix_socket_path=str(tmp_path / "nobody")) as client, RedisStore(client) as store, around:
+        Lock(store, "a").acquire()
+    assert ids(letters) == ["one"]

@@ -1,0 +1,189 @@
+"""The quorum's steps and the lock's plans, interleaved from seeds: the bodies that production runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from segmented.errors import AcquireTimeout, LeaseError, StoreError
+from segmented.keys import lock_keys
+from segmented.locks.handle import acquire_plan
+from segmented.locks.lease_state import renew_plan, trusted_until
+from segmented.locks.quorum import QuorumClaim
+from segmented.models import Renewed
+from segmented.operations import AcquireVote, ReleaseVote
+from segmented.plans import Now, Plan, perform
+from segmented.testing import Killed, Sleep
+from tests.simulation.quorum_world import QuorumWorld
+
+SEEDS = range(60)
+CLEANED_UP = 65.0
+"""Seconds after which every duty has ended and every lease has lapsed."""
+
+
+class Room:
+    """The protected place: it notes who is inside while trusting the lease."""
+
+    def __init__(self) -> None:
+        self.inside: set[str] = set()
+        self.overlaps = 0
+        self.visits = 0
+
+    def enter(self, name: str) -> None:
+        self.overlaps += bool(self.inside)
+        self.inside.add(name)
+        self.visits += 1
+
+
+def visitor(room: Room, name: str, *, ttl_ms: int, work: float, timeout: float | None = None) -> Plan[str]:
+    claim = QuorumClaim("door", name, ttl_ms)
+    try:
+        acquired, asked_at = yield from acquire_plan(claim, timeout)
+    except AcquireTimeout:
+        return "timed out"
+    except (LeaseError, StoreError):
+        return "failed"
+    room.enter(name)
+    end = trusted_until(asked_at, acquired.ttl_ms)
+    now = yield from perform(Now())
+    yield from perform(Sleep(min(work, max(end - now, 0.0))))
+    room.inside.discard(name)
+    try:
+        yield from perform(claim.releasing())
+    except StoreError:
+        return "visited"
+    return "visited"
+
+
+def renewing_visitor(room: Room, name: str, *, ttl_ms: int, times: int) -> Plan[str]:
+    """Stay inside by renewals, for as long as each of them stands."""
+    claim = QuorumClaim("door", name, ttl_ms, reestablish=True)
+    try:
+        acquired, asked_at = yield from acquire_plan(claim, None)
+    except (LeaseError, StoreError):
+        return "failed"
+    room.enter(name)
+    end = trusted_until(asked_at, acquired.ttl_ms)
+    for _ in range(times):
+        now = yield from perform(Now())
+        yield from perform(Sleep(max(min(end - now, ttl_ms / 3_000), 0.0)))
+        if (yield from perform(Now())) >= end:
+            break
+        try:
+            answer, asked_at = yield from renew_plan(claim, ttl_ms)
+        except StoreError:
+            continue
+        if not isinstance(answer, Renewed) or (yield from perform(Now())) >= end:
+            break
+        end = trusted_until(asked_at, ttl_ms)
+    room.inside.discard(name)
+    try:
+        yield from perform(claim.releasing())
+    except StoreError:
+        return "visited"
+    return "visited"
+
+
+def holders(world: QuorumWorld) -> list[bool]:
+    """Tell which servers' votes somebody has."""
+    probes = [AcquireVote("door", "probe", 1, round=10**9) for _ in world.models]
+    found = [type(model.execute(probe)).__name__ == "HeldBy" for model, probe in zip(world.models, probes, strict=True)]
+    for model in world.models:
+        model.execute(ReleaseVote("door", "probe"))
+    return found
+
+
+@pytest.mark.parametrize("servers", [3, 5])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_six_visitors_from_six_processes_are_never_inside_together_and_all_get_in(seed: int, servers: int) -> None:
+    room, world = Room(), QuorumWorld(seed, servers=servers)
+    actors = [world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=5_000, work=0.02)) for index in range(6)]
+    world.run()
+    assert [actor.outcome for actor in actors] == ["visited"] * 6
+    assert room.overlaps == 0
+    assert world.clock.now() - 1_000 < 5  # nobody had to wait for the end of a lease
+    world.settle(1.0)
+    assert holders(world) == [False] * servers
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_with_a_server_out_of_reach_in_turn_nobody_overlaps_and_nobody_fails(seed: int) -> None:
+    outages = [(0, 0.0, 0.2), (1, 0.2, 0.5), (2, 0.5, 5.0)]
+    room, world = Room(), QuorumWorld(seed, outages=outages)
+    actors = [
+        world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=5_000, work=0.03), process=f"p{index // 2}")
+        for index in range(8)
+    ]
+    world.run()
+    assert room.overlaps == 0
+    assert {actor.outcome for actor in actors} <= {"visited", "failed"}
+    assert room.visits >= 7  # one may fail, asking as the outage moves on
+    world.settle(CLEANED_UP)
+    assert holders(world) == [False] * 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_with_requests_lost_late_and_overtaken_and_with_deaths_nobody_overlaps_and_nobody_hangs(seed: int) -> None:
+    room, world = Room(), QuorumWorld(seed, trouble=0.1, kills=0.0005)
+    actors = [
+        world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=700, work=0.1), process=f"p{index // 2}")
+        for index in range(8)
+    ]
+
+    def forget_the_dead() -> None:
+        for actor in actors:
+            if isinstance(actor.outcome, Killed):
+                room.inside.discard(actor.name)
+
+    world.run(check=forget_the_dead)
+    assert room.overlaps == 0
+    assert all(actor.is_done for actor in actors)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_renewed_leases_never_overlap_in_trouble(seed: int) -> None:
+    room, world = Room(), QuorumWorld(seed, trouble=0.1)
+    actors = [world.start(f"v{index}", renewing_visitor(room, f"v{index}", ttl_ms=600, times=5)) for index in range(4)]
+    world.run()
+    assert room.overlaps == 0
+    assert all(actor.is_done for actor in actors)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_came_late_is_cleaned_up_though_the_leases_would_live_for_hours(seed: int) -> None:
+    room, world = Room(), QuorumWorld(seed, trouble=0.1)
+    for index in range(4):
+        world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=3_600_000, work=0.02, timeout=20.0))
+    world.run()
+    world.settle(CLEANED_UP)
+    assert room.overlaps == 0
+    assert holders(world) == [False] * 3
+
+
+def test_the_deadline_is_kept_while_another_holds() -> None:
+    room, world = Room(), QuorumWorld(3)
+
+    def late() -> Plan[tuple[str, float]]:
+        yield from perform(Sleep(0.5))
+        started = yield from perform(Now())
+        outcome = yield from visitor(room, "late", ttl_ms=100, work=0.0, timeout=1.0)
+        return outcome, round((yield from perform(Now())) - started, 1)
+
+    world.start("holder", visitor(room, "holder", ttl_ms=10_000, work=5.0))
+    actor = world.start("late", late())
+    world.run()
+    assert actor.outcome == ("timed out", 1.0)
+
+
+def test_a_dead_holder_costs_its_time_to_live_and_no_more() -> None:
+    room, world = Room(), QuorumWorld(5)
+    world.start("dead", acquire_plan(QuorumClaim("door", "dead", 500), None))
+    world.run()
+    started = world.clock.now()
+    world.start("next", visitor(room, "next", ttl_ms=500, work=0.0))
+    world.run()
+    assert room.visits == 1
+    assert 0.4 < world.clock.now() - started < 0.7
+
+
+def test_the_channel_of_a_claim_is_where_votes_are_announced() -> None:
+    assert QuorumClaim("door", "h", 1).channel == lock_keys("door").freed

@@ -1,0 +1,131 @@
+"""The plans of `ZooKeeperLock`, interleaved from seeds: the same bodies that both colours run on a real server."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable
+from segmented.locks.zookeeper_plan import Claim, acquire_plan, release_plan
+from segmented.plans import Plan, perform
+from segmented.testing import Killed, Sleep
+from tests.zookeeper_world import Trouble, ZooKeeperWorld
+
+SEEDS = range(200)
+PARENT = "/locks/door"
+
+
+class Room:
+    """The protected place: it notes who is inside, by which node, and every token that came in."""
+
+    def __init__(self, world: ZooKeeperWorld) -> None:
+        self.world = world
+        self.inside: dict[str, int] = {}
+        """Holder -> token, of those who have not learned that they lost the lock."""
+        self.tokens: list[int] = []
+
+    def check(self) -> None:
+        """Whoever is inside, and whose session lives, is first in line."""
+        holder = self.world.holder()
+        living = {node.zxid for node in self.world.nodes}
+        inside = [token for token in self.inside.values() if token in living]
+        assert inside in ([], [holder.zxid] if holder is not None else [])
+
+
+def visitor(room: Room, name: str, *, work: float, timeout: float | None = None) -> Plan[str]:
+    claim = Claim("door", name, PARENT)
+    try:
+        turn = yield from acquire_plan(claim, timeout)
+    except AcquireTimeout:
+        room.world.clean(name)
+        return "timed out"
+    except (StoreUnavailable, LeaseLost):
+        room.world.clean(name)
+        return "failed"
+    room.inside[name] = turn.entered.fencing_token
+    room.tokens.append(turn.entered.fencing_token)
+    yield from perform(Sleep(work))
+    del room.inside[name]
+    try:
+        is_released = yield from release_plan(claim, turn, was_tried=False)
+    except StoreUnavailable:
+        room.world.clean(name)
+        return "lost"
+    return "visited" if is_released else "lost"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_eight_visitors_get_in_one_by_one_in_the_order_in_which_they_came(seed: int) -> None:
+    world = ZooKeeperWorld(seed)
+    room = Room(world)
+    actors = [world.start(f"v{index}", visitor(room, f"v{index}", work=0.02)) for index in range(8)]
+    world.run(check=room.check)
+    assert [actor.outcome for actor in actors] == ["visited"] * 8
+    assert room.tokens == list(range(1001, 1009))
+    assert (world.nodes, world.watches) == ([], [])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_with_lost_replies_everybody_gets_in_with_one_node_each(seed: int) -> None:
+    world = ZooKeeperWorld(seed, lost_replies=0.2)
+    room = Room(world)
+    actors = [world.start(f"v{index}", visitor(room, f"v{index}", work=0.02)) for index in range(6)]
+    world.run(check=room.check)
+    assert [actor.outcome for actor in actors] == ["visited"] * 6
+    assert room.tokens == list(range(1001, 1007))
+    assert world.nodes == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_in_all_kinds_of_trouble_nobody_overlaps_nobody_hangs_and_nothing_is_left(seed: int) -> None:
+    chance = random.Random(seed)
+    world = ZooKeeperWorld(seed, lost_replies=0.05, kills=0.003)
+    room = Room(world)
+    actors = [
+        world.start(
+            f"v{index}",
+            visitor(room, f"v{index}", work=0.05, timeout=chance.choice([None, 0, 0.1, 3.0])),
+            process=f"p{index // 2}",
+        )
+        for index in range(8)
+    ]
+    for number in range(4):
+        trouble = Trouble(world, f"p{number}")
+        after, seconds = chance.random() * 0.4, chance.random() * 0.3
+        plan = (
+            trouble.session_ends(after=after)
+            if number == 3
+            else trouble.connection_goes_and_comes(after=after, seconds=seconds)
+        )
+        world.start(f"trouble {number}", plan)
+
+    def check() -> None:
+        for actor in actors:
+            if isinstance(actor.outcome, Killed):
+                room.inside.pop(actor.name, None)
+        room.check()
+
+    world.run(check=check)
+    outcomes = {actor.outcome if isinstance(actor.outcome, str) else type(actor.outcome) for actor in actors}
+    assert outcomes <= {"visited", "timed out", "failed", "lost", Killed}
+    assert room.tokens == sorted(set(room.tokens))
+    assert world.nodes == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_dead_holder_and_ten_dead_waiters_cost_one_session_time_together(seed: int) -> None:
+    world = ZooKeeperWorld(seed)
+    room = Room(world)
+    for index in range(11):
+        world.start(f"dead {index}", acquire_plan(Claim("door", f"dead {index}", PARENT), 100.0), process="doomed")
+    world.start("death", die(world))
+    world.start("next", visitor(room, "next", work=0.0))
+    world.run(check=room.check)
+    assert world.clock.now() < 1_000.0 + 0.1 + 1.0 + 0.1
+    assert world.nodes == []
+
+
+def die(world: ZooKeeperWorld) -> Plan[None]:
+    yield from perform(Sleep(0.1))
+    world._kill("doomed")  # noqa: SLF001  # at this very moment, not at one that the seed draws

@@ -1,0 +1,277 @@
+"""Row locks on every kind of database and in both colours, behind one blocking face, so that a test is written once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import sqlalchemy
+from sqlalchemy import event, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from segmented.locks.sql_edge import TABLE_NAME
+from segmented.locks.sql_row import AsyncSqlRowLock, HeldRow, SqlRowLock
+from segmented.locks.sql_table import async_create_lock_table, create_lock_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from sqlalchemy import Connection
+
+OutcomeT = TypeVar("OutcomeT")
+Given = dict[str, Any] | None
+
+CALL_SECONDS: Final = 40.0
+EVENTUALLY_SECONDS: Final = 20.0
+LOOK_SECONDS: Final = 0.01
+THREADS_MAX: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFlavour:
+    """Which database, by which way, in which colour."""
+
+    database: str
+    colour: str
+
+    def __str__(self) -> str:
+        """Name the parameter of a test."""
+        return f"{self.database}-{self.colour}"
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Is it MariaDB, and not PostgreSQL?"""
+        return self.database == "mariadb"
+
+
+class Session:
+    """A connection of its own with a transaction, in either colour; `commit` and `rollback` begin the next one."""
+
+    def acquire(self, name: str, *, timeout: float | None = 20.0) -> HeldRow:
+        raise NotImplementedError
+
+    def try_acquire(self, name: str) -> HeldRow | None:
+        raise NotImplementedError
+
+    def try_acquire_any(self, names: Sequence[str]) -> HeldRow | None:
+        raise NotImplementedError
+
+    def run(self, words: str, given: Given = None) -> list[Any]:
+        """Send one statement; return its rows, if it has any."""
+        raise NotImplementedError
+
+    def value(self, words: str) -> Any:  # noqa: ANN401  # whatever the statement selects
+        return self.run(words)[0][0]
+
+    def commit(self) -> None:
+        raise NotImplementedError
+
+    def rollback(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class SyncSession(Session):
+    """For threads."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.connection.begin()
+
+    def acquire(self, name: str, *, timeout: float | None = 20.0) -> HeldRow:
+        return SqlRowLock(self.connection, name).acquire(timeout=timeout)
+
+    def try_acquire(self, name: str) -> HeldRow | None:
+        return SqlRowLock(self.connection, name).try_acquire()
+
+    def try_acquire_any(self, names: Sequence[str]) -> HeldRow | None:
+        return SqlRowLock.try_acquire_any(self.connection, names)
+
+    def run(self, words: str, given: Given = None) -> list[Any]:
+        return rows(self.connection, words, given)
+
+    def commit(self) -> None:
+        self.connection.commit()
+        self.connection.begin()
+
+    def rollback(self) -> None:
+        self.connection.rollback()
+        self.connection.begin()
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class AsyncSession(Session):
+    """For asyncio; every call is awaited in the side's loop."""
+
+    def __init__(self, connection: AsyncConnection, side: SqlSide) -> None:
+        self.connection = connection
+        self._side = side
+        side.wait(self._begun())
+
+    async def _begun(self) -> None:
+        await self.connection.begin()
+
+    def acquire(self, name: str, *, timeout: float | None = 20.0) -> HeldRow:
+        return self._side.wait(AsyncSqlRowLock(self.connection, name).acquire(timeout=timeout))
+
+    def try_acquire(self, name: str) -> HeldRow | None:
+        return self._side.wait(AsyncSqlRowLock(self.connection, name).try_acquire())
+
+    def try_acquire_any(self, names: Sequence[str]) -> HeldRow | None:
+        return self._side.wait(AsyncSqlRowLock.try_acquire_any(self.connection, names))
+
+    def run(self, words: str, given: Given = None) -> list[Any]:
+        return self._side.wait(self.connection.run_sync(rows, words, given))
+
+    def commit(self) -> None:
+        self._side.wait(self.connection.commit())
+        self._side.wait(self._begun())
+
+    def rollback(self) -> None:
+        self._side.wait(self.connection.rollback())
+        self._side.wait(self._begun())
+
+    def close(self) -> None:
+        self._side.wait(self.connection.close())
+
+
+class SqlSide:
+    """One database with its lock table, and sessions on it that end with the test."""
+
+    def __init__(self, flavour: SqlFlavour, url: str, *, behind: str | None = None) -> None:
+        """Make the tables at `url` anew; `behind` is the same database without a pooler in front of it."""
+        self.flavour = flavour
+        self._url = sqlalchemy.make_url(url)
+        self.engine = make_engine(url)
+        self.direct = make_engine(behind or url, isolation_level="AUTOCOMMIT")
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="test")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="test-loop", daemon=True)
+        self._thread.start()
+        driver = "mysql+asyncmy" if flavour.is_mariadb else "postgresql+psycopg"
+        self.async_engine = create_async_engine(
+            self._url.set(drivername=driver), connect_args=connect_args(self._url), pool_size=THREADS_MAX
+        )
+        self._sessions: list[Session] = []
+        self.admin(f"DROP TABLE IF EXISTS {TABLE_NAME}, notes")
+        self.create()
+
+    def create(self, *, names: Sequence[str] = ()) -> None:
+        if self.flavour.colour == "sync":
+            create_lock_table(self.engine, names=names)
+        else:
+            self.wait(async_create_lock_table(self.async_engine, names=names))
+
+    def open(self) -> Session:
+        """Begin a transaction on a connection of its own."""
+        if self.flavour.colour == "sync":
+            session: Session = SyncSession(self.engine.connect())
+        else:
+            session = AsyncSession(self.wait(self._connected()), self)
+        self._sessions.append(session)
+        return session
+
+    async def _connected(self) -> AsyncConnection:
+        return await self.async_engine.connect()
+
+    def start(self, function: Callable[[], OutcomeT]) -> Future[OutcomeT]:
+        """Begin a call that may take a while."""
+        return self._threads.submit(function)
+
+    def wait(self, coroutine: Coroutine[Any, Any, OutcomeT]) -> OutcomeT:
+        """Run it in the loop; block this thread until it has ended."""
+        return self.begin(coroutine).result(CALL_SECONDS)
+
+    def begin(self, coroutine: Coroutine[Any, Any, OutcomeT]) -> Future[OutcomeT]:
+        """Run it in the loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def admin(self, words: str, given: Given = None) -> list[Any]:
+        """Send one statement behind the pooler, in autocommit."""
+        with self.direct.connect() as connection:
+            return rows(connection, words, given)
+
+    def backend(self, session: Session) -> int:
+        """Return the number of the server's side of a session."""
+        return int(session.value("SELECT CONNECTION_ID()" if self.flavour.is_mariadb else "SELECT pg_backend_pid()"))
+
+    def kill(self, backend: int) -> None:
+        """End the server's side of a session, as a crash would."""
+        self.admin(f"KILL {backend}" if self.flavour.is_mariadb else f"SELECT pg_terminate_backend({backend})")
+
+    def wait_for_waiters(self, count: int) -> None:
+        """Return once exactly this many transactions wait for a lock."""
+        words = (
+            "SELECT CAST(variable_value AS INTEGER) FROM information_schema.global_status "
+            "WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'"
+            if self.flavour.is_mariadb
+            else "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+        eventually(lambda: self.admin(words) == [(count,)], f"{count} transactions wait for a lock")
+
+    def close(self) -> None:
+        for session in self._sessions:
+            with suppress(SQLAlchemyError):
+                session.close()
+        self._threads.shutdown()
+        self.wait(self.async_engine.dispose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CALL_SECONDS)
+        self._loop.close()
+        self.engine.dispose()
+        self.direct.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def make_engine(url: str, *, isolation_level: str | None = None, pool_size: int = THREADS_MAX) -> sqlalchemy.Engine:
+    options: dict[str, Any] = {} if isolation_level is None else {"isolation_level": isolation_level}
+    return sqlalchemy.create_engine(
+        url, connect_args=connect_args(sqlalchemy.make_url(url)), pool_size=pool_size, max_overflow=0, **options
+    )
+
+
+def connect_args(url: sqlalchemy.URL) -> dict[str, Any]:
+    """Return what a client behind a transaction pooler needs: no prepared statements, which belong to a session."""
+    return {"prepare_threshold": None} if url.get_backend_name() == "postgresql" else {}
+
+
+def rows(connection: Connection, words: str, given: Given = None) -> list[Any]:
+    """Send one statement; return its rows, if it has any."""
+    found = connection.execute(text(words), given)
+    return [tuple(row) for row in found] if found.returns_rows else []
+
+
+def sent_by(connection: Connection) -> list[str]:
+    """Return the list to which every statement of this connection is added."""
+    sent: list[str] = []
+
+    @event.listens_for(connection, "before_cursor_execute")
+    def _note(_connection: object, _cursor: object, words: str, *_: object) -> None:
+        sent.append(words)
+
+    return sent
+
+
+def eventually(is_so: Callable[[], bool], what: str) -> None:
+    """Wait until something is so; raises TimeoutError with `what`."""
+    end = time.monotonic() + EVENTUALLY_SECONDS
+    while not is_so():
+        if time.monotonic() > end:
+            message = f"not within {EVENTUALLY_SECONDS:g} s: {what}"
+            raise TimeoutError(message)
+        time.sleep(LOOK_SECONDS)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pytest
+from redis.connection import SSLConnection, parse_url
+
+from segmented.errors import InvalidInput
+from segmented.stores.redis.addresses import Address, Deployment, Host, parse_address, shown
+
+SECRET = "open sesame/#1"
+QUOTED = "open%20sesame%2F%231"
+
+
+def test_one_server_is_left_to_the_driver() -> None:
+    for url in ("redis://localhost:6379/3", "unix:///run/x.sock?db=1", "rediss://u:p@h", "user:a+b@h", "nonsense", ""):
+        assert parse_address(url) == Address(Deployment.SINGLE, shown(url), url)
+
+
+def test_sentinels_name_a_service() -> None:
+    found = parse_address("redis+sentinel://one:1001,two,[::1]:1003/stock.main/7")
+    assert found.deployment is Deployment.SENTINEL
+    assert found.hosts == (Host("one", 1001), Host("two", 26379), Host("::1", 1003))
+    assert found.service == "stock.main"
+    assert parse_url(found.node_url) == {"host": "one", "port": 1001, "db": 7}
+
+
+def test_without_a_database_it_is_the_first() -> None:
+    assert parse_url(parse_address("redis+sentinel://one/stock").node_url)["db"] == 0
+    assert parse_url(parse_address("redis+sentinel://one/stock/").node_url)["db"] == 0
+
+
+def test_an_option_for_the_database_wins_over_the_path_as_it_does_for_one_server() -> None:
+    assert parse_url(parse_address("redis+sentinel://one/stock/7?db=3").node_url)["db"] == 3
+
+
+@pytest.mark.parametrize("end", ["", "/", "/0", "?db=0"])
+def test_a_cluster_has_one_database(end: str) -> None:
+    found = parse_address(f"redis+cluster://one:1001,two{end}")
+    assert found.deployment is Deployment.CLUSTER
+    assert found.hosts == (Host("one", 1001), Host("two", 6379))
+    assert found.service == ""
+    assert parse_url(found.node_url)["db"] == 0
+
+
+def test_a_host_without_a_name_server_is_written_in_brackets() -> None:
+    assert parse_url(parse_address("redis+cluster://[fe80::1]:1001").node_url)["host"] == "fe80::1"
+
+
+def test_account_and_options_reach_the_driver_as_they_were_meant() -> None:
+    url = f"rediss+sentinel://us%40er:{QUOTED}@one:1,two:2/stock/1?ssl_ca_certs=%2Fetc%2Fc%20a.pem&socket_timeout=2.5"
+    found = parse_url(parse_address(url).node_url)
+    assert found == {
+        "host": "one",
+        "port": 1,
+        "db": 1,
+        "username": "us@er",
+        "password": SECRET,
+        "ssl_ca_certs": "/etc/c a.pem",
+        "socket_timeout": 2.5,
+        "connection_class": SSLConnection,
+    }
+
+
+def test_sentinels_may_have_an_account_of_their_own() -> None:
+    found = parse_address(f"redis+sentinel://one/stock?sentinel_username=guard&sentinel_password={QUOTED}&protocol=3")
+    assert (found.sentinel_username, found.sentinel_password) == ("guard", SECRET)
+    assert parse_url(found.node_url) == {"host": "one", "port": 26379, "db": 0, "protocol": 3}
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis+sentinels://one/stock", "+sentinel and +cluster are known"),
+        ("valkey+cluster://one", "+sentinel and +cluster are known"),
+        ("redis+sentinel://", "each host is NAME"),
+        ("redis+sentinel:///stock", "each host is NAME"),
+        ("redis+sentinel://one,/stock", "each host is NAME"),
+        ("redis+sentinel://one:0/stock", "each host is NAME"),
+        ("redis+sentinel://one:65536/stock", "each host is NAME"),
+        ("redis+sentinel://one:port/stock", "each host is NAME"),
+        ("redis+sentinel://one:1:2/stock", "each host is NAME"),
+        ("redis+sentinel://[::1/stock", "each host is NAME"),
+        ("redis+sentinel://::1/stock", "each host is NAME"),
+        ("redis+sentinel://o ne/stock", "each host is NAME"),
+        ("redis+sentinel://one", "/SERVICE"),
+        ("redis+sentinel://one/", "/SERVICE"),
+        ("redis+sentinel://one/st%20ock", "/SERVICE"),
+        ("redis+sentinel://one/stock/first", "/SERVICE"),
+        ("redis+sentinel://one/stock/-1", "/SERVICE"),
+        ("redis+sentinel://one/stock/1/2", "/SERVICE"),
+        ("redis+cluster://one/1", "database 0 alone"),
+        ("redis+cluster://one/stock", "database 0 alone"),
+        ("redis+cluster://one?db=1", "database 0 alone"),
+        ("redis+cluster://one?sentinel_password=x", "redis+sentinel:// alone"),
+        (f"redis+sentinel://user:{SECRET}@one/stock", "percent-encoded"),
+        (f"redis+cluster://user:{SECRET}@one", "percent-encoded"),
+        ("redis+cluster://user:12/sesame@one", "percent-encoded"),
+        ("redis+sentinel://user:12/sesame@one/stock", "percent-encoded"),
+        ("redis+sentinel://user:se#sesame@one/stock", "percent-encoded"),
+    ],
+)
+def test_what_is_not_an_address_is_told_in_one_sentence_without_passwords(url: str, reason: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_address(url)
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{shown(url)!r} is not a Redis URL: ")
+    assert reason in sentence
+    assert "sesame" not in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("url", "without_passwords"),
+    [
+        ("redis+sentinel://u:p@one:1,two:2/stock/0", "redis+sentinel://u:***@one:1,two:2/stock/0"),
+        (
+            "redis+sentinel://one/stock?sentinel_password=p&db=1&password=q",
+            "redis+sentinel://one/stock?sentinel_password=***&db=1&password=***",
+        ),
+        ("rediss+cluster://:p@one,two", "rediss+cluster://:***@one,two"),
+        ("redis+cluster://one,two", "redis+cluster://one,two"),
+    ],
+)
+def test_an_address_is_shown_without_its_passwords(url: str, without_passwords: str) -> None:
+    assert shown(url) == without_passwords
+    assert parse_address(url).shown == without_passwords
+
+
+def test_the_text_of_an_address_has_no_password() -> None:
+    url = "redis+sentinel://u:sesame@one/stock?sentinel_password=sesame&password=sesame"
+    assert "sesame" not in repr(parse_address(url))

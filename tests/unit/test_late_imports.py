@@ -1,0 +1,31 @@
+"""What takes long to import, or may not be installed, is imported when it is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import segmented
+from segmented import locks
+
+LATE_MODULES = ("sqlalchemy", "kazoo", "celery", "psycopg", "pymysql", "asyncmy")
+
+
+def test_importing_the_library_imports_no_driver() -> None:
+    words = f"import sys, segmented, segmented.locks; print([name for name in {LATE_MODULES} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True, timeout=20)
+    assert found.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", locks.LATE)
+def test_a_late_name_is_the_same_wherever_it_is_imported_from(name: str) -> None:
+    assert getattr(segmented, name) is getattr(locks, name)
+    assert getattr(segmented, name).__module__ == locks.LATE[name]
+
+
+@pytest.mark.parametrize("module", [segmented, locks])
+def test_a_name_that_does_not_exist_is_an_attribute_error(module: object) -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'SqlRowLok'"):
+        module.SqlRowLok  # type: ignore[attr-defined]  # noqa: B018  # misspelled on purpose
