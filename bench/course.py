@@ -8,7 +8,7 @@ first refusal, or at the time limit. Buyers go on for a second after that, so th
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from bench import sizing
 from bench.cpu import CpuMeter
@@ -19,6 +19,8 @@ from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import redis
 
     from bench.assignment import Assignment
     from bench.record import RunRecord
@@ -64,7 +66,7 @@ def calibrate(assignment: Assignment, strategy: Strategy, told: Told) -> float:
 
 def sell_out(assignment: Assignment, strategy: Strategy, stock: int, told: Told) -> tuple[Sale, Window]:
     """Sell to the last unit and a second longer, and read what was used in the window."""
-    meter = CpuMeter(strategy.store.client, strategy.engine)
+    meter = CpuMeter(cast("redis.Redis", strategy.store.client), strategy.engine)
     strategy.open(assignment.sku, stock)
     sale = Sale(strategy)
     crowd = Crowd(sale, assignment.buyers, drain=assignment.drain)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bench.demo import NAME as DEMO, measure_demo
+from bench.locks.measure import NAME as LOCKS, measure_locks
 from bench.options import DemoOptions
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.results import Results
+    from bench.results import Findings, Results
     from bench.watch import Watch
 
 
@@ -29,15 +30,20 @@ class Benchmark:
     """A measurement with fixed options."""
 
     summary: str
-    measure: Callable[[Where, Watch], Results]
+    measure: Callable[[Where, Watch], Findings]
 
 
 def _demo(where: Where, watch: Watch) -> Results:
     return measure_demo(DemoOptions(url=where.url, database=where.database), watch)
 
 
+def _locks(where: Where, watch: Watch) -> Findings:
+    return measure_locks(where.url, watch)
+
+
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     DEMO: Benchmark("no lock, one lock, 20 segment locks and lock-free, a hold of 20 ms, 64 buyers", _demo),
+    LOCKS: Benchmark("a lock alone, beside other libraries' locks; ten waiters; 10,000 leases renewed", _locks),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -37,7 +37,7 @@ def show(results: Results, console: Console) -> None:
     """Show everything: the table (its lines were printed before, in a pipe), the remarks and the conditions."""
     if console.is_terminal:
         console.print(table(results))
-    for text in (*results.remarks, described(results)):
+    for text in (*results.remarks, described_conditions(results.conditions)):
         console.print(text, highlight=False, soft_wrap=not console.is_terminal)
 
 
@@ -99,9 +99,8 @@ def share(run: RunRecord) -> str:
     return "-" if found is None else f"{found:.1%}"
 
 
-def described(results: Results) -> str:
+def described_conditions(found: dict[str, Any]) -> str:
     """Say the conditions in one line."""
-    found = results.conditions
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     machine = f"{found['cores']} cores for everything ({found['cpu_model']})"
     return f"Conditions: {machine}; {versions}; commit {found['commit'] or 'unknown'}."

@@ -5,15 +5,32 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from bench.report import show
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from rich.console import Console
+
     from bench.record import RunRecord
+
+
+class Findings(Protocol):
+    """What any benchmark found."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Did every promise hold?"""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what goes into the file."""
+
+    def show(self, console: Console) -> None:
+        """Show all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +60,10 @@ class Results:
             "remarks": list(self.remarks),
         }
 
+    def show(self, console: Console) -> None:
+        """Show the table, the remarks and the conditions."""
+        show(self, console)
+
 
 def check_writable(file: Path | None) -> None:
     """Refuse a place where no file can be written, before anything is measured. Raises InvalidInput."""
@@ -60,7 +81,7 @@ def check_writable(file: Path | None) -> None:
     raise InvalidInput(message)
 
 
-def write(results: Results, file: Path | None) -> None:
+def write(results: Findings, file: Path | None) -> None:
     """Write the results, if a file was asked for."""
     if file is None:
         return

@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 
 from bench.registry import BENCHMARKS, Where, find_benchmark
-from bench.report import show
 from bench.results import check_writable, write
 from bench.watch import watch_on
 
@@ -28,7 +27,7 @@ def bench(
     check_writable(json)
     console = Console()
     results = benchmark.measure(Where(url, database), watch_on(console))
-    show(results, console)
+    results.show(console)
     write(results, json)
     if not results.is_kept:
         raise typer.Exit(1)

@@ -1,0 +1,210 @@
+"""Uncontended cycles: acquire and release a free lock, over and over. One factory a subject; imports stay inside.
+
+A factory connects to the server at a URL, makes sure that everything is warm, and returns a function that runs so many
+cycles and tells how many seconds they took. Competitors are driven by their own documented calls, at their defaults,
+with a lease of 30 s where they have one.
+"""
+
+# Each subject runs in a process, and the competitors in an environment, that may lack what the others import.
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Cycles = Callable[[int], float]
+
+TTL: Final = 30.0
+WARM_UP: Final = 20
+NAME: Final = "benched"
+
+
+def _timed(cycle: Callable[[], object]) -> Cycles:
+    def run(count: int) -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            cycle()
+        return time.perf_counter() - began
+
+    run(WARM_UP)
+    return run
+
+
+def _timed_async(loop: asyncio.AbstractEventLoop, cycle: Callable[[], Awaitable[object]]) -> Cycles:
+    async def several(count: int) -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            await cycle()
+        return time.perf_counter() - began
+
+    def run(count: int) -> float:
+        return loop.run_until_complete(several(count))
+
+    run(WARM_UP)
+    return run
+
+
+def segmented_lock(url: str) -> Cycles:
+    """Drive our `Lock`, by the server's own command where it has one."""
+    from segmented import Lock, RedisStore
+
+    lock = Lock(RedisStore.from_url(url), NAME, ttl=TTL)
+
+    def cycle() -> None:
+        lock.acquire(timeout=1).release()
+
+    return _timed(cycle)
+
+
+def segmented_lock_by_scripts(url: str) -> Cycles:
+    """Drive our `Lock` where the server has no command of its own."""
+    from segmented import Lock, RedisStore
+    from segmented.stores.redis.dialect import Dialect
+
+    lock = Lock(RedisStore.from_url(url, dialect=Dialect.SCRIPT), NAME, ttl=TTL)
+
+    def cycle() -> None:
+        lock.acquire(timeout=1).release()
+
+    return _timed(cycle)
+
+
+def segmented_async_lock(url: str) -> Cycles:
+    """Drive our `AsyncLock`."""
+    from segmented import AsyncLock, AsyncRedisStore
+
+    loop = asyncio.new_event_loop()
+    store = loop.run_until_complete(AsyncRedisStore.from_url(url))
+    lock = AsyncLock(store, NAME, ttl=TTL)
+
+    async def cycle() -> None:
+        lease = await lock.acquire(timeout=1)
+        await lease.release()
+
+    return _timed_async(loop, cycle)
+
+
+def redis_py_lock(url: str) -> Cycles:
+    """Drive the `Lock` of redis-py."""
+    import redis
+
+    lock = redis.Redis.from_url(url).lock(NAME, timeout=TTL)
+
+    def cycle() -> None:
+        lock.acquire()
+        lock.release()
+
+    return _timed(cycle)
+
+
+def redis_py_async_lock(url: str) -> Cycles:
+    """Drive the asyncio `Lock` of redis-py."""
+    from redis import asyncio as redis_asyncio
+
+    loop = asyncio.new_event_loop()
+    lock = redis_asyncio.Redis.from_url(url).lock(NAME, timeout=TTL)
+
+    async def cycle() -> None:
+        await lock.acquire()
+        await lock.release()
+
+    return _timed_async(loop, cycle)
+
+
+def raw_socket(url: str) -> Cycles:
+    """Do the same two steps on a bare socket: SET NX PX, and a script that compares and deletes."""
+    import socket
+
+    script = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) else return 0 end"
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        line = socket.socket(socket.AF_UNIX)
+        line.connect(parts.path)
+    else:
+        line = socket.create_connection((parts.hostname or "localhost", parts.port or 6379))
+
+    def ask(*words: str) -> bytes:
+        line.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w.encode()) for w in words))
+        return line.recv(4096)
+
+    sha = ask("SCRIPT", "LOAD", script).split(b"\r\n")[1].decode()
+
+    def cycle() -> None:
+        ask("SET", NAME, "holder", "NX", "PX", "30000")
+        ask("EVALSHA", sha, "1", NAME, "holder")
+
+    return _timed(cycle)
+
+
+def python_redis_lock(url: str) -> Cycles:
+    """Drive the `Lock` of python-redis-lock."""
+    import redis
+    import redis_lock
+
+    client = redis.Redis.from_url(url)
+
+    def cycle() -> None:
+        lock = redis_lock.Lock(client, NAME, expire=int(TTL))
+        lock.acquire()
+        lock.release()
+
+    return _timed(cycle)
+
+
+def pottery_redlock(url: str) -> Cycles:
+    """Drive the `Redlock` of pottery, over one server."""
+    import redis
+    from pottery import Redlock
+
+    lock = Redlock(key=NAME, masters={redis.Redis.from_url(url)}, auto_release_time=TTL)
+
+    def cycle() -> None:
+        lock.acquire()
+        lock.release()
+
+    return _timed(cycle)
+
+
+def sherlock_lock(url: str) -> Cycles:
+    """Drive the `RedisLock` of sherlock."""
+    import redis
+    from sherlock import RedisLock
+
+    lock = RedisLock(NAME, client=redis.Redis.from_url(url), expire=int(TTL), timeout=1)
+
+    def cycle() -> None:
+        lock.acquire()
+        lock.release()
+
+    return _timed(cycle)
+
+
+OURS: Final = "segmented Lock"
+OURS_ASYNC: Final = "segmented AsyncLock"
+REDIS_PY: Final = "redis-py Lock"
+REDIS_PY_ASYNC: Final = "redis-py asyncio Lock"
+RAW: Final = "raw socket"
+
+CYCLES: Final = {
+    OURS: segmented_lock,
+    "segmented Lock, by scripts": segmented_lock_by_scripts,
+    REDIS_PY: redis_py_lock,
+    "python-redis-lock Lock": python_redis_lock,
+    "pottery Redlock": pottery_redlock,
+    "sherlock RedisLock": sherlock_lock,
+    RAW: raw_socket,
+    OURS_ASYNC: segmented_async_lock,
+    REDIS_PY_ASYNC: redis_py_async_lock,
+}
+PEERS: Final = {
+    "python-redis-lock Lock": "python-redis-lock",
+    "pottery Redlock": "pottery",
+    "sherlock RedisLock": "sherlock",
+}
+"""Subjects that need an environment of their own, by the name of that environment."""

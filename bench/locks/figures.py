@@ -1,0 +1,80 @@
+"""Figures of the lock benchmark: a value, the bound that was set for it, and what was counted on the way."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from bench.report import described_conditions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured number."""
+
+    name: str
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+    """A 95 % bootstrap interval over the rounds, where there are several."""
+    at_most: float | None = None
+    """The bound; None where there is none."""
+    is_promise: bool = False
+    """True where the bound is a count, which no busy machine can excuse."""
+    detail: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_within(self) -> bool:
+        """Is it within its bound?"""
+        return self.at_most is None or self.value <= self.at_most
+
+    def cells(self) -> list[str]:
+        """Return its row."""
+        interval = "" if self.low is None or self.high is None else f"{self.low:,.3g} to {self.high:,.3g}"
+        bound = "" if self.at_most is None else f"<= {self.at_most:g}"
+        kept = "" if self.at_most is None else "yes" if self.is_within else "no"
+        return [self.name, f"{self.value:,.3g} {self.unit}".strip(), interval, bound, kept]
+
+
+@dataclass(frozen=True, slots=True)
+class LockResults:
+    """What the benchmark found."""
+
+    figures: tuple[Figure, ...]
+    conditions: dict[str, Any]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def is_kept(self) -> bool:
+        """Did every count keep its bound? Times are shown beside theirs, and a busy machine spoils them."""
+        return all(figure.is_within for figure in self.figures if figure.is_promise)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what goes into the file."""
+        return {
+            "benchmark": "locks",
+            "figures": [asdict(figure) | {"is_within": figure.is_within} for figure in self.figures],
+            "conditions": self.conditions,
+            "remarks": list(self.remarks),
+        }
+
+    def show(self, console: Console) -> None:
+        """Show a table on a terminal, lines in a pipe."""
+        if console.is_terminal:
+            table = Table("figure", "value", "95 % interval", "bound", "kept")
+            for figure in self.figures:
+                table.add_row(*figure.cells())
+            console.print(table)
+        else:
+            for figure in self.figures:
+                name, value, interval, bound, kept = figure.cells()
+                rest = "; ".join(part for part in (interval, bound, kept and f"kept: {kept}") if part)
+                console.print(f"{name}: {value}{f' ({rest})' if rest else ''}", highlight=False, soft_wrap=True)
+        for remark in (*self.remarks, described_conditions(self.conditions)):
+            console.print(remark, highlight=False, soft_wrap=not console.is_terminal)

@@ -1,0 +1,73 @@
+"""The benchmark `locks`, whole: uncontended, contended, and renewal, on one server."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Final
+
+from bench.conditions import commit, cpu_model, package_versions
+from bench.cpu import core_count
+from bench.locks.contended import measure_contended
+from bench.locks.cycles import PEERS
+from bench.locks.figures import LockResults
+from bench.locks.renewal import measure_renewal
+from bench.locks.uncontended import measure_uncontended
+from bench.peers.environments import interpreter_of
+from bench.peers.registry import PEERS as LIBRARIES
+from bench.peers.rows import ROOT
+from segmented.errors import SegmentedError
+from segmented.servers import ValkeyServer
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.watch import Told, Watch
+
+NAME: Final = "locks"
+
+
+def measure_locks(url: str | None, watch: Watch) -> LockResults:
+    """Measure on an embedded server, unless another is named: it must be one that nothing else uses."""
+    with ExitStack() as stack:
+        if url is None:
+            url = stack.enter_context(ValkeyServer.start()).url
+        with RedisStore.from_url(url) as store:
+            info = store.client.info("server")
+        server = str(info.get("server_name", "redis"))
+        found = {
+            "versions": {
+                "python": platform.python_version(),
+                **package_versions(),
+                server: str(info.get(f"{server}_version", info["redis_version"])),
+            },
+            "cores": core_count(),
+            "commit": commit(),
+            "cpu_model": cpu_model(),
+            "system": platform.platform(),
+            "load_before": round(os.getloadavg()[0], 2),
+            "transport": url.partition("://")[0],
+        }
+        with watch.strategy(NAME) as told:
+            pythons = _pythons(told)
+            figures = (
+                *measure_uncontended(url, pythons, told),
+                *measure_contended(url, told),
+                *measure_renewal(url, told),
+            )
+    missing = [peer for peer in PEERS.values() if peer not in pythons]
+    remarks = [f"Not measured, because their environments could not be made: {', '.join(missing)}."] if missing else []
+    return LockResults(figures, found, tuple(remarks))
+
+
+def _pythons(told: Told) -> dict[str, Path]:
+    """Return the interpreters of the competitors' environments, which are made when they are not there yet."""
+    found = {}
+    for library in LIBRARIES:
+        if library.name in PEERS.values():
+            told(f"environment of {library.name}", 0, 1)
+            with suppress(SegmentedError):  # a remark names it
+                found[library.name] = interpreter_of(library, ROOT / ".peers")
+    return found

@@ -1,0 +1,64 @@
+"""`python -m bench.peers compare`: run the conformance suite on other libraries' locks, and write the page about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path  # noqa: TC003  # typer reads annotations when the program runs
+from typing import Annotated
+
+import typer
+
+from bench.peers.comparison import compare as run_comparison
+from bench.peers.environments import interpreter_of
+from bench.peers.page import render as render_page
+from bench.peers.registry import HERE
+from bench.peers.rows import ROOT
+from segmented.errors import SegmentedError
+
+RESULTS = HERE / "results.json"
+PAGE = ROOT / "docs" / "explanation" / "lock-comparison.md"
+ENVIRONMENTS = ROOT / ".peers"
+
+program = typer.Typer(add_completion=False, help="Other libraries' locks under our conformance suite.")
+
+
+@program.command()
+def compare(
+    *,
+    peer: Annotated[list[str] | None, typer.Option(help="Only this library; may be repeated.")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="Only this row; may be repeated.")] = None,
+    environments: Annotated[Path, typer.Option(help="Folder of the peers' environments.")] = ENVIRONMENTS,
+) -> None:
+    """Run every row on every lock. A whole run is kept and makes the page; part of one is only shown."""
+    comparison = run_comparison(
+        peers=peer or [],
+        rows=row or [],
+        python_of=lambda one: interpreter_of(one, environments),
+        tell=typer.echo,
+    )
+    if peer or row:
+        typer.echo("part of a run: nothing is kept")
+        return
+    RESULTS.write_text(json.dumps(comparison, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(render_page(comparison), encoding="utf-8")
+    typer.echo(f"written: {RESULTS.relative_to(ROOT)}, {PAGE.relative_to(ROOT)}")
+
+
+@program.command()
+def render() -> None:
+    """Write the page anew from what was kept of the last run."""
+    comparison = json.loads(RESULTS.read_text(encoding="utf-8"))
+    PAGE.write_text(render_page(comparison), encoding="utf-8")
+
+
+def main() -> None:
+    """Run; a failure is one sentence."""
+    try:
+        program()
+    except SegmentedError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise SystemExit(2) from error
+
+
+if __name__ == "__main__":
+    main()

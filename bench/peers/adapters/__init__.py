@@ -1,0 +1,1 @@
+"""One adapter a library; each imports that library and no other."""

@@ -1,0 +1,78 @@
+"""The `Lock` of python-redis-lock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import redis
+from redis_lock import AlreadyAcquired, InvalidTimeout, Lock, NotAcquired
+
+from bench.peers.adapters.addresses import settings
+from bench.peers.contender import Contender
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.peers.contender import Body
+
+
+class PythonRedisLock(Contender):
+    """Takes whole seconds only; waits by BLPOP."""
+
+    title = "python-redis-lock"
+    packages = ("python-redis-lock", "redis")
+    offers = frozenset({"wire", "ttl", "alone", "with", "endless", "renewal", "background", "listening"})
+    lost = (NotAcquired,)
+    refused = (InvalidTimeout,)
+    shortest_ttl = 1.0
+    renewals_per_ttl = 1.5
+    taking = b"SET"
+    listening = b"BLPOP"
+
+    def connect(self, urls: Sequence[str]) -> redis.Redis:
+        """Make a client with its defaults."""
+        return redis.Redis(**settings(urls[0]))
+
+    def close(self, client: redis.Redis) -> None:
+        """Close its connections."""
+        client.close()
+
+    def key(self, name: str) -> str:
+        """Return the key."""
+        return f"lock:{name}"
+
+    def make(self, client: redis.Redis, name: str, ttl: float | None) -> Lock:
+        """Unasked, a lease has no end."""
+        return Lock(client, name, expire=ttl)
+
+    def make_endless(self, client: redis.Redis, name: str) -> Lock:
+        """Its default."""
+        return Lock(client, name)
+
+    def make_renewing(self, client: redis.Redis, name: str, ttl: float) -> Lock:
+        """Renew it by its thread."""
+        return Lock(client, name, expire=ttl, auto_renewal=True)
+
+    def acquire(self, handle: Lock, wait: float) -> Lock | None:
+        """Wait."""
+        return handle if handle.acquire(timeout=wait) else None
+
+    def try_acquire(self, handle: Lock) -> Lock | None:
+        """Try; that this very object holds it is its way to say that it is taken."""
+        try:
+            return handle if handle.acquire(blocking=False) else None
+        except AlreadyAcquired:
+            return None
+
+    def release(self, hold: Lock) -> None:
+        """Release."""
+        hold.release()
+
+    def renew(self, hold: Lock, ttl: float) -> None:
+        """Extend."""
+        hold.extend(ttl)
+
+    def run_inside(self, handle: Lock, body: Body) -> None:
+        """Use it as a context manager."""
+        with handle:
+            body(handle)

@@ -1,0 +1,71 @@
+"""The `Lock` of redis-py, for threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import redis
+from redis.exceptions import LockError, LockNotOwnedError
+
+from bench.peers.adapters.addresses import settings
+from bench.peers.contender import Contender
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redis.lock import Lock
+
+    from bench.peers.contender import Body
+
+
+class RedisPyLock(Contender):
+    """Made by `client.lock(...)`, as its documentation does."""
+
+    title = "redis-py"
+    packages = ("redis",)
+    offers = frozenset({"wire", "ttl", "alone", "with", "endless", "renewal"})
+    lost = (LockNotOwnedError,)
+    refused = (LockError,)
+
+    def connect(self, urls: Sequence[str]) -> redis.Redis:
+        """Make a client with its defaults, its retries included."""
+        return redis.Redis(**settings(urls[0]))
+
+    def close(self, client: redis.Redis) -> None:
+        """Close its connections."""
+        client.close()
+
+    def key(self, name: str) -> str:
+        """Its name is its key."""
+        return name
+
+    def make(self, client: redis.Redis, name: str, ttl: float | None) -> Lock:
+        """Unasked, a lease has no end."""
+        made: Lock = client.lock(name, timeout=ttl)
+        return made
+
+    def make_endless(self, client: redis.Redis, name: str) -> Lock:
+        """Its default."""
+        made: Lock = client.lock(name)
+        return made
+
+    def acquire(self, handle: Lock, wait: float) -> Lock | None:
+        """Wait."""
+        return handle if handle.acquire(blocking_timeout=wait) else None
+
+    def try_acquire(self, handle: Lock) -> Lock | None:
+        """Try."""
+        return handle if handle.acquire(blocking=False) else None
+
+    def release(self, hold: Lock) -> None:
+        """Release."""
+        hold.release()
+
+    def renew(self, hold: Lock, ttl: float) -> None:
+        """Extend to, not by."""
+        hold.extend(ttl, replace_ttl=True)
+
+    def run_inside(self, handle: Lock, body: Body) -> None:
+        """Use it as a context manager."""
+        with handle:
+            body(handle)

@@ -1,0 +1,74 @@
+"""The `RedisLock` of sherlock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import redis
+from sherlock import LockException, LockTimeoutException, RedisLock
+
+from bench.peers.adapters.addresses import settings
+from bench.peers.contender import Contender, SaidNo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.peers.contender import Body
+
+
+class SherlockRedisLock(Contender):
+    """Takes whole seconds only; polls every 100 ms."""
+
+    title = "sherlock"
+    packages = ("sherlock", "redis")
+    offers = frozenset({"wire", "ttl", "alone", "with", "endless", "renewal"})
+    lost = (LockException, SaidNo)
+    shortest_ttl = 1.0
+
+    def connect(self, urls: Sequence[str]) -> redis.Redis:
+        """Make a client with its defaults."""
+        return redis.Redis(**settings(urls[0]))
+
+    def close(self, client: redis.Redis) -> None:
+        """Close its connections."""
+        client.close()
+
+    def key(self, name: str) -> str:
+        """Its name is its key."""
+        return name
+
+    def make(self, client: redis.Redis, name: str, ttl: float | None) -> RedisLock:
+        """Unasked, a lease lives 60 s."""
+        if ttl is None:
+            return RedisLock(name, client=client)
+        return RedisLock(name, client=client, expire=int(ttl) if ttl % 1 == 0 else ttl)
+
+    def make_endless(self, client: redis.Redis, name: str) -> RedisLock:
+        """Ask for no end as its documentation does."""
+        return RedisLock(name, client=client, expire=None)
+
+    def acquire(self, handle: RedisLock, wait: float) -> RedisLock | None:
+        """Wait."""
+        handle.timeout = wait
+        try:
+            return handle if handle.acquire() else None
+        except LockTimeoutException:
+            return None
+
+    def try_acquire(self, handle: RedisLock) -> RedisLock | None:
+        """Try."""
+        return handle if handle.acquire(blocking=False) else None
+
+    def release(self, hold: RedisLock) -> None:
+        """Release."""
+        hold.release()
+
+    def renew(self, hold: RedisLock, ttl: float) -> None:  # noqa: ARG002  # it renews by what it was made with
+        """Renew."""
+        if not hold.renew():
+            raise SaidNo
+
+    def run_inside(self, handle: RedisLock, body: Body) -> None:
+        """Use it as a context manager."""
+        with handle:
+            body(handle)

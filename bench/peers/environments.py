@@ -1,0 +1,51 @@
+"""An environment a peer: made once from its pinned requirements, and made again when those change."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+from segmented.errors import SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bench.peers.registry import Peer
+
+MAKE_SECONDS: Final = 300
+STAMP: Final = "made-from"
+
+
+def interpreter_of(peer: Peer, folder: Path) -> Path:
+    """Return the interpreter of the peer's environment under `folder`. Raises SegmentedError when it cannot be made."""
+    environment = folder / peer.name
+    python = environment / "bin" / "python"
+    pins = peer.requirements.read_bytes() + sys.version.encode()
+    wanted = hashlib.sha256(pins).hexdigest()
+    stamp = environment / STAMP
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+        return python
+    shutil.rmtree(environment, ignore_errors=True)
+    _run(peer, [sys.executable, "-m", "venv", str(environment)])
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run(peer, [*pip, "--no-deps", "--requirement", str(peer.requirements)])
+    stamp.write_text(wanted, encoding="utf-8")
+    return python
+
+
+def _run(peer: Peer, command: Sequence[str]) -> None:
+    plain = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=MAKE_SECONDS, env=plain)  # noqa: S603  # our own
+    except subprocess.CalledProcessError as error:
+        last_words = (error.stderr.strip().splitlines() or ["no reason given"])[-1]
+        message = f"the environment of {peer.name} cannot be made: {last_words}"
+        raise SegmentedError(message) from error
+    except subprocess.TimeoutExpired as error:
+        message = f"the environment of {peer.name} was not made within {MAKE_SECONDS} s"
+        raise SegmentedError(message) from error

@@ -1,0 +1,34 @@
+"""Whom the suite is run on: each peer with its pinned environment and its adapters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+HERE: Final = Path(__file__).parent
+ADAPTERS: Final = "bench.peers.adapters"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A library of others."""
+
+    name: str
+    adapters: tuple[str, ...]
+    """`MODULE:CLASS` of each of its locks."""
+
+    @property
+    def requirements(self) -> Path:
+        """Return the file that pins everything in its environment."""
+        return HERE / f"requirements-{self.name}.txt"
+
+
+PEERS: Final = (
+    Peer("redis-py", (f"{ADAPTERS}.redis_py:RedisPyLock", f"{ADAPTERS}.redis_py_asyncio:RedisPyAsyncLock")),
+    Peer("python-redis-lock", (f"{ADAPTERS}.python_redis_lock:PythonRedisLock",)),
+    Peer("pottery", (f"{ADAPTERS}.pottery_redlock:PotteryRedlock", f"{ADAPTERS}.pottery_aioredlock:PotteryAIORedlock")),
+    Peer("sherlock", (f"{ADAPTERS}.sherlock_redis:SherlockRedisLock",)),
+)
+OURS: Final = "segmented"
+"""The name under which this library's own locks take part."""

@@ -1,0 +1,134 @@
+"""What a torture found, and whether every promise held."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+
+from bench.report import described_conditions
+from bench.torture.checker import MUST_BE_ZERO, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bench.torture.kinds import Kind
+    from bench.torture.leftovers import Leftovers
+
+LABELS: Final = {
+    "accesses_overlapping": "accepted accesses that overlap",
+    "tokens_backwards": "tokens that went back",
+    "tokens_shared": "tokens of two holders",
+    "late_accepted": "late writes accepted after a newer token",
+    "refused_wrongly": "refused though nobody newer had come",
+    "leases_overlapping": "leases that overlap while trusted",
+    "permits_exceeded": "looks that saw more permits than there are",
+    "immortal_keys": "keys left without a time to live",
+    "held_names": "names held after the end",
+    "channels": "subscriptions left",
+    "connections": "connections left",
+    "processes": "processes left",
+    "stuck": "processes that did not stop when asked",
+    "crashes": "processes that ended by themselves",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TortureResults:
+    """What was found."""
+
+    kind: Kind
+    verdict: Verdict
+    leftovers: Leftovers
+    processes_started: int
+    stuck: int
+    crashes: tuple[str, ...]
+    conditions: dict[str, Any]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return everything that must be 0."""
+        found = {name: int(getattr(self.verdict, name)) for name in MUST_BE_ZERO}
+        return {**found, **asdict(self.leftovers), "stuck": self.stuck, "crashes": len(self.crashes)}
+
+    @property
+    def gap_bound(self) -> float:
+        """Return the seconds within which somebody must get in on every name."""
+        return self.kind.ttl + self.kind.patience
+
+    @property
+    def broken(self) -> list[str]:
+        """Return one sentence for each promise that did not hold."""
+        verdict = self.verdict
+        found = [f"{LABELS[name]}: {count:,}, must be 0" for name, count in self.counts.items() if count]
+        found += list(self.crashes)
+        if not verdict.acquisitions:
+            found.append("nobody got in")
+        if verdict.gap_max > self.gap_bound:
+            found.append(f"nobody got in for {verdict.gap_max:.1f} s; {self.gap_bound:g} s are the most")
+        if self.kind.is_fenced and verdict.pauses and not verdict.late_refused:
+            found.append("no late write was refused: nothing is known about the fence")
+        return found
+
+    @property
+    def is_kept(self) -> bool:
+        """Did every promise hold?"""
+        return not self.broken
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what goes into the file."""
+        return {
+            "benchmark": "torture-locks",
+            "kind": self.kind.name,
+            "is_kept": self.is_kept,
+            "broken": self.broken,
+            "must_be_zero": self.counts,
+            "acquisitions": self.verdict.acquisitions,
+            "kills": self.verdict.kills,
+            "pauses": self.verdict.pauses,
+            "cuts": self.verdict.cuts,
+            "processes_started": self.processes_started,
+            "late_refused": self.verdict.late_refused,
+            "late_unfenced": self.verdict.late_unfenced,
+            "permits_seen_max": self.verdict.permits_seen_max,
+            "waited_max_s": round(self.verdict.waited_max, 3),
+            "gap_max_s": round(self.verdict.gap_max, 3),
+            "gap_bound_s": self.gap_bound,
+            "missed": dict(self.verdict.missed),
+            "conditions": self.conditions,
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what is shown: what happened first, what must be 0 after it."""
+        verdict = self.verdict
+        late = ("late writes refused by the fence", f"{verdict.late_refused:,}")
+        if not self.kind.is_fenced:
+            late = ("late writes that no fence could refuse", f"{verdict.late_unfenced:,}")
+        missed = ", ".join(f"{reason} {count:,}" for reason, count in sorted(verdict.missed.items()))
+        found = [
+            ("acquisitions", f"{verdict.acquisitions:,}"),
+            ("processes started", f"{self.processes_started:,}"),
+            ("killed, paused, connections cut", f"{verdict.kills:,}, {verdict.pauses:,}, {verdict.cuts:,}"),
+            late,
+            ("did not get in", missed or "0"),
+            ("longest wait", f"{verdict.waited_max:.2f} s"),
+            ("longest time without an entry", f"{verdict.gap_max:.2f} s (at most {self.gap_bound:g} s)"),
+        ]
+        if self.kind.permits > 1:
+            found.append(("most permits seen", f"{verdict.permits_seen_max} of {self.kind.permits}"))
+        return [*found, *((LABELS[name], f"{count:,}") for name, count in self.counts.items())]
+
+    def show(self, console: Console) -> None:
+        """Show a table on a terminal, lines in a pipe."""
+        if console.is_terminal:
+            table = Table("", self.kind.name)
+            for label, value in self.rows():
+                table.add_row(label, value)
+            console.print(table)
+        else:
+            for label, value in self.rows():
+                console.print(f"{label}: {value}", highlight=False, soft_wrap=True)
+        end = [f"BROKEN: {sentence}" for sentence in self.broken] or ["Every promise held."]
+        for sentence in (*end, described_conditions(self.conditions)):
+            console.print(sentence, highlight=False, soft_wrap=not console.is_terminal)
