@@ -2,6 +2,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Two, because most tests wait for a server, and some of them mind the time: more would be late on a small machine.
+WORKERS := 2
 
 .PHONY: demo test setup lint docs coverage clean
 
@@ -9,7 +11,7 @@ demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
 
 test: lint ## style, types, layers, then every ring whose server is there
-	@$(BIN)/python -m pytest --no-header
+	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile
 
 setup: $(STAMP)
 	@echo "ready: $(BIN)/segmented --help"

@@ -13,6 +13,7 @@ from segmented.errors import InvalidInput, StaleToken, WrongKind
 from segmented.keys import fenced_keys
 from segmented.locks.checks import fenced_set, fenced_set_async
 from segmented.models import Standing
+from tests.contract.bodies import let_lapse
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
@@ -57,8 +58,8 @@ def test_the_value_is_a_plain_one_and_stays_as_it_was_when_refused(redis_side: S
 
 def test_an_overslept_holder_is_refused_once_its_successor_has_written(waiting_side: Side) -> None:
     name, key = waiting_side.name("lock"), waiting_side.name("account")
-    overslept = waiting_side.lock(name, ttl=0.01).acquire(timeout=1)
-    waiting_side.pass_time(0.02)
+    overslept = waiting_side.lock(name, ttl=60).acquire(timeout=1)
+    let_lapse(waiting_side, overslept)
     with waiting_side.lock(name, ttl=60).acquire(timeout=1) as successor:
         write(waiting_side, key, "new", successor.fencing_token)
         with pytest.raises(StaleToken):

@@ -39,8 +39,8 @@ def keys_of(store: RedisStore) -> set[str]:
     return {text(key) for key in store.client.keys("*")}
 
 
-def test_there_are_thirteen_scripts() -> None:
-    assert len(SCRIPTS) == 13
+def test_there_are_thirty_eight_scripts() -> None:
+    assert len(SCRIPTS) == 38
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -142,8 +142,8 @@ def test_on_a_terminal_a_revoke_shows_the_lock_and_asks(
 
 
 def test_held_locks_are_listed_with_what_an_operator_looks_for(store: RedisStore, valkey: ValkeyServer) -> None:
-    permits = Semaphore(store, "pool", permits=3, ttl=LONG)
-    leases = [Lock(store, "order:7", ttl=LONG).acquire(), permits.acquire(), permits.acquire()]
+    first, last = (Semaphore(store, "pool", permits=3, ttl=ttl) for ttl in (LONG, 2 * LONG))
+    leases = [Lock(store, "order:7", ttl=LONG).acquire(), first.acquire(), last.acquire()]
     done = ran("list", url=valkey.url)
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr) == (0, "")

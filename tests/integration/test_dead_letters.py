@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import signal
 import subprocess
@@ -144,6 +145,20 @@ def test_half_a_line_that_a_crash_left_hides_nothing_that_came_before_or_after(t
     assert path.stat().st_mode & 0o777 == 0o600
     lines = path.read_bytes().splitlines()
     assert (len(lines), json.loads(lines[2])["recorded"]) == (3, "b")
+
+
+def test_writers_of_all_processes_take_turns(tmp_path: Path) -> None:
+    path = tmp_path / "letters"
+    letters = FileDeadLetters(path)
+    with ThreadPoolExecutor(1) as thread:
+        with path.open("rb") as another:
+            fcntl.flock(another, fcntl.LOCK_EX)
+            recording = thread.submit(letters.record, Work("ship", work_id="a"))
+            with pytest.raises(TimeoutError):
+                recording.result(0.2)
+            assert path.read_bytes() == b""
+        recording.result(SECONDS)
+    assert ids(letters) == ["a"]
 
 
 def test_a_file_that_was_taken_away_is_begun_anew(tmp_path: Path) -> None:

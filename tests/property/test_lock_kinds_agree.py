@@ -21,7 +21,7 @@ from segmented.models import Acquired, Held
 from segmented.stores.memory import MemoryModel
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.wire import text
-from tests.property.test_stores_agree import LIVES, LONG_MS, SETTINGS, STEP_SECONDS, Agreement
+from tests.property.test_stores_agree import LAPSED_AT_ONCE, LIVES, LONG_MS, SETTINGS, STEP_SECONDS, Agreement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,6 +173,17 @@ def test_a_semaphore_on_redis_answers_as_the_model_does(valkey_url: str) -> None
 def test_the_plain_commands_on_redis_answer_as_the_model_does(valkey_url: str) -> None:
     with RedisStore.from_url(valkey_url) as store:
         run_state_machine_as_test(partial(PlainCommandsAgree, store), settings=settings(SETTINGS, max_examples=10))  # type: ignore[arg-type]  # it calls it, as it would a class
+
+
+def test_a_writer_whose_presence_had_lapsed_wakes_nobody_when_it_gives_up(valkey_url: str) -> None:
+    with RedisStore.from_url(valkey_url) as store:
+        both = ReadersAndWritersAgree(store)
+        both.agree_on(op.AcquireRead(both.name, "r1", LONG_MS))
+        both.agree_on(op.AcquireWrite(both.name, "w1", LONG_MS, LONG_MS))
+        both.agree_on(op.AcquireWrite(both.name, "w2", LONG_MS, LAPSED_AT_ONCE))
+        both.agree_on(op.ReleaseReadWrite(both.name, "w1"))
+        both.agree_on(op.ReleaseReadWrite(both.name, "w2"))
+        both.teardown()
 
 
 def test_a_writer_that_gives_up_behind_a_writer_wakes_nobody(valkey_url: str) -> None:

@@ -16,7 +16,7 @@ APPLICABLE: Final = [
 
 
 @pytest.mark.parametrize(("row", "name"), APPLICABLE, ids=str)
-def test_row(row: Row, name: str, lab_urls: list[str]) -> None:
+def test_a_lock_does_what_its_row_asks(row: Row, name: str, lab_urls: list[str]) -> None:
     contender = make(name)
     with Lab(contender, lab_urls) as lab:
         if row.row_id not in contender.kind.holes:

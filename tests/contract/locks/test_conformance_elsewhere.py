@@ -27,7 +27,7 @@ def zookeeper_url(zookeeper: ZooKeeperNode) -> str:
 
 
 @pytest.mark.parametrize(("row", "name"), APPLICABLE, ids=str)
-def test_row(row: Row, name: str, request: pytest.FixtureRequest) -> None:
+def test_a_lock_does_what_its_row_asks(row: Row, name: str, request: pytest.FixtureRequest) -> None:
     fixture, contender = CONTENDERS[name]
     with Lab(contender(request.getfixturevalue(fixture)), []) as lab:
         row.case(lab)

@@ -40,7 +40,9 @@ if own_end > now then
 end
 
 -- 3. a writer that waits no more: the last of them opens the door
-if redis.call('ZREM', writers, holder_id) == 1 and mode ~= 'write' then
+local present_until = tonumber(redis.call('ZSCORE', writers, holder_id) or '0')
+redis.call('ZREM', writers, holder_id)
+if present_until > now and mode ~= 'write' then
   local last_writer = redis.call('ZRANGE', writers, -1, -1, 'WITHSCORES')
   if not last_writer[2] or tonumber(last_writer[2]) <= now then
     redis.call('PUBLISH', opened, 'freed')
