@@ -94,7 +94,7 @@ def test_the_right_password(connect: Callable[[str], None], locked_valkey: str) 
 
 def test_a_store_names_its_server_without_the_password(locked_valkey: str) -> None:
     with RedisStore.from_url(f"{locked_valkey}&password={QUOTED}") as store:
-        assert repr(store) == f"RedisStore({locked_valkey}&password=***)"
+        assert repr(store) == f"RedisStore({locked_valkey}&password=***, not connected yet)"
 
 
 @both_colours
