@@ -85,7 +85,7 @@ def test_the_keeper_ends_when_there_is_nothing_left_to_look_after() -> None:
 
 def test_ten_thousand_leases_share_one_thread_and_are_renewed_in_batches(private_valkey_url: str) -> None:
     with RedisStore.from_url(private_valkey_url) as store, redis.Redis.from_url(private_valkey_url) as server:
-        claims = [LockClaim(f"door-{index}", f"h{index}", 1_000) for index in range(10_000)]
+        claims = [LockClaim(f"door-{index}", f"h{index}", 6_000) for index in range(10_000)]
         asked_at = store.clock.now()
         answers = store.execute_many([claim.acquiring() for claim in claims])
         assert {type(answer) for answer in answers} == {Acquired}
@@ -96,7 +96,7 @@ def test_ten_thousand_leases_share_one_thread_and_are_renewed_in_batches(private
             if isinstance(answer, Acquired)
         ]
         keepers = [thread for thread in threading.enumerate() if thread.name == "segmented-keeper"]
-        time.sleep(2.5)  # two and a half lives
+        time.sleep(7.5)  # more than a life
         assert len(keepers) == 1
         assert [lease.name for lease in leases if lease.is_lost] == []
         assert server.dbsize() == 20_000

@@ -127,6 +127,7 @@ def test_connections_that_are_cut_change_nothing(kind: str) -> None:
     assert verdict.cuts >= 3
 
 
+@pytest.mark.usefixtures("valkey")  # emptied: no key of another test lapses in between
 def test_the_command_tells_everything_and_a_named_server_is_left_as_it_was(valkey_url: str, tmp_path: Path) -> None:
     file, log = tmp_path / "torture.json", tmp_path / "accesses.jsonl"
     words = [*SMALL, "--url", valkey_url, "--json", str(file), "--log", str(log)]

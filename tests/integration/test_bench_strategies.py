@@ -207,6 +207,7 @@ def test_errors_are_counted_and_a_hundred_end_the_sale(
     assert failures(sale)[1:] == ("orders that were cut short: 1",)
 
 
+@pytest.mark.usefixtures("valkey")  # emptied: no key of another test lapses in between
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_nothing_of_a_sale_is_left_once_it_is_cleared(
     name: str, assignment: Assignment, store: RedisStore, engine: Engine

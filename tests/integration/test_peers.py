@@ -42,7 +42,7 @@ def test_a_row_of_the_suite_is_run_on_each_lock_of_a_peer_and_makes_a_page() -> 
     assert len(told) == 4
     page = render(found)
     assert f"- A8: {MASKED}." in page
-    assert "- G2: its leases carry no fencing token." in page
+    assert "its leases carry no fencing token" in page
 
 
 def test_a_lock_that_hangs_is_stopped_and_has_failed(valkey_url: str) -> None:
