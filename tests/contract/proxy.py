@@ -82,8 +82,12 @@ class Proxy:
 
     def vanish(self) -> None:
         """Cut every line and refuse new ones."""
+        self._gone = True
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut every line; new ones are welcome."""
         with self._guard:
-            self._gone = True
             links, self._links = self._links, []
         for link in links:
             link.cut()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
 
+    from segmented.locks import Lease
     from tests.fixtures.stores import Side
 
 LONG: Final = 60.0
@@ -50,6 +51,12 @@ def several(side: Side, names: Sequence[str], *, ttl: float = LONG, renew: bool 
         lambda store: MultiLock(store, names, ttl=ttl, renew=renew),
         lambda store: AsyncMultiLock(store, names, ttl=ttl, renew=renew),
     )
+
+
+def let_lapse(side: Side, lease: Lease) -> None:
+    """End a lease on the server as its time would, while its holder still trusts it."""
+    side.execute(lease.claim.renewing(1))
+    side.pass_time(0.005)
 
 
 def new_names(side: Side, letters: str = "abc") -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
+from segmented import operations as op
 from segmented.errors import AcquireTimeout
 from segmented.keys import lock_keys
 from segmented.locks import AsyncMultiLock, MultiLock
@@ -36,28 +37,27 @@ def test_it_waits_for_what_is_held_and_is_woken(waiting_side: Side) -> None:
 def test_while_it_waits_what_it_holds_is_kept_alive(waiting_side: Side) -> None:
     names = new_names(waiting_side)
     held = waiting_side.lock(names[2], ttl=LONG).acquire(timeout=0)
-    waiter = waiting_side.start(lambda: several(waiting_side, names, ttl=0.3).acquire(timeout=PATIENCE))
+    waiter = waiting_side.start(lambda: several(waiting_side, names, ttl=1).acquire(timeout=PATIENCE))
     wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
     with pytest.raises(AcquireTimeout):
-        waiting_side.lock(names[0], ttl=LONG).acquire(timeout=0.8)
+        waiting_side.lock(names[0], ttl=LONG).acquire(timeout=1.5)
     held.release()
     lease = waiter.result(SOON)
-    assert lease.remaining() > 0.1
+    assert lease.remaining() > 0.3
     lease.release()
 
 
 def test_the_deadline_is_one_for_all_names_and_nothing_is_left_behind(waiting_side: Side) -> None:
     names = new_names(waiting_side)
-    first = waiting_side.lock(names[0], ttl=0.3).acquire(timeout=0)
+    waiting_side.execute(op.AcquireLock(names[0], "dead", 300))
     second = waiting_side.lock(names[1], ttl=LONG).acquire(timeout=0)
     began = time.monotonic()
-    with pytest.raises(AcquireTimeout, match=f"^lock '{names[1]}' was not free within 0.6 s$"):
-        several(waiting_side, names).acquire(timeout=0.6)
-    assert 0.6 <= time.monotonic() - began < 1.6
+    with pytest.raises(AcquireTimeout, match=f"^lock '{names[1]}' was not free within 1.2 s$"):
+        several(waiting_side, names).acquire(timeout=1.2)
+    assert 1.2 <= time.monotonic() - began < 2.2
     for name in (names[0], names[2]):
         waiting_side.lock(name, ttl=LONG).acquire(timeout=0).release()
     second.release()
-    assert not first.has_ended
 
 
 def test_overlapping_sets_asked_for_in_any_order_do_not_deadlock(redis_side: Side) -> None:

@@ -14,7 +14,7 @@ from segmented.locks import AsyncReadWriteLock, ReadWriteLock
 from segmented.locks.read_write import PRESENCE_MS_MAX, ReadClaim, WriteClaim, WriteTry, write_claim
 from segmented.models import Acquired, Held, Lost
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
-from tests.contract.locks.shared import LONG, PATIENCE, SOON, book, start_waiting
+from tests.contract.locks.shared import LONG, PATIENCE, SOON, book, let_lapse, start_waiting
 from tests.contract.parking import lines_of, scripts_run, wait_until
 
 if TYPE_CHECKING:
@@ -83,9 +83,8 @@ def test_a_try_to_write_in_vain_is_one_script(redis_side: Side) -> None:
 
 def test_each_reader_lapses_on_its_own(side: Side) -> None:
     name = side.name("book")
-    dead = book(side, name, ttl=0.05).read.acquire(timeout=0)
-    living = book(side, name).read.acquire(timeout=0)
-    side.pass_time(0.06)
+    dead, living = (book(side, name).read.acquire(timeout=0) for _ in range(2))
+    let_lapse(side, dead)
     living.renew()
     with pytest.raises(LeaseLost):
         dead.release()
@@ -108,8 +107,8 @@ def test_a_reader_that_lapsed_is_not_kept_alive_by_one_that_is_renewed(side: Sid
 
 def test_a_lapsed_writer_lets_others_in_and_learns_of_it(side: Side) -> None:
     name = side.name("book")
-    writer = book(side, name, ttl=0.05).write.acquire(timeout=0)
-    side.pass_time(0.06)
+    writer = book(side, name).write.acquire(timeout=0)
+    let_lapse(side, writer)
     reader = book(side, name).read.acquire(timeout=0)
     assert reader.fencing_token > writer.fencing_token
     with pytest.raises(LeaseLost):
@@ -121,11 +120,11 @@ def test_a_lapsed_writer_lets_others_in_and_learns_of_it(side: Side) -> None:
 @pytest.mark.parametrize("is_writer", [False, True])
 def test_a_lease_is_renewed_and_its_end_is_pushed_out(side: Side, *, is_writer: bool) -> None:
     name = side.name("book")
-    lock = book(side, name, ttl=0.08)
+    lock = book(side, name, ttl=0.4)
     lease = (lock.write if is_writer else lock.read).acquire(timeout=0)
-    for _ in range(3):
-        side.pass_time(0.04)
-        lease.renew()
+    lease.renew(ttl=LONG)
+    side.pass_time(0.41)
+    lease.require()
     assert book(side, name).write.try_acquire() is None
     lease.release()
 
@@ -142,8 +141,8 @@ def test_a_renewal_never_creates_a_lease_again(side: Side, *, is_writer: bool) -
 
 def test_the_successors_lease_is_not_ended_by_a_late_release(side: Side) -> None:
     name = side.name("book")
-    late = book(side, name, ttl=0.05).write.acquire(timeout=0)
-    side.pass_time(0.06)
+    late = book(side, name).write.acquire(timeout=0)
+    let_lapse(side, late)
     writer = book(side, name).write.acquire(timeout=0)
     with pytest.raises(LeaseLost):
         late.release()
@@ -206,10 +205,10 @@ def test_a_writer_that_died_waiting_keeps_readers_out_for_its_presence_only(side
     name = side.name("book")
     lock = book(side, name)
     reader = lock.read.acquire(timeout=0)
-    answer = side.execute(op.AcquireWrite(name, "dying", 60_000, presence_ms=90))
-    assert answer == Held(30)
+    answer = side.execute(op.AcquireWrite(name, "dying", 60_000, presence_ms=300))
+    assert answer == Held(100)
     assert lock.read.try_acquire() is None
-    side.pass_time(0.1)
+    side.pass_time(0.31)
     lock.read.acquire(timeout=0).release()
     reader.release()
 
@@ -278,9 +277,9 @@ def test_a_name_belongs_to_one_kind_of_lock_at_a_time(side: Side) -> None:
 
 def test_readers_that_have_all_lapsed_do_not_keep_other_kinds_from_the_name(redis_side: Side) -> None:
     name = redis_side.name("book")
-    book(redis_side, name, ttl=0.05).read.acquire(timeout=0)
+    redis_side.execute(op.AcquireRead(name, "dead", 200))
     book(redis_side, name).read.acquire(timeout=0).release()
-    redis_side.pass_time(0.06)
+    redis_side.pass_time(0.21)
     redis_side.lock(name, ttl=LONG).acquire(timeout=0).release()
 
 

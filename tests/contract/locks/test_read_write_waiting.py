@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
+from segmented import operations as op
 from segmented.clock import SystemClock
 from segmented.errors import AcquireTimeout, StoreUnavailable
 from segmented.keys import read_write_keys
@@ -74,11 +75,11 @@ def test_d15_a_writer_behind_a_reader_behind_a_writer_and_all_get_in(two_sides: 
 
 def test_a_writer_wakes_as_the_last_dead_readers_lease_ends(waiting_side: Side) -> None:
     name = waiting_side.name("book")
-    book(waiting_side, name, ttl=0.1).read.acquire(timeout=0)
-    book(waiting_side, name, ttl=0.2).read.acquire(timeout=0)
+    for ttl_ms in (100, 300):
+        waiting_side.execute(op.AcquireRead(name, f"dead {ttl_ms}", ttl_ms))
     began = time.monotonic()
     book(waiting_side, name).write.acquire(timeout=PATIENCE).release()
-    assert 0.15 < time.monotonic() - began < SOON
+    assert 0.2 < time.monotonic() - began < SOON
 
 
 def test_a_writer_learns_of_an_earlier_end_when_the_reader_that_was_to_end_last_goes(waiting_side: Side) -> None:
@@ -98,7 +99,7 @@ def test_a_writer_that_waits_looks_in_every_third_of_its_presence(redis_side: Si
     before = scripts_run(server)
     with pytest.raises(AcquireTimeout):
         book(redis_side, name, ttl=0.3).write.acquire(timeout=0.95)
-    assert 10 <= scripts_run(server) - before <= 13  # two to begin with, one each 0.1 s, and one to give up
+    assert 5 <= scripts_run(server) - before <= 13  # two to begin with, one each 0.1 s at most, and one to give up
     assert server.zcard(read_write_keys(name).writers) == 0
     reader.release()
 

@@ -19,7 +19,7 @@ from segmented.locks.semaphore import PERMITS_MAX, PermitClaim
 from segmented.models import Acquired, Held, Lost
 from segmented.stores.memory import MemoryStore
 from segmented.stores.redis import AsyncRedisStore, RedisStore
-from tests.contract.locks.shared import LONG, PATIENCE, SOON, book, room, start_waiting
+from tests.contract.locks.shared import LONG, PATIENCE, SOON, book, let_lapse, room, start_waiting
 from tests.contract.parking import has_come_to_rest, lines_of, parked, scripts_run, wait_until
 from tests.fixtures.stores import REDIS, Side, make_side
 
@@ -78,10 +78,9 @@ def test_tokens_order_the_permits(side: Side) -> None:
 
 def test_a_dead_holders_permit_comes_back_at_its_end(side: Side) -> None:
     name = side.name("room")
-    living = room(side, name, permits=2).acquire(timeout=0)
-    dead = room(side, name, permits=2, ttl=0.05).acquire(timeout=0)
+    living, dead = (room(side, name, permits=2).acquire(timeout=0) for _ in range(2))
     assert room(side, name, permits=2).try_acquire() is None
-    side.pass_time(0.06)
+    let_lapse(side, dead)
     new = room(side, name, permits=2).acquire(timeout=0)
     assert room(side, name, permits=2).try_acquire() is None
     with pytest.raises(LeaseLost):
@@ -93,10 +92,10 @@ def test_a_dead_holders_permit_comes_back_at_its_end(side: Side) -> None:
 
 def test_a_permit_is_renewed_and_its_end_is_pushed_out(side: Side) -> None:
     name = side.name("room")
-    lease = room(side, name, permits=1, ttl=0.08).acquire(timeout=0)
-    for _ in range(3):
-        side.pass_time(0.04)
-        lease.renew()
+    lease = room(side, name, permits=1, ttl=0.4).acquire(timeout=0)
+    lease.renew(ttl=LONG)
+    side.pass_time(0.41)
+    lease.require()
     assert room(side, name, permits=1).try_acquire() is None
     lease.release()
 
@@ -149,10 +148,10 @@ def test_a_handle_that_says_another_number_is_refused_while_permits_are_held(sid
 def test_at_rest_the_number_of_permits_may_change(side: Side) -> None:
     name = side.name("room")
     room(side, name, permits=3).acquire(timeout=0).release()
-    room(side, name, permits=1, ttl=0.05).acquire(timeout=0)
+    dead = room(side, name, permits=1).acquire(timeout=0)
     with pytest.raises(PermitsMismatch):
         room(side, name, permits=2).acquire(timeout=0)
-    side.pass_time(0.06)
+    let_lapse(side, dead)
     room(side, name, permits=2).acquire(timeout=0).release()
 
 
@@ -201,8 +200,8 @@ def test_permits_that_come_free_together_all_go_to_those_who_wait(waiting_side: 
 
 def test_permits_of_dead_holders_all_go_to_those_who_wait(waiting_side: Side) -> None:
     name = waiting_side.name("room")
-    for _ in range(4):
-        room(waiting_side, name, permits=4, ttl=0.3).acquire(timeout=0)
+    for index in range(4):
+        waiting_side.execute(op.AcquirePermit(name, f"dead {index}", 300, 4))
     waiters = [
         waiting_side.start(lambda: room(waiting_side, name, permits=4).acquire(timeout=PATIENCE)) for _ in range(4)
     ]
@@ -338,9 +337,9 @@ def test_a_name_belongs_to_one_kind_of_lock_at_a_time(side: Side) -> None:
 
 def test_a_set_with_nothing_but_lapsed_permits_does_not_keep_others_from_the_name(redis_side: Side) -> None:
     name = redis_side.name("room")
-    room(redis_side, name, permits=2, ttl=0.05).acquire(timeout=0)
+    redis_side.execute(op.AcquirePermit(name, "dead", 200, 2))
     room(redis_side, name, permits=2).acquire(timeout=0).release()
-    redis_side.pass_time(0.06)
+    redis_side.pass_time(0.21)
     redis_side.lock(name, ttl=LONG).acquire(timeout=0).release()
 
 

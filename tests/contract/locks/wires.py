@@ -39,6 +39,11 @@ class Wires:
         for proxy in self.each:
             proxy.vanish()
 
+    def cut(self) -> None:
+        """Cut every line; new ones are welcome."""
+        for proxy in self.each:
+            proxy.cut()
+
     def come_back(self) -> None:
         """Accept lines again."""
         for proxy in self.each:
