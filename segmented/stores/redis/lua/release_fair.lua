@@ -4,28 +4,28 @@
 -- twice: a repeat changes nothing.
 -- ARGV     1 holder_id   2 claim_ms   3 fence_ttl_ms
 -- answers  {"released"}   {"lost"}
-local me, claim_ms, fence_ttl_ms = ARGV[1], ARGV[2], ARGV[3]
+local claim_ms, fence_ttl_ms = ARGV[2], ARGV[3]
 local is_holder = holder == me
 forget_the_absent()
 
 -- 1. neither holds nor waits
-if not is_holder and redis.call('HEXISTS', WAITERS, me) == 0 then
+if not is_holder and not entry then
   return { 'lost' }
 end
 
 -- 2. out of the queue; of a holder, only if it was handed the lock and has not come for it
-forget(me)
+forget_me()
 
 -- 3. the lock is free now, or has been since its holder's lease lapsed: to the first one alive
-local first = (is_holder or not holder) and first_living(nil)
+local first = (is_holder or not holder) and first_living()
 if first then
   hand_to(first, claim_ms)
 elseif is_holder then
   redis.call('DEL', LOCK)
   redis.call('PUBLISH', FREED, 'freed')
 end
-tell_minder(nil, first and true)
+tell_minder(first and true)
 if redis.call('EXISTS', FENCE) == 1 then
-  lengthen(FENCE, fence_ttl_ms)
+  keep_fence(fence_ttl_ms)
 end
 return { 'released' }

@@ -6,6 +6,7 @@
 --       5 waiters (hash with PX: holder id -> "arrival process +"; "-" until the server has seen its subscription)
 --       6 present (zset with PX: holder id -> server ms until which it counts as alive)
 --       7 turn (prefix: <turn>:<holder id> is the channel of that waiter)
+-- ARGV  1 holder_id
 -- `waiters` and `present` name everybody who waits, and who was handed the lock and has not come for it; `queue` those
 -- of them to whom it may be handed now. Whoever is taken out of `queue` alone keeps its number, and has its place again
 -- with its next attempt.
@@ -19,32 +20,42 @@ local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now_ms = math.floor(now_us / 1000)
 
 -- A script does not roll back: a key of the wrong type must fail here.
+local me = ARGV[1]
 local holder = redis.call('GET', LOCK)
-redis.call('HLEN', FENCE)
-redis.call('ZCARD', QUEUE)
-redis.call('HLEN', WAITERS)
+local noted = redis.call('HMGET', FENCE, 'token', 'kind', 'arrivals', 'process', 'handed', 'minder')
+local last_token, kind, arrivals = tonumber(noted[1] or '0'), noted[2], tonumber(noted[3] or '0')
+local holders_process, handed, minder = noted[4], noted[5], noted[6]
+local is_in_line = redis.call('ZSCORE', QUEUE, me) and true
+local entry = redis.call('HGET', WAITERS, me)
 redis.call('ZCARD', PRESENT)
 
 local function digits(number)
   return string.format('%.0f', number)
 end
 
-local function lengthen(key, ms)
-  if redis.call('PTTL', key) < tonumber(ms) then
-    redis.call('PEXPIRE', key, ms)
+-- Have the fence live for about so long from now; an hour less is no reason to write.
+local function keep_fence(ms)
+  if redis.call('PTTL', FENCE) < tonumber(ms) - 3600000 then
+    redis.call('PEXPIRE', FENCE, ms)
   end
 end
 
 -- Return a waiter's number, its process, and whether its subscription was seen; nothing for one that is not known.
-local function waiter(id)
-  local arrival, process, heard = string.match(redis.call('HGET', WAITERS, id) or '', '^(%d+) (.*) (.)$')
+local function parts_of(text)
+  local arrival, process, heard = string.match(text or '', '^(%d+) (.*) (.)$')
   return arrival, process, heard == '+'
 end
 
-local function forget(id)
-  redis.call('ZREM', QUEUE, id)
-  redis.call('HDEL', WAITERS, id)
-  redis.call('ZREM', PRESENT, id)
+local function waiter(id)
+  return parts_of(redis.call('HGET', WAITERS, id))
+end
+
+local function forget_me()
+  if entry then
+    redis.call('ZREM', QUEUE, me)
+    redis.call('HDEL', WAITERS, me)
+    redis.call('ZREM', PRESENT, me)
+  end
 end
 
 -- Drop everybody whose presence has lapsed, all at once.
@@ -55,6 +66,8 @@ local function forget_the_absent()
       redis.call('ZREM', QUEUE, unpack(absent))
       redis.call('HDEL', WAITERS, unpack(absent))
       redis.call('ZREM', PRESENT, unpack(absent))
+      is_in_line = redis.call('ZSCORE', QUEUE, me) and true
+      entry = redis.call('HGET', WAITERS, me)
     end
   until #absent < MANY
 end
@@ -84,8 +97,8 @@ local function pass_over(id)
   passed = passed + 1
 end
 
--- Return the first in the queue who is alive, which `me` is; another one has been woken by this.
-local function first_living(me)
+-- Return the first in the queue who is alive, which the caller is; another one has been woken by this.
+local function first_living()
   while true do
     local id = redis.call('ZRANGE', QUEUE, 0, 0)[1]
     if not id or id == me or reaches(id) then
@@ -97,11 +110,10 @@ end
 
 -- A new holder for `ms`, with a token past the last one.
 local function give_to(id, process, ms)
-  local last = tonumber(redis.call('HGET', FENCE, 'token') or '0')
-  local token = digits(math.max(last + 1, now_us))
+  last_token = math.max(last_token + 1, now_us)
+  holders_process = process
   redis.call('SET', LOCK, id, 'PX', ms)
-  redis.call('HSET', FENCE, 'token', token, 'kind', 'fair', 'process', process)
-  return token
+  redis.call('HSET', FENCE, 'token', digits(last_token), 'kind', 'fair', 'process', process)
 end
 
 -- Hand the free lock to a waiter, for as long as a claim may take.
@@ -115,23 +127,22 @@ end
 -- Who minds the holder's end: of the first hundred the first one of another process than the holder's, because one that
 -- dies takes its waiters with it; else the first of all.
 local function pick_minder()
-  local process = redis.call('HGET', FENCE, 'process')
   local first = redis.call('ZRANGE', QUEUE, 0, 99)
-  for _, id in ipairs(first) do
-    local _, own = waiter(id)
-    if own ~= process then
-      return id
+  local entries = #first > 0 and redis.call('HMGET', WAITERS, unpack(first)) or {}
+  for index, text in ipairs(entries) do
+    local _, own = parts_of(text)
+    if own ~= holders_process then
+      return first[index]
     end
   end
   return first[1]
 end
 
--- Tell the minder, if it is another one than was told last, or `anew`; `me` learns it from its answer.
-local function tell_minder(me, anew)
+-- Tell the minder, if it is another one than was told last, or `anew`; the caller learns it from its answer.
+local function tell_minder(anew)
   while true do
     local id = pick_minder()
-    local is_told = not anew and id == redis.call('HGET', FENCE, 'minder')
-    if not id or is_told then
+    if not id or (id == minder and not anew) then
       return id
     end
     if id == me or reaches(id) then
