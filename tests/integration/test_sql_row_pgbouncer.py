@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
     from tests.fixtures.pgbouncer import PgBouncer
 
+ADVISORY_LOCKS = (
+    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 TIMEOUTS = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
 
 
@@ -42,7 +46,7 @@ def test_a_session_advisory_lock_lets_a_second_client_in(
         ours.commit()
         assert theirs.value("SELECT pg_try_advisory_lock(7)") is True
         theirs.commit()
-        assert side.admin("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(1,)]
+        assert side.admin(ADVISORY_LOCKS) == [(1,)]
 
 
 def test_the_row_lock_keeps_the_second_client_out_while_clients_change_their_connections(side_of_two: SqlSide) -> None:
@@ -76,7 +80,7 @@ def test_nothing_of_a_wait_is_left_for_the_next_client(side_of_two: SqlSide) -> 
     both = [side.open(), side.open()]
     assert [session.run(TIMEOUTS) for session in both] == [before, before]
     assert len({side.backend(session) for session in both}) == 2
-    assert side.admin("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
+    assert side.admin(ADVISORY_LOCKS) == [(0,)]
 
 
 def test_a_client_that_goes_away_leaves_its_name_free(side_of_two: SqlSide) -> None:
