@@ -155,9 +155,10 @@ class PoolMissing(StockError):
 class PoolGated(StoreRefused):
     """The pool is gated: its order database must void the order before units are given back."""
 
-    def __init__(self, sku: str, order_id: str) -> None:
-        """Name the pool and the order."""
-        super().__init__(f"pool {sku!r} is gated: its order database must void order {order_id!r} first")
+    def __init__(self, sku: str, order_id: str | None) -> None:
+        """Name the pool and the order; None for all that are due."""
+        what = "what is due" if order_id is None else f"order {order_id!r}"
+        super().__init__(f"pool {sku!r} is gated: its order database must void {what} first")
         self.sku = sku
         self.order_id = order_id
 
@@ -197,6 +198,16 @@ class OrderMismatch(StockError):
         """Name the order and, where known, what differs."""
         super().__init__(f"order {order_id!r} exists with other content{': ' + detail if detail else ''}")
         self.order_id = order_id
+
+
+class ChangeMismatch(StockError):
+    """The id of a restock or a withdrawal was used again for another change."""
+
+    def __init__(self, sku: str, change_id: str) -> None:
+        """Name the pool and the change."""
+        super().__init__(f"change {change_id!r} of pool {sku!r} was something else before")
+        self.sku = sku
+        self.change_id = change_id
 
 
 class OrderUnknown(StockError):

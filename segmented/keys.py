@@ -245,10 +245,15 @@ class ShardKeys:
     """Prefix: `<lock>:<segment>` is a string with PX that holds the holder id."""
     freed: str
     """Channel: one message a freed segment."""
+    customers: str
+    """Hash: customer id -> units reserved and confirmed; only in a pool that limits customers."""
+    changes: str
+    """Hash: id of a restock or withdrawal -> what was done."""
 
     def listed(self) -> list[str]:
         """Return KEYS of every pool script."""
-        return [self.meta, self.stock, self.free, self.orders, self.holds, self.ledger, self.lock, self.freed]
+        stock = [self.meta, self.stock, self.free, self.orders, self.holds, self.ledger, self.lock, self.freed]
+        return [*stock, self.customers, self.changes]
 
 
 def shard_keys(sku: str, shard: int = 0) -> ShardKeys:
@@ -263,6 +268,8 @@ def shard_keys(sku: str, shard: int = 0) -> ShardKeys:
         ledger=f"{tag}:ledger",
         lock=f"{tag}:lock",
         freed=f"{tag}:freed",
+        customers=f"{tag}:customers",
+        changes=f"{tag}:changes",
     )
 
 

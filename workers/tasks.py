@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.errors import DatabaseUnavailable, SegmentedError, StoreUnavailable
-from segmented.models import Busy, Order, Settled, SoldOut
+from segmented.models import Busy, Order, Settled
 from segmented.orders import sale
 from workers.app import app, settings
 from workers.connections import connections
 
 if TYPE_CHECKING:
     from celery import Task
+
+    from segmented.models import Refusal
 
 RETRIES_MAX: Final = 5
 RETRY_SECONDS_MAX: Final = 10.0
@@ -83,10 +85,10 @@ def _take(sku: str, order: Order) -> str:
     if isinstance(answer, Busy):
         # An order in somebody's hand is not waited for: it would cost a thread for as long as a dead worker's lease.
         raise OrderInHand((answer.free_in_ms or 0) / 1_000) if answer.is_in_hand else NoSegmentFree
-    return "refused" if isinstance(answer, SoldOut) else answer.state
+    return answer.state if isinstance(answer, Settled) else "refused"
 
 
-def _try(sku: str, order: Order, *, timeout: float) -> Settled | SoldOut | Busy:
+def _try(sku: str, order: Order, *, timeout: float) -> Settled | Refusal:
     shared = connections()
     return sale.take_order(shared.pool(sku), shared.gate, order, timeout=timeout, keep_refusal=True)
 

@@ -58,7 +58,7 @@ class PooledStrategy(Strategy):
 
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
         """Fold the ledger, ask the database, and audit."""
-        fold = LedgerFold(self.segments)
+        fold = LedgerFold()
         fold.apply(self._ledger())
         report = self.pool.audit()
         in_sql = self.gate.confirmed_units(self.pool.sku)
@@ -90,7 +90,7 @@ def holds(entries: Iterator[LedgerEntry], warm_up: float) -> Iterator[int]:
     reserved_at: dict[str, int] = {}
     first: int | None = None
     for entry in entries:
-        if entry.order_id is None:
+        if entry.order_id is None or entry.kind in {"restocked", "withdrawn"}:
             continue
         if entry.kind == "reserved":
             first = entry.at_us if first is None else first

@@ -10,9 +10,12 @@ from segmented.operations.get_set import DeleteValue, GetSet, GetValue, SetNx
 from segmented.operations.locks import AcquireLock, ReleaseLock, RenewLock
 from segmented.operations.operator import ListLocks, ListMasters, RevokeLock, ShowLock
 from segmented.operations.pools import (
+    BATCH_MAX,
     Cancel,
+    ClosePool,
     Confirm,
     Expire,
+    ExpireDue,
     Grant,
     ListDue,
     OpenPool,
@@ -21,7 +24,12 @@ from segmented.operations.pools import (
     ReadPool,
     RenewGrant,
     Reserve,
+    ReserveMany,
+    Resize,
+    Restock,
     ScanOrders,
+    SettleMany,
+    Withdraw,
 )
 from segmented.operations.quorum import AcquireVote, IdentifyServer, ReleaseVote, RenewVote
 from segmented.operations.read_write import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
@@ -30,6 +38,7 @@ from segmented.operations.semaphore import AcquirePermit, ReleasePermit, RenewPe
 from segmented.operations.sequencer import CheckSequencer, FencedSet
 
 __all__ = [
+    "BATCH_MAX",
     "AcquireFair",
     "AcquireLock",
     "AcquirePermit",
@@ -39,10 +48,12 @@ __all__ = [
     "AcquireWrite",
     "Cancel",
     "CheckSequencer",
+    "ClosePool",
     "Confirm",
     "DeleteValue",
     "Effect",
     "Expire",
+    "ExpireDue",
     "FairTimes",
     "FencedSet",
     "ForgetCached",
@@ -74,9 +85,14 @@ __all__ = [
     "RenewReentrant",
     "RenewVote",
     "Reserve",
+    "ReserveMany",
+    "Resize",
+    "Restock",
     "RevokeLock",
     "ScanOrders",
     "SetNx",
+    "SettleMany",
     "ShowLock",
+    "Withdraw",
     "WriteCached",
 ]

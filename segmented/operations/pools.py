@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+from segmented.errors import SegmentedError
 from segmented.models import (
     AlreadyOpen,
-    Busy,
+    Closed,
     Granted,
     LedgerEntry,
     Lost,
     Opened,
     Order,
     OrderRecord,
+    PoolClosed,
     PoolState,
+    Refusal,
     Renewed,
-    Reserved,
+    Resized,
+    Restocked,
     Settled,
-    SoldOut,
     Superseded,
+    Taken,
+    TooFew,
 )
 from segmented.operations.base import Operation
+
+BATCH_MAX = 1_000
+"""Orders in one batch: a script must not keep others waiting for long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,8 @@ class OpenPool(Operation[Opened | AlreadyOpen]):
     segment_count: int
     gated: bool
     epoch: int = 1
+    customer_limit: int | None = None
+    """Units that one customer may have, over all orders; None for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +53,30 @@ class ReadPool(Operation[PoolState]):
 
 
 @dataclass(frozen=True, slots=True)
-class Reserve(Operation[Reserved | SoldOut | Busy | Settled]):
-    """Take units until `hold_ms` from now, without a lock."""
+class Reserve(Operation[Taken]):
+    """Take units until `hold_ms` from now, without a lock; with `partial`, what is left if that is less."""
 
     sku: str
     order: Order
     hold_ms: int
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Grant(Operation[Granted | SoldOut | Busy | Settled]):
+class ReserveMany(Operation[tuple[Taken | SegmentedError, ...]]):
+    """`Reserve` for up to 1,000 orders in one step, in this order; an id that comes twice is a repeat.
+
+    One answer an order, or the failure that `Reserve` would have raised.
+    """
+
+    sku: str
+    orders: tuple[Order, ...]
+    hold_ms: int
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Grant(Operation[Granted | Refusal]):
     """Take units and the lock of a free segment in one step; `hold_ms` >= `ttl_ms`."""
 
     sku: str
@@ -61,6 +86,8 @@ class Grant(Operation[Granted | SoldOut | Busy | Settled]):
     hold_ms: int
     keep_refusal: bool
     """Store "refused" as the order's final state, so that a repeat gets that answer."""
+    partial: bool = False
+    """Take what is left, if that is less than asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +136,60 @@ class Expire(Operation[Settled | None]):
 
 
 @dataclass(frozen=True, slots=True)
+class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
+    """`Confirm`, `Cancel` or `Expire`, without a holder, for up to 1,000 orders in one step.
+
+    One answer an order, or the failure that the single operation would have raised.
+    """
+
+    sku: str
+    state: Literal["confirmed", "cancelled", "expired"]
+    order_ids: tuple[str, ...]
+    voided: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireDue(Operation[tuple[tuple[Settled, ...], bool]]):
+    """Give back what up to `limit` lapsed holds kept, in one step; also says whether more are due."""
+
+    sku: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restock(Operation[Restocked | Closed]):
+    """Put units in, once for each change id."""
+
+    sku: str
+    change_id: str
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw(Operation[Restocked | TooFew]):
+    """Take free units out, all or none, once for each change id."""
+
+    sku: str
+    change_id: str
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resize(Operation[Resized]):
+    """Change the number of segments, and split the free units evenly over them."""
+
+    sku: str
+    segment_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClosePool(Operation[PoolClosed]):
+    """Take no new orders any more."""
+
+    sku: str
+
+
+@dataclass(frozen=True, slots=True)
 class ListDue(Operation[tuple[str, ...]]):
     """Name up to `limit` orders whose hold has lapsed, longest ago first."""
 
@@ -134,7 +215,7 @@ class ScanOrders(Operation[tuple[int, tuple[OrderRecord, ...]]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadLedger(Operation[tuple[LedgerEntry, ...]]):
-    """Read up to `limit` entries after sequence `after`, oldest first."""
+    """Read the changes of up to `limit` sequence numbers after `after`, oldest first."""
 
     sku: str
     after: int

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import operations as op
 from segmented.errors import PoolDiverged, PoolNotGated, SegmentedError
-from segmented.models import Busy, Order, Reserved, Settled, SoldOut
+from segmented.models import Order, Reserved, Settled
 from segmented.orders import answers
 from segmented.stock import Grant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from segmented.models import Refusal
     from segmented.orders.gate import Gate
     from segmented.stock import Pool
 
@@ -32,7 +33,7 @@ def take_order(
     timeout: float | None,
     keep_refusal: bool = False,
     body: Callable[[Grant], None] | None = None,
-) -> Settled | SoldOut | Busy:
+) -> Settled | Refusal:
     """Grant a segment, run `body` and store the order under its lock, confirm. Safe to run twice, also at once.
 
     `body` runs again when a later grant overtook this one, whose lease had lapsed: up to 10 times in a call.
@@ -54,7 +55,7 @@ def take_order(
             order_id=order.order_id,
             sku=pool.sku,
             segment=grant.segment,
-            quantity=order.quantity,
+            quantity=grant.quantity,
             epoch=grant.epoch,
             fence=grant.fencing_token,
             customer_id=order.customer_id,
@@ -71,7 +72,7 @@ def finish_reserved(pool: Pool, gate: Gate, order: Order, reserved: Reserved) ->
         order_id=order.order_id,
         sku=pool.sku,
         segment=reserved.segment,
-        quantity=order.quantity,
+        quantity=reserved.quantity,
         epoch=reserved.epoch,
         fence=None,
         customer_id=order.customer_id,

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from segmented.models import ORDER_ID_LENGTH_MAX
+from segmented.models import ORDER_ID_BYTES_MAX
 
 SKU_LENGTH_MAX: Final = 256
 CONFIRMED: Final = "confirmed"
@@ -74,7 +74,7 @@ orders = Table(
     "segmented_orders",
     metadata,
     Column("sku", _identifier(SKU_LENGTH_MAX), nullable=False),
-    Column("order_id", _identifier(ORDER_ID_LENGTH_MAX), nullable=False),
+    Column("order_id", _identifier(ORDER_ID_BYTES_MAX), nullable=False),
     Column("state", String(16), nullable=False),
     Column("quantity", BigInteger, nullable=False),
     Column("segment", Integer),

@@ -5,21 +5,43 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from segmented import operations as op
-from segmented.errors import NotGranted, SegmentedError
+from segmented.errors import NotGranted, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
-from segmented.models import Busy, Granted, Order, Settled, SoldOut, Superseded
+from segmented.models import Granted, Order, Settled, Superseded
 from segmented.plans import perform, run_async
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.grant import GrantState
-from segmented.stock.plans import expire_plan, grant_plan, renew_plan, reserve_plan
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
+from segmented.stock.plans import (
+    due_plan,
+    expire_plan,
+    grant_plan,
+    renew_plan,
+    reserve_many_plan,
+    reserve_plan,
+    resolve_plan,
+    settle_many_plan,
+)
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Awaitable, Callable, Generator, Iterable
     from types import TracebackType
 
-    from segmented.models import AlreadyOpen, Opened, PoolState, Reserved
+    from segmented.models import (
+        AlreadyOpen,
+        Closed,
+        Opened,
+        OrderRecord,
+        PoolClosed,
+        PoolState,
+        Refusal,
+        Resized,
+        Restocked,
+        Taken,
+        TooFew,
+    )
     from segmented.plans.drivers import AsyncStore
+    from segmented.stock.plans import Verdict
 
 
 class AsyncPool:
@@ -31,9 +53,22 @@ class AsyncPool:
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
         self.sku = sku
 
-    async def open(self, *, stock: int, segments: int, gated: bool = False, epoch: int = 1) -> Opened | AlreadyOpen:
-        """Open the pool once; opening again changes nothing and says what is there."""
-        return await self.store.execute(self._settings.open(stock, segments, gated=gated, epoch=epoch))
+    async def open(
+        self,
+        *,
+        stock: int,
+        segments: int,
+        gated: bool = False,
+        epoch: int = 1,
+        customer_limit: int | None = None,
+    ) -> Opened | AlreadyOpen:
+        """Open the pool once; opening again changes nothing and says what is there.
+
+        `gated`: somebody else, such as an order database, decides every order's fate, so nothing expires before it has
+        been asked. With a `customer_limit` every order names its customer, who gets no more units than that.
+        """
+        operation = self._settings.open(stock, segments, gated=gated, epoch=epoch, customer_limit=customer_limit)
+        return await self.store.execute(operation)
 
     async def state(self) -> PoolState:
         """Read totals and units a segment in one step. Raises PoolMissing."""
@@ -47,15 +82,27 @@ class AsyncPool:
         timeout: float | None = None,
         holder_id: str | None = None,
         keep_refusal: bool = False,
+        partial: bool = False,
     ) -> Granting:
         """`await` it for the answer, or use it as `async with pool.grant(order) as grant`; see `Pool.grant`."""
-        operation = self._settings.grant(as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal)
+        operation = self._settings.grant(
+            as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
+        )
         return Granting(self, operation, checked_timeout(timeout))
 
-    async def reserve(self, order: Order | str, *, quantity: int = 1) -> Reserved | SoldOut | Busy | Settled:
-        """Take units for the pool's hold time, without a lock."""
-        plan = reserve_plan(self.sku, as_order(order, quantity), self._settings.hold_ms)
-        return await run_async(plan, self.store)
+    async def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
+        """Take units for the pool's hold time, without a lock; with `partial`, what is left if that is less."""
+        operation = op.Reserve(self.sku, as_order(order, quantity), self._settings.hold_ms, partial)
+        return await run_async(reserve_plan(operation), self.store)
+
+    async def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
+        """Reserve for many orders, up to 1,000 in a round trip, each as if alone and in this order.
+
+        One answer an order, in their order; the failure that `reserve` would have raised stands in its place. An id
+        that comes twice is a repeat. If a later round trip fails, the earlier ones stand: call again with the same ids.
+        """
+        operation = op.ReserveMany(self.sku, tuple(orders), self._settings.hold_ms, partial)
+        return await run_async(reserve_many_plan(operation), self.store)
 
     async def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
         """Make the order final; the answer says what had already happened, if anything had.
@@ -73,9 +120,55 @@ class AsyncPool:
         """
         return await run_async(perform(op.Cancel(self.sku, order_id, holder_id, voided)), self.store)
 
-    async def expire(self, *, limit: int = 1_000) -> tuple[Settled, ...]:
-        """Give back what lapsed holds kept, up to `limit` orders. Raises PoolGated; see `expire_voided`."""
-        return await run_async(expire_plan(self.sku, limit), self.store)
+    async def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
+        """Confirm many orders, up to 1,000 in a round trip; one answer an order, or the failure of `confirm`."""
+        operation = op.SettleMany(self.sku, "confirmed", tuple(order_ids))
+        return await run_async(settle_many_plan(operation), self.store)
+
+    async def cancel_many(
+        self, order_ids: Iterable[str], *, voided: bool = False
+    ) -> list[Settled | SegmentedError | None]:
+        """Cancel many orders, up to 1,000 in a round trip; one answer an order, or the failure of `cancel`."""
+        operation = op.SettleMany(self.sku, "cancelled", tuple(order_ids), voided)
+        return await run_async(settle_many_plan(operation), self.store)
+
+    async def expire(
+        self, *, limit: int = 1_000, resolver: Callable[[OrderRecord], Awaitable[Verdict]] | None = None
+    ) -> tuple[Settled, ...]:
+        """Give back what lapsed holds kept, up to `limit` orders, 100 in a step. Returns what this call decided.
+
+        A gated pool gives nothing back by itself (PoolGated): its order database is asked (`expire_voided`), or a
+        `resolver`, which is called with each order whose hold has lapsed and says "confirm", "release" or "wait".
+        """
+        if resolver is None:
+            return await run_async(expire_plan(self.sku, limit), self.store)
+        await self._require_gated()
+        records = await run_async(due_plan(self.sku, limit), self.store)
+        verdicts = {record.order_id: await resolver(record) for record in records}
+        return await run_async(resolve_plan(self.sku, checked_verdicts(verdicts)), self.store)
+
+    async def _require_gated(self) -> None:
+        if not (await self.state()).gated:
+            raise PoolNotGated(self.sku)
+
+    async def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
+        """Put units in while the sale runs, once for each id. Raises ChangeMismatch for an id of another change."""
+        return await self.store.execute(self._settings.restock(units, restock_id))
+
+    async def withdraw(self, units: int, *, withdraw_id: str) -> Restocked | TooFew:
+        """Take free units out while the sale runs, all or none, once for each id. Raises ChangeMismatch."""
+        return await self.store.execute(self._settings.withdraw(units, withdraw_id))
+
+    async def resize(self, segments: int) -> Resized:
+        """Change the number of segments while the sale runs, without a pause; free units are split evenly.
+
+        Whoever holds a segment that goes away finishes undisturbed.
+        """
+        return await self.store.execute(self._settings.resize(segments))
+
+    async def close(self) -> PoolClosed:
+        """Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse."""
+        return await self.store.execute(op.ClosePool(self.sku))
 
     async def audit(self) -> AuditReport:
         """Fold the ledger and compare it with every number; safe while the pool sells."""
@@ -89,7 +182,7 @@ class AsyncPool:
         grant._note_renewal(*(await run_async(renew_plan(operation), self.store)))  # noqa: SLF001  # two halves of one object
         grant.require()
 
-    async def _granted(self, operation: op.Grant, timeout: float | None) -> AsyncGrant | SoldOut | Busy | Settled:
+    async def _granted(self, operation: op.Grant, timeout: float | None) -> AsyncGrant | Refusal:
         answer, asked_at = await run_async(grant_plan(operation, timeout), self.store)
         return AsyncGrant(self, answer, asked_at) if isinstance(answer, Granted) else answer
 
@@ -108,7 +201,7 @@ class Granting:
         self._timeout = timeout
         self._grant: AsyncGrant | None = None
 
-    def __await__(self) -> Generator[Any, Any, AsyncGrant | SoldOut | Busy | Settled]:
+    def __await__(self) -> Generator[Any, Any, AsyncGrant | Refusal]:
         """Return the answer."""
         return self._pool._granted(self._operation, self._timeout).__await__()  # noqa: SLF001  # made by the pool
 
@@ -128,7 +221,7 @@ class Granting:
             await self._grant.__aexit__(kind, error, trace)
 
 
-def _refuse(refusal: SoldOut | Busy | Settled) -> NoReturn:
+def _refuse(refusal: Refusal) -> NoReturn:
     raise NotGranted(refusal)
 
 

@@ -29,6 +29,7 @@ DriftKind = Literal[
     "ledger gap",
     "impossible change",
     "not conserved",
+    "broken chain",
 ]
 
 
@@ -78,14 +79,14 @@ def audit_plan(sku: str) -> Plan[tuple[AuditReport, LedgerFold]]:
         drift=tuple(drift[:NAMED_MAX]),
         drift_count=len(drift),
         refused_wrongly=len(fold.refused_wrongly),
-        oversold=max(0, state.confirmed + state.reserved - state.opened),
+        oversold=max(0, state.confirmed + state.reserved - state.stocked),
     )
     return report, fold
 
 
 def fold_plan(state: PoolState) -> Plan[LedgerFold]:
     """Fold the ledger up to the sequence number of `state`."""
-    fold = LedgerFold(state.segment_count)
+    fold = LedgerFold()
     while fold.sequence < state.sequence:
         limit = min(PAGE, state.sequence - fold.sequence)
         entries = yield from perform(op.ReadLedger(state.sku, fold.sequence, limit))
@@ -102,6 +103,9 @@ def _totals_drift(state: PoolState, fold: LedgerFold) -> list[Drift]:
         Drift("total differs", None, f"{name} is {found}, the ledger says {expected}")
         for name, found, expected in (
             ("opened", state.opened, fold.opened),
+            ("restocked", state.restocked, fold.restocked),
+            ("withdrawn", state.withdrawn, fold.withdrawn),
+            ("the number of segments", state.segment_count, fold.segment_count),
             ("available", state.available, fold.available),
             ("reserved", state.reserved, fold.reserved),
             ("confirmed", state.confirmed, fold.confirmed),
@@ -111,18 +115,22 @@ def _totals_drift(state: PoolState, fold: LedgerFold) -> list[Drift]:
     ]
     drift += [
         Drift("segment differs", None, f"segment {segment} has {found} units, the ledger says {expected}")
-        for segment, (found, expected) in enumerate(zip(state.stock, fold.stock, strict=True))
+        for segment, (found, expected) in enumerate(zip(state.stock, fold.stock, strict=False))
         if found != expected
     ]
     negative = min(state.available, state.reserved, state.confirmed, *state.stock) < 0
-    if negative or state.opened != state.available + state.reserved + state.confirmed:
+    if negative or state.stocked != state.available + state.reserved + state.confirmed:
         terms = f"{state.available} available + {state.reserved} reserved + {state.confirmed} confirmed"
-        drift.append(Drift("not conserved", None, f"opened {state.opened}, but {terms}"))
+        drift.append(Drift("not conserved", None, f"stocked {state.stocked}, but {terms}"))
     return drift
 
 
 def _ledger_drift(fold: LedgerFold) -> list[Drift]:
     drift = [Drift("ledger gap", None, f"entry {sequence} is missing") for sequence in fold.gaps]
+    drift += [
+        Drift("broken chain", None, f"entry {sequence} is not what was written, or follows another")
+        for sequence in fold.broken
+    ]
     drift += [Drift("impossible change", order_id, "its entries contradict each other") for order_id in fold.impossible]
     return drift
 

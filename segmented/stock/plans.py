@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from segmented import operations as op
 from segmented.errors import StockError, StoreError
 from segmented.keys import shard_keys
-from segmented.models import Busy, Granted, Lost, Renewed, Reserved, Settled, SoldOut
+from segmented.models import Busy, Granted, Lost, Renewed, Settled
 from segmented.plans import Now, Plan, pause, perform, wait_for
 from segmented.plans.waiting import MILLISECOND
 
 if TYPE_CHECKING:
-    from segmented.models import Order
+    from collections.abc import Mapping
+
+    from segmented.errors import SegmentedError
+    from segmented.models import OrderRecord, Refusal, Taken
 
 DUE_BATCH: Final = 100
+"""Holds given back in one step: others are answered in between."""
+Verdict = Literal["confirm", "release", "wait"]
+"""What a resolver says of an order whose hold has lapsed: sold after all; given back; or not known yet."""
 BUSY_TRIES_MAX: Final = 1_000
 """Each Busy of a reservation gave back 16 lapsed holds, so this many tries clear 16,000."""
 
 
-def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[tuple[Granted | SoldOut | Busy | Settled, float]]:
+def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[tuple[Granted | Refusal, float]]:
     """Wait up to `timeout` seconds for a free segment; returns the answer and the local time from which a lease counts.
 
     A wait that is cancelled gives back what it may have taken, unless another holder has the order. A store that
@@ -50,14 +57,40 @@ def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[tuple[Granted
         left = None if timeout is None else max(0.0, deadline - (yield from perform(Now())))
 
 
-def reserve_plan(sku: str, order: Order, hold_ms: int) -> Plan[Reserved | SoldOut | Busy | Settled]:
+def reserve_plan(operation: op.Reserve) -> Plan[Taken]:
     """Reserve; while many lapsed holds are being given back, ask again, a bounded number of times."""
-    answer = yield from perform(op.Reserve(sku, order, hold_ms))
+    answer = yield from perform(operation)
     for _ in range(BUSY_TRIES_MAX):
         if not isinstance(answer, Busy):
             break
-        answer = yield from perform(op.Reserve(sku, order, hold_ms))
+        answer = yield from perform(operation)
     return answer
+
+
+def reserve_many_plan(operation: op.ReserveMany) -> Plan[list[Taken | SegmentedError]]:
+    """Reserve many, up to 1,000 in a step; those that lapsed holds keep waiting are asked for again."""
+    answers: dict[int, Taken | SegmentedError] = {}
+    left = list(range(len(operation.orders)))
+    for _ in range(BUSY_TRIES_MAX):
+        waiting: list[int] = []
+        for first in range(0, len(left), op.BATCH_MAX):
+            page = left[first : first + op.BATCH_MAX]
+            batch = replace(operation, orders=tuple(operation.orders[index] for index in page))
+            answers |= zip(page, (yield from perform(batch)), strict=True)
+            waiting += [index for index in page if isinstance(answers[index], Busy)]
+        left = waiting
+        if not left:
+            break
+    return [answers[index] for index in range(len(operation.orders))]
+
+
+def settle_many_plan(operation: op.SettleMany) -> Plan[list[Settled | SegmentedError | None]]:
+    """End many reservations, up to 1,000 in a step."""
+    answers: list[Settled | SegmentedError | None] = []
+    for first in range(0, len(operation.order_ids), op.BATCH_MAX):
+        page = operation.order_ids[first : first + op.BATCH_MAX]
+        answers += yield from perform(replace(operation, order_ids=page))
+    return answers
 
 
 def renew_plan(operation: op.RenewGrant) -> Plan[tuple[Renewed | Lost, float]]:
@@ -67,16 +100,33 @@ def renew_plan(operation: op.RenewGrant) -> Plan[tuple[Renewed | Lost, float]]:
 
 
 def expire_plan(sku: str, limit: int) -> Plan[tuple[Settled, ...]]:
-    """Give back what lapsed holds kept, up to `limit` orders; returns those this call expired."""
+    """Give back what lapsed holds kept, up to `limit` orders, a bounded number in one step."""
     expired: list[Settled] = []
-    while len(expired) < limit:
-        due = yield from perform(op.ListDue(sku, min(DUE_BATCH, limit - len(expired))))
-        settled = []
-        for order_id in due:
-            answer = yield from perform(op.Expire(sku, order_id))
-            if answer is not None and not answer.replay:
-                settled.append(answer)
+    is_more_due = True
+    while is_more_due and len(expired) < limit:
+        settled, is_more_due = yield from perform(op.ExpireDue(sku, min(DUE_BATCH, limit - len(expired))))
         expired += settled
-        if not settled:  # nothing is due, or a living lease protects what is
+        if not settled:  # living leases protect what is due
             break
     return tuple(expired)
+
+
+def due_plan(sku: str, limit: int) -> Plan[list[OrderRecord]]:
+    """Read the orders whose hold has lapsed, longest ago first, up to `limit`."""
+    due = (yield from perform(op.ListDue(sku, limit)))[:limit]
+    records: list[OrderRecord] = []
+    for first in range(0, len(due), op.BATCH_MAX):
+        found = yield from perform(op.ReadOrders(sku, due[first : first + op.BATCH_MAX]))
+        records += [record for record in found if record is not None and record.state == "reserved"]
+    return records
+
+
+def resolve_plan(sku: str, verdicts: Mapping[str, Verdict]) -> Plan[tuple[Settled, ...]]:
+    """Do what a resolver said of each order; returns what this call decided."""
+    decided: list[Settled] = []
+    for verdict, state in (("confirm", "confirmed"), ("release", "expired")):
+        order_ids = tuple(order_id for order_id, found in verdicts.items() if found == verdict)
+        operation = op.SettleMany(sku, state, order_ids, voided=True)  # type: ignore[arg-type]  # both are states
+        answers = yield from settle_many_plan(operation)
+        decided += [answer for answer in answers if isinstance(answer, Settled) and not answer.replay]
+    return tuple(decided)

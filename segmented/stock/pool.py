@@ -5,20 +5,43 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from segmented import operations as op
-from segmented.errors import NotGranted, SegmentedError
+from segmented.errors import NotGranted, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
-from segmented.models import Busy, Granted, Order, Settled, SoldOut, Superseded
+from segmented.models import Granted, Order, Settled, Superseded
 from segmented.plans import run_sync
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.grant import GrantState
-from segmented.stock.plans import expire_plan, grant_plan, renew_plan, reserve_plan
-from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
+from segmented.stock.plans import (
+    due_plan,
+    expire_plan,
+    grant_plan,
+    renew_plan,
+    reserve_many_plan,
+    reserve_plan,
+    resolve_plan,
+    settle_many_plan,
+)
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_verdicts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
-    from segmented.models import AlreadyOpen, Opened, PoolState, Reserved
+    from segmented.models import (
+        AlreadyOpen,
+        Closed,
+        Opened,
+        OrderRecord,
+        PoolClosed,
+        PoolState,
+        Refusal,
+        Resized,
+        Restocked,
+        Taken,
+        TooFew,
+    )
     from segmented.plans.drivers import Store
+    from segmented.stock.plans import Verdict
 
 
 class Pool:
@@ -36,12 +59,22 @@ class Pool:
         self.sku = sku
         self._is_gated: bool | None = None
 
-    def open(self, *, stock: int, segments: int, gated: bool = False, epoch: int = 1) -> Opened | AlreadyOpen:
+    def open(
+        self,
+        *,
+        stock: int,
+        segments: int,
+        gated: bool = False,
+        epoch: int = 1,
+        customer_limit: int | None = None,
+    ) -> Opened | AlreadyOpen:
         """Open the pool once; opening again changes nothing and says what is there.
 
-        `gated`: an order database decides every order's fate, so nothing expires before it has been asked.
+        `gated`: somebody else, such as an order database, decides every order's fate, so nothing expires before it has
+        been asked. With a `customer_limit` every order names its customer, who gets no more units than that.
         """
-        return self.store.execute(self._settings.open(stock, segments, gated=gated, epoch=epoch))
+        operation = self._settings.open(stock, segments, gated=gated, epoch=epoch, customer_limit=customer_limit)
+        return self.store.execute(operation)
 
     def state(self) -> PoolState:
         """Read totals and units a segment in one step. Raises PoolMissing."""
@@ -61,21 +94,34 @@ class Pool:
         timeout: float | None = None,
         holder_id: str | None = None,
         keep_refusal: bool = False,
-    ) -> Grant | SoldOut | Busy | Settled:
+        partial: bool = False,
+    ) -> Grant | Refusal:
         """Take units and a free segment's lock, waiting up to `timeout` seconds (None: for ever) for a segment.
 
         In a `with` statement the order is confirmed at the end of the body, or cancelled if the body raises; a refusal
         raises NotGranted there. `holder_id` makes an explicit repeat recognisable; `keep_refusal` stores a sold-out
-        answer as the order's final state. Raises OrderMismatch when the id exists with other content.
+        answer as the order's final state. `partial` takes what is left, if that is less. Raises OrderMismatch when the
+        id exists with other content.
         """
-        operation = self._settings.grant(as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal)
+        operation = self._settings.grant(
+            as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
+        )
         answer, asked_at = run_sync(grant_plan(operation, checked_timeout(timeout)), self.store)
         return Grant(self, answer, asked_at) if isinstance(answer, Granted) else answer
 
-    def reserve(self, order: Order | str, *, quantity: int = 1) -> Reserved | SoldOut | Busy | Settled:
-        """Take units for the pool's hold time, without a lock."""
-        plan = reserve_plan(self.sku, as_order(order, quantity), self._settings.hold_ms)
-        return run_sync(plan, self.store)
+    def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
+        """Take units for the pool's hold time, without a lock; with `partial`, what is left if that is less."""
+        operation = op.Reserve(self.sku, as_order(order, quantity), self._settings.hold_ms, partial)
+        return run_sync(reserve_plan(operation), self.store)
+
+    def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
+        """Reserve for many orders, up to 1,000 in a round trip, each as if alone and in this order.
+
+        One answer an order, in their order; the failure that `reserve` would have raised stands in its place. An id
+        that comes twice is a repeat. If a later round trip fails, the earlier ones stand: call again with the same ids.
+        """
+        operation = op.ReserveMany(self.sku, tuple(orders), self._settings.hold_ms, partial)
+        return run_sync(reserve_many_plan(operation), self.store)
 
     def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
         """Make the order final; the answer says what had already happened, if anything had.
@@ -91,9 +137,53 @@ class Pool:
         """
         return self.store.execute(op.Cancel(self.sku, order_id, holder_id, voided))
 
-    def expire(self, *, limit: int = 1_000) -> tuple[Settled, ...]:
-        """Give back what lapsed holds kept, up to `limit` orders. Raises PoolGated; see `expire_voided`."""
-        return run_sync(expire_plan(self.sku, limit), self.store)
+    def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
+        """Confirm many orders, up to 1,000 in a round trip; one answer an order, or the failure of `confirm`."""
+        operation = op.SettleMany(self.sku, "confirmed", tuple(order_ids))
+        return run_sync(settle_many_plan(operation), self.store)
+
+    def cancel_many(self, order_ids: Iterable[str], *, voided: bool = False) -> list[Settled | SegmentedError | None]:
+        """Cancel many orders, up to 1,000 in a round trip; one answer an order, or the failure of `cancel`."""
+        operation = op.SettleMany(self.sku, "cancelled", tuple(order_ids), voided)
+        return run_sync(settle_many_plan(operation), self.store)
+
+    def expire(
+        self, *, limit: int = 1_000, resolver: Callable[[OrderRecord], Verdict] | None = None
+    ) -> tuple[Settled, ...]:
+        """Give back what lapsed holds kept, up to `limit` orders, 100 in a step. Returns what this call decided.
+
+        A gated pool gives nothing back by itself (PoolGated): its order database is asked (`expire_voided`), or a
+        `resolver`, which is called with each order whose hold has lapsed and says "confirm", "release" or "wait".
+        """
+        if resolver is None:
+            return run_sync(expire_plan(self.sku, limit), self.store)
+        self._require_gated()
+        records = run_sync(due_plan(self.sku, limit), self.store)
+        verdicts = {record.order_id: resolver(record) for record in records}
+        return run_sync(resolve_plan(self.sku, checked_verdicts(verdicts)), self.store)
+
+    def _require_gated(self) -> None:
+        if not (self.state()).gated:
+            raise PoolNotGated(self.sku)
+
+    def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
+        """Put units in while the sale runs, once for each id. Raises ChangeMismatch for an id of another change."""
+        return self.store.execute(self._settings.restock(units, restock_id))
+
+    def withdraw(self, units: int, *, withdraw_id: str) -> Restocked | TooFew:
+        """Take free units out while the sale runs, all or none, once for each id. Raises ChangeMismatch."""
+        return self.store.execute(self._settings.withdraw(units, withdraw_id))
+
+    def resize(self, segments: int) -> Resized:
+        """Change the number of segments while the sale runs, without a pause; free units are split evenly.
+
+        Whoever holds a segment that goes away finishes undisturbed.
+        """
+        return self.store.execute(self._settings.resize(segments))
+
+    def close(self) -> PoolClosed:
+        """Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse."""
+        return self.store.execute(op.ClosePool(self.sku))
 
     def audit(self) -> AuditReport:
         """Fold the ledger and compare it with every number; safe while the pool sells."""

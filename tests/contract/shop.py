@@ -10,18 +10,26 @@ from segmented.models import Granted, Order, Reserved
 from segmented.stock.audit import audit_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from segmented.errors import SegmentedError
     from segmented.models import (
         AlreadyOpen,
-        Busy,
+        Closed,
         LedgerEntry,
         Lost,
         Opened,
         OrderRecord,
+        PoolClosed,
         PoolState,
+        Refusal,
         Renewed,
+        Resized,
+        Restocked,
         Settled,
-        SoldOut,
         Superseded,
+        Taken,
+        TooFew,
     )
     from tests.fixtures.stores import Side
 
@@ -41,13 +49,26 @@ class Shop:
     def keys(self) -> ShardKeys:
         return shard_keys(self.sku)
 
-    def open(self, stock: int, segments: int, *, gated: bool = False, epoch: int = 1) -> Opened | AlreadyOpen:
-        return self.side.execute(op.OpenPool(self.sku, stock, segments, gated, epoch))
+    def open(
+        self, stock: int, segments: int, *, gated: bool = False, epoch: int = 1, customer_limit: int | None = None
+    ) -> Opened | AlreadyOpen:
+        return self.side.execute(op.OpenPool(self.sku, stock, segments, gated, epoch, customer_limit))
 
     def reserve(
-        self, order_id: str, quantity: int = 1, *, hold_ms: int = LONG_MS, customer_id: str | None = None
-    ) -> Reserved | SoldOut | Busy | Settled:
-        return self.side.execute(op.Reserve(self.sku, Order(order_id, quantity, customer_id), hold_ms))
+        self,
+        order_id: str,
+        quantity: int = 1,
+        *,
+        hold_ms: int = LONG_MS,
+        customer_id: str | None = None,
+        partial: bool = False,
+    ) -> Taken:
+        return self.side.execute(op.Reserve(self.sku, Order(order_id, quantity, customer_id), hold_ms, partial))
+
+    def reserve_many(
+        self, orders: Iterable[Order], *, hold_ms: int = LONG_MS, partial: bool = False
+    ) -> tuple[Taken | SegmentedError, ...]:
+        return self.side.execute(op.ReserveMany(self.sku, tuple(orders), hold_ms, partial))
 
     def reserved(self, order_id: str, quantity: int = 1, *, hold_ms: int = LONG_MS) -> Reserved:
         """Reserve, where anything else would be a mistake of the test."""
@@ -65,10 +86,11 @@ class Shop:
         hold_ms: int = LONG_MS,
         keep_refusal: bool = False,
         customer_id: str | None = None,
-    ) -> Granted | SoldOut | Busy | Settled:
+        partial: bool = False,
+    ) -> Granted | Refusal:
         order = Order(order_id, quantity, customer_id)
         holder_id = holder_id or f"holder of {order_id}"
-        return self.side.execute(op.Grant(self.sku, order, holder_id, ttl_ms, hold_ms, keep_refusal))
+        return self.side.execute(op.Grant(self.sku, order, holder_id, ttl_ms, hold_ms, keep_refusal, partial))
 
     def granted(
         self,
@@ -96,6 +118,27 @@ class Shop:
 
     def expire(self, order_id: str, *, voided: bool = False) -> Settled | None:
         return self.side.execute(op.Expire(self.sku, order_id, voided))
+
+    def confirm_many(self, *order_ids: str) -> tuple[Settled | SegmentedError | None, ...]:
+        return self.side.execute(op.SettleMany(self.sku, "confirmed", order_ids))
+
+    def cancel_many(self, *order_ids: str, voided: bool = False) -> tuple[Settled | SegmentedError | None, ...]:
+        return self.side.execute(op.SettleMany(self.sku, "cancelled", order_ids, voided))
+
+    def expire_due(self, limit: int = 100) -> tuple[tuple[Settled, ...], bool]:
+        return self.side.execute(op.ExpireDue(self.sku, limit))
+
+    def restock(self, units: int, restock_id: str) -> Restocked | Closed:
+        return self.side.execute(op.Restock(self.sku, restock_id, units))
+
+    def withdraw(self, units: int, withdraw_id: str) -> Restocked | TooFew:
+        return self.side.execute(op.Withdraw(self.sku, withdraw_id, units))
+
+    def resize(self, segments: int) -> Resized:
+        return self.side.execute(op.Resize(self.sku, segments))
+
+    def close(self) -> PoolClosed:
+        return self.side.execute(op.ClosePool(self.sku))
 
     def due(self, limit: int = 100) -> tuple[str, ...]:
         return self.side.execute(op.ListDue(self.sku, limit))
@@ -134,6 +177,6 @@ class Shop:
         assert report.drift == ()
         assert (report.drift_count, report.refused_wrongly, report.oversold) == (0, 0, 0)
         state = report.state
-        assert state.opened == state.available + state.reserved + state.confirmed
+        assert state.stocked == state.available + state.reserved + state.confirmed
         assert state.available == sum(state.stock)
         assert min(state.available, state.reserved, state.confirmed, *state.stock) >= 0

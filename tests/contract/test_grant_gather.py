@@ -25,11 +25,11 @@ def test_of_twenty_segments_with_a_unit_each_fifteen_go_to_one_order_then_six_ar
     assert shop.grant("one") == SoldOut("one", 1, available=0, reserved=0, sequence=5)
 
 
-def test_units_come_from_the_own_segment_first_then_round_the_others(shop: Shop) -> None:
+def test_units_come_from_the_own_segment_first_then_from_where_some_were_found_last(shop: Shop) -> None:
     shop.open(12, 4)
     shop.granted("a")
-    assert shop.granted("b", 8).parts == ((1, 3), (2, 3), (3, 2))
-    assert shop.state().stock == (2, 0, 0, 1)
+    assert shop.granted("b", 8).parts == ((1, 3), (0, 2), (2, 3))
+    assert shop.state().stock == (0, 0, 0, 3)
 
 
 def test_units_of_a_locked_segment_are_not_stranded(shop: Shop) -> None:

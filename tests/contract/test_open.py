@@ -106,7 +106,7 @@ def test_a_pool_that_is_not_open_has_no_records(side: Side) -> None:
     assert side.execute(op.ScanOrders("nowhere", 0)) == (0, ())
 
 
-@pytest.mark.parametrize("word", ["{a}", "a}b", "100 %", "%7B", "ü, 票", "a b\nc", "x" * 500])
+@pytest.mark.parametrize("word", ["{a}", "a}b", "100 %", "%7B", "ü, 票", "a b", "x" * 500])
 def test_a_pool_may_have_any_name(side: Side, word: str) -> None:
     sku = side.name(word)
     side.execute(op.OpenPool(sku, 4, 2, gated=False))

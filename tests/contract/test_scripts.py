@@ -39,8 +39,8 @@ def keys_of(store: RedisStore) -> set[str]:
     return {text(key) for key in store.client.keys("*")}
 
 
-def test_there_are_thirty_eight_scripts() -> None:
-    assert len(SCRIPTS) == 38
+def test_there_are_forty_one_scripts() -> None:
+    assert len(SCRIPTS) == 41
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

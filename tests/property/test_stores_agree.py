@@ -11,10 +11,17 @@ import time
 from dataclasses import fields, replace
 from functools import partial
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from hypothesis import HealthCheck, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from segmented import operations as op
 from segmented.clock import ManualClock
@@ -39,6 +46,7 @@ SETTINGS: Final = settings(
 
 ORDERS = st.sampled_from(["a", "b", "c", "d", "e", "f", "ü {%}", "a"])
 QUANTITIES = st.sampled_from([1, 1, 2, 3, 7])
+CHANGES = st.sampled_from(["r1", "r2", "r3"])
 CUSTOMERS = st.sampled_from([None, None, "ann"])
 HOLDERS = st.sampled_from(["h1", "h2"])
 LIVES = st.sampled_from([LAPSED_AT_ONCE, LONG_MS])
@@ -52,13 +60,15 @@ def timeless(answer: object) -> object:
         case Granted() | Busy() | Held():
             return replace(answer, free_in_ms=None if answer.free_in_ms is None else min(answer.free_in_ms, 1))
         case OrderRecord():
-            return replace(answer, hold_until_ms=0)
+            return replace(answer, hold_until_ms=None if answer.hold_until_ms is None else 0)
         case Acquired():
             return replace(answer, fencing_token=0)
         case tuple():
             return tuple(timeless(one) for one in answer)
         case LedgerEntry():
-            return replace(answer, at_us=0)
+            return replace(answer, at_us=0, chain="")
+        case SegmentedError():
+            return type(answer), str(answer)
     return answer
 
 
@@ -79,11 +89,13 @@ class Agreement(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.memory = MemoryStore(clock=self.clock)
         self.name = f"agreed-{next(_names)}"
+        self.steps = 0
 
     def agree_on(self, operation: op.Operation[Any]) -> None:
         expected = outcome(self.memory, operation)
         found = outcome(self.redis, operation)
         assert found == expected, operation
+        self.steps += 1
         time.sleep(STEP_SECONDS)
         self.clock.advance(STEP_SECONDS)
 
@@ -96,24 +108,54 @@ class PoolsAgree(Agreement):
         segments=st.sampled_from([1, 2, 3, 12]),
         gated=st.booleans(),
         epoch=st.sampled_from([1, 9]),
+        customer_limit=st.sampled_from([None, None, 3]),
     )
-    def open(self, stock: int, segments: int, *, gated: bool, epoch: int) -> None:
+    def open(self, stock: int, segments: int, *, gated: bool, epoch: int, customer_limit: int | None) -> None:
         self.agree_on(op.ReadPool(self.name))
-        self.agree_on(op.OpenPool(self.name, stock, segments, gated, epoch))
+        self.agree_on(op.OpenPool(self.name, stock, segments, gated, epoch, customer_limit))
 
-    @rule(order_id=ORDERS, quantity=QUANTITIES, customer=CUSTOMERS, hold_ms=LIVES)
-    def reserve(self, order_id: str, quantity: int, customer: str | None, hold_ms: int) -> None:
-        self.agree_on(op.Reserve(self.name, Order(order_id, quantity, customer), hold_ms))
+    @rule(order_id=ORDERS, quantity=QUANTITIES, customer=CUSTOMERS, hold_ms=LIVES, partial=st.booleans())
+    def reserve(self, order_id: str, quantity: int, customer: str | None, hold_ms: int, *, partial: bool) -> None:
+        self.agree_on(op.Reserve(self.name, Order(order_id, quantity, customer), hold_ms, partial))
 
-    @rule(order_id=ORDERS, quantity=QUANTITIES, holder=HOLDERS, ttl_ms=LIVES, hold_ms=LIVES, keeps=st.booleans())
-    def grant(self, order_id: str, quantity: int, holder: str, ttl_ms: int, hold_ms: int, *, keeps: bool) -> None:
-        holder_id = f"{holder} of {order_id}"
-        self.agree_on(op.Grant(self.name, Order(order_id, quantity), holder_id, ttl_ms, hold_ms, keeps))
+    @rule(
+        wanted=st.lists(st.tuples(ORDERS, QUANTITIES, CUSTOMERS), min_size=1, max_size=6),
+        hold_ms=LIVES,
+        partial=st.booleans(),
+    )
+    def reserve_many(self, wanted: list[tuple[str, int, str | None]], hold_ms: int, *, partial: bool) -> None:
+        orders = tuple(Order(*order) for order in wanted)
+        self.agree_on(op.ReserveMany(self.name, orders, hold_ms, partial))
+
+    @rule(
+        order_id=ORDERS,
+        quantity=QUANTITIES,
+        customer=CUSTOMERS,
+        holder=HOLDERS,
+        ttl_ms=LIVES,
+        hold_ms=LIVES,
+        keeps=st.booleans(),
+        partial=st.booleans(),
+    )
+    def grant(
+        self,
+        order_id: str,
+        quantity: int,
+        customer: str | None,
+        holder: str,
+        ttl_ms: int,
+        hold_ms: int,
+        *,
+        keeps: bool,
+        partial: bool,
+    ) -> None:
+        order, holder_id = Order(order_id, quantity, customer), f"{holder} of {order_id}"
+        self.agree_on(op.Grant(self.name, order, holder_id, ttl_ms, hold_ms, keeps, partial))
 
     @rule(count=st.integers(min_value=15, max_value=18))
     def reserve_many_that_lapse_at_once(self, count: int) -> None:
         for _ in range(count):
-            self.agree_on(op.Reserve(self.name, Order(f"late{next(_names)}", 1), LAPSED_AT_ONCE))
+            self.agree_on(op.Reserve(self.name, Order(f"late{next(_names)}", 1, "bob"), LAPSED_AT_ONCE))
 
     @rule(order_id=ORDERS, holder=HOLDERS, ttl_ms=LIVES)
     def renew(self, order_id: str, holder: str, ttl_ms: int) -> None:
@@ -130,6 +172,37 @@ class PoolsAgree(Agreement):
     @rule(order_id=ORDERS, voided=st.booleans())
     def expire(self, order_id: str, *, voided: bool) -> None:
         self.agree_on(op.Expire(self.name, order_id, voided))
+
+    @rule(
+        state=st.sampled_from(["confirmed", "cancelled", "expired"]),
+        order_ids=st.lists(ORDERS, min_size=1, max_size=5),
+        voided=st.booleans(),
+    )
+    def settle_many(
+        self, state: Literal["confirmed", "cancelled", "expired"], order_ids: list[str], *, voided: bool
+    ) -> None:
+        self.agree_on(op.SettleMany(self.name, state, tuple(order_ids), voided))
+
+    @rule(limit=st.sampled_from([1, 3, 100]))
+    def expire_due(self, limit: int) -> None:
+        self.agree_on(op.ExpireDue(self.name, limit))
+
+    @rule(change_id=CHANGES, units=QUANTITIES)
+    def restock(self, change_id: str, units: int) -> None:
+        self.agree_on(op.Restock(self.name, change_id, units))
+
+    @rule(change_id=CHANGES, units=QUANTITIES)
+    def withdraw(self, change_id: str, units: int) -> None:
+        self.agree_on(op.Withdraw(self.name, change_id, units))
+
+    @rule(segments=st.sampled_from([1, 2, 5, 40]))
+    def resize(self, segments: int) -> None:
+        self.agree_on(op.Resize(self.name, segments))
+
+    @precondition(lambda self: self.steps > 20)
+    @rule()
+    def close(self) -> None:
+        self.agree_on(op.ClosePool(self.name))
 
     @rule(limit=st.sampled_from([1, 100]))
     def list_due(self, limit: int) -> None:

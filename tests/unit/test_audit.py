@@ -81,13 +81,13 @@ def test_a_total_that_differs_is_named(name: str) -> None:
     expected = {"available": 5, "reserved": 2, "confirmed": 3}[name]
     found = lines(audited(state_with(**{name: expected + 1})))
     assert found[0] == f"total differs: {name} is {expected + 1}, the ledger says {expected}"
-    assert found[-1].startswith("not conserved: opened 10, but ")
+    assert found[-1].startswith("not conserved: stocked 10, but ")
 
 
 def test_a_stock_that_differs_from_what_was_opened_is_named() -> None:
     assert lines(audited(state_with(opened=11))) == [
         "total differs: opened is 11, the ledger says 10",
-        "not conserved: opened 11, but 5 available + 2 reserved + 3 confirmed",
+        "not conserved: stocked 11, but 5 available + 2 reserved + 3 confirmed",
     ]
 
 
@@ -104,7 +104,7 @@ def test_units_that_changed_segments_are_named_although_the_sum_is_right() -> No
 
 def test_a_number_below_zero_is_named_although_the_sum_is_right() -> None:
     report = audited(state_with(available=-1, reserved=8, stock=(-1, 0)))
-    assert report.drift[-1] == Drift("not conserved", None, "opened 10, but -1 available + 8 reserved + 3 confirmed")
+    assert report.drift[-1] == Drift("not conserved", None, "stocked 10, but -1 available + 8 reserved + 3 confirmed")
 
 
 def test_more_sold_than_ever_stocked_is_counted() -> None:
@@ -141,7 +141,7 @@ def test_a_record_touched_after_the_audits_sequence_number_is_left_for_the_next(
 
 
 def test_a_record_without_any_entry_names_its_order() -> None:
-    stray = OrderRecord("stray", "confirmed", 2, 0, ((0, 2),), None, None, 0, None, "f" * 16, 4)
+    stray = OrderRecord("stray", "confirmed", 2, 0, ((0, 2),), None, None, 0, None, 4, 2)
 
     def tamper(operation: op.Operation[Any], answer: Any) -> Any:  # noqa: ANN401  # any operation's answer
         if isinstance(operation, op.ReadPool):

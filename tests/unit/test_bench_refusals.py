@@ -10,6 +10,7 @@ from bench.strategies.pooled import holds
 from segmented.errors import SegmentedError
 from segmented.models import EntryKind, LedgerEntry
 from segmented.stock import LedgerFold
+from tests.ledgers import opened
 
 
 def entry(sequence: int, kind: EntryKind, order_id: str | None, quantity: int, *, at_us: int = 0) -> LedgerEntry:
@@ -17,13 +18,13 @@ def entry(sequence: int, kind: EntryKind, order_id: str | None, quantity: int, *
 
 
 def fold_of(*entries: LedgerEntry) -> LedgerFold:
-    fold = LedgerFold(1)
+    fold = LedgerFold()
     fold.apply(entries)
     return fold
 
 
 SALE = fold_of(
-    entry(1, "opened", None, 3),
+    opened(3, 1),
     entry(2, "reserved", "a", 2),
     entry(3, "reserved", "b", 1),
     entry(4, "cancelled", "a", 2),

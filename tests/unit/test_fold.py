@@ -2,23 +2,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segmented.models import LedgerEntry
 from segmented.stock import LedgerFold
+from tests.ledgers import chained, entry, opened
 
 if TYPE_CHECKING:
-    from segmented.models import EntryKind, Part
+    from segmented.models import LedgerEntry
+
+OPENED = opened(10, 4)
 
 
-def entry(sequence: int, kind: EntryKind, order_id: str | None, quantity: int, *parts: Part) -> LedgerEntry:
-    return LedgerEntry(1, sequence, kind, sequence * 1_000, order_id, quantity, parts, None, None)
-
-
-OPENED = entry(1, "opened", None, 10)
-
-
-def folded(*entries: LedgerEntry, segments: int = 4) -> LedgerFold:
-    fold = LedgerFold(segments)
-    fold.apply(entries)
+def folded(*entries: LedgerEntry) -> LedgerFold:
+    fold = LedgerFold()
+    fold.apply(chained(entries))
     return fold
 
 
@@ -54,8 +49,8 @@ def test_every_kind_moves_its_units() -> None:
 
 def test_folding_in_pages_is_folding_at_once() -> None:
     entries = [OPENED, entry(2, "reserved", "a", 4, (0, 3), (1, 1)), entry(3, "confirmed", "a", 4, (0, 3), (1, 1))]
-    whole, paged = folded(*entries), LedgerFold(4)
-    for one in entries:
+    whole, paged = folded(*entries), LedgerFold()
+    for one in chained(entries):
         paged.apply([one])
     assert paged == whole
 

@@ -31,6 +31,8 @@ def test_a_shards_keys_are_these() -> None:
         "seg:{ticket:0}:ledger",
         "seg:{ticket:0}:lock",
         "seg:{ticket:0}:freed",
+        "seg:{ticket:0}:customers",
+        "seg:{ticket:0}:changes",
     ]
     assert shard_keys("ticket", 3).meta == "seg:{ticket:3}:meta"
 

@@ -41,7 +41,7 @@ def settle_accounts(
             drift.append(f"and {audit.drift_count - len(audit.drift)} more of {sku!r}")
         refused_wrongly += audit.refused_wrongly
         sold = gate.confirmed_units(sku)
-        oversold += max(audit.oversold, sold - audit.state.opened, 0)
+        oversold += max(audit.oversold, sold - audit.state.stocked, 0)
         drift += _totals_drift(pool, gate, confirmed_before=audit.state.confirmed, sold=sold)
         units, differing = _compare_orders(sku, gate, file, outcomes)
         sql_units += units

@@ -42,7 +42,7 @@ class Follower:
                 return
             self._after = entries[-1].sequence
             yield from (found for entry in entries if (found := _outcome(entry)))
-            if len(entries) < PAGE:
+            if len({entry.sequence for entry in entries}) < PAGE:
                 return
 
 
@@ -69,9 +69,9 @@ def _outcome(entry: LedgerEntry) -> tuple[str, Outcome] | None:
 
 
 def _check_same(file: OrdersFile, line: FileOrder, record: OrderRecord) -> None:
-    if record.fingerprint != line.order.fingerprint:
+    if not record.is_of(line.order):
         here = f"quantity {line.order.quantity} and customer {line.order.customer_id!r}"
-        there = f"quantity {record.quantity} and customer {record.customer_id!r}"
+        there = f"quantity {record.asked} and customer {record.customer_id!r}"
         order_id = line.order.order_id
         message = f"{file.path}, line {line.line}: order_id {order_id!r} has {here}, but the pool knows it with {there}"
         raise InvalidInput(message)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
-from segmented.models import ORDER_ID_LENGTH_MAX, QUANTITY_MAX, Order
+from segmented.models import ORDER_ID_BYTES_MAX, QUANTITY_MAX, Order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,9 +167,9 @@ class _Columns:
         return FileOrder(Order(order_id, quantity, customer), sku, line)
 
     def _text(self, line: int, name: str, value: str) -> str:
-        if not 1 <= len(value) <= ORDER_ID_LENGTH_MAX:
+        if not 1 <= len(value) <= ORDER_ID_BYTES_MAX:
             message = (
-                f"{self._path}, line {line}: {name} {_shown(value)} must have 1 to {ORDER_ID_LENGTH_MAX} characters"
+                f"{self._path}, line {line}: {name} {_shown(value)} must have 1 to {ORDER_ID_BYTES_MAX} characters"
             )
             raise InvalidInput(message)
         if _CONTROL.search(value):

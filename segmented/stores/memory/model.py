@@ -39,7 +39,6 @@ class MemoryModel:
         semaphores = SemaphoreModel(clock, self._freed.append)
         get_set = GetSetModel()
         votes = VoteModel(clock, self._freed.append)
-        pools = PoolModel(clock, self._freed.append)
         self._kinds = Kinds()
         cache = CacheModel(clock, locks, self._freed.append)
         self._kinds.add(locks.holds, op.AcquireLock, op.ReadOrAcquire)
@@ -86,18 +85,7 @@ class MemoryModel:
             op.ListMasters: operator.list_masters,
             op.CheckSequencer: sequencers.check,
             op.FencedSet: sequencers.set,
-            op.OpenPool: pools.open,
-            op.ReadPool: pools.read,
-            op.Reserve: pools.reserve,
-            op.Grant: pools.grant,
-            op.RenewGrant: pools.renew,
-            op.Confirm: pools.confirm,
-            op.Cancel: pools.cancel,
-            op.Expire: pools.expire,
-            op.ListDue: pools.list_due,
-            op.ReadOrders: pools.read_orders,
-            op.ScanOrders: pools.scan_orders,
-            op.ReadLedger: pools.read_ledger,
+            **PoolModel(clock, self._freed.append).bodies(),
         }
 
     def execute(self, operation: op.Operation[AnswerT]) -> AnswerT:

@@ -1,10 +1,19 @@
-"""What the model keeps of a pool, and the answers read from it. No decisions: those are in `pools`."""
+"""What the model keeps of a pool, and the pieces that its operations share: units, records, the ledger, locks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from segmented.ledger_lines import NO_DIGEST, digest
 from segmented.models import LedgerEntry, Order, OrderRecord, Part, PoolState, Reserved, Settled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from segmented.models import EntryKind
+
+FENCE_BITS = 32
 
 
 @dataclass(slots=True)
@@ -16,63 +25,155 @@ class ModelPool:
     gated: bool
     opened: int
     stock: list[int]
+    customer_limit: int | None = None
+    is_closed: bool = False
+    restocked: int = 0
+    withdrawn: int = 0
     sequence: int = 0
     fence: int = 0
     available: int = 0
     reserved: int = 0
     confirmed: int = 0
+    cursor: int = 0
+    """The segment that was the last to help another out."""
+    chain: str = NO_DIGEST
     free: dict[int, int] = field(default_factory=dict)
     locks: dict[int, tuple[str, int]] = field(default_factory=dict)
     """segment -> (holder id, server milliseconds at which the lease lapses)"""
     orders: dict[str, OrderRecord] = field(default_factory=dict)
+    holds: dict[str, int] = field(default_factory=dict)
+    bought: dict[str, int] = field(default_factory=dict)
+    changes: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     ledger: list[LedgerEntry] = field(default_factory=list)
 
+    @property
+    def segment_count(self) -> int:
+        """How many segments there are now."""
+        return len(self.stock)
 
-def new_record(order: Order, segment: int, parts: tuple[Part, ...], hold_until_ms: int) -> OrderRecord:
+    def append(self, kind: EntryKind, at_us: int, entries: Sequence[LedgerEntry]) -> int:
+        """Put changes of one step into the ledger; returns their sequence number."""
+        self.sequence += 1
+        numbered = [
+            replace(entry, epoch=self.epoch, sequence=self.sequence, kind=kind, at_us=at_us) for entry in entries
+        ]
+        self.chain = digest(self.chain, numbered)
+        self.ledger += [replace(entry, chain=self.chain) for entry in numbered]
+        return self.sequence
+
+    def gather(self, start: int, quantity: int) -> tuple[Part, ...]:
+        """Take units: first from `start`, then from any other segment, from where some were found last."""
+        parts: list[Part] = []
+        needed = quantity
+
+        def take_from(segment: int) -> None:
+            nonlocal needed
+            taken = min(self.stock[segment], needed)
+            if taken > 0:
+                parts.append((segment, taken))
+                self.stock[segment] -= taken
+                needed -= taken
+
+        take_from(start)
+        for offset in range(self.segment_count):
+            if needed == 0:
+                break
+            segment = (self.cursor + offset) % self.segment_count
+            take_from(segment)
+            if needed == 0:
+                self.cursor = segment
+                break
+        return tuple(parts)
+
+    def put_back(self, record: OrderRecord) -> None:
+        """Return an order's units; those of a segment that went away go to another."""
+        for segment, units in record.parts:
+            self.stock[segment % self.segment_count] += units
+        self.available += record.quantity
+        self.add_bought(record.customer_id, -record.quantity)
+
+    def add_bought(self, customer_id: str | None, units: int) -> None:
+        """Count what a customer has, where that is limited."""
+        if self.customer_limit is None or customer_id is None:
+            return
+        self.bought[customer_id] = self.bought.get(customer_id, 0) + units
+        if self.bought[customer_id] <= 0:
+            del self.bought[customer_id]
+
+    def note_free_at(self, segment: int, at_ms: int) -> None:
+        """Remember when a segment may be free; one that a resize took away is used by nobody who comes later."""
+        if segment < self.segment_count:
+            self.free[segment] = at_ms
+
+    def record_of(self, order_id: str) -> OrderRecord | None:
+        """Return the record with the end of its hold."""
+        record = self.orders.get(order_id)
+        return record and replace(record, hold_until_ms=self.holds.get(order_id))
+
+    def state(self) -> PoolState:
+        """Read totals and units a segment."""
+        return PoolState(
+            sku=self.sku,
+            epoch=self.epoch,
+            segment_count=self.segment_count,
+            gated=self.gated,
+            sequence=self.sequence,
+            opened=self.opened,
+            available=self.available,
+            reserved=self.reserved,
+            confirmed=self.confirmed,
+            order_count=len(self.orders),
+            stock=tuple(self.stock),
+            restocked=self.restocked,
+            withdrawn=self.withdrawn,
+            customer_limit=self.customer_limit,
+            is_closed=self.is_closed,
+        )
+
+
+def new_record(order: Order, quantity: int, segment: int, parts: tuple[Part, ...]) -> OrderRecord:
     """Return the record of an order that nobody holds a lease for."""
     return OrderRecord(
         order_id=order.order_id,
         state="reserved",
-        quantity=order.quantity,
+        quantity=quantity,
         segment=segment,
         parts=parts,
         holder_id=None,
         fencing_token=None,
-        hold_until_ms=hold_until_ms,
+        hold_until_ms=None,
         customer_id=order.customer_id,
-        fingerprint=order.fingerprint,
         sequence=0,
+        asked=order.quantity,
     )
 
 
-def gathered(pool: ModelPool, start: int, quantity: int) -> tuple[Part, ...]:
-    """Return which units an order takes: from `start` first, then from the segments after it, round to it."""
-    parts: list[Part] = []
-    needed = quantity
-    for step in range(len(pool.stock)):
-        segment = (start + step) % len(pool.stock)
-        taken = min(pool.stock[segment], needed)
-        if taken > 0:
-            parts.append((segment, taken))
-            needed -= taken
-    return tuple(parts)
-
-
-def pool_state(pool: ModelPool) -> PoolState:
-    """Read totals and units a segment."""
-    return PoolState(
-        sku=pool.sku,
-        epoch=pool.epoch,
-        segment_count=len(pool.stock),
-        gated=pool.gated,
-        sequence=pool.sequence,
-        opened=pool.opened,
-        available=pool.available,
-        reserved=pool.reserved,
-        confirmed=pool.confirmed,
-        order_count=len(pool.orders),
-        stock=tuple(pool.stock),
+def entry_of(record: OrderRecord) -> LedgerEntry:
+    """Return the change of an order, to be numbered."""
+    return LedgerEntry(
+        epoch=0,
+        sequence=0,
+        kind="reserved",
+        at_us=0,
+        order_id=record.order_id,
+        quantity=record.quantity,
+        parts=record.parts,
+        segment=record.segment if record.segment >= 0 else None,
+        fencing_token=record.fencing_token,
+        customer_id=record.customer_id,
     )
+
+
+def pool_entry(quantity: int, parts: tuple[Part, ...], *, change_id: str | None = None, note: str = "") -> LedgerEntry:
+    """Return a change of the pool, to be numbered."""
+    return LedgerEntry(0, 0, "opened", 0, change_id, quantity, parts, None, None, None, note)
+
+
+def even_parts(units: int, segment_count: int) -> tuple[Part, ...]:
+    """Split units over segments as evenly as whole units allow, without those that get none."""
+    base, extra = divmod(units, segment_count)
+    shares = ((segment, base + (segment < extra)) for segment in range(segment_count))
+    return tuple((segment, share) for segment, share in shares if share)
 
 
 def reserved_answer(pool: ModelPool, record: OrderRecord, *, replay: bool) -> Reserved:

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from segmented.errors import OrderMismatch, OrderUnknown, PoolGated, PoolMissing
-from segmented.keys import shard_keys
+from segmented import operations as op
+from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, PoolGated, SegmentedError
 from segmented.models import (
-    AlreadyOpen,
     Busy,
-    EntryKind,
+    Closed,
     Granted,
-    LedgerEntry,
+    LimitReached,
     Lost,
-    Opened,
+    Order,
     OrderRecord,
-    PoolState,
     Renewed,
     Reserved,
     Settled,
     SoldOut,
     Superseded,
+    Taken,
 )
+from segmented.stores.memory.pool_books import PoolBooks, Room
 from segmented.stores.memory.pool_records import (
+    FENCE_BITS,
     ModelPool,
-    gathered,
+    entry_of,
     new_record,
-    pool_state,
     reserved_answer,
     settled_answer,
 )
@@ -35,95 +35,108 @@ from segmented.stores.memory.pool_records import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented import operations as op
-    from segmented.clock import Clock
-
-PROBES_MAX = 16
-FENCE_BITS = 32
+SettledState = Literal["confirmed", "cancelled", "expired"]
+ALIVE = "alive"
+REPEATED = "repeated"
 
 
-class PoolModel:
-    """Pools by sku."""
+class PoolModel(PoolBooks):
+    """Pools by sku: taking units, and deciding orders."""
 
-    def __init__(self, clock: Clock, publish: Callable[[str], None]) -> None:
-        """Tell `publish` each channel that gets a message."""
-        self._clock = clock
-        self._publish = publish
-        self._pools: dict[str, ModelPool] = {}
-
-    # --- opening and reading ---
-
-    def open(self, operation: op.OpenPool) -> Opened | AlreadyOpen:
-        """Open once."""
-        if pool := self._pools.get(operation.sku):
-            return AlreadyOpen(pool_state(pool))
-        base, extra = divmod(operation.stock, operation.segment_count)
-        stock = [base + (1 if segment < extra else 0) for segment in range(operation.segment_count)]
-        pool = ModelPool(operation.sku, operation.epoch, operation.gated, operation.stock, stock)
-        pool.available = operation.stock
-        pool.free = dict.fromkeys(range(operation.segment_count), 0)
-        self._pools[operation.sku] = pool
-        self._append(pool, "opened", None, operation.stock)
-        return Opened(pool_state(pool))
-
-    def read(self, operation: op.ReadPool) -> PoolState:
-        """Read totals and units a segment."""
-        return pool_state(self._pool(operation.sku))
-
-    def read_orders(self, operation: op.ReadOrders) -> tuple[OrderRecord | None, ...]:
-        """Read records; a pool that is not open has none."""
-        pool = self._pools.get(operation.sku)
-        return tuple(pool.orders.get(order_id) if pool else None for order_id in operation.order_ids)
-
-    def scan_orders(self, operation: op.ScanOrders) -> tuple[int, tuple[OrderRecord, ...]]:
-        """Read all records at once; a pool that is not open has none."""
-        pool = self._pools.get(operation.sku)
-        return 0, tuple(pool.orders.values()) if pool else ()
-
-    def read_ledger(self, operation: op.ReadLedger) -> tuple[LedgerEntry, ...]:
-        """Read entries after a sequence number, which is also their index."""
-        return tuple(self._pool(operation.sku).ledger[operation.after : operation.after + operation.limit])
-
-    def list_due(self, operation: op.ListDue) -> tuple[str, ...]:
-        """Name orders whose hold has lapsed."""
-        return tuple(self._due(self._pool(operation.sku), operation.limit))
+    def bodies(self) -> dict[type[op.Operation[Any]], Callable[[Any], object]]:
+        """Return what performs each operation."""
+        return {
+            op.OpenPool: self.open,
+            op.ReadPool: self.read,
+            op.Reserve: self.reserve,
+            op.ReserveMany: self.reserve_many,
+            op.Grant: self.grant,
+            op.RenewGrant: self.renew,
+            op.Confirm: self.confirm,
+            op.Cancel: self.cancel,
+            op.Expire: self.expire,
+            op.SettleMany: self.settle_many,
+            op.ExpireDue: self.expire_due,
+            op.Restock: self.restock,
+            op.Withdraw: self.withdraw,
+            op.Resize: self.resize,
+            op.ClosePool: self.close,
+            op.ListDue: self.list_due,
+            op.ReadOrders: self.read_orders,
+            op.ScanOrders: self.scan_orders,
+            op.ReadLedger: self.read_ledger,
+        }
 
     # --- taking ---
 
-    def reserve(self, operation: op.Reserve) -> Reserved | SoldOut | Busy | Settled:
-        """Take units without a lock."""
-        pool, order = self._pool(operation.sku), operation.order
-        record = self._known(pool, order.order_id, order.fingerprint)
-        if record is not None:
-            if record.state != "reserved":
-                return settled_answer(record, replay=True)
-            hold_until_ms = max(record.hold_until_ms, self._now_ms() + operation.hold_ms)
-            pool.orders[order.order_id] = replace(record, hold_until_ms=hold_until_ms)
-            return reserved_answer(pool, record, replay=True)
-        start = pool.sequence % len(pool.stock)  # as found, before due holds came back
-        if refusal := self._want_of_units(pool, order.order_id, order.quantity):
-            return refusal
-        parts = gathered(pool, start, order.quantity)
-        hold_until = self._now_ms() + operation.hold_ms
-        record = self._take(pool, new_record(order, parts[0][0], parts, hold_until))
-        return reserved_answer(pool, record, replay=False)
+    def reserve(self, operation: op.Reserve) -> Taken:
+        """Take units without a lock, for one order."""
+        many = op.ReserveMany(operation.sku, (operation.order,), operation.hold_ms, operation.partial)
+        (answer,) = self.reserve_many(many)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer
 
-    def grant(self, operation: op.Grant) -> Granted | SoldOut | Busy | Settled:
+    def reserve_many(self, operation: op.ReserveMany) -> tuple[Taken | SegmentedError, ...]:
+        """Take units without a lock, for one order after the other."""
+        pool = self._pool(operation.sku)
+        hold_until_ms = self._now_ms() + operation.hold_ms
+        start = pool.sequence % pool.segment_count
+        room = Room()
+        answers: list[Taken | SegmentedError] = []
+        taken: dict[str, int] = {}
+        for index, order in enumerate(operation.orders):
+            try:
+                record = self._known(pool, order)
+            except OrderMismatch as error:
+                answers.append(error)
+                continue
+            if record is not None and order.order_id not in taken:
+                answers.append(self._reserved_again(pool, record, hold_until_ms))
+                continue
+            if record is None:
+                allowed = self._allowed(pool, order, room, partial=operation.partial)
+                if not isinstance(allowed, int):
+                    answers.append(allowed)
+                    continue
+                parts = pool.gather(start, allowed)
+                start = parts[0][0]
+                record = self._take(pool, new_record(order, allowed, parts[0][0], parts))
+                taken[order.order_id] = index
+            answers.append(reserved_answer(pool, record, replay=index != taken[order.order_id]))
+        if taken:
+            records = [pool.orders[order_id] for order_id in taken]
+            sequence = self._append(pool, "reserved", [entry_of(record) for record in records])
+            for record in records:
+                pool.orders[record.order_id] = replace(record, sequence=sequence)
+                pool.holds[record.order_id] = hold_until_ms
+            answers = [
+                replace(answer, sequence=sequence)
+                if isinstance(answer, Reserved) and answer.order_id in taken
+                else answer
+                for answer in answers
+            ]
+        return tuple(answers)
+
+    def grant(self, operation: op.Grant) -> Granted | SoldOut | Busy | Settled | Closed | LimitReached:
         """Take units and a segment's lock."""
         pool, order = self._pool(operation.sku), operation.order
+        record = self._known(pool, order)
+        quantity = 0
         # 1. a known order
-        record = self._known(pool, order.order_id, order.fingerprint)
         if record is not None:
             if answer := self._answer_of_known(pool, record, operation):
                 return answer
         # 2. too few units
-        elif refusal := self._want_of_units(pool, order.order_id, order.quantity):
-            if operation.keep_refusal and isinstance(refusal, SoldOut):
-                kept = replace(new_record(order, -1, (), 0), state="refused")
-                kept = replace(kept, sequence=self._append(pool, "refused", kept, kept.quantity))
-                pool.orders[order.order_id] = kept
-                return replace(refusal, sequence=kept.sequence)
-            return refusal
+        else:
+            allowed = self._allowed(pool, order, Room(), partial=operation.partial)
+            if isinstance(allowed, SegmentedError):
+                raise allowed
+            if isinstance(allowed, SoldOut) and operation.keep_refusal:
+                return self._keep_refusal(pool, order, allowed)
+            if not isinstance(allowed, int):
+                return allowed
+            quantity = allowed
         # 3. a free segment
         segment = self._free_segment(pool)
         if segment is None:
@@ -132,31 +145,78 @@ class PoolModel:
         now_ms = self._now_ms()
         pool.fence += 1
         pool.locks[segment] = (operation.holder_id, now_ms + operation.ttl_ms)
-        pool.free[segment] = now_ms + operation.ttl_ms
+        pool.note_free_at(segment, now_ms + operation.ttl_ms)
         again = record
         if again is None:
-            again = new_record(order, segment, gathered(pool, segment, order.quantity), 0)
+            again = self._take(pool, new_record(order, quantity, segment, pool.gather(segment, quantity)))
         leased = replace(
             again,
             segment=segment,
             holder_id=operation.holder_id,
             fencing_token=(pool.epoch << FENCE_BITS) + pool.fence,
-            hold_until_ms=max(again.hold_until_ms, now_ms + operation.hold_ms),
         )
-        if record is None:
-            return self._granted(pool, self._take(pool, leased), replay=False)
-        leased = replace(leased, sequence=self._append(pool, "granted", leased, leased.quantity))
+        self._hold(pool, leased, operation.hold_ms)
+        sequence = self._append(pool, "reserved" if record is None else "granted", [entry_of(leased)])
+        leased = replace(leased, sequence=sequence)
         pool.orders[order.order_id] = leased
-        return self._granted(pool, leased, replay=True)
+        return self._granted(pool, leased, replay=record is not None)
+
+    def renew(self, operation: op.RenewGrant) -> Renewed | Lost:
+        """Push the end of a grant's lease and hold out."""
+        pool, record = self._found(operation.sku, operation.order_id)
+        if record.state != "reserved" or record.holder_id != operation.holder_id or not self._lease(pool, record):
+            return Lost()
+        self._renew(pool, record, operation.ttl_ms, operation.hold_ms)
+        return Renewed(operation.ttl_ms)
+
+    def _allowed(
+        self, pool: ModelPool, order: Order, room: Room, *, partial: bool
+    ) -> int | SoldOut | Busy | Closed | LimitReached | InvalidInput:
+        """Return how many units an order gets, or what refuses it."""
+        if pool.is_closed:
+            return Closed(order.order_id)
+        wanted = order.quantity
+        if pool.customer_limit is not None:
+            if order.customer_id is None:
+                return customer_missing(pool.sku, order)
+            has = pool.bought.get(order.customer_id, 0)
+            left = pool.customer_limit - has
+            if left <= 0 or (left < wanted and not partial):
+                return LimitReached(order.order_id, order.quantity, order.customer_id, pool.customer_limit, has)
+            wanted = min(wanted, left)
+        refusal = self._want_of_units(pool, order, wanted, room)
+        if refusal is None:
+            return wanted
+        return min(wanted, pool.available) if partial and pool.available else refusal
+
+    def _take(self, pool: ModelPool, record: OrderRecord) -> OrderRecord:
+        pool.available -= record.quantity
+        pool.reserved += record.quantity
+        pool.add_bought(record.customer_id, record.quantity)
+        pool.orders[record.order_id] = record
+        return record
+
+    def _hold(self, pool: ModelPool, record: OrderRecord, hold_ms: int) -> None:
+        pool.holds[record.order_id] = max(pool.holds.get(record.order_id, 0), self._now_ms() + hold_ms)
+
+    def _reserved_again(self, pool: ModelPool, record: OrderRecord, hold_until_ms: int) -> Reserved | Settled:
+        if record.state != "reserved":
+            return settled_answer(record, replay=True)
+        pool.holds[record.order_id] = max(pool.holds.get(record.order_id, 0), hold_until_ms)
+        return reserved_answer(pool, record, replay=True)
+
+    def _keep_refusal(self, pool: ModelPool, order: Order, refusal: SoldOut) -> SoldOut:
+        kept = replace(new_record(order, order.quantity, -1, ()), state="refused")
+        kept = replace(kept, sequence=self._append(pool, "refused", [entry_of(kept)]))
+        pool.orders[order.order_id] = kept
+        return replace(refusal, sequence=kept.sequence)
 
     def _answer_of_known(
         self, pool: ModelPool, record: OrderRecord, operation: op.Grant
     ) -> Granted | SoldOut | Busy | Settled | None:
         """Answer a repeat; None when the order's lease has lapsed, or it never had one."""
         if record.state == "refused":
-            return SoldOut(
-                record.order_id, record.quantity, pool.available, pool.reserved, record.sequence, replay=True
-            )
+            return SoldOut(record.order_id, record.asked, pool.available, pool.reserved, record.sequence, replay=True)
         if record.state != "reserved":
             return settled_answer(record, replay=True)
         lease = self._lease(pool, record)
@@ -164,123 +224,14 @@ class PoolModel:
             return None
         if record.holder_id != operation.holder_id:
             return Busy(record.order_id, pool.sequence, lease[1] - self._now_ms(), is_in_hand=True)
-        return self._granted(pool, self._renewed(pool, record, operation.ttl_ms, operation.hold_ms), replay=True)
+        self._renew(pool, record, operation.ttl_ms, operation.hold_ms)
+        return self._granted(pool, record, replay=True)
 
-    def renew(self, operation: op.RenewGrant) -> Renewed | Lost:
-        """Push the end of a grant's lease and hold out."""
-        pool, record = self._found(operation.sku, operation.order_id)
-        if record.state != "reserved" or record.holder_id != operation.holder_id or not self._lease(pool, record):
-            return Lost()
-        self._renewed(pool, record, operation.ttl_ms, operation.hold_ms)
-        return Renewed(operation.ttl_ms)
-
-    # --- deciding ---
-
-    def confirm(self, operation: op.Confirm) -> Settled:
-        """Make it final."""
-        pool, record = self._found(operation.sku, operation.order_id)
-        is_holders = operation.holder_id in {None, record.holder_id}
-        if record.state != "reserved":
-            if is_holders:
-                self._free(pool, record)
-            return settled_answer(record, replay=True)
-        settled = self._settle(pool, record, "confirmed", keeps_segment=not is_holders)
-        return settled_answer(settled, replay=False)
-
-    def cancel(self, operation: op.Cancel) -> Settled | Superseded:
-        """Give back on purpose."""
-        pool, record = self._found(operation.sku, operation.order_id)
-        if record.state != "reserved":
-            return settled_answer(record, replay=True)
-        if operation.holder_id is not None and record.holder_id != operation.holder_id:
-            return Superseded(record.order_id, record.fencing_token or 0)
-        if pool.gated and not operation.voided:
-            raise PoolGated(operation.sku, operation.order_id)
-        return settled_answer(self._settle(pool, record, "cancelled"), replay=False)
-
-    def expire(self, operation: op.Expire) -> Settled | None:
-        """Give back what lapsed."""
-        pool, record = self._found(operation.sku, operation.order_id)
-        if record.state != "reserved":
-            return settled_answer(record, replay=True)
-        if record.hold_until_ms > self._now_ms() or self._lease(pool, record):
-            return None
-        if pool.gated and not operation.voided:
-            raise PoolGated(operation.sku, operation.order_id)
-        return settled_answer(self._settle(pool, record, "expired"), replay=False)
-
-    # --- pieces ---
-
-    def _now_ms(self) -> int:
-        return int(self._clock.now() * 1000)
-
-    def _pool(self, sku: str) -> ModelPool:
-        if sku not in self._pools:
-            raise PoolMissing(sku)
-        return self._pools[sku]
-
-    def _found(self, sku: str, order_id: str) -> tuple[ModelPool, OrderRecord]:
-        pool = self._pool(sku)
-        if order_id not in pool.orders:
-            raise OrderUnknown(order_id)
-        return pool, pool.orders[order_id]
-
-    def _known(self, pool: ModelPool, order_id: str, fingerprint: str) -> OrderRecord | None:
-        record = pool.orders.get(order_id)
-        if record is not None and record.fingerprint != fingerprint:
-            raise OrderMismatch(order_id)
-        return record
-
-    def _append(self, pool: ModelPool, kind: EntryKind, record: OrderRecord | None, quantity: int) -> int:
-        pool.sequence += 1
-        pool.ledger.append(
-            LedgerEntry(
-                epoch=pool.epoch,
-                sequence=pool.sequence,
-                kind=kind,
-                at_us=int(self._clock.now() * 1_000_000),
-                order_id=record.order_id if record else None,
-                quantity=quantity,
-                parts=record.parts if record else (),
-                segment=record.segment if record and record.segment >= 0 else None,
-                fencing_token=record.fencing_token if record else None,
-            )
-        )
-        return pool.sequence
-
-    def _lease(self, pool: ModelPool, record: OrderRecord) -> tuple[str, int] | None:
-        lease = pool.locks.get(record.segment)
-        if lease is None or lease[0] != record.holder_id or lease[1] <= self._now_ms():
-            return None
-        return lease
-
-    def _renewed(self, pool: ModelPool, record: OrderRecord, ttl_ms: int, hold_ms: int) -> OrderRecord:
-        now_ms = self._now_ms()
-        pool.locks[record.segment] = (record.holder_id or "", now_ms + ttl_ms)
-        pool.free[record.segment] = now_ms + ttl_ms
-        renewed = replace(record, hold_until_ms=max(record.hold_until_ms, now_ms + hold_ms))
-        pool.orders[record.order_id] = renewed
-        return renewed
-
-    def _due(self, pool: ModelPool, limit: int) -> list[str]:
-        now_ms = self._now_ms()
-        due = [
-            record for record in pool.orders.values() if record.state == "reserved" and record.hold_until_ms <= now_ms
-        ]
-        return [record.order_id for record in sorted(due, key=lambda r: (r.hold_until_ms, r.order_id))[:limit]]
-
-    def _want_of_units(self, pool: ModelPool, order_id: str, quantity: int) -> SoldOut | Busy | None:
-        if pool.available >= quantity:
-            return None
-        if not pool.gated:
-            due = self._due(pool, PROBES_MAX + 1)
-            for due_id in due[:PROBES_MAX]:
-                self._settle(pool, pool.orders[due_id], "expired")
-            if pool.available >= quantity:
-                return None
-            if len(due) > PROBES_MAX:
-                return Busy(order_id, pool.sequence, 0)
-        return SoldOut(order_id, quantity, pool.available, pool.reserved, pool.sequence)
+    def _renew(self, pool: ModelPool, record: OrderRecord, ttl_ms: int, hold_ms: int) -> None:
+        lapses_at = self._now_ms() + ttl_ms
+        pool.locks[record.segment] = (record.holder_id or "", lapses_at)
+        pool.note_free_at(record.segment, lapses_at)
+        self._hold(pool, record, hold_ms)
 
     def _free_segment(self, pool: ModelPool) -> int | None:
         now_ms = self._now_ms()
@@ -304,38 +255,89 @@ class PoolModel:
             replay=replay,
         )
 
-    def _take(self, pool: ModelPool, record: OrderRecord) -> OrderRecord:
-        for segment, units in record.parts:
-            pool.stock[segment] -= units
-        pool.available -= record.quantity
-        pool.reserved += record.quantity
-        record = replace(record, sequence=self._append(pool, "reserved", record, record.quantity))
-        pool.orders[record.order_id] = record
-        return record
+    # --- deciding ---
 
-    def _free(self, pool: ModelPool, record: OrderRecord) -> None:
-        if self._lease(pool, record):
-            del pool.locks[record.segment]
-            pool.free[record.segment] = self._now_ms()
-            self._publish(shard_keys(pool.sku).freed)
+    def confirm(self, operation: op.Confirm) -> Settled:
+        """Make it final."""
+        pool, record = self._found(operation.sku, operation.order_id)
+        if (answer := self._undecided(pool, record, "confirmed", operation.holder_id)) is not None:
+            return answer  # type: ignore[return-value]  # nothing but its fate stands against confirming
+        keeps = () if operation.holder_id in {None, record.holder_id} else (record.order_id,)
+        return self._settled_one(pool, record, "confirmed", keeps)
 
-    def _settle(
-        self,
-        pool: ModelPool,
-        record: OrderRecord,
-        state: Literal["confirmed", "cancelled", "expired"],
-        *,
-        keeps_segment: bool = False,
-    ) -> OrderRecord:
-        if state == "confirmed":
-            pool.confirmed += record.quantity
-        else:
-            for segment, units in record.parts:
-                pool.stock[segment] += units
-            pool.available += record.quantity
-        pool.reserved -= record.quantity
-        if not keeps_segment:
-            self._free(pool, record)
-        settled = replace(record, state=state, sequence=self._append(pool, state, record, record.quantity))
-        pool.orders[record.order_id] = settled
-        return settled
+    def cancel(self, operation: op.Cancel) -> Settled | Superseded:
+        """Give back on purpose."""
+        pool, record = self._found(operation.sku, operation.order_id)
+        answer = self._undecided(pool, record, "cancelled", operation.holder_id, voided=operation.voided)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer if isinstance(answer, Settled | Superseded) else self._settled_one(pool, record, "cancelled")
+
+    def expire(self, operation: op.Expire) -> Settled | None:
+        """Give back what lapsed."""
+        pool, record = self._found(operation.sku, operation.order_id)
+        answer = self._undecided(pool, record, "expired", None, voided=operation.voided)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        if answer == ALIVE:
+            return None
+        return answer if isinstance(answer, Settled) else self._settled_one(pool, record, "expired")
+
+    def settle_many(self, operation: op.SettleMany) -> tuple[Settled | SegmentedError | None, ...]:
+        """End many in one step, each as if alone."""
+        pool = self._pool(operation.sku)
+        ending: dict[str, OrderRecord] = {}
+        found: list[Settled | Superseded | SegmentedError | str | None] = []
+        for order_id in operation.order_ids:
+            record = pool.orders.get(order_id)
+            if record is None:
+                found.append(OrderUnknown(order_id))
+            elif order_id in ending:
+                found.append(REPEATED)
+            else:
+                answer = self._undecided(pool, record, operation.state, None, voided=operation.voided)
+                found.append(answer)
+                if answer is None:
+                    ending[order_id] = record
+        settled = {
+            record.order_id: record
+            for record in (self._settle(pool, list(ending.values()), operation.state) if ending else ())
+        }
+        answers: list[Settled | SegmentedError | None] = []
+        for order_id, one in zip(operation.order_ids, found, strict=True):
+            if one is None or one == REPEATED:
+                answers.append(settled_answer(settled[order_id], replay=one is not None))
+            else:
+                answers.append(one if isinstance(one, Settled | SegmentedError) else None)
+        return tuple(answers)
+
+    def _settled_one(
+        self, pool: ModelPool, record: OrderRecord, state: SettledState, keeps: tuple[str, ...] = ()
+    ) -> Settled:
+        (settled,) = self._settle(pool, [record], state, keeps=keeps)
+        return settled_answer(settled, replay=False)
+
+    def _undecided(
+        self, pool: ModelPool, record: OrderRecord, state: SettledState, holder_id: str | None, *, voided: bool = False
+    ) -> Settled | Superseded | SegmentedError | str | None:
+        """Return what stands against ending a reservation; None when nothing does."""
+        is_holders = holder_id in {None, record.holder_id}
+        if record.state != "reserved":
+            if state == "confirmed" and is_holders:
+                self._free(pool, record)
+            return settled_answer(record, replay=True)
+        if state == "cancelled" and not is_holders:
+            return Superseded(record.order_id, record.fencing_token or 0)
+        if state == "expired" and (
+            pool.holds.get(record.order_id, 0) > self._now_ms() or self._lease(pool, record) is not None
+        ):
+            return ALIVE
+        if state != "confirmed" and pool.gated and not voided:
+            return PoolGated(pool.sku, record.order_id)
+        return None
+
+
+def customer_missing(sku: str, order: Order) -> InvalidInput:
+    """Say that a pool which limits customers was asked without one."""
+    message = f"order {order.order_id!r} names no customer, but pool {sku!r} limits what one may have"
+    return InvalidInput(message)

@@ -9,6 +9,7 @@ from segmented.stores.redis.fair_codec import FAIR_CODECS
 from segmented.stores.redis.get_set_codec import GET_SET_CODECS
 from segmented.stores.redis.lock_codec import LOCK_CODECS
 from segmented.stores.redis.operator_codec import OPERATOR_CODECS
+from segmented.stores.redis.order_codec import ORDER_CODECS
 from segmented.stores.redis.pool_codec import POOL_CODECS
 from segmented.stores.redis.read_write_codec import READ_WRITE_CODECS
 from segmented.stores.redis.reentrant_codec import REENTRANT_CODECS
@@ -32,4 +33,5 @@ CODECS: Final[dict[type[Operation[Any]], Codec]] = {
     **CACHE_CODECS,
     **OPERATOR_CODECS,
     **POOL_CODECS,
+    **ORDER_CODECS,
 }

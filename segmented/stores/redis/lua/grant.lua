@@ -1,72 +1,79 @@
 #!lua
 -- uses shared/pool.lua
 -- Take units and the lock of a free segment in one step.
--- ARGV     1 order_id   2 quantity   3 customer_id ("" for none)   4 fingerprint   5 holder_id   6 ttl_ms   7 hold_ms
---          8 keep_refusal ("1": store "refused" as the order's final state)
+-- ARGV     1 order_id   2 quantity   3 customer_id ("" for none)   4 partial ("1": whatever is left will do)
+--          5 holder_id   6 ttl_ms   7 hold_ms   8 keep_refusal ("1": store "refused" as the order's final state)
 -- answers  {"missing"}    the pool is not open
---          {"mismatch"}   the id exists with other content
---          {"settled", state, quantity, segment, fence, sequence, "1"}   decided before
---          {"sold_out", available, reserved, sequence, replay}
---          {"busy", sequence, free_in_ms}   no segment is free, or more holds are due than one step gives back
+--          {line}         as reserve.lua has them: mismatch, settled, closed, nobody, limit, sold_out, busy
+--          {"sold_out", available, reserved, sequence, "1"}   refused before, and kept
+--          {"busy", sequence, free_in_ms}   no segment is free
 --          {"in_hand", sequence, free_in_ms}   another holder's lease on this order lives
---          {"granted", epoch, segment, parts, fence, sequence, free_in_ms, replay}
-local id, quantity, holder_id = ARGV[1], tonumber(ARGV[2]), ARGV[5]
-local ttl_ms, hold_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
-local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'available', 'reserved')
-if not found[1] then
+--          {"granted", epoch, segment, quantity, parts, fence, sequence, free_in_ms, replay}
+local id, quantity, customer, is_partial, holder_id =
+  ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1', ARGV[5]
+local ttl_ms, hold_ms, keeps_refusal = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
+local hold_until = digits(now_ms + hold_ms)
+local pool = read_pool()
+if not pool then
   return { 'missing' }
 end
-local epoch, segment_count = found[1], tonumber(found[2])
 
 local function granted(record, replay)
-  return { 'granted', epoch, digits(record.segment), parts_text(record.parts), record.fence, digits(record.sequence),
-    free_in_ms(), replay }
+  return { 'granted', pool.epoch, digits(record.segment), digits(record.quantity), record.parts, record.fence,
+    digits(record.sequence), free_in_ms(), replay }
 end
 
 -- 1. a known order
 local record = read_order(id)
+local count, refused
 if record then
-  if record.fingerprint ~= ARGV[4] then
+  if not is_same_order(record, quantity, customer) then
     return { 'mismatch' }
   end
-  if record.state == 'refused' then
-    return { 'sold_out', found[5], found[6], digits(record.sequence), '1' }
+  if record.state == 'f' then
+    return { 'sold_out', digits(pool.available), digits(pool.reserved), digits(record.sequence), '1' }
   end
-  if record.state ~= 'reserved' then
-    return settled(record, '1')
+  if record.state ~= 'r' then
+    return { settled_line(record) }
   end
-  if record.holder then
-    local lock = lock_of(digits(record.segment))
+  if record.holder ~= '' then
+    local lock = lock_of(record.segment)
     local holder = redis.call('GET', lock)
     if holder == holder_id and record.holder == holder_id then
       -- the same lease, its life counted anew, because the caller counts it from this request
       redis.call('PEXPIRE', lock, ttl_ms)
-      redis.call('ZADD', FREE, now_ms + ttl_ms, digits(record.segment))
-      record.hold_until = math.max(record.hold_until, now_ms + hold_ms)
-      redis.call('ZADD', HOLDS, record.hold_until, id)
-      write_order(id, record)
+      note_free_at(pool, record.segment, now_ms + ttl_ms)
+      redis.call('ZADD', HOLDS, 'GT', hold_until, id)
       return granted(record, '1')
     end
     if holder == record.holder then
-      return { 'in_hand', found[4], digits(math.max(0, redis.call('PTTL', lock))) }
+      return { 'in_hand', digits(pool.sequence), digits(math.max(0, redis.call('PTTL', lock))) }
     end
   end
 else
   -- 2. too few units: exact, whatever the locks are doing
-  local refusal = refusal_for_want_of_units(quantity, found[3] == '1')
-  if refusal and refusal[1] == 'sold_out' and ARGV[8] == '1' then
-    record = { state = 'refused', quantity = quantity, fingerprint = ARGV[4], hold_until = 0,
-      customer = ARGV[3] ~= '' and ARGV[3] or nil }
-    record.sequence = append('refused', id, record)
-    write_order(id, record)
-    refusal[4] = digits(record.sequence)
+  count, refused = allowed(pool, quantity, customer, is_partial)
+  if refused and keeps_refusal and string.sub(refused, 1, 8) == 'sold_out' then
+    record = { state = 'f', quantity = quantity, parts = '', customer = customer, asked = '', holder = '', fence = '' }
+    append(pool, 'refused', line_of(id, record))
+    record.sequence = pool.sequence
+    redis.call('HSET', ORDERS, id, packed(record))
+    refused = table.concat({ 'sold_out', digits(pool.available), digits(pool.reserved), digits(pool.sequence) }, '\t')
+    write_pool(pool)
+    return { refused }
   end
-  if refusal then
-    return refusal
+  if refused then
+    if due_so_far > 0 then
+      write_pool(pool)
+    end
+    return { refused }
   end
 end
 
 -- 3. a free segment: the hint proposes, SET NX decides, and a full look comes before Busy
+local PROBES_MAX = 16
+local LOOK_AGAIN_MS = 1000
+
 local function take_lock(segment)
   return redis.call('SET', lock_of(segment), holder_id, 'NX', 'PX', ARGV[6])
 end
@@ -74,25 +81,25 @@ end
 local function free_segment_by_hint()
   local proposed = redis.call('ZRANGE', FREE, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, PROBES_MAX)
   for _, segment in ipairs(proposed) do
+    segment = tonumber(segment)
     if take_lock(segment) then
       return segment
     end
     -- another lock client has it: remember until when; one without an end goes without a word, so look now and then
     local remaining_ms = redis.call('PTTL', lock_of(segment))
-    redis.call('ZADD', FREE, now_ms + (remaining_ms < 0 and LOOK_AGAIN_MS or math.max(1, remaining_ms)), segment)
+    note_free_at(pool, segment, now_ms + (remaining_ms < 0 and LOOK_AGAIN_MS or math.max(1, remaining_ms)))
   end
 end
 
 local function free_segment_by_looking()
-  for first = 0, segment_count - 1, MANY do
+  for first = 0, pool.segment_count - 1, MANY do
     local locks = {}
-    for segment = first, math.min(first + MANY, segment_count) - 1 do
-      locks[#locks + 1] = lock_of(digits(segment))
+    for segment = first, math.min(first + MANY, pool.segment_count) - 1 do
+      locks[#locks + 1] = lock_of(segment)
     end
     for index, holder in ipairs(redis.call('MGET', unpack(locks))) do
-      local segment = digits(first + index - 1)
-      if not holder and take_lock(segment) then
-        return segment
+      if not holder and take_lock(first + index - 1) then
+        return first + index - 1
       end
     end
   end
@@ -100,22 +107,35 @@ end
 
 local segment = free_segment_by_hint() or free_segment_by_looking()
 if not segment then
-  return { 'busy', redis.call('HGET', META, 'sequence'), free_in_ms() }
+  if due_so_far > 0 then
+    write_pool(pool)
+  end
+  return { 'busy', digits(pool.sequence), free_in_ms() }
 end
 
 -- 4. units, from this segment first
-local fence = digits(tonumber(epoch) * 4294967296 + redis.call('HINCRBY', META, 'fence', 1))
-redis.call('ZADD', FREE, now_ms + ttl_ms, segment)
+pool.fence = pool.fence + 1
+local fence = digits(tonumber(pool.epoch) * 4294967296 + pool.fence)
+note_free_at(pool, segment, now_ms + ttl_ms)
+local replay = record and '1' or '0'
 if record then
-  record.segment, record.holder, record.fence = tonumber(segment), holder_id, fence
-  record.hold_until = math.max(record.hold_until, now_ms + hold_ms)
-  redis.call('ZADD', HOLDS, record.hold_until, id)
-  record.sequence = append('granted', id, record)
-  write_order(id, record)
-  return granted(record, '1')
+  local parts = record.parts == '' and digits(record.segment) .. ':' .. digits(record.quantity) or record.parts
+  record.parts = parts == digits(segment) .. ':' .. digits(record.quantity) and '' or parts
+  record.segment, record.holder, record.fence = segment, holder_id, fence
+  append(pool, 'granted', line_of(id, record))
+else
+  local first, parts = gather(pool, segment, count)
+  if parts == '' and first ~= segment then
+    parts = digits(first) .. ':' .. digits(count)
+  end
+  record = { state = 'r', quantity = count, segment = segment, parts = parts, customer = customer,
+    asked = count < quantity and digits(quantity) or '', holder = holder_id, fence = fence }
+  pool.available, pool.reserved = pool.available - count, pool.reserved + count
+  add_bought(pool, customer, count)
+  append(pool, 'reserved', line_of(id, record))
 end
-record = { quantity = quantity, segment = tonumber(segment), parts = gather(tonumber(segment), quantity, segment_count),
-  holder = holder_id, fence = fence, hold_until = now_ms + hold_ms, customer = ARGV[3] ~= '' and ARGV[3] or nil,
-  fingerprint = ARGV[4] }
-take(id, record)
-return granted(record, '0')
+record.sequence = pool.sequence
+redis.call('HSET', ORDERS, id, packed(record))
+redis.call('ZADD', HOLDS, 'GT', hold_until, id)
+write_pool(pool)
+return granted(record, replay)

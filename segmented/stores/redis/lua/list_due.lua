@@ -3,7 +3,7 @@
 -- Name orders whose hold has lapsed, longest ago first.
 -- ARGV     1 limit
 -- answers  {"missing"}   {"due", order_id, ...}
-if redis.call('HLEN', META) == 0 then
+if not read_pool() then
   return { 'missing' }
 end
 local answer = redis.call('ZRANGE', HOLDS, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, ARGV[1])

@@ -3,9 +3,9 @@
 -- Totals, sequence number and units a segment, in one step.
 -- ARGV     none
 -- answers  {"missing"}
---          {"pool", epoch, segment_count, gated, sequence, opened, available, reserved, confirmed, order_count,
---           {segment, units, ...}}
-if redis.call('HLEN', META) == 0 then
+--          {"pool", epoch, segment_count, gated, sequence, opened, available, reserved, confirmed, restocked,
+--           withdrawn, customer_limit, closed, order_count, {segment, units, ...}}
+if not read_pool() then
   return { 'missing' }
 end
 return pool_state()

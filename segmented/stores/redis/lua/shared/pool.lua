@@ -1,23 +1,30 @@
--- Shared by every pool script: names for KEYS, the record, the ledger, and giving units back.
+-- Shared by every pool script: names for KEYS, the pool's numbers, records, the ledger, units, and ending reservations.
 -- KEYS  1 meta (hash)   2 stock (hash: segment -> units)   3 free (zset: segment -> ms at which it is free; a hint)
---       4 orders (hash: order id -> JSON record)   5 holds (zset: order id -> ms)   6 ledger (stream)
+--       4 orders (hash: order id -> record)   5 holds (zset: order id -> ms)   6 ledger (stream)
 --       7 lock (prefix: <lock>:<segment> is a string with PX that holds the holder id)   8 freed (channel)
--- A record is {state, quantity, segment, parts = {{segment, units}, ...}, holder, fence, hold_until, customer,
--- fingerprint, sequence}; fence is a string, because JSON numbers keep 14 digits.
-local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local PROBES_MAX = 16
+--       9 customers (hash: customer id -> units; only with a limit)   10 changes (hash: change id -> what was done)
+-- A record is state, quantity, segment, sequence, parts, customer, asked, holder, fence, with tabs between them and none
+-- at its end. The state is r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). `parts` is empty when all
+-- units are the segment's, else "segment:units,..."; `asked` is empty when that many were taken.
+-- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, likewise.
+local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local DUE_MAX = 16
+local DUE_IN_ALL_MAX = 160
 local MANY = 1000
-local LOOK_AGAIN_MS = 1000
+local WINDOW = 32
+local NO_DIGEST = '0000000000000000'
+local LETTERS = { reserved = 'r', confirmed = 'c', cancelled = 'x', expired = 'e', refused = 'f' }
 
 local time = redis.call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now_ms = math.floor(now_us / 1000)
 
--- A script does not roll back: a key of the wrong type must fail here, not at the fifth write. (meta, orders and the
--- order's own lock are read before any write as it is.)
+-- A script does not roll back: a key of the wrong type must fail here, not at the fifth write. (meta is read before any
+-- write as it is.)
 redis.call('HLEN', STOCK)
 redis.call('ZCARD', FREE)
+redis.call('HLEN', ORDERS)
 redis.call('ZCARD', HOLDS)
 redis.call('XLEN', LEDGER)
 
@@ -25,36 +32,202 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
-local function lock_of(segment)
-  return LOCK .. ':' .. segment
+local function trimmed(text)
+  return (string.gsub(text, '\t+$', ''))
+end
+
+-- The pool's numbers, nil when it is not open. They are changed in this table, and written by write_pool.
+local function read_pool()
+  local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'available', 'reserved',
+    'confirmed', 'fence', 'cursor', 'chain', 'customer_limit', 'closed', 'opened', 'restocked', 'withdrawn')
+  if not found[1] then
+    return nil
+  end
+  local pool = { epoch = found[1], segment_count = tonumber(found[2]), is_gated = found[3] == '1',
+    sequence = tonumber(found[4]), available = tonumber(found[5]), reserved = tonumber(found[6]),
+    confirmed = tonumber(found[7]), fence = tonumber(found[8]), cursor = tonumber(found[9]), chain = found[10],
+    customer_limit = tonumber(found[11]), is_closed = found[12] == '1', opened = tonumber(found[13]),
+    restocked = tonumber(found[14]), withdrawn = tonumber(found[15]) }
+  if pool.customer_limit > 0 then
+    redis.call('HLEN', CUSTOMERS)
+  end
+  return pool
+end
+
+-- --- units of segments: read once, changed here, written by write_pool ---
+
+local units, changed = {}, {}
+
+local function units_of(segment)
+  local found = units[segment]
+  if not found then
+    found = tonumber(redis.call('HGET', STOCK, segment) or '0')
+    units[segment] = found
+  end
+  return found
+end
+
+local function add_units(segment, count)
+  units[segment] = units_of(segment) + count
+  changed[segment] = (changed[segment] or 0) + count
+end
+
+-- Take units: first from `start`, then from any other segment, locked or not, from where some were found last. Returns
+-- the first segment that gave some, and the parts. The caller has checked that enough are free: a stock that says
+-- otherwise was written to from outside.
+local function gather(pool, start, quantity)
+  local own = units_of(start)
+  if own >= quantity then
+    add_units(start, -quantity)
+    return start, ''
+  end
+  local parts, needed, first = {}, quantity, nil
+  local function take_from(segment)
+    local taken = math.min(units[segment], needed)
+    if taken > 0 then
+      first = first or segment
+      parts[#parts + 1] = digits(segment) .. ':' .. digits(taken)
+      add_units(segment, -taken)
+      needed = needed - taken
+    end
+  end
+  take_from(start)
+  local count = pool.segment_count
+  for step = 0, count - 1, WINDOW do
+    local asked = {}
+    for offset = step, math.min(step + WINDOW, count) - 1 do
+      local segment = (pool.cursor + offset) % count
+      if not units[segment] then
+        asked[#asked + 1] = segment
+      end
+    end
+    if #asked > 0 then
+      for index, found in ipairs(redis.call('HMGET', STOCK, unpack(asked))) do
+        units[asked[index]] = tonumber(found or '0')
+      end
+    end
+    for offset = step, math.min(step + WINDOW, count) - 1 do
+      local segment = (pool.cursor + offset) % count
+      take_from(segment)
+      if needed == 0 then
+        pool.cursor = segment
+        if #parts == 1 then
+          return first, ''
+        end
+        return first, table.concat(parts, ',')
+      end
+    end
+  end
+  error('the units of the segments do not add up to the total')
+end
+
+-- Call `act` with each segment of a record and its units.
+local function each_part(record, act)
+  if record.parts == '' then
+    act(record.segment, record.quantity)
+    return
+  end
+  for segment, count in string.gmatch(record.parts, '(%d+):(%d+)') do
+    act(tonumber(segment), tonumber(count))
+  end
+end
+
+-- --- customers, in a pool that limits them ---
+
+local bought, bought_changed = {}, {}
+
+local function bought_by(customer)
+  local found = bought[customer]
+  if not found then
+    found = tonumber(redis.call('HGET', CUSTOMERS, customer) or '0')
+    bought[customer] = found
+  end
+  return found
+end
+
+local function add_bought(pool, customer, count)
+  if pool.customer_limit > 0 and customer ~= '' then
+    bought[customer] = bought_by(customer) + count
+    bought_changed[customer] = true
+  end
+end
+
+-- --- records and the ledger ---
+
+local function parsed(raw)
+  local state, quantity, segment, sequence, rest = string.match(raw, '^(%l)\t(%d+)\t(%d*)\t(%d+)(.*)$')
+  local record = { state = state, quantity = tonumber(quantity), segment = tonumber(segment),
+    sequence = tonumber(sequence), parts = '', customer = '', asked = '', holder = '', fence = '' }
+  if rest ~= '' then
+    record.parts, record.customer, record.asked, record.holder, record.fence =
+      string.match(rest, '^\t([^\t]*)\t?([^\t]*)\t?([^\t]*)\t?([^\t]*)\t?([^\t]*)$')
+  end
+  return record
 end
 
 local function read_order(id)
   local raw = redis.call('HGET', ORDERS, id)
-  return raw and cjson.decode(raw)
+  return raw and parsed(raw)
 end
 
-local function write_order(id, record)
-  redis.call('HSET', ORDERS, id, cjson.encode(record))
+local function packed(record)
+  return trimmed(table.concat({ record.state, digits(record.quantity), record.segment and digits(record.segment) or '',
+    digits(record.sequence), record.parts, record.customer, record.asked, record.holder, record.fence }, '\t'))
 end
 
-local function parts_text(parts)
-  local texts = {}
-  for index, part in ipairs(parts or {}) do
-    texts[index] = digits(part[1]) .. ':' .. digits(part[2])
+local function is_same_order(record, quantity, customer)
+  return (record.asked ~= '' and tonumber(record.asked) or record.quantity) == quantity and record.customer == customer
+end
+
+local function line_of(id, record)
+  return trimmed(table.concat({ id, digits(record.quantity), record.segment and digits(record.segment) or '',
+    record.parts, record.customer, record.fence }, '\t'))
+end
+
+-- The line of a change that is no order's. `stock` is what each segment has afterwards, or has got or given.
+local function pool_line(id, quantity, stock, note)
+  return trimmed(table.concat({ id, digits(quantity), '', stock, '', '', note }, '\t'))
+end
+
+-- One ledger entry under the next sequence number, chained to the one before by its digest.
+local function append(pool, kind, lines)
+  pool.sequence = pool.sequence + 1
+  local id, at_us = pool.epoch .. '-' .. digits(pool.sequence), digits(now_us)
+  local content = table.concat({ pool.chain, id, kind, at_us, lines }, '\n')
+  pool.chain = string.sub(redis.sha1hex(content), 1, 16)
+  redis.call('XADD', LEDGER, id, 'kind', kind, 'at_us', at_us, 'lines', lines, 'chain', pool.chain)
+end
+
+-- Write the numbers, and the units and customers that changed.
+local function write_pool(pool)
+  redis.call('HSET', META, 'sequence', digits(pool.sequence), 'available', digits(pool.available),
+    'reserved', digits(pool.reserved), 'confirmed', digits(pool.confirmed), 'fence', digits(pool.fence),
+    'cursor', digits(pool.cursor), 'chain', pool.chain)
+  for segment, count in pairs(changed) do
+    if count ~= 0 then
+      redis.call('HINCRBY', STOCK, segment, digits(count))
+    end
   end
-  return table.concat(texts, ',')
+  for customer in pairs(bought_changed) do
+    if bought[customer] > 0 then
+      redis.call('HSET', CUSTOMERS, customer, digits(bought[customer]))
+    else
+      redis.call('HDEL', CUSTOMERS, customer)
+    end
+  end
 end
 
--- One ledger entry, under the next sequence number, which is returned.
-local function append(kind, id, record)
-  local epoch = redis.call('HGET', META, 'epoch')
-  local sequence = redis.call('HINCRBY', META, 'sequence', 1)
-  redis.call('XADD', LEDGER, epoch .. '-' .. digits(sequence),
-    'kind', kind, 'at_us', digits(now_us), 'order', id, 'quantity', digits(record.quantity),
-    'parts', parts_text(record.parts), 'segment', record.segment and digits(record.segment) or '',
-    'fence', record.fence or '')
-  return sequence
+-- --- segments and their locks ---
+
+local function lock_of(segment)
+  return LOCK .. ':' .. digits(segment)
+end
+
+-- A segment that a resize took away is used by nobody who comes later.
+local function note_free_at(pool, segment, at_ms)
+  if segment < pool.segment_count then
+    redis.call('ZADD', FREE, digits(at_ms), segment)
+  end
 end
 
 -- Milliseconds until some segment may be free, by the hint; -1 when there is no hint.
@@ -67,116 +240,144 @@ local function free_in_ms()
 end
 
 local function has_lease(record)
-  return record.holder and redis.call('GET', lock_of(digits(record.segment))) == record.holder
+  return record.holder ~= '' and redis.call('GET', lock_of(record.segment)) == record.holder
 end
 
-local function free_segment(record)
-  redis.call('DEL', lock_of(digits(record.segment)))
-  redis.call('ZADD', FREE, now_ms, digits(record.segment))
+local function free_segment(pool, record)
+  redis.call('DEL', lock_of(record.segment))
+  note_free_at(pool, record.segment, now_ms)
   redis.call('PUBLISH', FREED, 'freed')
 end
 
--- End a reservation: `state` is confirmed, cancelled or expired. The caller has checked that it is reserved.
-local function settle(id, record, state, keeps_segment)
-  local holds_segment = not keeps_segment and has_lease(record)
-  if state == 'confirmed' then
-    redis.call('HINCRBY', META, 'confirmed', record.quantity)
-  else
-    for _, part in ipairs(record.parts) do
-      redis.call('HINCRBY', STOCK, digits(part[1]), part[2])
+-- --- ending reservations ---
+
+-- End reservations that the caller has found reserved: `state` is confirmed, cancelled or expired. With `keeps[id]` the
+-- segment is left to whoever has it. One ledger entry; write_pool is the caller's.
+local function settle(pool, state, ids, records, keeps)
+  local lines, fields = {}, {}
+  for index, id in ipairs(ids) do
+    local record = records[index]
+    if state == 'confirmed' then
+      pool.confirmed = pool.confirmed + record.quantity
+    else
+      each_part(record, function(segment, count)
+        add_units(segment % pool.segment_count, count)
+      end)
+      pool.available = pool.available + record.quantity
+      add_bought(pool, record.customer, -record.quantity)
     end
-    redis.call('HINCRBY', META, 'available', record.quantity)
+    pool.reserved = pool.reserved - record.quantity
+    if not (keeps and keeps[id]) and has_lease(record) then
+      free_segment(pool, record)
+    end
+    lines[index] = line_of(id, record)
   end
-  redis.call('HINCRBY', META, 'reserved', -record.quantity)
-  redis.call('ZREM', HOLDS, id)
-  if holds_segment then
-    free_segment(record)
+  append(pool, state, table.concat(lines, '\n'))
+  for index, id in ipairs(ids) do
+    local record = records[index]
+    record.state, record.sequence = LETTERS[state], pool.sequence
+    fields[2 * index - 1], fields[2 * index] = id, packed(record)
   end
-  record.state = state
-  record.sequence = append(state, id, record)
-  write_order(id, record)
+  redis.call('ZREM', HOLDS, unpack(ids))
+  redis.call('HSET', ORDERS, unpack(fields))
 end
 
-local function settled(record, replay)
-  return { 'settled', record.state, digits(record.quantity), record.segment and digits(record.segment) or '-1',
-    record.fence or '', digits(record.sequence), replay }
-end
+local due_so_far, is_nothing_due = 0, false
 
--- Return what a lapsed hold kept, at most `limit` orders; true when more are due.
-local function expire_due(limit)
+-- Give back what lapsed holds kept, at most `limit` orders: whose lease lives is left alone. True when more are due.
+local function expire_due(pool, limit)
   local due = redis.call('ZRANGE', HOLDS, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit + 1)
+  local ids, records = {}, {}
   for index = 1, math.min(limit, #due) do
-    settle(due[index], read_order(due[index]), 'expired')
-  end
-  return #due > limit
-end
-
--- Which units an order takes: first from `start`, then from any other segment, locked or not. Reads only; the caller
--- has checked that enough are free.
-local function gather(start, quantity, segment_count)
-  local own = tonumber(redis.call('HGET', STOCK, digits(start)) or '0')
-  if own >= quantity then
-    return { { start, quantity } }
-  end
-  local units = {}
-  local flat = redis.call('HGETALL', STOCK)
-  for index = 1, #flat, 2 do
-    units[tonumber(flat[index])] = tonumber(flat[index + 1])
-  end
-  local parts, needed = {}, quantity
-  for step = 0, segment_count - 1 do
-    local segment = (start + step) % segment_count
-    local taken = math.min(units[segment] or 0, needed)
-    if taken > 0 then
-      parts[#parts + 1] = { segment, taken }
-      needed = needed - taken
-    end
-    if needed == 0 then
-      break
+    local record = read_order(due[index])
+    if record and record.state == 'r' and not has_lease(record) then
+      ids[#ids + 1], records[#records + 1] = due[index], record
     end
   end
-  return parts
-end
-
--- Move units from available to reserved, keep the record, say so in the ledger.
-local function take(id, record)
-  for _, part in ipairs(record.parts) do
-    redis.call('HINCRBY', STOCK, digits(part[1]), -part[2])
+  if #ids > 0 then
+    settle(pool, 'expired', ids, records)
   end
-  redis.call('HINCRBY', META, 'available', -record.quantity)
-  redis.call('HINCRBY', META, 'reserved', record.quantity)
-  redis.call('ZADD', HOLDS, record.hold_until, id)
-  record.state = 'reserved'
-  record.sequence = append('reserved', id, record)
-  write_order(id, record)
+  return #due > limit, ids, records
 end
 
--- Is there room for `quantity`? Answers nil when there is, else the refusal. Due holds come back first, unless a
--- database decides their fate.
-local function refusal_for_want_of_units(quantity, gated)
-  local available = tonumber(redis.call('HGET', META, 'available'))
-  if available >= quantity then
+-- Is there room for `quantity`? Nil when there is, else what refuses. Due holds come back first, unless somebody else
+-- decides their fate.
+local function refusal(pool, quantity)
+  if pool.available >= quantity then
     return nil
   end
-  if not gated then
-    local more = expire_due(PROBES_MAX)
-    available = tonumber(redis.call('HGET', META, 'available'))
-    if available >= quantity then
+  if not pool.is_gated and not is_nothing_due then
+    if due_so_far >= DUE_IN_ALL_MAX then
+      return 'busy'
+    end
+    due_so_far = due_so_far + DUE_MAX
+    local is_more_due = expire_due(pool, DUE_MAX)
+    is_nothing_due = not is_more_due
+    if pool.available >= quantity then
       return nil
     end
-    if more then
-      return { 'busy', redis.call('HGET', META, 'sequence'), '0' }
+    if is_more_due then
+      return 'busy'
     end
   end
-  local found = redis.call('HMGET', META, 'reserved', 'sequence')
-  return { 'sold_out', digits(available), found[1], found[2], '0' }
+  return 'sold_out'
 end
 
--- Totals, sequence number and units a segment: the answer of read_pool, and part of open_pool's.
+-- How many units an order gets, or nil and the line that refuses it. With `is_partial` whatever is left will do.
+local function allowed(pool, quantity, customer, is_partial)
+  if pool.is_closed then
+    return nil, 'closed'
+  end
+  local wanted = quantity
+  if pool.customer_limit > 0 then
+    if customer == '' then
+      return nil, 'nobody'
+    end
+    local left = pool.customer_limit - bought_by(customer)
+    if left < wanted then
+      if left <= 0 or not is_partial then
+        return nil, 'limit\t' .. digits(pool.customer_limit) .. '\t' .. digits(bought_by(customer))
+      end
+      wanted = left
+    end
+  end
+  local why = refusal(pool, wanted)
+  if why and is_partial and pool.available > 0 then
+    return math.min(wanted, pool.available)
+  end
+  if why == 'busy' then
+    return nil, 'busy\t' .. digits(pool.sequence) .. '\t0'
+  end
+  if why then
+    return nil, table.concat({ 'sold_out', digits(pool.available), digits(pool.reserved), digits(pool.sequence) }, '\t')
+  end
+  return wanted
+end
+
+local function settled_line(record)
+  return table.concat({ 'settled', record.state, digits(record.quantity), record.segment and digits(record.segment) or '',
+    record.fence, digits(record.sequence) }, '\t')
+end
+
+-- --- the whole pool ---
+
+-- Split `count` units over segments as evenly as whole units allow, as parts that start at segment 0; zeros are left out.
+local function even_parts(count, segment_count)
+  local base, extra, parts = math.floor(count / segment_count), count % segment_count, {}
+  for segment = 0, segment_count - 1 do
+    local share = base + (segment < extra and 1 or 0)
+    if share > 0 then
+      parts[#parts + 1] = digits(segment) .. ':' .. digits(share)
+    end
+  end
+  return table.concat(parts, ',')
+end
+
+-- Totals, sequence number and units a segment: the answer of read_pool, and part of others'.
 local function pool_state()
   local answer = { 'pool' }
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'opened', 'available',
-    'reserved', 'confirmed')
+    'reserved', 'confirmed', 'restocked', 'withdrawn', 'customer_limit', 'closed')
   for index = 1, #found do
     answer[index + 1] = found[index]
   end

@@ -1,0 +1,47 @@
+"""What an id, a sku and a number may be."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from segmented.errors import InvalidInput
+
+QUANTITY_MAX: Final = 1_000_000_000
+SEGMENT_COUNT_MAX: Final = 4_096
+STOCK_MAX: Final = 1_000_000_000_000
+EPOCH_MAX: Final = 2**20
+"""A fencing token is epoch * 2^32 + counter, and a script is exact to 2^53."""
+ORDER_ID_BYTES_MAX: Final = 256
+SKU_BYTES_MAX: Final = 128
+SHOWN_MAX: Final = 60
+
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
+
+
+def check_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> None:
+    """Raise InvalidInput unless `value` is text of 1 to `bytes_max` bytes without control characters."""
+    if not isinstance(value, str):
+        message = f"{what} {value!r} is not text"
+        raise InvalidInput(message)
+    if not 1 <= _bytes_of(value) <= bytes_max:
+        message = f"{what} {shortened(value)} must have 1 to {bytes_max} bytes of UTF-8"
+        raise InvalidInput(message)
+    if _CONTROL.search(value):
+        message = f"{what} {shortened(value)} has control characters"
+        raise InvalidInput(message)
+
+
+def shortened(value: str) -> str:
+    """Show a text that may be very long."""
+    return repr(value) if len(value) <= SHOWN_MAX else f"{value[:SHOWN_MAX]!r}..."
+
+
+def _bytes_of(value: str) -> int:
+    """Return the length in UTF-8; 0 for what UTF-8 cannot say."""
+    if value.isascii():
+        return len(value)
+    try:
+        return len(value.encode())
+    except UnicodeEncodeError:
+        return 0

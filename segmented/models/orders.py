@@ -1,0 +1,214 @@
+"""Orders, and the answers to who asks for units. A refusal in a `with` statement raises NotGranted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+from segmented.errors import InvalidInput, NotGranted
+from segmented.models.ids import QUANTITY_MAX, check_id
+
+OrderState = Literal["reserved", "confirmed", "cancelled", "expired", "refused"]
+Part = tuple[int, int]
+"""(segment, units taken from it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a buyer asks for: `quantity` units under an id that is unique in its pool."""
+
+    order_id: str
+    quantity: int
+    customer_id: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no pool can hold."""
+        if type(self.quantity) is not int:
+            message = f"quantity {self.quantity!r} of order {self.order_id!r} is not a whole number"
+            raise InvalidInput(message)
+        if not 1 <= self.quantity <= QUANTITY_MAX:
+            message = f"quantity {self.quantity} of order {self.order_id!r} must be between 1 and {QUANTITY_MAX:,}"
+            raise InvalidInput(message)
+        check_id(self.order_id, "order id")
+        if self.customer_id is not None:
+            check_id(self.customer_id, "customer id")
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """Units are taken and the lock of `segment` is held, for as long as the lease lives."""
+
+    order_id: str
+    quantity: int
+    segment: int
+    parts: tuple[Part, ...]
+    holder_id: str
+    fencing_token: int
+    epoch: int
+    sequence: int
+    free_in_ms: int | None
+    """Milliseconds until some segment may be free (0: one is free now); None when unknown."""
+    replay: bool
+    """True when nothing was deducted: a repeat, or a second delivery after the first holder's lease lapsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Units are taken until the hold lapses; no lock is held."""
+
+    order_id: str
+    quantity: int
+    segment: int
+    parts: tuple[Part, ...]
+    epoch: int
+    sequence: int
+    replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The order's fate: what this call decided, or, as a replay, what had already happened."""
+
+    order_id: str
+    state: OrderState
+    quantity: int
+    segment: int
+    fencing_token: int | None
+    sequence: int
+    replay: bool
+
+    def describe(self) -> str:
+        """Say it in words."""
+        return f"already {self.state}"
+
+    def __enter__(self) -> NoReturn:
+        """Refuse to run a body for an order that is decided."""
+        raise NotGranted(self)
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoldOut:
+    """Fewer units are free than asked for, at `sequence`. `reserved` units are on hold and may come back."""
+
+    order_id: str
+    quantity: int
+    available: int
+    reserved: int
+    sequence: int
+    replay: bool = False
+
+    def describe(self) -> str:
+        """Say it in words."""
+        return f"sold out ({self.available} units free, {self.reserved} on hold, {self.quantity} asked for)"
+
+    def __enter__(self) -> NoReturn:
+        """Refuse to run a body without units."""
+        raise NotGranted(self)
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """No segment is free, or another holder works on this order; look again in `free_in_ms`, or when one is freed."""
+
+    order_id: str
+    sequence: int
+    free_in_ms: int | None
+    is_in_hand: bool = False
+    """True when another holder's lease on this order lives: a second delivery. Segments may be free."""
+
+    def describe(self) -> str:
+        """Say it in words."""
+        return "another holder works on it" if self.is_in_hand else "no segment was free before the deadline"
+
+    def __enter__(self) -> NoReturn:
+        """Refuse to run a body without a lease."""
+        raise NotGranted(self)
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The pool takes no new orders any more."""
+
+    order_id: str
+
+    def describe(self) -> str:
+        """Say it in words."""
+        return "the sale is closed"
+
+    def __enter__(self) -> NoReturn:
+        """Refuse to run a body without units."""
+        raise NotGranted(self)
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReached:
+    """The customer may have `limit` units of this pool, and has `taken` of them, reserved or confirmed."""
+
+    order_id: str
+    quantity: int
+    customer_id: str
+    limit: int
+    taken: int
+
+    def describe(self) -> str:
+        """Say it in words."""
+        return (
+            f"customer {self.customer_id!r} has {self.taken} of at most {self.limit} units, {self.quantity} asked for"
+        )
+
+    def __enter__(self) -> NoReturn:
+        """Refuse to run a body without units."""
+        raise NotGranted(self)
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """Another holder has this order now; the caller's lease lapsed. Nothing changed."""
+
+    order_id: str
+    fencing_token: int
+
+
+Refusal = SoldOut | Busy | Settled | Closed | LimitReached
+"""An answer that grants nothing."""
+Taken = Reserved | Refusal
+"""What a reservation is answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderRecord:
+    """What the pool keeps of an order."""
+
+    order_id: str
+    state: OrderState
+    quantity: int
+    segment: int
+    parts: tuple[Part, ...]
+    holder_id: str | None
+    fencing_token: int | None
+    hold_until_ms: int | None
+    """Server time at which its hold lapses; None when it has none, or was not asked for it."""
+    customer_id: str | None
+    sequence: int
+    """Of the last change; for a refusal, the one at which it was decided."""
+    asked: int
+    """Units asked for: more than `quantity` when it took what was left."""
+
+    def is_of(self, order: Order) -> bool:
+        """Is this what `order` asks for? The same id with other content is an error."""
+        return (self.asked, self.customer_id) == (order.quantity, order.customer_id)

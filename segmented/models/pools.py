@@ -1,0 +1,126 @@
+"""A pool as a whole: its state, its changes, its ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from segmented.models.orders import Part
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """A pool read in one step: totals, units a segment, and the sequence number at which both hold."""
+
+    sku: str
+    epoch: int
+    segment_count: int
+    gated: bool
+    sequence: int
+    opened: int
+    available: int
+    reserved: int
+    confirmed: int
+    order_count: int
+    stock: tuple[int, ...]
+    restocked: int = 0
+    withdrawn: int = 0
+    customer_limit: int | None = None
+    is_closed: bool = False
+
+    @property
+    def stocked(self) -> int:
+        """Units that were ever put in and not taken out by a withdrawal: the most that can be sold."""
+        return self.opened + self.restocked - self.withdrawn
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The pool is open with this stock, split over its segments."""
+
+    state: PoolState
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyOpen:
+    """The pool was open before; nothing changed. Its stock and segment count may differ from those asked for."""
+
+    state: PoolState
+
+
+@dataclass(frozen=True, slots=True)
+class Restocked:
+    """`units` were put in, or taken out, under this change id: now, or before, which is a replay."""
+
+    change_id: str
+    units: int
+    sequence: int
+    available: int
+    replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TooFew:
+    """Fewer units are free than were to be withdrawn; nothing changed."""
+
+    change_id: str
+    units: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """The pool has the number of segments asked for; as a replay, it had it before."""
+
+    state: PoolState
+    replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PoolClosed:
+    """The pool takes no new orders; as a replay, it took none before."""
+
+    state: PoolState
+    replay: bool
+
+
+EntryKind = Literal[
+    "opened",
+    "reserved",
+    "granted",
+    "confirmed",
+    "cancelled",
+    "expired",
+    "refused",
+    "restocked",
+    "withdrawn",
+    "resized",
+    "closed",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One change of one order, or of the pool. `granted` moves a living reservation to a new holder and takes no units.
+
+    Orders that changed in one step share a sequence number and a digest.
+    """
+
+    epoch: int
+    sequence: int
+    kind: EntryKind
+    at_us: int
+    """The server's clock, in microseconds."""
+    order_id: str | None
+    """Of a restock or a withdrawal, its change id."""
+    quantity: int
+    parts: tuple[Part, ...]
+    """Units by segment: those of the order; put in or taken out; or, of a pool opened or resized, all that are free."""
+    segment: int | None
+    fencing_token: int | None
+    customer_id: str | None = None
+    note: str = ""
+    """Of a pool opened or resized, its segment count."""
+    chain: str = ""
+    """Digest over this change and all before it."""

@@ -1,0 +1,16 @@
+#!lua flags=allow-oom
+-- uses shared/pool.lua
+-- Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse.
+-- ARGV     none
+-- answers  {"missing"}   {"closed", state, replay}   state as read_pool answers it
+local pool = read_pool()
+if not pool then
+  return { 'missing' }
+end
+if pool.is_closed then
+  return { 'closed', pool_state(), '1' }
+end
+redis.call('HSET', META, 'closed', '1')
+append(pool, 'closed', pool_line('', pool.available, '', ''))
+write_pool(pool)
+return { 'closed', pool_state(), '0' }

@@ -1,0 +1,43 @@
+#!lua
+-- uses shared/pool.lua
+-- Give a pool another number of segments while it sells, its free units split evenly over them. Units are taken at the
+-- grant, so who holds a segment that goes away finishes undisturbed; what it gives back goes to another segment.
+-- ARGV     1 segment_count
+-- answers  {"missing"}   {"resized", state, replay}   state as read_pool answers it; replay "1": it had that many
+local count = tonumber(ARGV[1])
+local pool = read_pool()
+if not pool then
+  return { 'missing' }
+end
+if pool.segment_count == count then
+  return { 'resized', pool_state(), '1' }
+end
+local parts = even_parts(pool.available, count)
+local shares = {}
+for segment, share in string.gmatch(parts, '(%d+):(%d+)') do
+  shares[tonumber(segment)] = share
+end
+redis.call('DEL', STOCK)
+for first = 0, count - 1, MANY do
+  local fields = {}
+  for segment = first, math.min(first + MANY, count) - 1 do
+    fields[#fields + 1] = segment
+    fields[#fields + 1] = shares[segment] or '0'
+  end
+  redis.call('HSET', STOCK, unpack(fields))
+end
+for segment = count, pool.segment_count - 1 do
+  redis.call('ZREM', FREE, segment)
+end
+for segment = pool.segment_count, count - 1 do
+  local remaining_ms = redis.call('PTTL', lock_of(segment)) -- of one who had it before it went away
+  redis.call('ZADD', FREE, digits(now_ms + math.max(0, remaining_ms)), segment)
+end
+if count > pool.segment_count then
+  redis.call('PUBLISH', FREED, 'freed')
+end
+pool.segment_count, pool.cursor = count, 0
+redis.call('HSET', META, 'segment_count', ARGV[1])
+append(pool, 'resized', pool_line('', pool.available, parts, ARGV[1]))
+write_pool(pool)
+return { 'resized', pool_state(), '0' }

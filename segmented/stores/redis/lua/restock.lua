@@ -1,0 +1,48 @@
+#!lua
+-- uses shared/pool.lua
+-- Put units into a pool, or take free ones out, once for each change id, while it sells.
+-- ARGV     1 change_id   2 kind ("restocked" or "withdrawn")   3 units
+-- answers  {"missing"}   {"mismatch"}   the id was used for another change
+--          {"done", units, sequence, available, replay}
+--          {"closed"}    restocked: the pool is closed
+--          {"too_few", available}   withdrawn: fewer are free
+local change_id, kind, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local pool = read_pool()
+if not pool then
+  return { 'missing' }
+end
+local content = kind .. ' ' .. digits(count)
+local before = redis.call('HGET', CHANGES, change_id)
+if before then
+  local done, sequence = string.match(before, '^(%l+ %d+) (%d+)$')
+  if done ~= content then
+    return { 'mismatch' }
+  end
+  return { 'done', digits(count), sequence, digits(pool.available), '1' }
+end
+local parts
+if kind == 'restocked' then
+  if pool.is_closed then
+    return { 'closed' }
+  end
+  parts = even_parts(count, pool.segment_count)
+  for segment, share in string.gmatch(parts, '(%d+):(%d+)') do
+    add_units(tonumber(segment), tonumber(share))
+  end
+  pool.available, pool.restocked = pool.available + count, pool.restocked + count
+else
+  if pool.available < count then
+    return { 'too_few', digits(pool.available) }
+  end
+  local first
+  first, parts = gather(pool, pool.cursor, count)
+  if parts == '' then
+    parts = digits(first) .. ':' .. digits(count)
+  end
+  pool.available, pool.withdrawn = pool.available - count, pool.withdrawn + count
+end
+append(pool, kind, pool_line(change_id, count, parts, ''))
+redis.call('HSET', CHANGES, change_id, content .. ' ' .. digits(pool.sequence))
+redis.call('HSET', META, 'restocked', digits(pool.restocked), 'withdrawn', digits(pool.withdrawn))
+write_pool(pool)
+return { 'done', digits(count), digits(pool.sequence), digits(pool.available), '0' }

@@ -1,0 +1,72 @@
+#!lua flags=allow-oom
+-- uses shared/pool.lua
+-- End reservations: one, or many, each as if alone. Works when memory is full.
+-- "confirmed" makes them final. Needs no lease. The segment is freed if its holder still has it; a holder that overslept
+-- its lease does not free its successor's.
+-- "cancelled" gives the units back on purpose. With a holder id, only while the order is still that holder's: a holder
+-- that overslept its lease must not cancel what its successor works on.
+-- "expired" gives them back if the hold has lapsed and no lease lives.
+-- ARGV     1 state   2 voided ("1": whoever decides the orders of this pool has voided them)
+--          then for each order, at most 1,000: order_id, holder_id ("" for whoever has it)
+-- answers  {"missing"}   the pool is not open
+--          {"settled", sequence, lines}   one line an order, with newlines between and tabs in them:
+--            unknown      no such order
+--            settled, state, quantity, segment, fence, sequence   decided before
+--            superseded, fence   cancelled: another holder has it
+--            alive        expired: not yet
+--            gated        cancelled, expired: to be voided first
+--            done, quantity, segment, fence   ended now, at the answer's sequence
+local state, is_voided = ARGV[1], ARGV[2] == '1'
+local pool = read_pool()
+if not pool then
+  return { 'missing' }
+end
+local ids, holders = {}, {}
+for index = 3, #ARGV, 2 do
+  ids[#ids + 1], holders[#holders + 1] = ARGV[index], ARGV[index + 1]
+end
+local raws = redis.call('HMGET', ORDERS, unpack(ids))
+local due = state == 'expired' and redis.call('ZMSCORE', HOLDS, unpack(ids))
+
+local answers, done_ids, done_records, keeps, seen = {}, {}, {}, {}, {}
+
+local function ended_before(id, record, is_holders)
+  if state == 'confirmed' and is_holders and not seen[id] and has_lease(record) then
+    free_segment(pool, record)
+  end
+  return seen[id] and 'again' or settled_line(record)
+end
+
+local function decide(index, id, record)
+  local is_holders = holders[index] == '' or record.holder == holders[index]
+  if record.state ~= 'r' or seen[id] then
+    return ended_before(id, record, is_holders)
+  end
+  if state == 'cancelled' and not is_holders then
+    return 'superseded\t' .. (record.fence ~= '' and record.fence or '0')
+  end
+  if state == 'expired' and (tonumber(due[index] or '0') > now_ms or has_lease(record)) then
+    return 'alive'
+  end
+  if state ~= 'confirmed' and pool.is_gated and not is_voided then
+    return 'gated'
+  end
+  seen[id] = record
+  keeps[id] = not is_holders
+  done_ids[#done_ids + 1], done_records[#done_records + 1] = id, record
+  return trimmed(table.concat({ 'done', digits(record.quantity), digits(record.segment), record.fence }, '\t'))
+end
+
+for index, id in ipairs(ids) do
+  answers[index] = raws[index] and decide(index, id, seen[id] or parsed(raws[index])) or 'unknown'
+end
+if #done_ids > 0 then
+  settle(pool, state, done_ids, done_records, keeps)
+  write_pool(pool)
+end
+for index, id in ipairs(ids) do
+  if answers[index] == 'again' then
+    answers[index] = settled_line(seen[id])
+  end
+end
+return { 'settled', digits(pool.sequence), table.concat(answers, '\n') }

@@ -1,0 +1,264 @@
+"""Orders over the wire: taking units, and deciding. The contracts of the scripts stand at the head of each Lua file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from segmented import operations as op
+from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, PoolGated, SegmentedError
+from segmented.ledger_lines import parse_parts
+from segmented.models import (
+    Busy,
+    Closed,
+    Granted,
+    LimitReached,
+    Lost,
+    Order,
+    Renewed,
+    Reserved,
+    Settled,
+    SoldOut,
+    Superseded,
+    Taken,
+)
+from segmented.stores.redis.pool_codec import STATES, keys_of, kind_of
+from segmented.stores.redis.wire import Call, Codec, Reply, optional_number, script_call, text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+# --- lines of an answer ---
+
+
+def _settled(order_id: str, fields: Sequence[str], *, replay: bool) -> Settled:
+    state, quantity, segment, fence, sequence = fields
+    return Settled(
+        order_id=order_id,
+        state=STATES[state],
+        quantity=int(quantity),
+        segment=int(segment) if segment else -1,
+        fencing_token=int(fence) if fence else None,
+        sequence=int(sequence),
+        replay=replay,
+    )
+
+
+def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Settled | Closed | LimitReached | SegmentedError:
+    """Read a line that grants nothing."""
+    kind, *fields = line.split("\t")
+    order_id = order.order_id
+    match kind:
+        case "sold_out":
+            available, reserved, sequence = map(int, fields)
+            return SoldOut(order_id, order.quantity, available, reserved, sequence)
+        case "settled":
+            return _settled(order_id, fields, replay=True)
+        case "busy":
+            return Busy(order_id, int(fields[0]), int(fields[1]))
+        case "closed":
+            return Closed(order_id)
+        case "limit":
+            limit, taken = map(int, fields)
+            return LimitReached(order_id, order.quantity, order.customer_id or "", limit, taken)
+        case "nobody":
+            message = f"order {order_id!r} names no customer, but pool {sku!r} limits what one may have"
+            return InvalidInput(message)
+        case _:
+            return OrderMismatch(order_id)
+
+
+# --- taking ---
+
+
+def _encode_reserve(operation: op.Reserve) -> Call:
+    order = operation.order
+    head = (operation.hold_ms, "1" if operation.partial else "0")
+    return script_call(
+        "reserve", keys_of(operation.sku), *head, order.order_id, order.quantity, order.customer_id or ""
+    )
+
+
+def _encode_reserve_many(operation: op.ReserveMany) -> Call:
+    arguments: list[str | int] = [operation.hold_ms, "1" if operation.partial else "0"]
+    for order in operation.orders:
+        arguments += (order.order_id, order.quantity, order.customer_id or "")
+    return script_call("reserve", keys_of(operation.sku), *arguments)
+
+
+def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | SegmentedError]:
+    kind_of(sku, reply)
+    epoch, sequence = int(reply[1]), int(reply[2])
+    answers: list[Taken | SegmentedError] = []
+    for order, line in zip(orders, text(reply[3]).split("\n"), strict=True):
+        if not line.startswith("reserved"):
+            answers.append(_refused(sku, order, line))
+            continue
+        _, segment, quantity, *rest = line.split("\t")
+        number, units = int(segment), int(quantity)
+        parts = parse_parts(rest[0], segment=number, quantity=units) if rest else ((number, units),)
+        is_repeat = len(rest) > 1
+        at = int(rest[1]) if is_repeat and rest[1] != "+" else sequence
+        answers.append(Reserved(order.order_id, units, number, parts, epoch, at, is_repeat))
+    return answers
+
+
+def _decode_reserve(operation: op.Reserve, reply: Reply) -> Taken:
+    (answer,) = _reserved(operation.sku, (operation.order,), reply)
+    if isinstance(answer, SegmentedError):
+        raise answer
+    return answer
+
+
+def _decode_reserve_many(operation: op.ReserveMany, reply: Reply) -> tuple[Taken | SegmentedError, ...]:
+    return tuple(_reserved(operation.sku, operation.orders, reply))
+
+
+def _encode_grant(operation: op.Grant) -> Call:
+    order = operation.order
+    wanted = (order.order_id, order.quantity, order.customer_id or "", "1" if operation.partial else "0")
+    lease = (operation.holder_id, operation.ttl_ms, operation.hold_ms, "1" if operation.keep_refusal else "0")
+    return script_call("grant", keys_of(operation.sku), *wanted, *lease)
+
+
+def _decode_grant(operation: op.Grant, reply: Reply) -> Granted | SoldOut | Busy | Settled | Closed | LimitReached:
+    order = operation.order
+    kind = kind_of(operation.sku, reply, order.order_id)
+    if kind == "granted":
+        segment, quantity = int(reply[2]), int(reply[3])
+        return Granted(
+            order_id=order.order_id,
+            quantity=quantity,
+            segment=segment,
+            parts=parse_parts(text(reply[4]), segment=segment, quantity=quantity),
+            holder_id=operation.holder_id,
+            fencing_token=int(reply[5]),
+            epoch=int(reply[1]),
+            sequence=int(reply[6]),
+            free_in_ms=optional_number(reply[7]),
+            replay=text(reply[8]) == "1",
+        )
+    if kind in {"busy", "in_hand"}:
+        return Busy(order.order_id, int(reply[1]), optional_number(reply[2]), is_in_hand=kind == "in_hand")
+    if kind == "sold_out":
+        available, reserved, sequence = map(int, reply[1:4])
+        return SoldOut(order.order_id, order.quantity, available, reserved, sequence, replay=True)
+    answer = _refused(operation.sku, order, kind)
+    if isinstance(answer, SegmentedError):
+        raise answer
+    return answer
+
+
+def _encode_renew(operation: op.RenewGrant) -> Call:
+    lease = (operation.holder_id, operation.ttl_ms, operation.hold_ms)
+    return script_call("renew_grant", keys_of(operation.sku), operation.order_id, *lease)
+
+
+def _decode_renew(operation: op.RenewGrant, reply: Reply) -> Renewed | Lost:
+    renewed = kind_of(operation.sku, reply, operation.order_id) == "renewed"
+    return Renewed(operation.ttl_ms) if renewed else Lost()
+
+
+# --- deciding ---
+
+
+def _encode_settle(operation: op.SettleMany) -> Call:
+    arguments: list[str] = [operation.state, "1" if operation.voided else "0"]
+    for order_id in operation.order_ids:
+        arguments += (order_id, "")
+    return script_call("settle", keys_of(operation.sku), *arguments)
+
+
+def _ended(
+    sku: str, state: str, order_ids: Sequence[str], reply: Reply
+) -> list[Settled | Superseded | SegmentedError | None]:
+    kind_of(sku, reply)
+    sequence = text(reply[1])
+    answers: list[Settled | Superseded | SegmentedError | None] = []
+    for order_id, line in zip(order_ids, text(reply[2]).split("\n"), strict=True):
+        kind, *fields = line.split("\t")
+        match kind:
+            case "done":
+                quantity, segment, fence = (*fields, "")[:3]
+                done = (LETTERS[state], quantity, segment, fence, sequence)
+                answers.append(_settled(order_id, done, replay=False))
+            case "settled":
+                answers.append(_settled(order_id, fields, replay=True))
+            case "superseded":
+                answers.append(Superseded(order_id, int(fields[0])))
+            case "unknown":
+                answers.append(OrderUnknown(order_id))
+            case "gated":
+                answers.append(PoolGated(sku, order_id))
+            case _:
+                answers.append(None)
+    return answers
+
+
+LETTERS: Final[dict[str, str]] = {state: letter for letter, state in STATES.items()}
+
+
+def _decode_settle(operation: op.SettleMany, reply: Reply) -> tuple[Settled | SegmentedError | None, ...]:
+    answers = _ended(operation.sku, operation.state, operation.order_ids, reply)
+    return tuple(None if isinstance(answer, Superseded) else answer for answer in answers)
+
+
+def _one(sku: str, state: str, order_id: str, reply: Reply) -> Settled | Superseded | None:
+    (answer,) = _ended(sku, state, (order_id,), reply)
+    if isinstance(answer, SegmentedError):
+        raise answer
+    return answer
+
+
+def _encode_confirm(operation: op.Confirm) -> Call:
+    order = (operation.order_id, operation.holder_id or "")
+    return script_call("settle", keys_of(operation.sku), "confirmed", "0", *order)
+
+
+def _decode_confirm(operation: op.Confirm, reply: Reply) -> Settled:
+    return _one(operation.sku, "confirmed", operation.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
+
+
+def _encode_cancel(operation: op.Cancel) -> Call:
+    arguments = ("cancelled", "1" if operation.voided else "0", operation.order_id, operation.holder_id or "")
+    return script_call("settle", keys_of(operation.sku), *arguments)
+
+
+def _decode_cancel(operation: op.Cancel, reply: Reply) -> Settled | Superseded:
+    return _one(operation.sku, "cancelled", operation.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
+
+
+def _encode_expire(operation: op.Expire) -> Call:
+    arguments = ("expired", "1" if operation.voided else "0", operation.order_id, "")
+    return script_call("settle", keys_of(operation.sku), *arguments)
+
+
+def _decode_expire(operation: op.Expire, reply: Reply) -> Settled | None:
+    return _one(operation.sku, "expired", operation.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
+
+
+def _encode_expire_due(operation: op.ExpireDue) -> Call:
+    return script_call("expire_due", keys_of(operation.sku), operation.limit)
+
+
+def _decode_expire_due(operation: op.ExpireDue, reply: Reply) -> tuple[tuple[Settled, ...], bool]:
+    kind_of(operation.sku, reply)
+    sequence, lines = text(reply[1]), text(reply[3])
+    settled = []
+    for line in lines.split("\n") if lines else ():
+        order_id, quantity, segment, fence = (*line.split("\t"), "")[:4]
+        settled.append(_settled(order_id, ("e", quantity, segment, fence, sequence), replay=False))
+    return tuple(settled), text(reply[2]) == "1"
+
+
+ORDER_CODECS: Final = {
+    op.Reserve: Codec(_encode_reserve, _decode_reserve),
+    op.ReserveMany: Codec(_encode_reserve_many, _decode_reserve_many),
+    op.Grant: Codec(_encode_grant, _decode_grant),
+    op.RenewGrant: Codec(_encode_renew, _decode_renew),
+    op.Confirm: Codec(_encode_confirm, _decode_confirm),
+    op.Cancel: Codec(_encode_cancel, _decode_cancel),
+    op.Expire: Codec(_encode_expire, _decode_expire),
+    op.SettleMany: Codec(_encode_settle, _decode_settle),
+    op.ExpireDue: Codec(_encode_expire_due, _decode_expire_due),
+}
