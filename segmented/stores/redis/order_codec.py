@@ -91,10 +91,10 @@ def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | S
     epoch, sequence = int(reply[1]), int(reply[2])
     answers: list[Taken | SegmentedError] = []
     for order, line in zip(orders, text(reply[3]).split("\n"), strict=True):
-        if not line.startswith("reserved"):
+        if not line[0].isdigit():
             answers.append(_refused(sku, order, line))
             continue
-        _, segment, quantity, *rest = line.split("\t")
+        segment, quantity, *rest = line.split("\t")
         number, units = int(segment), int(quantity)
         parts = parse_parts(rest[0], segment=number, quantity=units) if rest else ((number, units),)
         is_repeat = len(rest) > 1

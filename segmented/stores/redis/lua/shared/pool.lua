@@ -4,7 +4,7 @@
 --       7 lock (prefix: <lock>:<segment> is a string with PX that holds the holder id)   8 freed (channel)
 --       9 customers (hash: customer id -> units; only with a limit)   10 changes (hash: change id -> what was done)
 -- A record is state, quantity, segment, sequence, parts, customer, asked, holder, fence, with tabs between them and none
--- at its end. The state is r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). `parts` is empty when all
+-- at its end. (Numbers up to 14 digits may be put into a text by `..`; longer ones need `digits`.) The state is r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). `parts` is empty when all
 -- units are the segment's, else "segment:units,..."; `asked` is empty when that many were taken.
 -- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, likewise.
 local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES =
@@ -170,7 +170,16 @@ local function read_order(id)
   return raw and parsed(raw)
 end
 
+-- Most records and lines have no more than their first fields, and are put together without the rest.
+local function is_short(record)
+  return record.parts == '' and record.customer == '' and record.asked == '' and record.holder == ''
+    and record.fence == ''
+end
+
 local function packed(record)
+  if record.segment and is_short(record) then
+    return record.state .. '\t' .. record.quantity .. '\t' .. record.segment .. '\t' .. record.sequence
+  end
   return trimmed(table.concat({ record.state, digits(record.quantity), record.segment and digits(record.segment) or '',
     digits(record.sequence), record.parts, record.customer, record.asked, record.holder, record.fence }, '\t'))
 end
@@ -180,6 +189,9 @@ local function is_same_order(record, quantity, customer)
 end
 
 local function line_of(id, record)
+  if record.segment and is_short(record) then
+    return id .. '\t' .. record.quantity .. '\t' .. record.segment
+  end
   return trimmed(table.concat({ id, digits(record.quantity), record.segment and digits(record.segment) or '',
     record.parts, record.customer, record.fence }, '\t'))
 end
