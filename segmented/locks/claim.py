@@ -28,6 +28,8 @@ class Claim(ABC):
     """The kind of lock, as `segmented lock show` names it."""
     mode: ClassVar[str] = "exclusive"
     """What a sequencer says: `exclusive` or `shared`."""
+    may_be_handed: ClassVar[bool] = False
+    """May a release make the next waiter's attempt for it, in the same round trip?"""
     leaves_traces: ClassVar[bool] = False
     """Does a failed attempt leave something in the store (a place in a queue), to be released if the wait ends?"""
 

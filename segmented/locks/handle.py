@@ -50,6 +50,7 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
             is_busy=lambda answer: isinstance(answer, Held),
             when_behind=claim.acquiring_when_behind(),
             undo=claim.releasing(),
+            handed="undone late" if claim.may_be_handed else None,
         )
     except StoreUnavailable as error:
         raise LockUnreachable(claim.name, str(error)) from error

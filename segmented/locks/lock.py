@@ -47,6 +47,7 @@ class LockClaim(Claim):
     """A claim to a plain lock."""
 
     kind: ClassVar[str] = "lock"
+    may_be_handed: ClassVar[bool] = True
     safety: Safety = Safety()
 
     @property

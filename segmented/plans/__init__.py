@@ -6,7 +6,7 @@ A plan reads no clock, opens no socket and knows no asyncio. The same plan runs 
 
 from segmented.plans.drivers import run_async, run_sync
 from segmented.plans.effects import Batch, IsWaitedFor, Join, Leave, Listen, Now, Park, Plan, Within, perform
-from segmented.plans.line import Line, Place
+from segmented.plans.line import Line, Offer, Place
 from segmented.plans.waiting import pause, wait_for
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Line",
     "Listen",
     "Now",
+    "Offer",
     "Park",
     "Place",
     "Plan",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
-    from segmented.plans.line import Place
+    from segmented.plans.line import Offer, Place
 
 AnswerT = TypeVar("AnswerT")
 OutcomeT = TypeVar("OutcomeT")
@@ -32,10 +32,10 @@ class Wakeups(Protocol):
     def listen(self, channel: str, deadline: float) -> None:
         """Return once messages on the channel are sure to arrive."""
 
-    def park(self, place: Place, due: float, deadline: float) -> bool:
+    def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
         """Sleep until woken (True) or until the deadline (False)."""
 
-    def leave(self, place: Place, due: float) -> None:
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
         """Give the place up."""
 
 
@@ -51,10 +51,10 @@ class AsyncWakeups(Protocol):
     async def listen(self, channel: str, deadline: float) -> None:
         """Return once messages on the channel are sure to arrive."""
 
-    async def park(self, place: Place, due: float, deadline: float) -> bool:
+    async def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
         """Sleep until woken (True) or until the deadline (False)."""
 
-    def leave(self, place: Place, due: float) -> None:
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
         """Give the place up."""
 
 
@@ -132,10 +132,10 @@ def _perform(effect: Effect[Any], store: Store) -> Any:  # noqa: ANN401  # the a
             return store.wakeups.join(channel)
         case Listen(channel, deadline):
             return store.wakeups.listen(channel, deadline)
-        case Park(place, due, deadline):
-            return store.wakeups.park(place, due, deadline)
-        case Leave(place, due):
-            return store.wakeups.leave(place, due)
+        case Park(place, due, deadline, offer):
+            return store.wakeups.park(place, due, deadline, offer)
+        case Leave(place, due, in_time):
+            return store.wakeups.leave(place, due, in_time=in_time)
         case _:
             return _refuse(effect)
 
@@ -182,10 +182,10 @@ async def _perform_async(effect: Effect[Any], store: AsyncStore) -> Any:  # noqa
             return store.wakeups.join(channel)
         case Listen(channel, deadline):
             return await store.wakeups.listen(channel, deadline)
-        case Park(place, due, deadline):
-            return await store.wakeups.park(place, due, deadline)
-        case Leave(place, due):
-            return store.wakeups.leave(place, due)
+        case Park(place, due, deadline, offer):
+            return await store.wakeups.park(place, due, deadline, offer)
+        case Leave(place, due, in_time):
+            return store.wakeups.leave(place, due, in_time=in_time)
         case _:
             return _refuse(effect)
 

@@ -10,7 +10,7 @@ from segmented.errors import SegmentedError
 from segmented.operations import Effect, Operation
 
 if TYPE_CHECKING:
-    from segmented.plans.line import Place
+    from segmented.plans.line import Offer, Place
 
 AnswerT = TypeVar("AnswerT")
 Plan = Generator[Effect[Any], Any, AnswerT]
@@ -70,17 +70,23 @@ class Park(Effect[bool]):
     """Sleep until a wake-up for this place (True), or until the deadline (False).
 
     `due` is the local time at which the thing waited for may be free without any message; only the head of the line
-    wakes then. Both are monotonic seconds and may be infinite.
+    wakes then. Both are monotonic seconds and may be infinite. With an `offer` somebody else of this process may make
+    the waiter's attempt: the answer is then found in the place.
     """
 
     place: Place
     due: float
     deadline: float
+    offer: Offer | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Leave(Effect[None]):
-    """Give the place up; a wake-up that was not used goes to the next in line, which also learns the new `due`."""
+    """Give the place up; a wake-up that was not used goes to the next in line, which also learns the new `due`.
+
+    Not `in_time`: the waiter was cancelled, so an attempt that somebody is making for it is to be undone.
+    """
 
     place: Place
     due: float
+    in_time: bool = True

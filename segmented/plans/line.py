@@ -8,22 +8,46 @@ wake-up from being lost or multiplied:
 3. only the head minds `due`, the time at which something may be free without a message (a holder died), so a dead
    holder costs one attempt a process, not one a waiter;
 4. a message that finds nobody in the line is kept while somebody is out trying: the reply on its way may be older.
+
+Hand-off: whoever frees the thing may make the head's attempt for it, right behind its own release and in the same round
+trip. The head leaves the line for that, as if woken, and gets the answer with its wake-up.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from segmented.operations import Operation
+
+
+HAND_OFFS_MAX: Final = 16
+HANDING_SECONDS: Final = 0.05
+"""After so many hand-offs in a row, or so long, waiters of other processes get the same chance as ours."""
+LATE_SECONDS: Final = 0.1
+"""How long a waiter whose deadline has come waits for the answer to an attempt that somebody makes for it just then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What somebody else of the process may do for a parked waiter."""
+
+    attempt: Operation[Any]
+    undo: Operation[object] | None
+    """Undoes the attempt, if the waiter was gone when the answer came."""
+    is_undone_late: bool
+    """Undo also for a waiter whose deadline came, not only for one that was cancelled?"""
 
 
 class Place:
     """One waiter's place in a line."""
 
-    __slots__ = ("arrival", "is_behind", "line", "notify", "woken")
+    __slots__ = ("arrival", "handed", "has_left", "is_behind", "is_under_way", "line", "notify", "offer", "woken")
 
     def __init__(self, line: Line, arrival: int, notify: Callable[[], None], *, is_behind: bool) -> None:
         """Belong to `line`; `notify` makes the waiter look at `Line.next_step` again."""
@@ -32,12 +56,23 @@ class Place:
         self.notify = notify
         self.is_behind = is_behind
         self.woken = False
+        self.offer: Offer | None = None
+        self.is_under_way = False
+        """Is somebody making this waiter's attempt?"""
+        self.handed: tuple[Any, float] | None = None
+        """The answer to that attempt, and the local time just before it was asked for."""
+        self.has_left = False
+
+    def take_handed(self) -> tuple[Any, float] | None:
+        """Return the answer that came with the wake-up, once."""
+        handed, self.handed = self.handed, None
+        return handed
 
 
 class Line:
     """First in, first out; not thread-safe by itself: the wake-ups of each colour guard it."""
 
-    __slots__ = ("_arrivals", "_due", "_members", "_places", "_unheard", "channel")
+    __slots__ = ("_arrivals", "_due", "_handing_since", "_in_a_row", "_members", "_places", "_unheard", "channel")
 
     def __init__(self, channel: str) -> None:
         """Start empty."""
@@ -47,6 +82,8 @@ class Line:
         self._members = 0
         self._unheard = False
         self._due = inf
+        self._in_a_row = 0
+        self._handing_since = 0.0
 
     def __len__(self) -> int:
         """Count those who joined and have not left: who was woken and is trying may come back to park."""
@@ -69,8 +106,38 @@ class Line:
             place.notify()
             self._notify_head()
 
-    def park(self, place: Place, due: float) -> None:
+    def lets_others(self, now: float) -> bool:
+        """Is it time to free the thing by a message alone, so that waiters of other processes get their chance?"""
+        if self._in_a_row == 0:
+            self._handing_since = now
+        if self._in_a_row < HAND_OFFS_MAX and now < self._handing_since + HANDING_SECONDS:
+            return False
+        self._in_a_row = 0
+        return True
+
+    def take_offer(self) -> Place | None:
+        """Take the head out of the line, to make its attempt for it; `hand` must follow. None: it has to try itself."""
+        if not self._places or self._places[0].offer is None:
+            return None
+        place = self._places.popleft()
+        place.is_under_way = True
+        self._in_a_row += 1
+        self._notify_head()
+        return place
+
+    def hand(self, place: Place, handed: tuple[Any, float] | None) -> bool:
+        """Wake a place with the answer to its attempt (None: it has to try itself); False when it has left."""
+        place.is_under_way = False
+        if place.has_left:
+            return False
+        place.handed = handed
+        place.woken = True
+        place.notify()
+        return True
+
+    def park(self, place: Place, due: float, offer: Offer | None = None) -> None:
         """Return to the line after an attempt that failed, in order of arrival, with news of when to try again."""
+        place.offer = offer
         if place not in self._places:
             index = 0
             while index < len(self._places) and self._places[index].arrival < place.arrival:
@@ -85,6 +152,8 @@ class Line:
         if place.woken:
             place.woken = False
             return True
+        if place.is_under_way:
+            return False if now >= deadline + LATE_SECONDS else deadline + LATE_SECONDS
         if now >= deadline:
             return False
         if self._places and self._places[0] is place:
@@ -96,9 +165,15 @@ class Line:
             return min(self._due, deadline)
         return deadline
 
-    def leave(self, place: Place, due: float) -> None:
-        """Give the place up and tell the next in line what was learnt."""
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
+        """Give the place up and tell the next in line what was learnt.
+
+        Not `in_time`: the waiter was cancelled, so an attempt that somebody is making for it is to be undone.
+        """
         self._members -= 1
+        place.has_left = True
+        if in_time and place.offer is not None and not place.offer.is_undone_late:
+            place.offer = None
         if place in self._places:
             self._places.remove(place)
         if place.woken:

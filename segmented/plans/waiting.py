@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from segmented.errors import SegmentedError, StockError
 from segmented.plans.effects import IsWaitedFor, Join, Leave, Listen, Now, Park, Plan, Within, perform
+from segmented.plans.line import Offer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,8 @@ UNDO_SECONDS = 0.25
 
 
 AttemptT = TypeVar("AttemptT")
+Handed = Literal["undone late", "kept late"]
+"""What becomes of an attempt that was made for a waiter whose deadline came before its answer."""
 
 
 def wait_for(
@@ -40,12 +43,14 @@ def wait_for(
     when_behind: Operation[AttemptT] | None = None,
     undo: Operation[object] | None = None,
     stands: tuple[type[BaseException], ...] = (StockError,),
+    handed: Handed | None = None,
 ) -> Plan[tuple[AttemptT | None, float]]:
     """Repeat an idempotent `operation` until its answer is not busy, or `timeout` seconds have passed.
 
     An answer that took something, or found it taken, carries `free_in_ms`: when it is worth looking again without a
     message (None: unknown). Whoever finds others ahead in the line performs `when_behind` once, if it is given, before
     it waits for its turn; whoever finds nobody tries without joining it.
+    With `handed`, whoever of this process frees the thing may make the head's attempt for it (`plans.line`).
     Returns the last answer (None when the deadline came before a first turn in the line) and the local time just before
     it was asked for, from which a lease may be trusted. If the wait ends by an exception
     (a cancellation, a signal, a lost connection), `undo` is performed before it goes on, so that nothing is left
@@ -63,14 +68,19 @@ def wait_for(
     try:
         first = None if has_tried else when_behind if place.is_behind else operation
         answer, asked_at, due = yield from _attempts(
-            operation, first=first, place=place, deadline=deadline, is_busy=is_busy
+            operation,
+            first=first,
+            place=place,
+            deadline=deadline,
+            is_busy=is_busy,
+            offer=None if handed is None else Offer(operation, undo, handed == "undone late"),
         )
     except GeneratorExit:  # the process is gone: a dead one cleans nothing up
         raise
     except BaseException as error:
         # First the place, which a second cancellation must not leave behind. The wake-up that brought us here was
         # perhaps not used; what the undoing frees wakes somebody by itself.
-        yield from perform(Leave(place, AT_ONCE))
+        yield from perform(Leave(place, AT_ONCE, in_time=False))
         yield from _undone(None if isinstance(error, stands) else undo, deadline)
         raise
     yield from perform(Leave(place, due))
@@ -114,6 +124,7 @@ def _attempts(
     place: Place,
     deadline: float,
     is_busy: Callable[[AttemptT], bool],
+    offer: Offer | None,
 ) -> Plan[tuple[AttemptT | None, float, float]]:
     answer: AttemptT | None = None
     asked_at, due = 0.0, inf
@@ -128,22 +139,30 @@ def _attempts(
             answer, asked_at, due = yield from _attempt(operation, deadline)
             if not is_busy(answer):
                 return answer, asked_at, due
-        if not (yield from perform(Park(place, due, deadline))):
+        if not (yield from perform(Park(place, due, deadline, offer))):
             return answer, asked_at, due
+        found = place.take_handed()
+        if found is not None and not is_busy(found[0]):
+            return *found, (yield from _due(found[0]))
         may_try = True
 
 
 def _attempt(operation: Operation[AttemptT], deadline: float) -> Plan[tuple[AttemptT, float, float]]:
     asked_at = yield from perform(Now())
     answer = yield from perform(Within(operation, max(deadline, asked_at + ATTEMPT_SECONDS)))
+    return answer, asked_at, (yield from _due(answer))
+
+
+def _due(answer: AttemptT) -> Plan[float]:
+    """Return the local time at which it is worth looking again, as far as an answer knows."""
     if not hasattr(answer, "free_in_ms") or getattr(answer, "is_in_hand", False):
-        return answer, asked_at, AT_ONCE  # it took nothing: what was free still is, so the next may try at once
+        return AT_ONCE  # it took nothing: what was free still is, so the next may try at once
     free_in_ms: int | None = answer.free_in_ms
     if free_in_ms is None:
-        return answer, asked_at, inf
+        return inf
     now = yield from perform(Now())
     # one millisecond more: the server rounds a remaining life down
-    return answer, asked_at, now + (free_in_ms + (1 if free_in_ms else 0)) * MILLISECOND
+    return now + (free_in_ms + (1 if free_in_ms else 0)) * MILLISECOND
 
 
 def _undone(undo: Operation[object] | None, deadline: float) -> Plan[None]:

@@ -46,6 +46,7 @@ def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[tuple[Granted
             is_busy=lambda answer: isinstance(answer, Busy) and not answer.is_in_hand,
             undo=op.Cancel(operation.sku, operation.order.order_id, operation.holder_id),
             stands=(StockError, StoreError),
+            handed="kept late",
         )
         if answer is None:  # the deadline came before this waiter's first turn
             return Busy(operation.order.order_id, 0, None), asked_at

@@ -11,10 +11,12 @@ import threading
 from math import inf
 from typing import TYPE_CHECKING
 
-from segmented.plans.line import Line, Place
+from segmented.plans.line import Line
 
 if TYPE_CHECKING:
     from segmented.clock import Clock
+    from segmented.operations import Operation
+    from segmented.plans.line import Offer, Place
 
 OWN_RELEASES_MAX = 1_000
 SLEEP_MAX = 60.0
@@ -83,11 +85,11 @@ class ThreadWakeups(OwnReleases):
             for line in self._lines.values():
                 line.signal()
 
-    def park(self, place: Place, due: float, deadline: float) -> bool:
+    def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
         """Sleep until woken (True) or until the deadline (False)."""
         event: threading.Event = place.notify.__self__  # type: ignore[attr-defined]  # the bound `set` made in join
         with self._guard:
-            place.line.park(place, due)
+            place.line.park(place, due, offer)
         while True:
             event.clear()
             with self._guard:
@@ -97,10 +99,29 @@ class ThreadWakeups(OwnReleases):
                 return step
             event.wait(min(max(step - now, 0.0), SLEEP_MAX))
 
-    def leave(self, place: Place, due: float) -> None:
+    def take_offer(self, channel: str) -> Place | None:
+        """Take the head of the channel's line, to make its attempt for it; `hand` must follow. None: signal."""
+        with self._guard:
+            line = self._lines.get(channel)
+            return None if line is None else line.take_offer()
+
+    def lets_others(self, channel: str) -> bool:
+        """Is it time to free the thing by a message alone, so that waiters of other processes get their chance?"""
+        with self._guard:
+            line = self._lines.get(channel)
+            return line is not None and line.lets_others(self._clock.now())
+
+    def hand(self, place: Place, handed: tuple[object, float] | None) -> Operation[object] | None:
+        """Wake a place with the answer to its attempt; returns what undoes it when nobody is there any more."""
+        with self._guard:
+            if place.line.hand(place, handed) or place.offer is None:
+                return None
+            return place.offer.undo
+
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
         """Give the place up; the line goes when it is empty."""
         with self._guard:
-            place.line.leave(place, due)
+            place.line.leave(place, due, in_time=in_time)
             if not len(place.line) and self._lines.get(place.line.channel) is place.line:
                 del self._lines[place.line.channel]
 
@@ -136,10 +157,10 @@ class AsyncioWakeups(OwnReleases):
         for line in self._lines.values():
             line.signal()
 
-    async def park(self, place: Place, due: float, deadline: float) -> bool:
+    async def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
         """Sleep until woken (True) or until the deadline (False)."""
         event: asyncio.Event = place.notify.__self__  # type: ignore[attr-defined]  # the bound `set` made in join
-        place.line.park(place, due)
+        place.line.park(place, due, offer)
         while True:
             event.clear()
             now = self._clock.now()
@@ -154,8 +175,24 @@ class AsyncioWakeups(OwnReleases):
                 if timer is not None:
                     timer.cancel()
 
-    def leave(self, place: Place, due: float) -> None:
+    def take_offer(self, channel: str) -> Place | None:
+        """Take the head of the channel's line, to make its attempt for it; `hand` must follow. None: signal."""
+        line = self._lines.get(channel)
+        return None if line is None else line.take_offer()
+
+    def lets_others(self, channel: str) -> bool:
+        """Is it time to free the thing by a message alone, so that waiters of other processes get their chance?"""
+        line = self._lines.get(channel)
+        return line is not None and line.lets_others(self._clock.now())
+
+    def hand(self, place: Place, handed: tuple[object, float] | None) -> Operation[object] | None:
+        """Wake a place with the answer to its attempt; returns what undoes it when nobody is there any more."""
+        if place.line.hand(place, handed) or place.offer is None:
+            return None
+        return place.offer.undo
+
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
         """Give the place up; the line goes when it is empty."""
-        place.line.leave(place, due)
+        place.line.leave(place, due, in_time=in_time)
         if not len(place.line) and self._lines.get(place.line.channel) is place.line:
             del self._lines[place.line.channel]

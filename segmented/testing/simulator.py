@@ -7,12 +7,13 @@ seed; when all plans sleep, time jumps to the next moment at which one would wak
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf, isinf
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.clock import ManualClock
-from segmented.errors import StoreUnavailable
+from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.operations import Effect, Operation
 from segmented.plans import Batch, IsWaitedFor, Join, Leave, Line, Listen, Now, Park, Plan, Within
 from segmented.stores.memory import MemoryModel
@@ -169,16 +170,32 @@ class Simulation:
                 actor.reply = self._line(actor.process, channel).join(lambda: None)
             case Listen():
                 actor.reply = None
-            case Park(place, due, _):
-                place.line.park(place, due)
+            case Park(place, due, _, offer):
+                place.line.park(place, due, offer)
                 actor.parked = effect
-            case Leave(place, due):
-                place.line.leave(place, due)
+            case Leave(place, due, in_time):
+                place.line.leave(place, due, in_time=in_time)
             case _:
                 actor.failure = TypeError(f"no driver performs {effect!r}")
 
     def _line(self, process: str, channel: str) -> Line:
         return self._lines.setdefault((process, channel), Line(channel))
+
+    def _hand_over(self, process: str, channel: str) -> bool:
+        """Make the next local waiter's attempt in the same step, as a store does in the same round trip."""
+        line = self._line(process, channel)
+        if line.lets_others(self.clock.now()):
+            return False
+        place = line.take_offer()
+        if place is None or place.offer is None:
+            return False
+        handed: tuple[object, float] | None = None
+        with suppress(SegmentedError):  # the waiter meets it itself
+            handed = self.model.execute(place.offer.attempt), self.clock.now()
+        if self._random.random() < self.lost_replies:
+            handed = None
+        line.hand(place, handed)
+        return True
 
     def _execute_all(self, actor: Actor, operations: tuple[Operation[Any], ...]) -> None:
         answers: list[object] = []
@@ -194,8 +211,9 @@ class Simulation:
         except Exception as error:  # noqa: BLE001  # the plan decides what to make of it
             actor.failure = error
         for channel in self.model.take_freed():
-            for (_, subscribed), line in list(self._lines.items()):
-                if subscribed == channel:  # one message a process wakes one of its waiters
-                    line.signal()
+            handed = self._hand_over(actor.process, channel)
+            for (process, subscribed), line in list(self._lines.items()):
+                if subscribed == channel and not (handed and process == actor.process):
+                    line.signal()  # one message a process wakes one of its waiters
         if actor.failure is None and self._random.random() < self.lost_replies:
             actor.reply, actor.failure = None, StoreUnavailable("the reply was lost")

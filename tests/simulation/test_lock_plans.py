@@ -10,6 +10,7 @@ from segmented.locks.lease_state import trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.operations import ReleaseLock
 from segmented.plans import Now, Plan, perform
+from segmented.plans.line import HAND_OFFS_MAX
 from segmented.testing import Killed, Simulation, Sleep
 
 SEEDS = range(200)
@@ -109,3 +110,24 @@ def test_the_deadline_is_kept_while_another_holds() -> None:
     actor = world.start("late", late())
     world.run()
     assert actor.outcome == ("timed out", 1.0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_hand_offs_inside_a_process_do_not_pass_the_other_one_over_for_long(seed: int) -> None:
+    order: list[str] = []
+
+    def visit(process: str, number: int) -> Plan[None]:
+        claim = LockClaim("door", f"{process}{number}", 60_000)
+        yield from acquire_plan(claim, None)
+        order.append(process)
+        yield from perform(Sleep(0.001))
+        yield from perform(claim.releasing())
+
+    world = Simulation(seed)
+    for number in range(100):
+        for process in "ab":
+            world.start(f"{process}{number}", visit(process, number), process=process)
+    world.run()
+    assert (order.count("a"), order.count("b")) == (100, 100)
+    while_both_wait = order[: max(order.index("b"), order.index("a")) + 1]
+    assert len(while_both_wait) <= 10 * HAND_OFFS_MAX

@@ -4,7 +4,8 @@ import threading
 from math import inf
 
 from segmented.clock import ManualClock
-from segmented.plans.line import Line, Place
+from segmented.operations import AcquireLock, ReleaseLock
+from segmented.plans.line import Line, Offer, Place
 from segmented.stores.wakeups import ThreadWakeups
 
 AT_ONCE = 0.0
@@ -23,6 +24,11 @@ class Waiters:
     def parked(self, name: str, due: float = inf) -> Place:
         place = self.join(name)
         self.line.park(place, due)
+        return place
+
+    def offering(self, name: str, *, is_undone_late: bool = True) -> Place:
+        place = self.join(name)
+        self.line.park(place, inf, Offer(AcquireLock("x", name, 1_000), ReleaseLock("x", name), is_undone_late))
         return place
 
 
@@ -175,3 +181,85 @@ def test_a_message_reaches_who_was_trying_while_everyone_else_left() -> None:
     threading.Thread(target=lambda: woken.set() if wakeups.park(a, inf, inf) else None, daemon=True).start()
     wakeups.signal("freed")
     assert woken.wait(5)
+
+
+# --- hand-off ---
+
+
+def test_whoever_frees_the_thing_makes_the_heads_attempt_and_wakes_it_with_the_answer() -> None:
+    waiters = Waiters()
+    a, b = waiters.offering("a"), waiters.offering("b")
+    assert waiters.line.take_offer() is a
+    assert waiters.line.next_step(a, 1.0, inf) == inf
+    assert waiters.line.hand(a, ("acquired", 1.0))
+    assert waiters.line.next_step(a, 1.0, inf) is True
+    assert a.take_handed() == ("acquired", 1.0)
+    assert a.take_handed() is None
+    assert waiters.line.next_step(b, 1.0, inf) == inf
+
+
+def test_a_head_that_has_not_parked_yet_has_to_try_itself() -> None:
+    waiters = Waiters()
+    waiters.join("a")
+    waiters.offering("b")
+    assert waiters.line.take_offer() is None
+
+
+def test_an_attempt_without_an_answer_wakes_its_waiter_to_try_itself() -> None:
+    waiters = Waiters()
+    a = waiters.offering("a")
+    waiters.line.take_offer()
+    assert waiters.line.hand(a, None)
+    assert waiters.line.next_step(a, 1.0, inf) is True
+    assert a.take_handed() is None
+
+
+def test_a_waiter_whose_deadline_comes_waits_a_tenth_of_a_second_for_its_attempt() -> None:
+    waiters = Waiters()
+    a = waiters.offering("a")
+    waiters.line.take_offer()
+    assert waiters.line.next_step(a, 5.0, 5.0) == 5.1
+    assert waiters.line.next_step(a, 5.1, 5.0) is False
+
+
+def test_an_attempt_for_somebody_who_was_cancelled_is_to_be_undone() -> None:
+    waiters = Waiters()
+    for is_undone_late in (False, True):
+        a = waiters.offering("a", is_undone_late=is_undone_late)
+        waiters.line.take_offer()
+        waiters.line.leave(a, AT_ONCE, in_time=False)
+        assert not waiters.line.hand(a, ("acquired", 1.0))
+        assert a.offer is not None
+
+
+def test_an_attempt_for_somebody_whose_deadline_came_is_undone_if_that_was_said() -> None:
+    waiters = Waiters()
+    a, b = waiters.offering("a", is_undone_late=True), waiters.offering("b", is_undone_late=False)
+    for place in (a, b):
+        assert waiters.line.take_offer() is place
+        waiters.line.leave(place, AT_ONCE)
+        assert not waiters.line.hand(place, ("acquired", 1.0))
+    assert a.offer is not None
+    assert b.offer is None
+
+
+def test_after_sixteen_hand_offs_others_get_their_chance() -> None:
+    waiters = Waiters()
+    for number in range(17):
+        waiters.offering(f"w{number}")
+    chances = []
+    for _ in range(17):
+        chances.append(waiters.line.lets_others(1.0))
+        if not chances[-1]:
+            waiters.line.take_offer()
+    assert chances == [False] * 16 + [True]
+    assert not waiters.line.lets_others(1.0)
+
+
+def test_after_a_twentieth_of_a_second_of_hand_offs_others_get_their_chance() -> None:
+    waiters = Waiters()
+    waiters.offering("a")
+    assert not waiters.line.lets_others(1.0)
+    waiters.line.take_offer()
+    assert not waiters.line.lets_others(1.049)
+    assert waiters.line.lets_others(1.051)

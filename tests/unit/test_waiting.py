@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 from segmented import operations as op
 from segmented.errors import OrderMismatch, OrderUnknown, StoreRefused, StoreUnavailable
 from segmented.models import Acquired, Busy, Held
-from segmented.plans import IsWaitedFor, Join, Leave, Line, Listen, Now, Park, Within, wait_for
+from segmented.plans import IsWaitedFor, Join, Leave, Line, Listen, Now, Offer, Park, Within, wait_for
 
 if TYPE_CHECKING:
     from segmented.plans import Plan
@@ -22,9 +22,16 @@ WITHIN = Within(ACQUIRE, 105.0)
 TAKEN = Acquired(7, ttl_ms=1_000, replay=False)
 
 
-def waiting(timeout: float | None) -> Plan[tuple[Any, float]]:
+def waiting(
+    timeout: float | None, handed: Literal["undone late", "kept late"] | None = None
+) -> Plan[tuple[Any, float]]:
     return wait_for(
-        ACQUIRE, channel="freed", timeout=timeout, is_busy=lambda answer: isinstance(answer, Held), undo=UNDO
+        ACQUIRE,
+        channel="freed",
+        timeout=timeout,
+        is_busy=lambda answer: isinstance(answer, Held),
+        undo=UNDO,
+        handed=handed,
     )
 
 
@@ -182,7 +189,7 @@ def test_a_first_try_that_ends_by_an_error_is_undone(error: BaseException) -> No
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_wait_that_ends_by_an_error_leaves_the_line_first_and_then_undoes(error: BaseException) -> None:
     hand, place = in_line()
-    assert hand.fail(error) == Leave(place, 0.0)
+    assert hand.fail(error) == Leave(place, 0.0, in_time=False)
     assert hand.answer(None) == Now()
     assert hand.answer(101.0) == Within(UNDO, 105.0)
     hand.raises(type(error))
@@ -207,7 +214,7 @@ def test_an_undo_after_the_deadline_has_a_quarter_of_a_second() -> None:
 
 def test_an_answer_that_is_an_error_took_nothing_and_is_not_undone() -> None:
     hand, place = in_line()
-    assert hand.fail(OrderMismatch("a")) == Leave(place, 0.0)
+    assert hand.fail(OrderMismatch("a")) == Leave(place, 0.0, in_time=False)
     hand.raises(OrderMismatch)
     first = at_first_try()
     with pytest.raises(OrderMismatch):
@@ -230,3 +237,35 @@ def test_a_process_that_is_gone_cleans_nothing_up(timeout: float) -> None:
     plan.close()
     with pytest.raises(StopIteration):
         next(plan)
+
+
+# --- hand-off ---
+
+
+def parked_with_an_offer(handed: Literal["undone late", "kept late"]) -> tuple[Hand, Any]:
+    """Bring a plan to where it sleeps, its attempt left with its place."""
+    hand = Hand(waiting(5.0, handed))
+    for answer in (100.0, False, 100.0, Held(500)):
+        hand.answer(answer)
+    line = Line("freed")
+    place = line.join(lambda: None)
+    for answer in (place, None, 100.2, Held(None)):
+        hand.answer(answer)
+    assert hand.asked == Park(place, inf, 105.0, Offer(ACQUIRE, UNDO, handed == "undone late"))
+    return hand, place
+
+
+def test_a_lease_that_was_handed_over_counts_from_before_it_was_asked_for_and_costs_no_attempt() -> None:
+    hand, place = parked_with_an_offer("undone late")
+    place.handed = (TAKEN, 101.5)
+    assert hand.answer(True) == Now()  # noqa: FBT003  # what Park answers
+    assert hand.answer(101.6) == Leave(place, 101.6 + 1.001)
+    assert hand.end(None) == (TAKEN, 101.5)
+
+
+def test_an_attempt_that_was_made_in_vain_is_made_again() -> None:
+    hand, place = parked_with_an_offer("kept late")
+    place.handed = (Held(9), 101.5)
+    assert hand.answer(True) == Now()  # noqa: FBT003  # what Park answers
+    assert hand.answer(101.6) == WITHIN
+    assert place.handed is None

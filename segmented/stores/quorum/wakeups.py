@@ -58,9 +58,9 @@ class ThreadQuorumWakeups(ThreadWakeups):
                 if channel in self._ears:
                     self._confirmed.add(channel)
 
-    def leave(self, place: Place, due: float) -> None:
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
         """Give the place up; nobody listens for an empty line."""
-        super().leave(place, due)
+        super().leave(place, due, in_time=in_time)
         channel = place.line.channel
         with self._opening:
             with self._guard:
@@ -148,9 +148,9 @@ class AsyncQuorumWakeups(AsyncioWakeups):
         if await self._are_listening(channel, heard, deadline) and channel in self._ears:
             self._confirmed.add(channel)
 
-    def leave(self, place: Place, due: float) -> None:
+    def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
         """Give the place up; nobody listens for an empty line."""
-        super().leave(place, due)
+        super().leave(place, due, in_time=in_time)
         channel = place.line.channel
         if channel not in self._lines and channel in self._ears:
             self._confirmed.discard(channel)

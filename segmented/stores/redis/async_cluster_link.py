@@ -83,6 +83,12 @@ class AsyncClusterLink:
                 answers[place] = await self._performed(operation, where, give_up)
         return [answers[place] for place in range(len(operations))]
 
+    async def free(
+        self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
+    ) -> list[Any]:
+        """Perform a release, and an attempt of a waiter of the same keys right behind it; an answer or failure each."""
+        return await self.perform_all((operation, behind), where=where, deadline=deadline)
+
     async def _performed(self, operation: Operation[AnswerT], where: str, deadline: float) -> AnswerT | SegmentedError:
         try:
             with translated(where):

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
 from segmented.stores.redis.dialect import QUESTION, Dialect, dialect_of
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, CONNECTIONS_MAX, SOCKET_TIMEOUT, TRIES, our_error
-from segmented.stores.redis.exchange import perform_all, perform_one, publishing
+from segmented.stores.redis.exchange import freeing, perform_all, perform_one, publishing
 from segmented.stores.redis.link import BATCH_MAX, NO_REPLY, PUBLISH_SECONDS, TOO_LATE, TRANSPORT_ERRORS
 from segmented.stores.redis.wire import packed
 
@@ -151,6 +151,12 @@ class AsyncLink:
             except TRANSPORT_ERRORS as error:
                 answers += [our_error(error, where)] * len(batch)
         return answers
+
+    async def free(
+        self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
+    ) -> list[Any]:
+        """Perform a release, and a waiter's attempt right behind it, in one round trip; an answer or failure each."""
+        return await self.run(partial(freeing, operation, behind, where), deadline=deadline)
 
     async def publish(self, channel: str, word: str, *, deadline: float) -> None:
         """Send a message, in a short time or not at all."""

@@ -90,6 +90,12 @@ class ClusterLink:
                 answers[place] = self._performed(operation, where, give_up)
         return [answers[place] for place in range(len(operations))]
 
+    def free(
+        self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
+    ) -> list[Any]:
+        """Perform a release, and an attempt of a waiter of the same keys right behind it; an answer or failure each."""
+        return self.perform_all((operation, behind), where=where, deadline=deadline)
+
     def _performed(self, operation: Operation[AnswerT], where: str, deadline: float) -> AnswerT | SegmentedError:
         try:
             with translated(where):

@@ -69,6 +69,17 @@ def perform_all(
     return [request.answer for request in requests]
 
 
+def freeing(
+    operation: Operation[Any], behind: Operation[Any], where: str, dialect: Dialect, attempt: int
+) -> Exchange[list[Any]]:
+    """Free something, and make a waiter's attempt right behind it, in one round trip; an answer or failure each."""
+    answers = yield from perform_all((operation, behind), where, dialect, attempt)
+    doubt = CODECS[type(operation)].doubt
+    if attempt > 1 and doubt is not None and not isinstance(answers[0], SegmentedError):
+        answers[0] = doubt(answers[0])
+    return answers
+
+
 def publishing(channel: str, word: str, _: Dialect, __: int) -> Exchange[None]:
     """Send one message."""
     yield Send((("PUBLISH", channel, word),))

@@ -25,7 +25,7 @@ from redis.retry import Retry
 
 from segmented.stores.redis.dialect import QUESTION, Dialect, dialect_of
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, CONNECTIONS_MAX, SOCKET_TIMEOUT, TRIES, our_error
-from segmented.stores.redis.exchange import perform_all, perform_one, publishing
+from segmented.stores.redis.exchange import freeing, perform_all, perform_one, publishing
 from segmented.stores.redis.wire import packed
 
 if TYPE_CHECKING:
@@ -163,6 +163,12 @@ class Link:
             except TRANSPORT_ERRORS as error:
                 answers += [our_error(error, where)] * len(batch)
         return answers
+
+    def free(
+        self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
+    ) -> list[Any]:
+        """Perform a release, and a waiter's attempt right behind it, in one round trip; an answer or failure each."""
+        return self.run(partial(freeing, operation, behind, where), deadline=deadline)
 
     def publish(self, channel: str, word: str, *, deadline: float) -> None:
         """Send a message, in a short time or not at all."""

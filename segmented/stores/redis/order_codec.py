@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import operations as op
 from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, PoolGated, SegmentedError
+from segmented.keys import shard_keys
 from segmented.ledger_lines import parse_parts
 from segmented.models import (
     Busy,
@@ -228,6 +229,13 @@ def _decode_cancel(operation: op.Cancel, reply: Reply) -> Settled | Superseded:
     return _one(operation.sku, "cancelled", operation.order_id, reply)  # type: ignore[return-value]  # the script has no other answer
 
 
+def _wakes(operation: op.Confirm | op.Cancel) -> tuple[str, str] | None:
+    """Of one with a holder: its segment is freed, if it still has it."""
+    if operation.holder_id is None:
+        return None
+    return shard_keys(operation.sku).freed, operation.holder_id
+
+
 def _encode_expire(operation: op.Expire) -> Call:
     arguments = ("expired", "1" if operation.voided else "0", operation.order_id, "")
     return script_call("settle", keys_of(operation.sku), *arguments)
@@ -256,8 +264,8 @@ ORDER_CODECS: Final = {
     op.ReserveMany: Codec(_encode_reserve_many, _decode_reserve_many),
     op.Grant: Codec(_encode_grant, _decode_grant),
     op.RenewGrant: Codec(_encode_renew, _decode_renew),
-    op.Confirm: Codec(_encode_confirm, _decode_confirm),
-    op.Cancel: Codec(_encode_cancel, _decode_cancel),
+    op.Confirm: Codec(_encode_confirm, _decode_confirm, wakes=_wakes),
+    op.Cancel: Codec(_encode_cancel, _decode_cancel, wakes=_wakes),
     op.Expire: Codec(_encode_expire, _decode_expire),
     op.SettleMany: Codec(_encode_settle, _decode_settle),
     op.ExpireDue: Codec(_encode_expire_due, _decode_expire_due),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import redis
 
 from segmented.clock import Clock, SystemClock
+from segmented.errors import SegmentedError
+from segmented.plans.waiting import UNDO_SECONDS
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.clients import close_client, sync_client
 from segmented.stores.redis.codecs import CODECS
@@ -18,8 +21,8 @@ from segmented.stores.redis.listener import RedisWakeups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.errors import SegmentedError
     from segmented.operations import Operation
+    from segmented.plans.line import Offer, Place
     from segmented.stores.redis.dialect import Dialect
 
 AnswerT = TypeVar("AnswerT")
@@ -78,21 +81,41 @@ class RedisStore:
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
         """Perform one operation in one step; raises StoreUnavailable when the local time `deadline` comes first."""
         wakes = CODECS[type(operation)].wakes
-        if wakes is not None:
-            channel, holder_id = wakes(operation)
-            if self.wakeups.is_waited_for(channel):
-                return self._release(operation, channel, holder_id, deadline)
+        woken = None if wakes is None else wakes(operation)
+        if woken is not None and self.wakeups.is_waited_for(woken[0]) and not self.wakeups.lets_others(woken[0]):
+            return self._release(operation, *woken, deadline)
         with translated(self._where):
             return self._link.perform(operation, deadline=deadline)
 
     def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
         # The next waiter of this process need not wait for the message, which comes to it by way of another thread.
         self.wakeups.note_release(holder_id)
+        place = self.wakeups.take_offer(channel)
+        if place is not None:
+            return self._hand_over(operation, place, deadline)
         try:
             with translated(self._where):
                 return self._link.perform(operation, deadline=deadline)
         finally:
             self.wakeups.signal(channel)
+
+    def _hand_over(self, operation: Operation[AnswerT], place: Place, deadline: float) -> AnswerT:
+        """Release, and make the attempt of the next waiter right behind it."""
+        offer, asked_at = cast("Offer", place.offer), self.clock.now()
+        handed: tuple[object, float] | None = None
+        try:
+            with translated(self._where):
+                answer, attempt = self._link.free(operation, offer.attempt, where=self._where, deadline=deadline)
+            if not isinstance(attempt, SegmentedError):  # the waiter meets its own failure
+                handed = attempt, asked_at
+        finally:
+            undo = self.wakeups.hand(place, handed)
+        if undo is not None:
+            with suppress(SegmentedError):  # what the attempt took lapses
+                self.execute(undo, deadline=self.clock.now() + UNDO_SECONDS)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return cast("AnswerT", answer)
 
     def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf

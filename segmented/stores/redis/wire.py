@@ -113,7 +113,7 @@ class Codec:
     native: Native | None = None
     finish: Callable[[Any, Any], Exchange[Any]] | None = None
     """What follows on the same connection: takes the operation and its answer, returns the final one."""
-    wakes: Callable[[Any], tuple[str, str]] | None = None
-    """For a release: the channel of those who wait, and the holder id that its message carries."""
+    wakes: Callable[[Any], tuple[str, str] | None] | None = None
+    """For what may be a release: the channel of those who wait, and the holder id that its message carries."""
     doubt: Callable[[Any], Any] | None = None
     """Takes the answer to a repeat after a lost reply, which may have met the first one's effect."""

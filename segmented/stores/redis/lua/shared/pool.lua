@@ -258,7 +258,7 @@ end
 local function free_segment(pool, record)
   redis.call('DEL', lock_of(record.segment))
   note_free_at(pool, record.segment, now_ms)
-  redis.call('PUBLISH', FREED, 'freed')
+  redis.call('PUBLISH', FREED, record.holder)
 end
 
 -- --- ending reservations ---

@@ -1,0 +1,235 @@
+"""Hand-over on Redis: a release makes the next local waiter's attempt in the same round trip, and loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from segmented import AsyncLock, AsyncPool, AsyncRedisStore, Lock, Pool, RedisStore
+from segmented.errors import AcquireTimeout
+from segmented.models import Busy, Granted
+from segmented.stock import AsyncGrant, Grant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from segmented.servers import ValkeyServer
+
+SENT = {"cmdstat_evalsha", "cmdstat_delifeq", "cmdstat_publish"}
+
+
+@pytest.fixture
+def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
+    """A store on an empty server."""
+    with RedisStore.from_url(valkey.url) as store:
+        yield store
+
+
+class Spy:
+    """Watches a store's hand-overs, and does something just before each."""
+
+    def __init__(self, store: Any, before: Callable[[], object] = lambda: None) -> None:  # noqa: ANN401  # of either colour
+        self.count = 0
+        link = store._link  # noqa: SLF001  # looks behind the store
+        self._free = link.free
+        self._before = before
+        link.free = self.free if isinstance(store, RedisStore) else self.free_async
+
+    def free(self, *arguments: Any, where: str, deadline: float) -> Any:  # noqa: ANN401  # passed on
+        self.count += 1
+        self._before()
+        return self._free(*arguments, where=where, deadline=deadline)
+
+    async def free_async(self, *arguments: Any, where: str, deadline: float) -> Any:  # noqa: ANN401  # passed on
+        self.count += 1
+        self._before()
+        return await self._free(*arguments, where=where, deadline=deadline)
+
+
+def offers(store: RedisStore | AsyncRedisStore) -> int:
+    """Count the waiters of a store who are parked, and have left their attempts."""
+    lines = store.wakeups._lines.values()  # noqa: SLF001  # looks behind the store
+    return sum(place.offer is not None for line in lines for place in line._places)  # noqa: SLF001  # as above
+
+
+def wait_until_parked(store: RedisStore, count: int) -> None:
+    tick = threading.Event()
+    for _ in range(2_000):
+        if offers(store) >= count:
+            return
+        tick.wait(0.005)
+    message = "nobody parked in time"
+    raise TimeoutError(message)
+
+
+def commands(store: RedisStore) -> int:
+    found: Any = store.client.info("commandstats")
+    return sum(stats["calls"] for name, stats in found.items() if name in SENT)
+
+
+def test_a_release_acquires_for_the_next_waiter_with_three_commands_in_all(store: RedisStore) -> None:
+    lock, spy = Lock(store, "door", ttl=60), Spy(store)
+    first = lock.acquire(timeout=5)
+    found: list[int] = []
+    waiter = threading.Thread(target=lambda: found.append(lock.acquire(timeout=20).fencing_token))
+    waiter.start()
+    wait_until_parked(store, 1)
+    before = commands(store)
+    first.release()
+    waiter.join(10)
+    assert spy.count == 1
+    assert len(found) == 1
+    assert found[0] > first.fencing_token
+    assert commands(store) - before == 3
+
+
+def test_a_confirm_grants_the_freed_segment_to_the_next_waiter_with_a_fresh_token(store: RedisStore) -> None:
+    pool, spy = Pool(store, "ticket"), Spy(store)
+    pool.open(stock=5, segments=1)
+    first = pool.grant("a", timeout=0)
+    assert isinstance(first, Grant)
+    found: list[Any] = []
+    waiter = threading.Thread(target=lambda: found.append(pool.grant("b", timeout=20)))
+    waiter.start()
+    wait_until_parked(store, 1)
+    first.confirm()
+    waiter.join(10)
+    assert spy.count == 1
+    assert isinstance(found[0], Grant)
+    assert found[0].fencing_token == first.fencing_token + 1
+    assert found[0].is_trusted
+    assert pool.audit().is_clean
+
+
+def test_a_lock_handed_to_somebody_whose_deadline_has_come_is_free_again(store: RedisStore) -> None:
+    lock = Lock(store, "door", ttl=60)
+    given_up = threading.Event()
+    Spy(store, before=lambda: given_up.wait(10))
+    first = lock.acquire(timeout=5)
+
+    def wait() -> None:
+        with pytest.raises(AcquireTimeout):
+            lock.acquire(timeout=0.5)
+        given_up.set()
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    wait_until_parked(store, 1)
+    first.release()
+    waiter.join(10)
+    assert given_up.is_set()
+    lock.acquire(timeout=0).release()
+
+
+def test_an_order_handed_to_somebody_whose_deadline_has_come_keeps_its_units_for_the_repeat(store: RedisStore) -> None:
+    pool = Pool(store, "ticket", ttl=0.5)
+    pool.open(stock=5, segments=1)
+    given_up = threading.Event()
+    spy = Spy(store, before=lambda: given_up.wait(10))
+    first = pool.grant("a", timeout=0)
+    assert isinstance(first, Grant)
+    found: list[Any] = []
+
+    def wait() -> None:
+        found.append(pool.grant("b", timeout=0.3))
+        given_up.set()
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    wait_until_parked(store, 1)
+    first.confirm()
+    waiter.join(10)
+    assert isinstance(found[0], Busy)
+    assert spy.count == 1
+    again = pool.grant("b", timeout=10)
+    assert isinstance(again, Grant)
+    assert again.replay
+    again.confirm()
+    assert pool.state().confirmed == 2
+    assert pool.audit().is_clean
+
+
+async def wait_for_one(store: AsyncRedisStore) -> None:
+    for _ in range(2_000):
+        if offers(store):
+            return
+        await asyncio.sleep(0.005)
+    message = "nobody parked in time"
+    raise TimeoutError(message)
+
+
+def test_a_task_that_is_cancelled_while_it_is_handed_the_lock_leaves_it_free(valkey: ValkeyServer) -> None:
+    async def run() -> None:
+        async with await AsyncRedisStore.from_url(valkey.url) as store:
+            lock = AsyncLock(store, "door", ttl=60)
+            first = await lock.acquire(timeout=5)
+            waiter = asyncio.create_task(lock.acquire(timeout=20).__aenter__())
+            await wait_for_one(store)
+            spy = Spy(store, before=waiter.cancel)
+            await first.release()
+            with pytest.raises(asyncio.CancelledError):
+                await waiter
+            assert spy.count == 1
+            lease = await lock.acquire(timeout=0)
+            await lease.release()
+
+    asyncio.run(run())
+
+
+def test_an_order_that_is_cancelled_while_it_is_granted_gives_its_units_back(valkey: ValkeyServer) -> None:
+    async def run() -> None:
+        async with await AsyncRedisStore.from_url(valkey.url) as store:
+            pool = AsyncPool(store, "ticket")
+            await pool.open(stock=5, segments=1)
+            first = await pool.grant("a", timeout=0)
+            assert isinstance(first, AsyncGrant)
+
+            async def wait() -> object:
+                return await pool.grant("b", timeout=20)
+
+            waiter = asyncio.create_task(wait())
+            await wait_for_one(store)
+            spy = Spy(store, before=waiter.cancel)
+            await first.confirm()
+            with pytest.raises(asyncio.CancelledError):
+                await waiter
+            assert spy.count == 1
+            state = await pool.state()
+            assert (state.available, state.reserved, state.confirmed) == (4, 0, 1)
+            assert (await pool.audit()).is_clean
+            next_one = await pool.grant("c", timeout=0)
+            assert isinstance(next_one, AsyncGrant)
+
+    asyncio.run(run())
+
+
+def test_a_row_of_waiters_is_served_by_hand_overs_and_now_and_then_by_a_message(store: RedisStore) -> None:
+    lock, spy = Lock(store, "door", ttl=60), Spy(store)
+    first = lock.acquire(timeout=5)
+    tokens: list[int] = []
+
+    def visit() -> None:
+        with lock.acquire(timeout=30) as lease:
+            tokens.append(lease.fencing_token)
+
+    waiters = [threading.Thread(target=visit) for _ in range(20)]
+    for waiter in waiters:
+        waiter.start()
+    wait_until_parked(store, 20)
+    first.release()
+    for waiter in waiters:
+        waiter.join(30)
+    assert len(tokens) == 20
+    assert tokens == sorted(set(tokens))
+    assert 1 <= spy.count <= 20
+
+
+def test_an_answer_granted_says_so(store: RedisStore) -> None:
+    pool = Pool(store, "ticket")
+    pool.open(stock=1, segments=1)
+    grant = pool.grant("a", timeout=0)
+    assert isinstance(grant, Grant)
+    assert isinstance(grant.answer, Granted)
