@@ -14,7 +14,8 @@ from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeou
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_state import Renewal, trusted_until
 from segmented.models import Acquired, Held, Unreplicated
-from segmented.plans import Now, Plan, perform, run_async, run_sync, wait_for
+from segmented.plans import Now, Plan, Within, perform, run_async, run_sync, wait_for
+from segmented.plans.waiting import UNDO_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -69,8 +70,9 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
 
 
 def _given_back(claim: Claim) -> Plan[None]:
+    soon = (yield from perform(Now())) + UNDO_SECONDS
     with suppress(StoreError):  # it lapses anyway
-        yield from perform(claim.releasing())
+        yield from perform(Within(claim.releasing(), soon))
 
 
 class Handle:

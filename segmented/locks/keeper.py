@@ -27,6 +27,11 @@ SLEEP_MAX: Final = 60.0
 BATCH_MAX: Final = 500
 
 
+def is_closed(store: object) -> bool:
+    """Was the store closed? Its leases are then left to lapse: whoever closes it has given them up."""
+    return getattr(store, "is_closed", False) is True
+
+
 class Agenda:
     """Who wants something, and when: a heap of times, in which an entry that is out of date is passed over."""
 
@@ -103,17 +108,22 @@ class ThreadKeeper:
                 self._changed.notify()
 
     def _run(self, store: Store) -> None:
-        while due := self._next_due(store):
-            run_sync(tend_plan(due), store)
+        try:
+            while due := self._next_due(store):
+                run_sync(tend_plan(due), store)
+                with self._changed:
+                    for lease in due:
+                        if not lease.is_over:
+                            self._agenda.add(lease)
+        finally:  # whatever ended it, the next lease begins another one
             with self._changed:
-                for lease in due:
-                    if not lease.is_over:
-                        self._agenda.add(lease)
+                if self._thread is threading.current_thread():
+                    self._thread = None
 
     def _next_due(self, store: Store) -> list[LeaseState]:
         """Sleep until some leases want something; none when there is nothing left to look after."""
         with self._changed:
-            while self._agenda:
+            while self._agenda and not is_closed(store):
                 now = store.clock.now()
                 if due := self._agenda.take_due(now):
                     return due
@@ -154,7 +164,7 @@ class AsyncKeeper:
 
     async def _next_due(self, store: AsyncStore) -> list[LeaseState]:
         """Sleep until some leases want something; none when there is nothing left to look after."""
-        while self._agenda:
+        while self._agenda and not is_closed(store):
             now = store.clock.now()
             if due := self._agenda.take_due(now):
                 return due

@@ -14,7 +14,7 @@ from segmented.errors import SegmentedError
 from segmented.locks.cancel_scope import CancelScope
 from segmented.locks.durations import milliseconds
 from segmented.locks.keeper import async_keeper, thread_keeper
-from segmented.locks.lease_state import LeaseState, Renewal, renew_plan
+from segmented.locks.lease_state import LeaseState, Renewal
 from segmented.locks.sequencer import Sequencer
 from segmented.plans import perform, run_async, run_sync
 
@@ -50,17 +50,14 @@ class HeldLease(LeaseState):
 
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Call `callback` once when the lease is lost, from the keeper; at once if it is lost already."""
-        if self.is_lost:
-            callback()
-            return
-        self._on_lost.append(callback)
-        self._watch()
+        if self._call_when_lost(callback):
+            self._watch()
 
     def renew(self, *, ttl: float | None = None) -> None:
         """Push the end out to `ttl` seconds from now (default: as acquired). Raises LeaseLost when it is too late."""
         self.require()
         ttl_ms = self.ttl_ms if ttl is None else milliseconds(ttl, "ttl")
-        self.note_renewal(*run_sync(renew_plan(self.claim, ttl_ms), self._store))
+        run_sync(self.renewing(ttl_ms), self._store)
         if self._is_watched:
             self._watch()
         self.require()
@@ -70,7 +67,7 @@ class HeldLease(LeaseState):
         if not self.has_ended:
             self._require_own_process()
             self.note_release_asked()
-            answer = run_sync(perform(self.claim.releasing()), self._store)
+            answer = run_sync(perform(self.releasing()), self._store)
             try:
                 self.note_release(answer)
             finally:
@@ -118,11 +115,8 @@ class AsyncHeldLease(LeaseState):
 
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Call `callback` once when the lease is lost, from the keeper; at once if it is lost already."""
-        if self.is_lost:
-            callback()
-            return
-        self._on_lost.append(callback)
-        self._watch()
+        if self._call_when_lost(callback):
+            self._watch()
 
     def cancel_scope(self) -> CancelScope:
         """Return a scope for `async with`: its body is cancelled at the loss of the lease and LeaseLost is raised."""
@@ -132,7 +126,7 @@ class AsyncHeldLease(LeaseState):
         """Push the end out to `ttl` seconds from now (default: as acquired). Raises LeaseLost when it is too late."""
         self.require()
         ttl_ms = self.ttl_ms if ttl is None else milliseconds(ttl, "ttl")
-        self.note_renewal(*(await run_async(renew_plan(self.claim, ttl_ms), self._store)))
+        await run_async(self.renewing(ttl_ms), self._store)
         if self._is_watched:
             self._watch()
         self.require()
@@ -142,7 +136,7 @@ class AsyncHeldLease(LeaseState):
         if not self.has_ended:
             self._require_own_process()
             self.note_release_asked()
-            answer = await run_async(perform(self.claim.releasing()), self._store)
+            answer = await run_async(perform(self.releasing()), self._store)
             try:
                 self.note_release(answer)
             finally:

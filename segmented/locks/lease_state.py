@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, NoReturn
 
 from segmented.errors import InvalidInput, LeaseLost, SegmentedError
 from segmented.models import Lost, Released, Renewed
-from segmented.plans import Batch, Now, Plan, perform
+from segmented.plans import Batch, Now, Plan, Within, perform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,6 +30,11 @@ RENEWALS_PER_TTL = 3
 RETRIES_PER_TTL = 20
 SLACK_RATE = 0.02
 """Part of its time to live by which a renewal may be early, so that it goes with others in one batch."""
+
+RELEASE_SECONDS = 1.0
+"""How long a release may take beyond the end of its lease."""
+BATCH_SECONDS = 1.0
+"""How long a batch of renewals may take: a server that hangs must not keep the loss of other leases from being told."""
 
 _log = logging.getLogger("segmented.locks")
 
@@ -66,6 +72,11 @@ class LeaseState:
         self._renew_at = inf
         self._renew_until = asked_at
         self._releases_asked = 0
+        self._guard = threading.Lock()
+        self._renewals = 0
+        """Renewals under way: the lease's own, and its keeper's."""
+        self._soonest_end = inf
+        """Of those and of all that crossed one of them, the soonest end: the server's last word may have been any."""
         self._was_trusted_at_release = False
 
     @property
@@ -77,8 +88,8 @@ class LeaseState:
 
     @property
     def is_trusted(self) -> bool:
-        """May the holder still act on the lease?"""
-        return not self.has_ended and not self.is_lost
+        """May the holder still act on the lease? Not once it has asked for its release, which may have been done."""
+        return not self.has_ended and not self.is_lost and not self._releases_asked
 
     @property
     def is_over(self) -> bool:
@@ -113,18 +124,49 @@ class LeaseState:
             self._renew_until += renewal.seconds_max
             self._plan_renewal(self.trusted_until - self.ttl_ms / 1000)
 
+    def renewing(self, ttl_ms: int) -> Plan[None]:
+        """Renew now, whatever a keeper does at the same time."""
+        asked_at = yield from perform(Now())
+        self.begin_renewal(ttl_ms, asked_at)
+        try:
+            answer = yield from perform(self.claim.renewing(ttl_ms))
+        except BaseException:
+            self.note_unanswered_renewal()
+            raise
+        self.note_renewal(answer, asked_at)
+
+    def begin_renewal(self, ttl_ms: int, asked_at: float) -> None:
+        """Note a renewal that is about to be sent. One of the `note_...renewal` follows."""
+        with self._guard:
+            self._renewals += 1
+            self._soonest_end = min(self._soonest_end, trusted_until(asked_at, ttl_ms))
+
+    def _end_renewal(self) -> float:
+        with self._guard:
+            soonest = self._soonest_end
+            self._renewals -= 1
+            if self._renewals == 0:
+                self._soonest_end = inf
+            return soonest
+
     def note_renewal(self, answer: Renewed | Lost, asked_at: float) -> None:
         """Take a renewal's answer; a renewal that came too late does not bring a lost lease back."""
+        soonest = self._end_renewal()
         if isinstance(answer, Lost):
-            if not self.has_ended:
+            if not self.has_ended and not self._releases_asked:
                 self._lose()
         elif not self.is_lost:
             self.ttl_ms = answer.ttl_ms
-            self.trusted_until = trusted_until(asked_at, answer.ttl_ms)
+            self.trusted_until = soonest
             self._plan_renewal(asked_at)
+
+    def note_unanswered_renewal(self) -> None:
+        """Expect that a renewal without an answer was done: the lease may end when that one would have it end."""
+        self.trusted_until = min(self.trusted_until, self._end_renewal())
 
     def note_failed_renewal(self, now: float) -> None:
         """Try again soon: the lease lives until its time is really over."""
+        self.note_unanswered_renewal()
         renew_at = now + self.ttl_ms / 1000 / RETRIES_PER_TTL
         self._renew_at = renew_at if renew_at <= self._renew_until else inf
 
@@ -137,6 +179,10 @@ class LeaseState:
         if is_lost:
             self._lose()
             raise LeaseLost(self.name, self.holder_id)
+
+    def releasing(self) -> Within[Released | Lost]:
+        """Ask for the release, for no longer than a moment after the lease ends by itself."""
+        return Within(self.claim.releasing(), max(self.trusted_until, self._clock.now()) + RELEASE_SECONDS)
 
     def note_release_asked(self) -> None:
         """Ask for no more renewals, and note whether the lease still lived: a reply may be lost from now on."""
@@ -163,13 +209,25 @@ class LeaseState:
         message = f"the lease on {self.name!r} cannot be pickled: acquire in the process that needs it"
         raise InvalidInput(message)
 
+    def _call_when_lost(self, callback: Callable[[], None]) -> bool:
+        """Note a callback; False when the lease is lost already, and it was called."""
+        self._on_lost.append(callback)  # before looking: the keeper may find the loss in this moment
+        if not self.is_lost:
+            return True
+        try:
+            self._on_lost.remove(callback)
+        except ValueError:  # the keeper has called it
+            return False
+        callback()
+        return False
+
     def _lose(self) -> None:
         self._is_lost = True
         callbacks, self._on_lost = self._on_lost, []
         for callback in callbacks:
             try:
                 callback()
-            except Exception:  # noqa: BLE001  # the caller's own, and it must not end the keeper of all other leases
+            except BaseException:  # noqa: BLE001  # the caller's own, and it must not end the keeper of all other leases
                 _log.exception("lease.callback_failed", extra={"lock": self.name})
 
     def _described(self) -> str:
@@ -181,12 +239,6 @@ class LeaseState:
         return f"<{type(self).__name__} {self.name!r} {self._described()} {state}>"
 
 
-def renew_plan(claim: Claim, ttl_ms: int) -> Plan[tuple[Renewed | Lost, float]]:
-    """Renew, and return the answer with the local time from which it counts."""
-    asked_at = yield from perform(Now())
-    return (yield from perform(claim.renewing(ttl_ms))), asked_at
-
-
 def tend_plan(leases: Sequence[LeaseState]) -> Plan[None]:
     """Do what a keeper has to do for some leases now: renew them in one batch, or find that they are lost."""
     asked_at = yield from perform(Now())
@@ -194,8 +246,15 @@ def tend_plan(leases: Sequence[LeaseState]) -> Plan[None]:
     if not living:
         return
     operations = tuple(lease.claim.renewing(lease.ttl_ms) for lease in living)
-    deadline = min(lease.trusted_until for lease in living)
-    answers = yield from perform(Batch(operations, deadline))
+    deadline = min(asked_at + BATCH_SECONDS, *(lease.trusted_until for lease in living))
+    for lease in living:
+        lease.begin_renewal(lease.ttl_ms, asked_at)
+    try:
+        answers = yield from perform(Batch(operations, deadline))
+    except BaseException:
+        for lease in living:
+            lease.note_unanswered_renewal()
+        raise
     for lease, answer in zip(living, answers, strict=True):
         if isinstance(answer, SegmentedError):
             lease.note_failed_renewal(asked_at)

@@ -112,9 +112,18 @@ class MultiLeaseState:
         ttl_ms = self._parts[0].ttl_ms if ttl is None else milliseconds(ttl, "ttl")
         asked_at = yield from perform(Now())
         operations = tuple(part.claim.renewing(ttl_ms) for part in self._parts)
-        answers = yield from perform(Batch(operations, self.trusted_until))
+        for part in self._parts:
+            part.begin_renewal(ttl_ms, asked_at)
+        try:
+            answers = yield from perform(Batch(operations, self.trusted_until))
+        except BaseException:
+            for part in self._parts:
+                part.note_unanswered_renewal()
+            raise
         for part, answer in zip(self._parts, answers, strict=True):
-            if not isinstance(answer, SegmentedError):
+            if isinstance(answer, SegmentedError):
+                part.note_unanswered_renewal()
+            else:
                 part.note_renewal(answer, asked_at)
         for answer in answers:
             if isinstance(answer, SegmentedError):

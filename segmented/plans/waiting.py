@@ -25,6 +25,10 @@ MILLISECOND = 0.001
 AT_ONCE = 0.0
 ATTEMPT_SECONDS = 0.1
 """How long an attempt may take that begins just before the deadline; a server in good order answers sooner."""
+TRY_SECONDS = 2.0
+"""How long the one attempt of a wait of 0 may take, connecting included."""
+LOOK_SECONDS = 12.0
+"""After so long the head of a line looks again whatever was said: a key may be gone without a word."""
 UNDO_SECONDS = 0.25
 """How long beyond the deadline an undoing may take: a wait that failed should still leave nothing behind."""
 
@@ -57,7 +61,8 @@ def wait_for(
     behind; except after those that `stands` names, which are answers, or leave a state that a repeat continues.
     """
     if timeout == 0:
-        return (yield from _once(operation, undo, stands, inf))
+        soon = (yield from perform(Now())) + TRY_SECONDS
+        return (yield from _once(operation, undo, stands, soon))
     deadline = inf if timeout is None else (yield from perform(Now())) + timeout
     has_tried = not (yield from perform(IsWaitedFor(channel)))
     if has_tried:  # nobody is passed over, and who need not wait need not stand in a line
@@ -158,11 +163,11 @@ def _due(answer: AttemptT) -> Plan[float]:
     if not hasattr(answer, "free_in_ms") or getattr(answer, "is_in_hand", False):
         return AT_ONCE  # it took nothing: what was free still is, so the next may try at once
     free_in_ms: int | None = answer.free_in_ms
-    if free_in_ms is None:
-        return inf
     now = yield from perform(Now())
+    if free_in_ms is None:
+        return now + LOOK_SECONDS
     # one millisecond more: the server rounds a remaining life down
-    return now + (free_in_ms + (1 if free_in_ms else 0)) * MILLISECOND
+    return now + min((free_in_ms + (1 if free_in_ms else 0)) * MILLISECOND, LOOK_SECONDS)
 
 
 def _undone(undo: Operation[object] | None, deadline: float) -> Plan[None]:

@@ -60,12 +60,16 @@ class ThreadWakeups(OwnReleases):
 
     def is_waited_for(self, channel: str) -> bool:
         """Is anybody in the channel's line?"""
+        self._begin_in_a_fork()
         return channel in self._lines
+
+    def _begin_in_a_fork(self) -> None:
+        if os.getpid() != self._process_id:
+            self._start_anew()  # those in the lines wait in the parent, whose threads may have held the guard
 
     def join(self, channel: str) -> Place:
         """Take the last place in the channel's line."""
-        if os.getpid() != self._process_id:
-            self._start_anew()  # after a fork: those in the lines wait in the parent
+        self._begin_in_a_fork()
         with self._guard:
             line = self._lines.setdefault(channel, Line(channel))
             return line.join(threading.Event().set)

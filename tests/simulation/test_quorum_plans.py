@@ -7,7 +7,7 @@ import pytest
 from segmented.errors import AcquireTimeout, LeaseError, StoreError
 from segmented.keys import lock_keys
 from segmented.locks.handle import acquire_plan
-from segmented.locks.lease_state import renew_plan, trusted_until
+from segmented.locks.lease_state import trusted_until
 from segmented.locks.quorum import QuorumClaim
 from segmented.models import Renewed
 from segmented.operations import AcquireVote, ReleaseVote
@@ -69,7 +69,8 @@ def renewing_visitor(room: Room, name: str, *, ttl_ms: int, times: int) -> Plan[
         if (yield from perform(Now())) >= end:
             break
         try:
-            answer, asked_at = yield from renew_plan(claim, ttl_ms)
+            asked_at = yield from perform(Now())
+            answer = yield from perform(claim.renewing(ttl_ms))
         except StoreError:
             continue
         if not isinstance(answer, Renewed) or (yield from perform(Now())) >= end:

@@ -93,7 +93,8 @@ def in_line(timeout: float | None = 5.0, *, behind: bool = False) -> tuple[Hand,
 def test_without_a_timeout_there_is_one_try_and_no_line() -> None:
     hand = Hand(waiting(0))
     assert hand.asked == Now()
-    assert hand.answer(100.0) == ACQUIRE
+    assert hand.answer(100.0) == Now()
+    assert hand.answer(100.0) == Within(ACQUIRE, 102.0)
     assert hand.end(Held(500)) == (Held(500), 100.0)
 
 
@@ -159,11 +160,13 @@ def test_who_stands_behind_others_may_reach_its_deadline_without_a_try() -> None
     assert hand.end(None) == (None, 0.0)
 
 
-def test_a_lock_without_an_end_is_waited_for_by_message_alone() -> None:
+@pytest.mark.parametrize("answer", [Held(None), Held(60_000)])
+def test_a_lock_without_an_end_or_with_a_late_one_is_looked_at_again_in_twelve_seconds(answer: Held) -> None:
     hand, place = in_line(timeout=None)
     assert hand.answer(None) == Now()
     assert hand.answer(100.0) == Within(ACQUIRE, inf)
-    assert hand.answer(Held(None)) == Park(place, inf, inf)
+    assert hand.answer(answer) == Now()
+    assert hand.answer(100.5) == Park(place, 112.5, inf)
 
 
 def test_an_answer_that_took_nothing_lets_the_next_in_line_try_at_once() -> None:
@@ -224,8 +227,9 @@ def test_an_answer_that_is_an_error_took_nothing_and_is_not_undone() -> None:
 def test_a_single_try_that_ends_by_an_error_is_undone_too() -> None:
     hand = Hand(waiting(0))
     hand.answer(100.0)
+    hand.answer(100.0)
     assert hand.fail(StoreUnavailable()) == Now()
-    assert hand.answer(101.0) == Within(UNDO, inf)
+    assert hand.answer(101.0) == Within(UNDO, 102.0)
     hand.raises(StoreUnavailable)
 
 
@@ -249,9 +253,9 @@ def parked_with_an_offer(handed: Literal["undone late", "kept late"]) -> tuple[H
         hand.answer(answer)
     line = Line("freed")
     place = line.join(lambda: None)
-    for answer in (place, None, 100.2, Held(None)):
+    for answer in (place, None, 100.2, Held(400), 100.3):
         hand.answer(answer)
-    assert hand.asked == Park(place, inf, 105.0, Offer(ACQUIRE, UNDO, handed == "undone late"))
+    assert hand.asked == Park(place, 100.3 + 0.401, 105.0, Offer(ACQUIRE, UNDO, handed == "undone late"))
     return hand, place
 
 

@@ -23,7 +23,7 @@ from segmented.stores.redis.listener import (
     RECONNECT_SECONDS,
     SILENT,
 )
-from segmented.stores.redis.wire import text
+from segmented.stores.redis.wire import readable, text
 from segmented.stores.wakeups import AsyncioWakeups
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
             while True:
                 try:
                     await self._listen_once(subscription)
-                except (RedisError, OSError):
+                except Exception:  # noqa: BLE001  # also a message that cannot be read: everybody depends on this task
                     await asyncio.sleep(RECONNECT_SECONDS)
                     with suppress(RedisError, OSError):
                         await subscription.aclose()
@@ -128,7 +128,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
     def _on_message(self, message: dict[str, Any]) -> None:
         channel = text(message["channel"])
         if message["type"] == "message":
-            if not self._is_own_release(text(message["data"])):
+            if not self._is_own_release(readable(message["data"])):
                 self.signal(channel)
         elif message["type"] == "subscribe":
             self._confirmed.add(channel)

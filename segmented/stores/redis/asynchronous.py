@@ -15,7 +15,7 @@ from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.clients import async_client, close_async_client
 from segmented.stores.redis.codecs import CODECS
-from segmented.stores.redis.edge import check_server, guarded, translated
+from segmented.stores.redis.edge import check_server, guarded, probing_scripts, translated
 from segmented.stores.redis.linking import PATIENCE, async_linked
 from segmented.stores.redis.store import described
 
@@ -50,6 +50,7 @@ class AsyncRedisStore:
         self._link, self._where = found.link, found.where
         self.wakeups = AsyncRedisWakeups(found.subscribe, self.clock, found.link)
         self._owns_client = False
+        self.is_closed = False
 
     @classmethod
     async def from_url(
@@ -118,7 +119,8 @@ class AsyncRedisStore:
         return await self._link.perform_all(operations, where=self._where, deadline=deadline)
 
     async def close(self) -> None:
-        """Stop listening and give up the connections this store made."""
+        """Stop listening and give up the connections this store made. Its leases are renewed no more."""
+        self.is_closed = True
         await self.wakeups.close()
         await self._link.aclose()
         if self._owns_client:
@@ -142,6 +144,13 @@ async def _check(client: redis_asyncio.Redis | redis_asyncio.RedisCluster, where
         await client.initialize()
         for node in client.get_primaries():
             found: Any = await client.info(target_nodes=node)
-            check_server(f"{where} (node {node.name})", found, is_cluster=True)
+            at = f"{where} (node {node.name})"
+            check_server(at, found, is_cluster=True)
+            with probing_scripts(at) as commands:
+                for command in commands:
+                    await client.execute_command(*command, target_nodes=node)
     else:
         check_server(where, cast("Any", await client.info()), is_cluster=False)
+        with probing_scripts(where) as commands:
+            for command in commands:
+                await client.execute_command(*command)

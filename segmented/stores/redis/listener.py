@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
 
 from segmented.errors import StoreUnavailable
 from segmented.keys import listener_channel
-from segmented.stores.redis.wire import text
+from segmented.stores.redis.wire import readable, text
 from segmented.stores.wakeups import ThreadWakeups
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class RedisWakeups(ThreadWakeups):
             while not self._stopping.is_set():
                 try:
                     self._listen_once(subscription)
-                except (RedisError, OSError):
+                except Exception:  # noqa: BLE001  # also a message that cannot be read: everybody depends on this thread
                     self._stopping.wait(RECONNECT_SECONDS)
                     with suppress(RedisError, OSError):
                         subscription.close()
@@ -136,7 +136,7 @@ class RedisWakeups(ThreadWakeups):
     def _on_message(self, message: dict[str, Any]) -> None:
         channel = text(message["channel"])
         if message["type"] == "message":
-            if not self._is_own_release(text(message["data"])):
+            if not self._is_own_release(readable(message["data"])):
                 self.signal(channel)
         elif message["type"] == "subscribe":
             with self._state:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from redis.exceptions import ResponseError
 
+from segmented.errors import WrongKind
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
 from segmented.operations import AcquireLock, ReleaseLock, RenewLock
@@ -30,6 +31,9 @@ def _encode_acquire(operation: AcquireLock) -> Call:
 
 def _decode_acquire(operation: AcquireLock, reply: Reply) -> Acquired | Held:
     kind, number, flag = text(reply).split(" ")
+    if kind == "wrong_kind":
+        message = f"{operation.name!r} is a fair lock, which an operation on a plain lock cannot use"
+        raise WrongKind(message)
     if kind == "held":
         return Held(optional_number(number), is_delayed=flag == "1")
     return Acquired(int(number), operation.ttl_ms, replay=flag == "1")

@@ -14,7 +14,7 @@ from segmented.plans.waiting import UNDO_SECONDS
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.clients import close_client, sync_client
 from segmented.stores.redis.codecs import CODECS
-from segmented.stores.redis.edge import check_server, guarded, translated
+from segmented.stores.redis.edge import check_server, guarded, probing_scripts, translated
 from segmented.stores.redis.linking import PATIENCE, linked
 from segmented.stores.redis.listener import RedisWakeups
 
@@ -55,6 +55,7 @@ class RedisStore:
         self._link, self._where = found.link, found.where
         self.wakeups = RedisWakeups(found.subscribe, self.clock, found.link)
         self._owns_client = False
+        self.is_closed = False
 
     @classmethod
     def from_url(
@@ -127,7 +128,8 @@ class RedisStore:
         return self._link.perform_all(operations, where=self._where, deadline=deadline)
 
     def close(self) -> None:
-        """Stop listening and give up the connections this store made."""
+        """Stop listening and give up the connections this store made. Its leases are renewed no more."""
+        self.is_closed = True
         self.wakeups.close()
         self._link.close()
         if self._owns_client:
@@ -155,6 +157,13 @@ def _check(client: redis.Redis | redis.RedisCluster, where: str) -> None:
     if isinstance(client, redis.RedisCluster):
         for node in client.get_primaries():
             found: Any = client.info(target_nodes=node)
-            check_server(f"{where} (node {node.name})", found, is_cluster=True)
+            at = f"{where} (node {node.name})"
+            check_server(at, found, is_cluster=True)
+            with probing_scripts(at) as commands:
+                for command in commands:
+                    client.execute_command(*command, target_nodes=node)
     else:
         check_server(where, cast("Any", client.info()), is_cluster=False)
+        with probing_scripts(where) as commands:
+            for command in commands:
+                client.execute_command(*command)

@@ -33,13 +33,14 @@ MakeExchange = Callable[["Dialect", int], Exchange[AnswerT]]
 
 def packed(commands: Sequence[Command]) -> bytes:
     """Encode commands as the protocol has them. Shorter than the driver's packer, which serves more types."""
-    pieces: list[bytes] = []
+    pieces: list[str] = []
     for command in commands:
-        pieces.append(b"*%d\r\n" % len(command))
+        pieces.append(f"*{len(command)}\r\n")
         for argument in command:
-            raw = (argument if isinstance(argument, str) else str(argument)).encode()
-            pieces.append(b"$%d\r\n%b\r\n" % (len(raw), raw))
-    return b"".join(pieces)
+            said = argument if isinstance(argument, str) else str(argument)
+            length = len(said) if said.isascii() else len(said.encode())
+            pieces.append(f"${length}\r\n{said}\r\n")
+    return "".join(pieces).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,11 @@ def plain_call(*arguments: str | int) -> Call:
 def text(value: Reply) -> str:
     """Read a string that may come as bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def readable(value: Reply) -> str:
+    """Read a string that somebody else may have written, in no encoding of ours."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def optional_number(value: Reply) -> int | None:

@@ -39,15 +39,13 @@ if is_ours and last then
 end
 
 -- 4. free: the token is made as that of the plain lock, whose fence this is
-local token = redis.call('HINCRBY', fence, 'token', 1)
-if token == 1 then
-  token = tonumber(time[1]) * 1000000 + tonumber(time[2])
-  redis.call('HSET', fence, 'token', string.format('%.0f', token))
-end
-redis.call('HSETNX', fence, 'kept', string.format('%.0f', token))
+local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local token = string.format('%.0f', math.max(tonumber(last or '0') + 1, now_us))
+redis.call('HSET', fence, 'token', token, 'kind', 'lock')
+redis.call('HSETNX', fence, 'kept', token)
 redis.call('PEXPIRE', fence, ARGV[3])
 redis.call('SET', lock, holder_id, 'PX', ttl_ms)
 if kind then
   redis.call('HSET', cached, 'refresh_at', string.format('%.0f', now + tonumber(ARGV[4])))
 end
-return { 'acquired', string.format('%.0f', token), '0', kind or '', body or '' }
+return { 'acquired', token, '0', kind or '', body or '' }

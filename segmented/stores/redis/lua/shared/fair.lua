@@ -113,7 +113,8 @@ local function give_to(id, process, ms)
   last_token = math.max(last_token + 1, now_us)
   holders_process = process
   redis.call('SET', LOCK, id, 'PX', ms)
-  redis.call('HSET', FENCE, 'token', digits(last_token), 'kind', 'fair', 'process', process)
+  redis.call('HSET', FENCE, 'token', digits(last_token), 'kind', 'fair', 'process', process,
+    'holder', id)
 end
 
 -- Hand the free lock to a waiter, for as long as a claim may take.

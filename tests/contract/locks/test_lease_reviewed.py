@@ -1,0 +1,176 @@
+"""Rare moments of a lease: renewals that cross, a release under way, callbacks that raise, a fence that was missed."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented import FairLock, Lock, RedisStore
+from segmented.clock import ManualClock
+from segmented.errors import LeaseLost, StoreUnavailable, WrongKind
+from segmented.keys import lock_keys
+from segmented.locks.lease_state import LeaseState, trusted_until
+from segmented.locks.lock import LockClaim
+from segmented.models import Lost, Renewed
+from tests.fixtures.stores_quorum import standing_still
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.servers import ValkeyServer
+
+
+@pytest.fixture
+def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
+    """A store on an empty server."""
+    with RedisStore.from_url(valkey.url) as store:
+        yield store
+
+
+def a_lease(clock: ManualClock) -> LeaseState:
+    return LeaseState(LockClaim("door", "h", 1_000), 1_000, clock.now(), clock)
+
+
+def test_of_renewals_that_cross_the_shorter_is_believed() -> None:
+    clock = ManualClock()
+    for first, second in ((10_000, 900), (900, 10_000)):
+        lease = a_lease(clock)
+        at = clock.now()
+        lease.begin_renewal(first, at)
+        lease.begin_renewal(second, at)
+        lease.note_renewal(Renewed(first), at)
+        assert lease.trusted_until == trusted_until(at, 900)
+        lease.note_renewal(Renewed(second), at)
+        assert lease.trusted_until == trusted_until(at, 900)
+        lease.begin_renewal(10_000, at)
+        lease.note_renewal(Renewed(10_000), at)
+        assert lease.trusted_until == trusted_until(at, 10_000)
+
+
+def test_a_shorter_renewal_whose_reply_was_lost_is_believed_to_be_done() -> None:
+    clock = ManualClock()
+    lease = a_lease(clock)
+    lease.begin_renewal(200, clock.now())
+    lease.note_unanswered_renewal()
+    assert lease.trusted_until == trusted_until(clock.now(), 200)
+
+
+def test_a_renewal_that_finds_the_lease_released_by_us_is_no_loss() -> None:
+    clock = ManualClock()
+    lease = a_lease(clock)
+    lease.begin_renewal(1_000, clock.now())
+    lease.note_release_asked()
+    lease.note_renewal(Lost(), clock.now())
+    assert not lease.is_lost
+
+
+def test_a_lease_is_not_trusted_once_its_release_was_asked_for() -> None:
+    lease = a_lease(ManualClock())
+    assert lease.is_trusted
+    lease.note_release_asked()
+    assert not lease.is_trusted
+    with pytest.raises(LeaseLost):
+        lease.require()
+
+
+def test_a_callback_that_ends_its_thread_does_not_end_the_keeper_of_the_others(store: RedisStore) -> None:
+    first = Lock(store, "first", ttl=0.2).acquire(timeout=1)
+    second = Lock(store, "second", ttl=0.6, renew=True).acquire(timeout=1)
+    first.on_lost(lambda: sys.exit(3))
+    lost = first.lost
+    assert lost.wait(5)
+    time.sleep(1.0)  # longer than the second one lives without its keeper
+    second.require()
+    second.release()
+
+
+def test_a_message_in_no_encoding_does_not_end_the_listener(store: RedisStore) -> None:
+    lock = Lock(store, "door", ttl=60)
+    held = lock.acquire(timeout=1)
+    waiting = threading.Thread(target=lambda: lock.acquire(timeout=20).release())
+    waiting.start()
+    for _ in range(2_000):
+        if store.client.pubsub_numsub(lock_keys("door").freed)[0][1]:
+            break
+        time.sleep(0.005)
+    store.client.publish(lock_keys("door").freed, b"\xff\xfe")
+    other = RedisStore.from_url(store_url(store))
+    try:
+        other.client.delete(lock_keys("door").lock)
+        other.client.publish(lock_keys("door").freed, "freed")
+        waiting.join(5)
+        assert not waiting.is_alive()
+    finally:
+        other.close()
+    with pytest.raises(LeaseLost):
+        held.release()
+
+
+def store_url(store: RedisStore) -> str:
+    return f"unix://{store.client.connection_pool.connection_kwargs['path']}"
+
+
+def test_a_token_does_not_go_back_where_the_last_one_is_not_known(store: RedisStore) -> None:
+    lock = Lock(store, "door", ttl=60)
+    for _ in range(3):
+        newest = lock.acquire(timeout=1)
+        newest.release()
+    store.client.hset(lock_keys("door").fence, "token", newest.fencing_token - 200)  # as on a replica that missed some
+    again = lock.acquire(timeout=1)
+    assert again.fencing_token > newest.fencing_token
+
+
+def test_a_fence_outlives_its_lease_by_a_day_from_every_acquire(store: RedisStore) -> None:
+    lock = Lock(store, "door", ttl=60)
+    for _ in range(3):
+        store.client.pexpire(lock_keys("door").fence, 5)
+        lock.acquire(timeout=1).release()
+        assert store.client.pttl(lock_keys("door").fence) > 24 * 3_600_000
+
+
+def test_plain_and_fair_locks_tell_each_other_apart(store: RedisStore) -> None:
+    plain, fair = Lock(store, "door", ttl=60), FairLock(store, "door", ttl=60)
+    with fair.acquire(timeout=0), pytest.raises(WrongKind):
+        plain.acquire(timeout=0)
+    with plain.acquire(timeout=0), pytest.raises(WrongKind):
+        fair.acquire(timeout=0)
+    with fair.acquire(timeout=0):
+        pass
+
+
+def test_a_foreign_lock_on_a_name_that_was_fair_is_waited_for(store: RedisStore) -> None:
+    with FairLock(store, "door", ttl=60).acquire(timeout=0):
+        pass
+    store.client.set(lock_keys("door").lock, "somebody else's", px=100)
+    Lock(store, "door", ttl=60).acquire(timeout=5).release()
+
+
+def test_a_key_that_goes_without_a_word_is_found_gone(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.plans.waiting.LOOK_SECONDS", 0.3)
+    store.client.set(lock_keys("door").lock, "somebody else's")
+    timer = threading.Timer(0.2, store.client.delete, (lock_keys("door").lock,))
+    timer.start()
+    Lock(store, "door", ttl=60).acquire(timeout=10).release()
+    timer.join()
+
+
+def test_one_try_at_a_server_that_stands_still_ends_in_two_seconds(valkey: ValkeyServer, store: RedisStore) -> None:
+    lock = Lock(store, "door", ttl=60)
+    lock.acquire(timeout=1).release()
+    with standing_still(valkey):
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            lock.acquire(timeout=0)
+        assert time.monotonic() - began < 2.0 + 0.25 + 1.0
+
+
+def test_the_leases_of_a_closed_store_are_renewed_no_more(valkey: ValkeyServer) -> None:
+    store = RedisStore.from_url(valkey.url)
+    Lock(store, "door", ttl=0.3, renew=True).acquire(timeout=1)
+    store.close()
+    with RedisStore.from_url(valkey.url) as other:
+        Lock(other, "door", ttl=60).acquire(timeout=5).release()
