@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from segmented import locks
 from segmented.errors import (
     AcquireTimeout,
+    CartMismatch,
     InvalidInput,
     LeaseLost,
     LoaderFailed,
@@ -15,6 +16,7 @@ from segmented.errors import (
     OrderMismatch,
     PartlyReleased,
     PermitsMismatch,
+    PoolDrifted,
     PoolMissing,
     SegmentedError,
     StaleToken,
@@ -65,8 +67,8 @@ from segmented.locks import (
     task_owner,
     thread_owner,
 )
-from segmented.models import Busy, Order, Reserved, Settled, SoldOut
-from segmented.stock import AsyncGrant, AsyncPool, AuditReport, Grant, Pool
+from segmented.models import Busy, Cart, CartRefused, CartReserved, CartSettled, Order, Reserved, Settled, SoldOut
+from segmented.stock import AsyncCarts, AsyncGrant, AsyncPool, AuditReport, Carts, Grant, Pool, RepairReport
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
 from segmented.stores.redis import AsyncRedisStore, RedisStore
@@ -146,19 +148,27 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "GetSetLease",
     "GetSetLock",
     # stock
+    "AsyncCarts",
     "AsyncGrant",
     "AsyncPool",
     "AuditReport",
+    "Carts",
     "Grant",
     "Pool",
     # orders and answers
     "Busy",
+    "Cart",
+    "CartRefused",
+    "CartReserved",
+    "CartSettled",
     "Order",
+    "RepairReport",
     "Reserved",
     "Settled",
     "SoldOut",
     # errors
     "AcquireTimeout",
+    "CartMismatch",
     "InvalidInput",
     "LeaseLost",
     "LoaderFailed",
@@ -167,6 +177,7 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "OrderMismatch",
     "PartlyReleased",
     "PermitsMismatch",
+    "PoolDrifted",
     "PoolMissing",
     "SegmentedError",
     "StaleToken",

@@ -152,6 +152,15 @@ class PoolMissing(StockError):
         self.sku = sku
 
 
+class PoolDrifted(StoreRefused):
+    """The totals of the pool do not add up: audit and repair it before its ledger is trimmed."""
+
+    def __init__(self, sku: str) -> None:
+        """Name the pool."""
+        super().__init__(f"the totals of pool {sku!r} do not add up: audit and repair it before its ledger is trimmed")
+        self.sku = sku
+
+
 class PoolGated(StoreRefused):
     """The pool is gated: its order database must void the order before units are given back."""
 
@@ -161,6 +170,18 @@ class PoolGated(StoreRefused):
         super().__init__(f"pool {sku!r} is gated: its order database must void {what} first")
         self.sku = sku
         self.order_id = order_id
+
+
+class ChangeGated(PoolGated):
+    """The pool is gated: its order database must store a change of its stock or segments as well."""
+
+    def __init__(self, sku: str, change: str) -> None:
+        """Name the pool and the change, by its verb."""
+        how = f"{change} it by segmented.orders.{change}_gated, which tells its order database"
+        SegmentedError.__init__(self, f"pool {sku!r} is gated: {how}")
+        self.sku = sku
+        self.order_id = None
+        self.change = change
 
 
 class PoolNotGated(StockError):
@@ -180,6 +201,29 @@ class PoolDiverged(StockError):
         super().__init__(f"pool {sku!r} and its order database disagree about order {order_id!r}: {detail}")
         self.sku = sku
         self.order_id = order_id
+
+
+class ChangeDiverged(StockError):
+    """The pool and its order database disagree, so this change cannot be finished."""
+
+    def __init__(self, sku: str, change: str, detail: str) -> None:
+        """Name the pool and the change, and say what each side says."""
+        super().__init__(f"pool {sku!r} and its order database disagree about {change}: {detail}")
+        self.sku = sku
+        self.change = change
+
+
+class PoolVanished(StockError):
+    """The pool was open and its keys are gone: it is not opened again in the same epoch."""
+
+    def __init__(self, sku: str, epoch: int) -> None:
+        """Name the pool and the epoch in which it was open."""
+        super().__init__(
+            f"pool {sku!r} was open in epoch {epoch} and is not on the stock's server: name the server it was opened "
+            "on or bring its data back, else reopen what is not sold in a new epoch (segmented.orders.reopen_gated)"
+        )
+        self.sku = sku
+        self.epoch = epoch
 
 
 class NotGranted(StockError):
@@ -208,6 +252,37 @@ class ChangeMismatch(StockError):
         super().__init__(f"change {change_id!r} of pool {sku!r} was something else before")
         self.sku = sku
         self.change_id = change_id
+
+
+class CartMismatch(StockError):
+    """A cart id was used again with other content."""
+
+    def __init__(self, home: str, cart_id: str) -> None:
+        """Name the cart and the pool that keeps it."""
+        super().__init__(f"cart {cart_id!r} in the pool {home!r} exists with other content")
+        self.home = home
+        self.cart_id = cart_id
+
+
+class CartUnknown(StockError):
+    """The pool knows no such cart."""
+
+    def __init__(self, home: str, cart_id: str) -> None:
+        """Name the cart and the pool that would keep it."""
+        super().__init__(f"cart {cart_id!r} is not known to the pool {home!r}: its home is the first of its skus")
+        self.home = home
+        self.cart_id = cart_id
+
+
+class CartDiverged(StockError):
+    """A line of a cart was ended against the cart's decision, by something other than the cart."""
+
+    def __init__(self, cart_id: str, state: str, sku: str, detail: str) -> None:
+        """Name the cart, its decision, the sku of the line, and what is wrong with it."""
+        super().__init__(f"cart {cart_id!r} is {state}, but its line in the pool {sku!r} {detail}")
+        self.cart_id = cart_id
+        self.state = state
+        self.sku = sku
 
 
 class OrderUnknown(StockError):

@@ -273,6 +273,29 @@ def shard_keys(sku: str, shard: int = 0) -> ShardKeys:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class CartKeys:
+    """Keys of the carts whose first sku is a pool's: in the hash slot of its first shard."""
+
+    meta: str
+    """The pool's own; a pool that is not open has no carts."""
+    carts: str
+    """Hash: cart id -> record."""
+    unfinished: str
+    """Sorted set: cart id -> server milliseconds from which anybody may finish it."""
+
+    def listed(self) -> list[str]:
+        """Return KEYS of every script about carts."""
+        return [self.meta, self.carts, self.unfinished]
+
+
+def cart_keys(home: str) -> CartKeys:
+    """Build the keys of the carts that the pool `home` keeps."""
+    meta = shard_keys(home).meta
+    tag = meta.removesuffix(":meta")
+    return CartKeys(meta=meta, carts=f"{tag}:carts", unfinished=f"{tag}:unfinished")
+
+
 def listener_channel(listener_id: str) -> str:
     """Name the private channel on which a process wakes its own listener."""
     return f"seg:listener:{listener_id}"

@@ -8,6 +8,7 @@ a value that was changed by accident or by hand, not one changed by somebody who
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -52,3 +53,33 @@ def digest(before: str, entries: Sequence[LedgerEntry]) -> str:
     entry_id = f"{first.epoch}-{first.sequence}"
     content = "\n".join([before, entry_id, first.kind, str(first.at_us), *map(line_of, entries)])
     return hashlib.sha1(content.encode(), usedforsecurity=False).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What the note of a checkpoint says: all numbers of the pool but its free units, which are the entry's own."""
+
+    segment_count: int
+    opened: int
+    restocked: int
+    withdrawn: int
+    reserved: int
+    confirmed: int
+    is_closed: bool
+    chain_before: str
+    """The digest to which the checkpoint is chained, so that a ledger which begins there can be checked."""
+
+    def note(self) -> str:
+        """Write it."""
+        numbers = (self.segment_count, self.opened, self.restocked, self.withdrawn, self.reserved, self.confirmed)
+        return " ".join([*map(str, numbers), "1" if self.is_closed else "0", self.chain_before])
+
+
+def parse_checkpoint(note: str) -> Checkpoint | None:
+    """Read what `Checkpoint.note` writes; None for anything else."""
+    try:
+        *numbers, is_closed, chain_before = note.split(" ")
+        segments, opened, restocked, withdrawn, reserved, confirmed = map(int, numbers)
+    except ValueError:
+        return None
+    return Checkpoint(segments, opened, restocked, withdrawn, reserved, confirmed, is_closed == "1", chain_before)

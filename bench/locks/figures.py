@@ -1,4 +1,4 @@
-"""Figures of the lock benchmark: a value, the bound that was set for it, and what was counted on the way."""
+"""Figures of a benchmark: a value, the bound that was set for it, and what was counted on the way."""
 
 from __future__ import annotations
 
@@ -25,20 +25,25 @@ class Figure:
     """A 95 % bootstrap interval over the rounds, where there are several."""
     at_most: float | None = None
     """The bound; None where there is none."""
+    at_least: float | None = None
+    """A bound from below, likewise."""
     is_promise: bool = False
     """True where the bound is a count, which no busy machine can excuse."""
     detail: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_within(self) -> bool:
-        """Is it within its bound?"""
-        return self.at_most is None or self.value <= self.at_most
+        """Is it within its bounds?"""
+        is_low_enough = self.at_most is None or self.value <= self.at_most
+        return is_low_enough and (self.at_least is None or self.value >= self.at_least)
 
     def cells(self) -> list[str]:
         """Return its row."""
         interval = "" if self.low is None or self.high is None else f"{self.low:,.3g} to {self.high:,.3g}"
         bound = "" if self.at_most is None else f"<= {self.at_most:g}"
-        kept = "" if self.at_most is None else "yes" if self.is_within else "no"
+        if self.at_least is not None:
+            bound = f">= {self.at_least:g}"
+        kept = "" if not bound else "yes" if self.is_within else "no"
         return [self.name, f"{self.value:,.3g} {self.unit}".strip(), interval, bound, kept]
 
 
@@ -49,6 +54,7 @@ class LockResults:
     figures: tuple[Figure, ...]
     conditions: dict[str, Any]
     remarks: tuple[str, ...] = ()
+    benchmark: str = "locks"
 
     @property
     def is_kept(self) -> bool:
@@ -58,7 +64,7 @@ class LockResults:
     def as_json(self) -> dict[str, Any]:
         """Return what goes into the file."""
         return {
-            "benchmark": "locks",
+            "benchmark": self.benchmark,
             "figures": [asdict(figure) | {"is_within": figure.is_within} for figure in self.figures],
             "conditions": self.conditions,
             "remarks": list(self.remarks),

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Final
 
 from segmented.errors import InvalidInput
+from segmented.models.ids import shortened
 
 TTL_MS_MAX: Final = 2**53
 """Larger numbers are not exact in a script."""
@@ -16,7 +17,9 @@ NAME_LENGTH_MAX: Final = 1_024
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= TTL_MS_MAX
+    return isinstance(value, float)
 
 
 def is_whole(value: object) -> bool:
@@ -28,7 +31,7 @@ def milliseconds(seconds: float, what: str) -> int:
     """Turn seconds into whole milliseconds; raises InvalidInput for no lease: under 1 ms, NaN, endless."""
     is_lease = _is_number(seconds) and isfinite(seconds) and seconds >= TTL_SECONDS_MIN
     if not is_lease or round(seconds * 1000) > TTL_MS_MAX:
-        message = f"{what} of {seconds!r} s is not a lease: give between 0.001 and {TTL_MS_MAX // 1000} s"
+        message = f"{what} of {shortened(seconds)} s is not a lease: give between 0.001 and {TTL_MS_MAX // 1000} s"
         raise InvalidInput(message)
     return round(seconds * 1000)
 
@@ -36,7 +39,7 @@ def milliseconds(seconds: float, what: str) -> int:
 def checked_timeout(timeout: float | None) -> float | None:
     """Refuse a waiting time that is negative or NaN. None waits for ever, 0 does not wait."""
     if timeout is not None and not (_is_number(timeout) and timeout >= 0):
-        message = f"timeout of {timeout!r} s is not a waiting time: give 0 or more, or None for no limit"
+        message = f"timeout of {shortened(timeout)} s is not a waiting time: give 0 or more, or None for no limit"
         raise InvalidInput(message)
     return timeout
 

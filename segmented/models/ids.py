@@ -16,13 +16,14 @@ ORDER_ID_BYTES_MAX: Final = 256
 SKU_BYTES_MAX: Final = 128
 SHOWN_MAX: Final = 60
 
-_CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
+"""Both sets of them: records and ledger are lines of text with tabs, and what is printed must not steer a terminal."""
 
 
 def check_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> None:
     """Raise InvalidInput unless `value` is text of 1 to `bytes_max` bytes without control characters."""
     if not isinstance(value, str):
-        message = f"{what} {value!r} is not text"
+        message = f"{what} {shortened(value)} is not text"
         raise InvalidInput(message)
     if not 1 <= _bytes_of(value) <= bytes_max:
         message = f"{what} {shortened(value)} must have 1 to {bytes_max} bytes of UTF-8"
@@ -32,9 +33,14 @@ def check_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> N
         raise InvalidInput(message)
 
 
-def shortened(value: str) -> str:
-    """Show a text that may be very long."""
-    return repr(value) if len(value) <= SHOWN_MAX else f"{value[:SHOWN_MAX]!r}..."
+def shortened(value: object) -> str:
+    """Show what a caller gave, which may be very long; Python itself refuses to write out very long numbers."""
+    if isinstance(value, int):
+        return repr(value) if abs(value) < 10**SHOWN_MAX else f"(more than {SHOWN_MAX} digits)"
+    if isinstance(value, str | bytes):
+        return repr(value) if len(value) <= SHOWN_MAX else f"{value[:SHOWN_MAX]!r}..."
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN_MAX else f"{shown[:SHOWN_MAX]}..."
 
 
 def _bytes_of(value: str) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from segmented.errors import InvalidInput, NotGranted
-from segmented.models.ids import QUANTITY_MAX, check_id
+from segmented.models.ids import QUANTITY_MAX, check_id, shortened
 
 OrderState = Literal["reserved", "confirmed", "cancelled", "expired", "refused"]
 Part = tuple[int, int]
@@ -24,10 +24,11 @@ class Order:
     def __post_init__(self) -> None:
         """Refuse what no pool can hold."""
         if type(self.quantity) is not int:
-            message = f"quantity {self.quantity!r} of order {self.order_id!r} is not a whole number"
+            message = f"quantity {shortened(self.quantity)} of order {shortened(self.order_id)} is not a whole number"
             raise InvalidInput(message)
         if not 1 <= self.quantity <= QUANTITY_MAX:
-            message = f"quantity {self.quantity} of order {self.order_id!r} must be between 1 and {QUANTITY_MAX:,}"
+            what = f"quantity {shortened(self.quantity)} of order {shortened(self.order_id)}"
+            message = f"{what} must be between 1 and {QUANTITY_MAX:,}"
             raise InvalidInput(message)
         check_id(self.order_id, "order id")
         if self.customer_id is not None:
@@ -99,6 +100,10 @@ class SoldOut:
     reserved: int
     sequence: int
     replay: bool = False
+    by_mark: bool = False
+    """True when this process refused it without asking, by what another order was told a moment before."""
+    age_ms: int = 0
+    """How old that other answer may be, by the local clock; 0 for an answer of the server's own."""
 
     def describe(self) -> str:
         """Say it in words."""

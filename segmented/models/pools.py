@@ -97,6 +97,8 @@ EntryKind = Literal[
     "withdrawn",
     "resized",
     "closed",
+    "repaired",
+    "checkpoint",
 ]
 
 

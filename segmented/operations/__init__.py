@@ -5,10 +5,21 @@ The type parameter is the answer. A store executes an operation in one step (`Re
 
 from segmented.operations.base import Effect, Operation
 from segmented.operations.cache import ForgetCached, ReadCached, ReadOrAcquire, WriteCached
+from segmented.operations.carts import DecideCart, FinishCart, ListDueCarts, OpenCart, PinOrder, ReadCart
 from segmented.operations.fair import AcquireFair, FairTimes, ReleaseFair, RenewFair
 from segmented.operations.get_set import DeleteValue, GetSet, GetValue, SetNx
 from segmented.operations.locks import AcquireLock, ReleaseLock, RenewLock
 from segmented.operations.operator import ListLocks, ListMasters, RevokeLock, ShowLock
+from segmented.operations.pool_audit import (
+    InspectOrders,
+    MendNumber,
+    MendRecord,
+    ReadCustomers,
+    ReadLedgerStart,
+    ScanChanges,
+    ScanIds,
+    TrimLedger,
+)
 from segmented.operations.pools import (
     BATCH_MAX,
     Cancel,
@@ -50,24 +61,35 @@ __all__ = [
     "CheckSequencer",
     "ClosePool",
     "Confirm",
+    "DecideCart",
     "DeleteValue",
     "Effect",
     "Expire",
     "ExpireDue",
     "FairTimes",
     "FencedSet",
+    "FinishCart",
     "ForgetCached",
     "GetSet",
     "GetValue",
     "Grant",
     "IdentifyServer",
+    "InspectOrders",
     "ListDue",
+    "ListDueCarts",
     "ListLocks",
     "ListMasters",
+    "MendNumber",
+    "MendRecord",
+    "OpenCart",
     "OpenPool",
     "Operation",
+    "PinOrder",
     "ReadCached",
+    "ReadCart",
+    "ReadCustomers",
     "ReadLedger",
+    "ReadLedgerStart",
     "ReadOrAcquire",
     "ReadOrders",
     "ReadPool",
@@ -89,10 +111,13 @@ __all__ = [
     "Resize",
     "Restock",
     "RevokeLock",
+    "ScanChanges",
+    "ScanIds",
     "ScanOrders",
     "SetNx",
     "SettleMany",
     "ShowLock",
+    "TrimLedger",
     "Withdraw",
     "WriteCached",
 ]

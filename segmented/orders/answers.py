@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
+State = Literal["begun", "done", "undone"]
+"""Of a change: one side may lack it; both have it; the pool has refused it for good."""
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """The sku's segment rows are stored."""
@@ -80,8 +84,28 @@ class SoldOut:
     sold: int
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The change has a row, or the segments have theirs."""
+
+    replay: bool
+    """True when it was so before: nothing changed."""
+    state: State
+    epoch: int
+    """Of the pool that has had the change last."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooFewUnsold:
+    """The rows have fewer units unsold than were to be withdrawn; nothing changed."""
+
+    total: int
+    sold: int
+
+
 ConfirmAnswer = Confirmed | Voided | Missing | EpochChanged | Superseded | SoldOut
 VoidAnswer = Voided | AlreadyConfirmed
+ChangeAnswer = Stored | Missing | EpochChanged
 
 
 class NotConfirmed(StockError):
@@ -119,6 +143,19 @@ class SegmentRow:
     sold: int
     fence: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """One restock or withdrawal as stored."""
+
+    change_id: str
+    kind: Literal["restocked", "withdrawn"]
+    units: int
+    state: State
+    epoch: int
+    created_at: datetime
+    """By the database's clock, in UTC."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from segmented.orders.postgresql import PostgresStatements
 from segmented.orders.sqlite import SqliteStatements
 from segmented.orders.standing import Claim, fate
 from segmented.orders.statements import order_values
+from segmented.orders.stocking import Stocking
 from segmented.orders.tables import SKU_LENGTH_MAX, metadata, segments
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-    from segmented.orders.answers import ConfirmAnswer, OrderRow, SegmentRow, VoidAnswer
+    from segmented.orders.answers import ChangeRow, ConfirmAnswer, OrderRow, SegmentRow, VoidAnswer
     from segmented.orders.statements import Statements
 
 PAGE_SIZE: Final = 1_000
@@ -58,6 +59,8 @@ class Gate:
             PostgresStatements() if engine.dialect.name == "postgresql" else SqliteStatements()
         )
         self._confirming = Confirming(self._statements)
+        self.stocking = Stocking(self._statements, self._run)
+        """What keeps the rows in step with a pool that is restocked, emptied and resized."""
 
     def create(self) -> None:
         """Create the tables where they are missing. Safe to run twice, also from two processes at once."""
@@ -104,14 +107,16 @@ class Gate:
         epoch: int,
         fence: int | None = None,
         customer_id: str | None = None,
+        asked: int | None = None,
     ) -> ConfirmAnswer:
         """Make the order final: take its units from the segment's row and store it, both or neither.
 
         With the fencing token of a grant, a later grant's token refuses it; without one (a reservation) orders of a
         segment may be confirmed in any order. A full segment gets quota from the others first. On PostgreSQL this is
-        one round trip, unless quota has to move or the answer is not a first Confirmed. Raises OrderMismatch.
+        one round trip, unless quota has to move or the answer is not a first Confirmed. An order that took what was
+        left says how many it had `asked` for: the stored quantity may then be any up to that. Raises OrderMismatch.
         """
-        claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence)
+        claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked)
         return self._run(lambda connection: self._confirming.confirm(connection, claim))
 
     @contextmanager
@@ -125,6 +130,7 @@ class Gate:
         epoch: int,
         fence: int | None = None,
         customer_id: str | None = None,
+        asked: int | None = None,
     ) -> Iterator[Connection]:
         """Confirm the order together with statements of the caller's: all of it happens, or nothing.
 
@@ -135,7 +141,7 @@ class Gate:
         stay locked until it ends: others who need them wait, and give up at their deadline. Raises GrantSuperseded, or
         NotConfirmed for every other answer, a replay included, or OrderMismatch; the body does not run then.
         """
-        claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence)
+        claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked)
         with ExitStack() as stack:
             with translated(self._where):
                 connection = stack.enter_context(self._engine.connect())
@@ -148,7 +154,7 @@ class Gate:
             with translated(self._where):
                 connection.commit()
 
-    def void(self, *, order_id: str, sku: str, quantity: int) -> VoidAnswer:
+    def void(self, *, order_id: str, sku: str, quantity: int, asked: int | None = None) -> VoidAnswer:
         """Decide that the order is never confirmed. Call it before its units go back; only one of the two can win.
 
         Waits for a confirm of the same order that is under way. Raises OrderMismatch.
@@ -159,7 +165,7 @@ class Gate:
         def work(connection: Connection) -> VoidAnswer:
             if self._statements.void(connection, values):
                 return Voided(replay=False)
-            return fate(order, reading.read_standing(connection, values))
+            return fate(order, reading.read_standing(connection, values), asked)
 
         return self._run(work)
 
@@ -189,6 +195,10 @@ class Gate:
     def confirmed_units(self, sku: str) -> int:
         """Add up the confirmed order rows, whatever the segment rows say."""
         return self._run(lambda connection: reading.read_confirmed_units(connection, sku))
+
+    def unfinished_changes(self, sku: str) -> tuple[ChangeRow, ...]:
+        """Read the restocks and withdrawals that one side may lack: call them again with the same id and units."""
+        return self.stocking.begun(sku)
 
     def close(self) -> None:
         """Close the connections."""

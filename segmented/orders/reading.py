@@ -53,7 +53,12 @@ def read_segments(connection: Connection, sku: str) -> tuple[SegmentRow, ...]:
 
 
 def lock_segments(connection: Connection, sku: str) -> tuple[SegmentRow, ...]:
-    """Read the same, and keep the rows as they are until the transaction ends."""
+    """Read the same, and keep the rows as they are until the transaction ends.
+
+    Twice: rows that were inserted while the first waited for its locks are not in what it saw. After the second none
+    can come, because who inserts one locks all others first.
+    """
+    connection.execute(LOCK_SEGMENTS, {"given_sku": sku}).all()
     return tuple(SegmentRow(*row) for row in connection.execute(LOCK_SEGMENTS, {"given_sku": sku}))
 
 
@@ -75,8 +80,9 @@ def read_confirmed_units(connection: Connection, sku: str) -> int:
 
 
 def _order_row(row: RowMapping) -> OrderRow:
-    return OrderRow(**(dict(row) | {"created_at": _in_utc(row["created_at"])}))
+    return OrderRow(**(dict(row) | {"created_at": in_utc(row["created_at"])}))
 
 
-def _in_utc(moment: datetime) -> datetime:
+def in_utc(moment: datetime) -> datetime:
+    """Return a time of the database with its zone."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)  # SQLite stores UTC, bare

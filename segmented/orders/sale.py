@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from segmented import operations as op
-from segmented.errors import PoolDiverged, PoolNotGated, SegmentedError
+from segmented.errors import OrderMismatch, PoolDiverged, PoolNotGated, SegmentedError
 from segmented.models import Order, Reserved, Settled
 from segmented.orders import answers
 from segmented.stock import Grant
@@ -32,17 +32,22 @@ def take_order(
     *,
     timeout: float | None,
     keep_refusal: bool = False,
+    partial: bool = False,
     body: Callable[[Grant], None] | None = None,
 ) -> Settled | Refusal:
     """Grant a segment, run `body` and store the order under its lock, confirm. Safe to run twice, also at once.
 
+    With `partial` the order takes what is left, if that is less: the grant that `body` gets says how much.
     `body` runs again when a later grant overtook this one, whose lease had lapsed: up to 10 times in a call.
     If `body` raises, the order is voided in the database, its units go back, and the error goes on. If the database
     cannot be reached, the units stay held: the next call for this order has them.
     """
     _require_gated(pool)
+    before = _decided_before(pool, gate, order)
+    if before is not None:
+        return before
     for _ in range(SUPERSEDED_MAX):
-        grant = pool.grant(order, timeout=timeout, keep_refusal=keep_refusal)
+        grant = pool.grant(order, timeout=timeout, keep_refusal=keep_refusal, partial=partial)
         if not isinstance(grant, Grant):
             return grant
         if body is not None:
@@ -59,9 +64,10 @@ def take_order(
             epoch=grant.epoch,
             fence=grant.fencing_token,
             customer_id=order.customer_id,
+            asked=_asked(order, grant.quantity),
         )
         if not isinstance(decided, answers.Superseded):
-            return _told(pool, order, decided, holder_id=grant.holder_id)
+            return _told(pool, gate, order, decided, epoch=grant.epoch, holder_id=grant.holder_id)
     raise PoolDiverged(pool.sku, order.order_id, f"{SUPERSEDED_MAX} grants in a row were superseded")
 
 
@@ -76,13 +82,18 @@ def finish_reserved(pool: Pool, gate: Gate, order: Order, reserved: Reserved) ->
         epoch=reserved.epoch,
         fence=None,
         customer_id=order.customer_id,
+        asked=_asked(order, reserved.quantity),
     )
-    return _told(pool, order, decided)
+    return _told(pool, gate, order, decided, epoch=reserved.epoch)
 
 
 def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
     """Void the order in the database, then give its units back; if it was confirmed first, that stands."""
-    voided = gate.void(order_id=order.order_id, sku=pool.sku, quantity=order.quantity)
+    (record,) = pool.store.execute(op.ReadOrders(pool.sku, (order.order_id,)))
+    if record is not None and record.asked != order.quantity:
+        raise OrderMismatch(order.order_id, f"quantity {record.asked} was asked for, {order.quantity} was given")
+    taken = order.quantity if record is None or record.state == "refused" else record.quantity
+    voided = gate.void(order_id=order.order_id, sku=pool.sku, quantity=taken, asked=order.quantity)
     if isinstance(voided, answers.AlreadyConfirmed):
         return pool.confirm(order.order_id)
     return _settled(pool, order, pool.cancel(order.order_id, voided=True))
@@ -100,7 +111,8 @@ def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settle
     for record in records:
         if record is None:
             continue
-        voided = gate.void(order_id=record.order_id, sku=pool.sku, quantity=record.quantity)
+        asked = record.asked if record.asked != record.quantity else None
+        voided = gate.void(order_id=record.order_id, sku=pool.sku, quantity=record.quantity, asked=asked)
         if isinstance(voided, answers.AlreadyConfirmed):
             answer: Settled | None = pool.confirm(record.order_id)
         else:
@@ -110,15 +122,41 @@ def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settle
     return tuple(decided)
 
 
-def _told(pool: Pool, order: Order, decided: answers.ConfirmAnswer, *, holder_id: str | None = None) -> Settled:
+def _decided_before(pool: Pool, gate: Gate, order: Order) -> Settled | None:
+    """Return what the database knows of an order that a pool of an earlier epoch sold: this pool does not."""
+    if pool.epoch() == 1:
+        return None
+    row = gate.orders(pool.sku, [order.order_id]).get(order.order_id)
+    if row is None or row.epoch is None or row.epoch >= pool.epoch():
+        return None
+    if row.quantity > order.quantity:
+        raise OrderMismatch(order.order_id, f"quantity {row.quantity} is stored, {order.quantity} was given")
+    segment = -1 if row.segment is None else row.segment
+    return Settled(order.order_id, "confirmed", row.quantity, segment, row.fence, 0, replay=True)
+
+
+def _told(
+    pool: Pool,
+    gate: Gate,
+    order: Order,
+    decided: answers.ConfirmAnswer,
+    *,
+    epoch: int,
+    holder_id: str | None = None,
+) -> Settled:
     """Tell the pool what the database decided."""
+    if decided == answers.Confirmed(replay=True) and pool.epoch(at_least=epoch) > 1:
+        before = _decided_before(pool, gate, order)
+        if before is not None:  # its units were left out when this pool was opened: those it took now go back
+            pool.cancel(order.order_id, voided=True)
+            return before
     match decided:
         case answers.Confirmed():
             return _settled(pool, order, pool.confirm(order.order_id, holder_id=holder_id), expected="confirmed")
         case answers.Voided():
             return _settled(pool, order, pool.cancel(order.order_id, voided=True))
         case answers.SoldOut(total, sold):
-            detail = f"the pool granted {order.quantity} units, but {sold} of {total} are sold"
+            detail = f"the pool granted units, but {sold} of {total} are sold"
         case answers.EpochChanged(epoch):
             detail = f"the database is in epoch {epoch}"
         case answers.Missing():
@@ -132,6 +170,11 @@ def _settled(pool: Pool, order: Order, answer: object, *, expected: str | None =
     if isinstance(answer, Settled) and (expected is None or answer.state == expected):
         return answer
     raise PoolDiverged(pool.sku, order.order_id, f"the database has decided, the pool says {answer}")
+
+
+def _asked(order: Order, taken: int) -> int | None:
+    """Return what the database is to compare: None when all that was asked for was taken."""
+    return order.quantity if taken != order.quantity else None
 
 
 def _require_gated(pool: Pool) -> None:

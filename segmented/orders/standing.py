@@ -31,6 +31,8 @@ class Claim:
     segment: int
     epoch: int
     fence: int | None
+    asked: int | None = None
+    """Units asked for, of an order that took what was left: any smaller number may be stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def classify(claim: Claim, standing: Standing) -> ConfirmAnswer | None:
     Raises OrderMismatch.
     """
     if standing.state is not None:
-        check_same(claim.order, standing)
+        check_same(claim.order, standing, claim.asked)
         return Voided(replay=True) if standing.state == VOID else Confirmed(replay=True)
     if standing.row_epoch is None:
         return Missing()
@@ -69,15 +71,16 @@ def classify(claim: Claim, standing: Standing) -> ConfirmAnswer | None:
     return None
 
 
-def fate(order: Order, standing: Standing) -> VoidAnswer:
+def fate(order: Order, standing: Standing, asked: int | None = None) -> VoidAnswer:
     """Return what a void of an order that has a row means. Raises OrderMismatch."""
-    check_same(order, standing)
+    check_same(order, standing, asked)
     return Voided(replay=True) if standing.state == VOID else AlreadyConfirmed()
 
 
-def check_same(order: Order, standing: Standing) -> None:
+def check_same(order: Order, standing: Standing, asked: int | None) -> None:
     """Refuse other content under a known id. A customer is compared where both sides name one."""
-    if order.quantity != standing.quantity:
+    is_part = asked is not None and standing.quantity is not None and standing.quantity <= asked
+    if order.quantity != standing.quantity and not is_part:
         raise OrderMismatch(order.order_id, f"quantity {standing.quantity} is stored, {order.quantity} was given")
     if None not in (order.customer_id, standing.customer_id) and order.customer_id != standing.customer_id:
         raise OrderMismatch(order.order_id, f"customer {standing.customer_id} is stored, {order.customer_id} was given")

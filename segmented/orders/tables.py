@@ -1,4 +1,4 @@
-"""The two tables: one row per segment, one per order. docs/reference/orders-tables.md says what each column means."""
+"""The tables: a row per segment, per order, and per change. docs/reference/orders-tables.md says what columns mean."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ from segmented.models import ORDER_ID_BYTES_MAX
 SKU_LENGTH_MAX: Final = 256
 CONFIRMED: Final = "confirmed"
 VOID: Final = "void"
+RESTOCKED: Final = "restocked"
+WITHDRAWN: Final = "withdrawn"
+OPENED: Final = "opened"
+BEGUN: Final = "begun"
+DONE: Final = "done"
+UNDONE: Final = "undone"
+OPENING_ID: Final = ""
+"""The change id of a pool's opening: no caller can give it."""
 
 FILLFACTOR: Final = 10
 """Percent of a segment page filled at first: the rest takes the new versions of a row that changes with every order."""
@@ -88,4 +96,20 @@ orders = Table(
     CheckConstraint(
         f"state = '{VOID}' OR (segment IS NOT NULL AND epoch IS NOT NULL)", name="segmented_orders_confirmed_somewhere"
     ),
+)
+
+changes = Table(
+    "segmented_changes",
+    metadata,
+    Column("sku", _identifier(SKU_LENGTH_MAX), nullable=False),
+    Column("change_id", _identifier(ORDER_ID_BYTES_MAX), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("units", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=database_now()),
+    PrimaryKeyConstraint("sku", "change_id", name="segmented_changes_key"),
+    CheckConstraint(f"kind IN ('{RESTOCKED}', '{WITHDRAWN}', '{OPENED}')", name="segmented_changes_kind_known"),
+    CheckConstraint(f"state IN ('{BEGUN}', '{DONE}', '{UNDONE}')", name="segmented_changes_state_known"),
+    CheckConstraint("units >= 0 AND epoch >= 1", name="segmented_changes_in_range"),
 )

@@ -2,7 +2,21 @@
 
 from segmented.stock.async_pool import AsyncGrant, AsyncPool
 from segmented.stock.audit import AuditReport, Drift
+from segmented.stock.carts import AsyncCarts, Carts
 from segmented.stock.fold import LedgerFold
 from segmented.stock.pool import Grant, Pool
+from segmented.stock.repair import Repair, RepairReport
 
-__all__ = ["AsyncGrant", "AsyncPool", "AuditReport", "Drift", "Grant", "LedgerFold", "Pool"]
+__all__ = [
+    "AsyncCarts",
+    "AsyncGrant",
+    "AsyncPool",
+    "AuditReport",
+    "Carts",
+    "Drift",
+    "Grant",
+    "LedgerFold",
+    "Pool",
+    "Repair",
+    "RepairReport",
+]

@@ -5,31 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from segmented import operations as op
-from segmented.errors import NotGranted, PoolNotGated, SegmentedError
+from segmented.errors import ChangeGated, NotGranted, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
-from segmented.models import Granted, Order, Settled, Superseded
+from segmented.models import Granted, Order, Settled, Superseded, check_id
 from segmented.plans import perform, run_async
 from segmented.stock.audit import AuditReport, audit_plan
+from segmented.stock.coalescing import Coalescing
 from segmented.stock.grant import GrantState
-from segmented.stock.plans import (
-    due_plan,
-    expire_plan,
-    grant_plan,
-    renew_plan,
-    reserve_many_plan,
-    reserve_plan,
-    resolve_plan,
-    settle_many_plan,
-)
+from segmented.stock.ledger import first_page_plan, next_page, trim_plan
+from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
+from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_verdicts
+from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, returning
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
     from types import TracebackType
 
     from segmented.models import (
         AlreadyOpen,
         Closed,
+        LedgerEntry,
         Opened,
         OrderRecord,
         PoolClosed,
@@ -39,6 +35,7 @@ if TYPE_CHECKING:
         Restocked,
         Taken,
         TooFew,
+        Trimmed,
     )
     from segmented.plans.drivers import AsyncStore
     from segmented.stock.plans import Verdict
@@ -47,11 +44,25 @@ if TYPE_CHECKING:
 class AsyncPool:
     """A stock of one sku, split over segments that are locked one by one; otherwise as `Pool`."""
 
-    def __init__(self, store: AsyncStore, sku: str, *, ttl: float = DEFAULT_TTL, hold: float = DEFAULT_HOLD) -> None:
-        """Sell `sku` from `store`. A segment's lease lives `ttl` seconds, units stay reserved for `hold` seconds."""
+    def __init__(
+        self,
+        store: AsyncStore,
+        sku: str,
+        *,
+        ttl: float = DEFAULT_TTL,
+        hold: float = DEFAULT_HOLD,
+        sold_out_mark: float = 0.0,
+    ) -> None:
+        """Sell `sku` from `store`. A segment's lease lives `ttl` seconds, units stay reserved for `hold` seconds.
+
+        `sold_out_mark` is that of `Pool`. Calls of `reserve`, and of `confirm` and `cancel` without a holder, that are
+        under way at the same time go to the server in batches; an idle pool sends a call at once.
+        """
         self.store = store
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
         self.sku = sku
+        self._mark = SoldOutMark(sold_out_mark, store.clock)
+        self._calls = Coalescing(store, sku, self._settings.hold_ms, self._mark.clear)
 
     async def open(
         self,
@@ -70,6 +81,11 @@ class AsyncPool:
         operation = self._settings.open(stock, segments, gated=gated, epoch=epoch, customer_limit=customer_limit)
         return await self.store.execute(operation)
 
+    @property
+    def refused_by_mark(self) -> int:
+        """How many orders the sold-out mark has refused here, without a command sent."""
+        return self._mark.refused_count
+
     async def state(self) -> PoolState:
         """Read totals and units a segment in one step. Raises PoolMissing."""
         return await self.store.execute(op.ReadPool(self.sku))
@@ -83,17 +99,30 @@ class AsyncPool:
         holder_id: str | None = None,
         keep_refusal: bool = False,
         partial: bool = False,
+        fair: bool = False,
     ) -> Granting:
         """`await` it for the answer, or use it as `async with pool.grant(order) as grant`; see `Pool.grant`."""
         operation = self._settings.grant(
             as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )
-        return Granting(self, operation, checked_timeout(timeout))
+        return Granting(self, operation, checked_timeout(timeout), fair=fair)
 
     async def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
-        """Take units for the pool's hold time, without a lock; with `partial`, what is left if that is less."""
-        operation = op.Reserve(self.sku, as_order(order, quantity), self._settings.hold_ms, partial)
-        return await run_async(reserve_plan(operation), self.store)
+        """Take units for the pool's hold time, without a lock; with `partial`, what is left if that is less.
+
+        When the call is cancelled, what was taken for it is cancelled too, in the background and in a short time or not
+        at all; the order id is used up then.
+        """
+        found, mark = as_order(order, quantity), self._mark
+        if not mark.seconds:
+            return await self._calls.reserve(found, partial=partial)
+        refused = mark.refusal(found, partial=partial)
+        if refused is not None:
+            return refused
+        asked_at = mark.now()
+        answer = await self._calls.reserve(found, partial=partial)
+        mark.note(found.order_id, answer, asked_at)
+        return answer
 
     async def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
         """Reserve for many orders, up to 1,000 in a round trip, each as if alone and in this order.
@@ -101,15 +130,18 @@ class AsyncPool:
         One answer an order, in their order; the failure that `reserve` would have raised stands in its place. An id
         that comes twice is a repeat. If a later round trip fails, the earlier ones stand: call again with the same ids.
         """
-        operation = op.ReserveMany(self.sku, tuple(orders), self._settings.hold_ms, partial)
-        return await run_async(reserve_many_plan(operation), self.store)
+        operation = self._settings.reserve_many(orders, partial=partial)
+        return await run_async(reserve_many_marked(self._mark, operation), self.store)
 
     async def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
         """Make the order final; the answer says what had already happened, if anything had.
 
         With a holder id only that holder's segment is freed, not that of a successor in the same order.
         """
-        return await run_async(perform(op.Confirm(self.sku, order_id, holder_id)), self.store)
+        if holder_id is None:
+            check_id(order_id, "order id")
+            return await self._calls.confirm(order_id)
+        return await run_async(perform(self._settings.confirm(order_id, holder_id=holder_id)), self.store)
 
     async def cancel(
         self, order_id: str, *, holder_id: str | None = None, voided: bool = False
@@ -118,19 +150,26 @@ class AsyncPool:
 
         Of a gated pool, only what its order database has `voided`; raises PoolGated otherwise.
         """
-        return await run_async(perform(op.Cancel(self.sku, order_id, holder_id, voided)), self.store)
+        operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
+        if holder_id is not None:
+            return await run_async(returning(self._mark, perform(operation)), self.store)
+        try:
+            return await self._calls.cancel(order_id, voided=voided)
+        finally:
+            self._mark.clear()
 
     async def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Confirm many orders, up to 1,000 in a round trip; one answer an order, or the failure of `confirm`."""
-        operation = op.SettleMany(self.sku, "confirmed", tuple(order_ids))
+        operation = self._settings.settle_many("confirmed", order_ids)
         return await run_async(settle_many_plan(operation), self.store)
 
     async def cancel_many(
         self, order_ids: Iterable[str], *, voided: bool = False
     ) -> list[Settled | SegmentedError | None]:
         """Cancel many orders, up to 1,000 in a round trip; one answer an order, or the failure of `cancel`."""
-        operation = op.SettleMany(self.sku, "cancelled", tuple(order_ids), voided)
-        return await run_async(settle_many_plan(operation), self.store)
+        operation = self._settings.settle_many("cancelled", order_ids, voided=voided)
+        plan = returning(self._mark, settle_many_plan(operation))
+        return await run_async(plan, self.store)
 
     async def expire(
         self, *, limit: int = 1_000, resolver: Callable[[OrderRecord], Awaitable[Verdict]] | None = None
@@ -140,31 +179,49 @@ class AsyncPool:
         A gated pool gives nothing back by itself (PoolGated): its order database is asked (`expire_voided`), or a
         `resolver`, which is called with each order whose hold has lapsed and says "confirm", "release" or "wait".
         """
+        limit = self._settings.expire_limit(limit)
         if resolver is None:
-            return await run_async(expire_plan(self.sku, limit), self.store)
+            return await run_async(returning(self._mark, expire_plan(self.sku, limit)), self.store)
         await self._require_gated()
         records = await run_async(due_plan(self.sku, limit), self.store)
         verdicts = {record.order_id: await resolver(record) for record in records}
-        return await run_async(resolve_plan(self.sku, checked_verdicts(verdicts)), self.store)
+        return await run_async(returning(self._mark, resolve_plan(self.sku, checked_verdicts(verdicts))), self.store)
 
     async def _require_gated(self) -> None:
         if not (await self.state()).gated:
             raise PoolNotGated(self.sku)
 
-    async def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
-        """Put units in while the sale runs, once for each id. Raises ChangeMismatch for an id of another change."""
-        return await self.store.execute(self._settings.restock(units, restock_id))
+    async def _require_stored(self, change: str, *, stored: bool) -> None:
+        if not stored and (await self.state()).gated:
+            raise ChangeGated(self.sku, change)
 
-    async def withdraw(self, units: int, *, withdraw_id: str) -> Restocked | TooFew:
-        """Take free units out while the sale runs, all or none, once for each id. Raises ChangeMismatch."""
-        return await self.store.execute(self._settings.withdraw(units, withdraw_id))
+    async def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:
+        """Put units in while the sale runs, once for each id. Raises ChangeMismatch for an id of another change.
 
-    async def resize(self, segments: int) -> Resized:
+        Of a gated pool, only what its order database has `stored` (`restock_gated`); raises ChangeGated otherwise.
+        """
+        operation = self._settings.restock(units, restock_id)
+        await self._require_stored("restock", stored=stored)
+        return await run_async(returning(self._mark, perform(operation)), self.store)
+
+    async def withdraw(self, units: int, *, withdraw_id: str, stored: bool = False) -> Restocked | TooFew:
+        """Take free units out while the sale runs, all or none, once for each id. Raises ChangeMismatch.
+
+        Of a gated pool, only what its order database has `stored` (`withdraw_gated`); raises ChangeGated otherwise.
+        """
+        operation = self._settings.withdraw(units, withdraw_id)
+        await self._require_stored("withdraw", stored=stored)
+        return await self.store.execute(operation)
+
+    async def resize(self, segments: int, *, stored: bool = False) -> Resized:
         """Change the number of segments while the sale runs, without a pause; free units are split evenly.
 
-        Whoever holds a segment that goes away finishes undisturbed.
+        Whoever holds a segment that goes away finishes undisturbed. Of a gated pool, only when its order database has
+        `stored` rows for the new segments (`resize_gated`); raises ChangeGated otherwise.
         """
-        return await self.store.execute(self._settings.resize(segments))
+        operation = self._settings.resize(segments)
+        await self._require_stored("resize", stored=stored)
+        return await self.store.execute(operation)
 
     async def close(self) -> PoolClosed:
         """Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse."""
@@ -174,6 +231,32 @@ class AsyncPool:
         """Fold the ledger and compare it with every number; safe while the pool sells."""
         return (await run_async(audit_plan(self.sku), self.store))[0]
 
+    async def repair(self, report: AuditReport, *, yes: bool) -> RepairReport:
+        """Mend what an audit's `report` names, if it is still so; without a yes, only tell what would be done.
+
+        Safe while the pool sells, and safe to run twice. Each repair is one step and an entry `repaired` in the ledger.
+        What is wrong in the ledger itself, oversold or refused wrongly cannot be mended, and is told.
+        """
+        return await run_async(repair_plan(report, self._settings.hold_ms, yes=yes), self.store)
+
+    async def read_ledger(self, *, after: int = 0) -> AsyncIterator[LedgerEntry]:
+        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger has its rest."""
+        page = await run_async(first_page_plan(self.sku, after), self.store)
+        while page:
+            for entry in page:
+                yield entry
+            page = await self.store.execute(next_page(self.sku, page))
+
+    async def trim_ledger(self, *, keep: int) -> Trimmed:
+        """Forget changes, but for the last `keep` and those since the checkpoint before them; audit first.
+
+        A checkpoint of all numbers is written now, and counts for later trims. What is older than the checkpoint at
+        which the ledger then begins is known in sums alone: that an order decided before it is missing can be found,
+        but not which one; a refusal from before it cannot be found wrong. Orders keep their records.
+        Raises PoolDrifted when the totals do not add up.
+        """
+        return await run_async(trim_plan(self._settings.trim(keep)), self.store)
+
     async def renew(self, grant: GrantState) -> None:
         """Push the end of a grant's lease and hold out. Raises LeaseLost when it is too late."""
         operation = op.RenewGrant(
@@ -182,8 +265,8 @@ class AsyncPool:
         grant._note_renewal(*(await run_async(renew_plan(operation), self.store)))  # noqa: SLF001  # two halves of one object
         grant.require()
 
-    async def _granted(self, operation: op.Grant, timeout: float | None) -> AsyncGrant | Refusal:
-        answer, asked_at = await run_async(grant_plan(operation, timeout), self.store)
+    async def _granted(self, operation: op.Grant, timeout: float | None, *, fair: bool) -> AsyncGrant | Refusal:
+        answer, asked_at = await run_async(grant_marked(self._mark, operation, timeout, fair=fair), self.store)
         return AsyncGrant(self, answer, asked_at) if isinstance(answer, Granted) else answer
 
     def __repr__(self) -> str:
@@ -194,16 +277,18 @@ class AsyncPool:
 class Granting:
     """A grant that has not begun: awaitable, and an asynchronous context manager."""
 
-    def __init__(self, pool: AsyncPool, operation: op.Grant, timeout: float | None) -> None:
+    def __init__(self, pool: AsyncPool, operation: op.Grant, timeout: float | None, *, fair: bool) -> None:
         """Ask `pool` when asked."""
         self._pool = pool
         self._operation = operation
         self._timeout = timeout
+        self._fair = fair
         self._grant: AsyncGrant | None = None
 
     def __await__(self) -> Generator[Any, Any, AsyncGrant | Refusal]:
         """Return the answer."""
-        return self._pool._granted(self._operation, self._timeout).__await__()  # noqa: SLF001  # made by the pool
+        granted = self._pool._granted(self._operation, self._timeout, fair=self._fair)  # noqa: SLF001  # made by the pool
+        return granted.__await__()
 
     async def __aenter__(self) -> AsyncGrant:
         """Return the grant; raises NotGranted on a refusal."""

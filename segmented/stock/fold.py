@@ -7,12 +7,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from segmented.ledger_lines import NO_DIGEST, digest
+from segmented.errors import InvalidInput
+from segmented.ledger_lines import NO_DIGEST, Checkpoint, digest, parse_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from segmented.models import EntryKind, LedgerEntry, OrderState
+    from segmented.models import EntryKind, LedgerEntry, OrderState, Part
 
 STATE_AFTER: Final[dict[EntryKind, OrderState]] = {
     "reserved": "reserved",
@@ -33,13 +34,25 @@ class FoldedOrder:
     quantity: int
     sequence: int
     customer_id: str | None = None
+    segment: int | None = None
+    parts: tuple[Part, ...] = ()
+    fencing_token: int | None = None
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        return f"{self.state} with {self.quantity} units at {self.sequence}"
 
 
 @dataclass(slots=True)
 class LedgerFold:
-    """Totals, units a segment and orders after the entries applied so far, oldest first without a gap."""
+    """Totals, units a segment and orders after the entries applied so far, oldest first without a gap.
+
+    A ledger that was trimmed begins with a checkpoint: say its sequence number as `first_sequence`, and the one before
+    it as `sequence`. Orders whose every entry is older are not in it.
+    """
 
     sequence: int = 0
+    first_sequence: int = 1
     opened: int = 0
     restocked: int = 0
     withdrawn: int = 0
@@ -49,18 +62,28 @@ class LedgerFold:
     is_closed: bool = False
     stock: list[int] = field(default_factory=list)
     orders: dict[str, FoldedOrder] = field(default_factory=dict)
+    changes: dict[str, str] = field(default_factory=dict)
+    """What was done under the id of each restock and withdrawal, as the pool keeps it."""
     bought: dict[str, int] = field(default_factory=dict)
-    """Units that each customer has, reserved or confirmed."""
+    """Units that each customer has, reserved or confirmed; after a trim, gained or lost since the checkpoint."""
+    inherited: dict[str, FoldedOrder] = field(default_factory=dict)
+    """Orders that were reserved before the checkpoint at which this ledger begins, as their next entry knows them."""
+    base: Checkpoint | None = None
+    """The checkpoint at which this ledger begins."""
     available_after: list[int] = field(default_factory=lambda: [0])
-    """Index: sequence number; value: units free just after that change."""
+    """Units free just after each change; the first of the list are those before `first_sequence`."""
     refused_wrongly: list[str] = field(default_factory=list)
     """Orders whose recorded refusal stands where enough units were free."""
     gaps: list[int] = field(default_factory=list)
     """Sequence numbers that are missing."""
     impossible: list[str] = field(default_factory=list)
     """Orders with an entry that cannot follow from the one before."""
-    broken: list[int] = field(default_factory=list)
-    """Sequence numbers whose content does not have the digest that stands beside it."""
+    headless: set[str] = field(default_factory=set)
+    """Of these, those whose first entry is not their reservation."""
+    broken: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
+    """Sequence numbers whose content does not have the digest that stands beside it, and the orders named there."""
+    contradicted: list[tuple[int, str]] = field(default_factory=list)
+    """Checkpoints that say something else than the changes before them."""
     chain: str = NO_DIGEST
 
     @property
@@ -68,25 +91,56 @@ class LedgerFold:
         """How many segments there are after the entries so far."""
         return len(self.stock)
 
+    @property
+    def is_sound(self) -> bool:
+        """Is the ledger whole and unchanged, so that its numbers can be trusted?"""
+        return not (self.gaps or self.broken)
+
     def apply(self, entries: Iterable[LedgerEntry]) -> None:
         """Fold more entries; those of one sequence number must come together."""
         for sequence, group in groupby(entries, key=attrgetter("sequence")):
-            while self.sequence + 1 < sequence:
-                self.sequence += 1
-                self.gaps.append(self.sequence)
-                self.available_after.append(self.available)
+            self.note_gap(sequence)
             self.sequence = sequence
             self._apply_step(list(group))
             self.available_after.append(self.available)
 
+    def note_gap(self, end: int) -> None:
+        """Count every sequence number before `end` that has not come as missing."""
+        while self.sequence + 1 < end:
+            self.sequence += 1
+            self.gaps.append(self.sequence)
+            self.available_after.append(self.available)
+
     def covers(self, quantity: int, sequence: int) -> bool:
-        """Were `quantity` units free just after change `sequence`? A refusal decided there was wrong if so."""
-        return self.available_after[sequence] >= quantity
+        """Were `quantity` units free just after change `sequence`? A refusal decided there was wrong if so.
+
+        Raises InvalidInput for a change before the checkpoint at which the ledger begins.
+        """
+        index = sequence - self.first_sequence + 1
+        if index < 0:
+            message = f"change {sequence} was trimmed: the ledger begins with {self.first_sequence}"
+            raise InvalidInput(message)
+        return self.available_after[index] >= quantity
+
+    def add_bought(self, customer_id: str | None, units: int) -> None:
+        """Count what a customer gains or loses."""
+        if customer_id is None:
+            return
+        has = self.bought.get(customer_id, 0) + units
+        if has:
+            self.bought[customer_id] = has
+        else:
+            self.bought.pop(customer_id, None)
 
     def _apply_step(self, entries: Sequence[LedgerEntry]) -> None:
+        before = self.chain
+        if self.sequence == self.first_sequence > 1:
+            self.base = parse_checkpoint(entries[0].note) if entries[0].kind == "checkpoint" else None
+            before = self.base.chain_before if self.base else ""
         chain = entries[0].chain
-        if digest(self.chain, entries) != chain and not (self.gaps and self.gaps[-1] == self.sequence - 1):
-            self.broken.append(self.sequence)
+        if digest(before, entries) != chain and not (self.gaps and self.gaps[-1] == self.sequence - 1):
+            order_ids = tuple(entry.order_id for entry in entries if entry.kind in STATE_AFTER and entry.order_id)
+            self.broken.append((self.sequence, order_ids))
         self.chain = chain
         for entry in entries:
             if entry.kind in STATE_AFTER:
@@ -98,22 +152,33 @@ class LedgerFold:
         match entry.kind:
             case "opened":
                 self.opened = self.available = entry.quantity
-                self._spread(entry)
+                self._spread(entry, int(entry.note) if entry.note.isdecimal() else len(self.stock))
             case "resized":
-                self._spread(entry)
+                self._resize(entry, int(entry.note) if entry.note.isdecimal() else len(self.stock))
             case "closed":
                 self.is_closed = True
             case "restocked":
                 self.restocked += entry.quantity
                 self._add(entry, +1)
+                self.changes[entry.order_id or ""] = f"restocked {entry.quantity} {entry.sequence}"
             case "withdrawn":
                 self.withdrawn += entry.quantity
                 self._add(entry, -1)
+                self.changes[entry.order_id or ""] = f"withdrawn {entry.quantity} {entry.sequence}"
+            case "checkpoint":
+                self._check(entry)
 
-    def _spread(self, entry: LedgerEntry) -> None:
+    def _spread(self, entry: LedgerEntry, count: int) -> None:
         units = dict(entry.parts)
-        count = int(entry.note) if entry.note.isdecimal() else len(self.stock)
         self.stock = [units.get(segment, 0) for segment in range(count)]
+
+    def _resize(self, entry: LedgerEntry, count: int) -> None:
+        """Follow a resize; if it spread units that were written from outside, spread those that there should be."""
+        if entry.quantity == self.available or count == 0:
+            self._spread(entry, count)
+            return
+        base, extra = divmod(self.available, count)
+        self.stock = [base + (segment < extra) for segment in range(count)]
 
     def _add(self, entry: LedgerEntry, sign: int) -> None:
         for segment, units in entry.parts:
@@ -121,32 +186,66 @@ class LedgerFold:
                 self.stock[segment % len(self.stock)] += sign * units
         self.available += sign * entry.quantity
 
+    def _check(self, entry: LedgerEntry) -> None:
+        """Begin with a checkpoint, or compare one that is met on the way."""
+        found = parse_checkpoint(entry.note)
+        if found is None:
+            self.contradicted.append((entry.sequence, "it cannot be read"))
+        elif entry.sequence == self.first_sequence:
+            self.opened, self.restocked, self.withdrawn = found.opened, found.restocked, found.withdrawn
+            self.available, self.reserved, self.confirmed = entry.quantity, found.reserved, found.confirmed
+            self.is_closed = found.is_closed
+            self._spread(entry, found.segment_count)
+        else:
+            said = (entry.quantity, found.opened, found.restocked, found.withdrawn, found.reserved, found.confirmed)
+            folded = (self.available, self.opened, self.restocked, self.withdrawn, self.reserved, self.confirmed)
+            names = ("available", "opened", "restocked", "withdrawn", "reserved", "confirmed")
+            differing = [
+                f"{name} {one}, the changes before it {other}"
+                for name, one, other in zip(names, said, folded, strict=True)
+                if one != other
+            ]
+            if found.is_closed != self.is_closed:
+                differing.append("another answer to whether the pool is closed")
+            units = dict(entry.parts)
+            if [units.get(segment, 0) for segment in range(found.segment_count)] != self.stock:
+                differing.append("other units in segments")
+            if differing:
+                self.contradicted.append((entry.sequence, f"it says {'; '.join(differing)}"))
+
     def _apply_to_order(self, entry: LedgerEntry) -> None:
         order_id = entry.order_id or ""
         before = self.orders.get(order_id)
-        is_new = before is None
-        if (entry.kind in {"reserved", "refused"}) != is_new or (before is not None and before.state != "reserved"):
-            self.impossible.append(order_id)
+        self._judge(order_id, entry, before)
+        after = FoldedOrder(
+            STATE_AFTER[entry.kind],
+            entry.quantity,
+            entry.sequence,
+            entry.customer_id,
+            entry.segment,
+            entry.parts,
+            entry.fencing_token,
+        )
         if entry.kind == "reserved":
             self._add(entry, -1)
             self.reserved += entry.quantity
-            self._buy(entry, entry.quantity)
+            self.add_bought(entry.customer_id, entry.quantity)
         elif entry.kind in {"cancelled", "expired"}:
             self._add(entry, +1)
             self.reserved -= entry.quantity
-            self._buy(entry, -entry.quantity)
+            self.add_bought(entry.customer_id, -entry.quantity)
         elif entry.kind == "confirmed":
             self.reserved -= entry.quantity
             self.confirmed += entry.quantity
         elif entry.kind == "refused" and self.available >= entry.quantity:
             self.refused_wrongly.append(order_id)
-        self.orders[order_id] = FoldedOrder(STATE_AFTER[entry.kind], entry.quantity, entry.sequence, entry.customer_id)
+        self.orders[order_id] = after
 
-    def _buy(self, entry: LedgerEntry, units: int) -> None:
-        if entry.customer_id is None:
-            return
-        has = self.bought.get(entry.customer_id, 0) + units
-        if has:
-            self.bought[entry.customer_id] = has
-        else:
-            self.bought.pop(entry.customer_id, None)
+    def _judge(self, order_id: str, entry: LedgerEntry, before: FoldedOrder | None) -> None:
+        begins = entry.kind in {"reserved", "refused"}
+        if before is None and not begins and self.first_sequence > 1:
+            self.inherited[order_id] = FoldedOrder("reserved", entry.quantity, 0, entry.customer_id)
+        elif begins != (before is None) or (before is not None and before.state != "reserved"):
+            self.impossible.append(order_id)
+            if before is None:
+                self.headless.add(order_id)

@@ -70,19 +70,25 @@ def reserve_plan(operation: op.Reserve) -> Plan[Taken]:
 
 def reserve_many_plan(operation: op.ReserveMany) -> Plan[list[Taken | SegmentedError]]:
     """Reserve many, up to 1,000 in a step; those that lapsed holds keep waiting are asked for again."""
-    answers: dict[int, Taken | SegmentedError] = {}
-    left = list(range(len(operation.orders)))
+    answers: list[Taken | SegmentedError] = []
+    for first in range(0, len(operation.orders), op.BATCH_MAX):
+        page = operation.orders[first : first + op.BATCH_MAX]
+        answers += yield from perform(replace(operation, orders=page))
+    return (yield from while_busy_plan(operation, answers))
+
+
+def while_busy_plan(
+    operation: op.ReserveMany, answers: list[Taken | SegmentedError]
+) -> Plan[list[Taken | SegmentedError]]:
+    """Ask again for those orders that lapsed holds keep waiting, a bounded number of times."""
     for _ in range(BUSY_TRIES_MAX):
-        waiting: list[int] = []
-        for first in range(0, len(left), op.BATCH_MAX):
-            page = left[first : first + op.BATCH_MAX]
-            batch = replace(operation, orders=tuple(operation.orders[index] for index in page))
-            answers |= zip(page, (yield from perform(batch)), strict=True)
-            waiting += [index for index in page if isinstance(answers[index], Busy)]
-        left = waiting
+        left = [index for index, answer in enumerate(answers) if type(answer) is Busy][: op.BATCH_MAX]
         if not left:
             break
-    return [answers[index] for index in range(len(operation.orders))]
+        again = replace(operation, orders=tuple(operation.orders[index] for index in left))
+        for index, answer in zip(left, (yield from perform(again)), strict=True):
+            answers[index] = answer
+    return answers
 
 
 def settle_many_plan(operation: op.SettleMany) -> Plan[list[Settled | SegmentedError | None]]:

@@ -5,31 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from segmented import operations as op
-from segmented.errors import NotGranted, PoolNotGated, SegmentedError
+from segmented.errors import ChangeGated, NotGranted, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, Order, Settled, Superseded
-from segmented.plans import run_sync
+from segmented.plans import perform, run_sync
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.grant import GrantState
-from segmented.stock.plans import (
-    due_plan,
-    expire_plan,
-    grant_plan,
-    renew_plan,
-    reserve_many_plan,
-    reserve_plan,
-    resolve_plan,
-    settle_many_plan,
-)
+from segmented.stock.ledger import first_page_plan, next_page, trim_plan
+from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
+from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_verdicts
+from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, reserve_marked, returning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from segmented.models import (
         AlreadyOpen,
         Closed,
+        LedgerEntry,
         Opened,
         OrderRecord,
         PoolClosed,
@@ -39,6 +34,7 @@ if TYPE_CHECKING:
         Restocked,
         Taken,
         TooFew,
+        Trimmed,
     )
     from segmented.plans.drivers import Store
     from segmented.stock.plans import Verdict
@@ -52,12 +48,27 @@ class Pool:
     twice.
     """
 
-    def __init__(self, store: Store, sku: str, *, ttl: float = DEFAULT_TTL, hold: float = DEFAULT_HOLD) -> None:
-        """Sell `sku` from `store`. A segment's lease lives `ttl` seconds, units stay reserved for `hold` seconds."""
+    def __init__(
+        self,
+        store: Store,
+        sku: str,
+        *,
+        ttl: float = DEFAULT_TTL,
+        hold: float = DEFAULT_HOLD,
+        sold_out_mark: float = 0.0,
+    ) -> None:
+        """Sell `sku` from `store`. A segment's lease lives `ttl` seconds, units stay reserved for `hold` seconds.
+
+        `sold_out_mark` spares the server what it would refuse again: for so many seconds after a refusal this process
+        itself refuses every new order that wants more than was free (0.1 is a good value; 0, the default, is off). It
+        is for the process in which order ids are made. Where an order may have been placed through another process
+        before, leave it off: the repeat would be refused for that time, although the order has its units.
+        """
         self.store = store
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
         self.sku = sku
-        self._is_gated: bool | None = None
+        self._mark = SoldOutMark(sold_out_mark, store.clock)
+        self._found: PoolState | None = None
 
     def open(
         self,
@@ -76,15 +87,29 @@ class Pool:
         operation = self._settings.open(stock, segments, gated=gated, epoch=epoch, customer_limit=customer_limit)
         return self.store.execute(operation)
 
+    @property
+    def refused_by_mark(self) -> int:
+        """How many orders the sold-out mark has refused here, without a command sent."""
+        return self._mark.refused_count
+
     def state(self) -> PoolState:
         """Read totals and units a segment in one step. Raises PoolMissing."""
         return self.store.execute(op.ReadPool(self.sku))
 
     def is_gated(self) -> bool:
         """Return whether an order database decides this pool's orders; the server is asked once. Raises PoolMissing."""
-        if self._is_gated is None:
-            self._is_gated = self.state().gated
-        return self._is_gated
+        return self._first_found().gated
+
+    def epoch(self, *, at_least: int = 1) -> int:
+        """Return the pool's epoch; the server is asked once, and again if it is known to be later by now."""
+        if self._first_found().epoch < at_least:
+            self._found = None
+        return self._first_found().epoch
+
+    def _first_found(self) -> PoolState:
+        if self._found is None:
+            self._found = self.state()
+        return self._found
 
     def grant(
         self,
@@ -95,24 +120,27 @@ class Pool:
         holder_id: str | None = None,
         keep_refusal: bool = False,
         partial: bool = False,
+        fair: bool = False,
     ) -> Grant | Refusal:
         """Take units and a free segment's lock, waiting up to `timeout` seconds (None: for ever) for a segment.
 
         In a `with` statement the order is confirmed at the end of the body, or cancelled if the body raises; a refusal
         raises NotGranted there. `holder_id` makes an explicit repeat recognisable; `keep_refusal` stores a sold-out
-        answer as the order's final state. `partial` takes what is left, if that is less. Raises OrderMismatch when the
-        id exists with other content.
+        answer as the order's final state. `partial` takes what is left, if that is less. `fair` keeps the order of
+        arrival across processes, for two round trips more. Raises OrderMismatch when the id exists with other content.
         """
         operation = self._settings.grant(
             as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )
-        answer, asked_at = run_sync(grant_plan(operation, checked_timeout(timeout)), self.store)
+        answer, asked_at = run_sync(
+            grant_marked(self._mark, operation, checked_timeout(timeout), fair=fair), self.store
+        )
         return Grant(self, answer, asked_at) if isinstance(answer, Granted) else answer
 
     def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
         """Take units for the pool's hold time, without a lock; with `partial`, what is left if that is less."""
         operation = op.Reserve(self.sku, as_order(order, quantity), self._settings.hold_ms, partial)
-        return run_sync(reserve_plan(operation), self.store)
+        return run_sync(reserve_marked(self._mark, operation), self.store)
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
         """Reserve for many orders, up to 1,000 in a round trip, each as if alone and in this order.
@@ -120,32 +148,34 @@ class Pool:
         One answer an order, in their order; the failure that `reserve` would have raised stands in its place. An id
         that comes twice is a repeat. If a later round trip fails, the earlier ones stand: call again with the same ids.
         """
-        operation = op.ReserveMany(self.sku, tuple(orders), self._settings.hold_ms, partial)
-        return run_sync(reserve_many_plan(operation), self.store)
+        operation = self._settings.reserve_many(orders, partial=partial)
+        return run_sync(reserve_many_marked(self._mark, operation), self.store)
 
     def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
         """Make the order final; the answer says what had already happened, if anything had.
 
         With a holder id only that holder's segment is freed, not that of a successor in the same order.
         """
-        return self.store.execute(op.Confirm(self.sku, order_id, holder_id))
+        return self.store.execute(self._settings.confirm(order_id, holder_id=holder_id))
 
     def cancel(self, order_id: str, *, holder_id: str | None = None, voided: bool = False) -> Settled | Superseded:
         """Give the units back; with a holder id only while the order is still that holder's.
 
         Of a gated pool, only what its order database has `voided`; raises PoolGated otherwise.
         """
-        return self.store.execute(op.Cancel(self.sku, order_id, holder_id, voided))
+        operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
+        return run_sync(returning(self._mark, perform(operation)), self.store)
 
     def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Confirm many orders, up to 1,000 in a round trip; one answer an order, or the failure of `confirm`."""
-        operation = op.SettleMany(self.sku, "confirmed", tuple(order_ids))
+        operation = self._settings.settle_many("confirmed", order_ids)
         return run_sync(settle_many_plan(operation), self.store)
 
     def cancel_many(self, order_ids: Iterable[str], *, voided: bool = False) -> list[Settled | SegmentedError | None]:
         """Cancel many orders, up to 1,000 in a round trip; one answer an order, or the failure of `cancel`."""
-        operation = op.SettleMany(self.sku, "cancelled", tuple(order_ids), voided)
-        return run_sync(settle_many_plan(operation), self.store)
+        operation = self._settings.settle_many("cancelled", order_ids, voided=voided)
+        plan = returning(self._mark, settle_many_plan(operation))
+        return run_sync(plan, self.store)
 
     def expire(
         self, *, limit: int = 1_000, resolver: Callable[[OrderRecord], Verdict] | None = None
@@ -155,31 +185,49 @@ class Pool:
         A gated pool gives nothing back by itself (PoolGated): its order database is asked (`expire_voided`), or a
         `resolver`, which is called with each order whose hold has lapsed and says "confirm", "release" or "wait".
         """
+        limit = self._settings.expire_limit(limit)
         if resolver is None:
-            return run_sync(expire_plan(self.sku, limit), self.store)
+            return run_sync(returning(self._mark, expire_plan(self.sku, limit)), self.store)
         self._require_gated()
         records = run_sync(due_plan(self.sku, limit), self.store)
         verdicts = {record.order_id: resolver(record) for record in records}
-        return run_sync(resolve_plan(self.sku, checked_verdicts(verdicts)), self.store)
+        return run_sync(returning(self._mark, resolve_plan(self.sku, checked_verdicts(verdicts))), self.store)
 
     def _require_gated(self) -> None:
         if not (self.state()).gated:
             raise PoolNotGated(self.sku)
 
-    def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
-        """Put units in while the sale runs, once for each id. Raises ChangeMismatch for an id of another change."""
-        return self.store.execute(self._settings.restock(units, restock_id))
+    def _require_stored(self, change: str, *, stored: bool) -> None:
+        if not stored and self.is_gated():
+            raise ChangeGated(self.sku, change)
 
-    def withdraw(self, units: int, *, withdraw_id: str) -> Restocked | TooFew:
-        """Take free units out while the sale runs, all or none, once for each id. Raises ChangeMismatch."""
-        return self.store.execute(self._settings.withdraw(units, withdraw_id))
+    def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:
+        """Put units in while the sale runs, once for each id. Raises ChangeMismatch for an id of another change.
 
-    def resize(self, segments: int) -> Resized:
+        Of a gated pool, only what its order database has `stored` (`restock_gated`); raises ChangeGated otherwise.
+        """
+        operation = self._settings.restock(units, restock_id)
+        self._require_stored("restock", stored=stored)
+        return run_sync(returning(self._mark, perform(operation)), self.store)
+
+    def withdraw(self, units: int, *, withdraw_id: str, stored: bool = False) -> Restocked | TooFew:
+        """Take free units out while the sale runs, all or none, once for each id. Raises ChangeMismatch.
+
+        Of a gated pool, only what its order database has `stored` (`withdraw_gated`); raises ChangeGated otherwise.
+        """
+        operation = self._settings.withdraw(units, withdraw_id)
+        self._require_stored("withdraw", stored=stored)
+        return self.store.execute(operation)
+
+    def resize(self, segments: int, *, stored: bool = False) -> Resized:
         """Change the number of segments while the sale runs, without a pause; free units are split evenly.
 
-        Whoever holds a segment that goes away finishes undisturbed.
+        Whoever holds a segment that goes away finishes undisturbed. Of a gated pool, only when its order database has
+        `stored` rows for the new segments (`resize_gated`); raises ChangeGated otherwise.
         """
-        return self.store.execute(self._settings.resize(segments))
+        operation = self._settings.resize(segments)
+        self._require_stored("resize", stored=stored)
+        return self.store.execute(operation)
 
     def close(self) -> PoolClosed:
         """Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse."""
@@ -188,6 +236,31 @@ class Pool:
     def audit(self) -> AuditReport:
         """Fold the ledger and compare it with every number; safe while the pool sells."""
         return run_sync(audit_plan(self.sku), self.store)[0]
+
+    def repair(self, report: AuditReport, *, yes: bool) -> RepairReport:
+        """Mend what an audit's `report` names, if it is still so; without a yes, only tell what would be done.
+
+        Safe while the pool sells, and safe to run twice. Each repair is one step and an entry `repaired` in the ledger.
+        What is wrong in the ledger itself, oversold or refused wrongly cannot be mended, and is told.
+        """
+        return run_sync(repair_plan(report, self._settings.hold_ms, yes=yes), self.store)
+
+    def read_ledger(self, *, after: int = 0) -> Iterator[LedgerEntry]:
+        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger has its rest."""
+        page = run_sync(first_page_plan(self.sku, after), self.store)
+        while page:
+            yield from page
+            page = self.store.execute(next_page(self.sku, page))
+
+    def trim_ledger(self, *, keep: int) -> Trimmed:
+        """Forget changes, but for the last `keep` and those since the checkpoint before them; audit first.
+
+        A checkpoint of all numbers is written now, and counts for later trims. What is older than the checkpoint at
+        which the ledger then begins is known in sums alone: that an order decided before it is missing can be found,
+        but not which one; a refusal from before it cannot be found wrong. Orders keep their records.
+        Raises PoolDrifted when the totals do not add up.
+        """
+        return run_sync(trim_plan(self._settings.trim(keep)), self.store)
 
     def renew(self, grant: GrantState) -> None:
         """Push the end of a grant's lease and hold out. Raises LeaseLost when it is too late."""

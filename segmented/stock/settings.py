@@ -10,22 +10,27 @@ from segmented.errors import InvalidInput
 from segmented.locks.durations import milliseconds
 from segmented.models import (
     EPOCH_MAX,
+    ORDER_ID_BYTES_MAX,
     QUANTITY_MAX,
     SEGMENT_COUNT_MAX,
     SKU_BYTES_MAX,
     STOCK_MAX,
     Order,
     check_id,
+    shortened,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+    from typing import Literal
 
     from segmented.stock.plans import Verdict
 
 VERDICTS: Final = ("confirm", "release", "wait")
 DEFAULT_TTL: Final = 10.0
 DEFAULT_HOLD: Final = 600.0
+HOLDER_ID_BYTES_MAX: Final = 2 * ORDER_ID_BYTES_MAX + 1
+"""A grant's holder id is that of the caller, a slash, and the order id."""
 
 
 class PoolSettings:
@@ -67,12 +72,17 @@ class PoolSettings:
         self._check_number(segments, "segment count", 1, SEGMENT_COUNT_MAX)
         return op.Resize(self.sku, segments)
 
+    def trim(self, keep: int) -> op.TrimLedger:
+        """Check how many changes are to stay."""
+        self._check_number(keep, "number of changes to keep", 0, STOCK_MAX)
+        return op.TrimLedger(self.sku, keep)
+
     def _check_number(self, value: int, what: str, least: int, most: int) -> None:
         if type(value) is not int:
-            message = f"{what} {value!r} of {self.sku!r} is not a whole number"
+            message = f"{what} {shortened(value)} of {self.sku!r} is not a whole number"
             raise InvalidInput(message)
         if not least <= value <= most:
-            message = f"{what} {value} of {self.sku!r} must be between {least:,} and {most:,}"
+            message = f"{what} {shortened(value)} of {self.sku!r} must be between {least:,} and {most:,}"
             raise InvalidInput(message)
 
     def grant(self, order: Order, *, holder_id: str | None, keep_refusal: bool, partial: bool) -> op.Grant:
@@ -84,10 +94,58 @@ class PoolSettings:
             own = f"{holder_id}/{order.order_id}"
         return op.Grant(self.sku, order, own, self.ttl_ms, self.hold_ms, keep_refusal, partial)
 
+    def reserve_many(self, orders: Iterable[Order], *, partial: bool) -> op.ReserveMany:
+        """Check that these are orders: the first thousand is taken before the second is looked at."""
+        found = tuple(orders)
+        for order in found:
+            if not isinstance(order, Order):
+                message = f"{shortened(order)} among the orders for {self.sku!r} is not an Order"
+                raise InvalidInput(message)
+        return op.ReserveMany(self.sku, found, self.hold_ms, partial)
+
+    def confirm(self, order_id: str, *, holder_id: str | None) -> op.Confirm:
+        """Check the ids."""
+        _check_decided(order_id, holder_id)
+        return op.Confirm(self.sku, order_id, holder_id)
+
+    def cancel(self, order_id: str, *, holder_id: str | None, voided: bool) -> op.Cancel:
+        """Check the ids."""
+        _check_decided(order_id, holder_id)
+        return op.Cancel(self.sku, order_id, holder_id, voided)
+
+    def settle_many(
+        self, state: Literal["confirmed", "cancelled"], order_ids: Iterable[str], *, voided: bool = False
+    ) -> op.SettleMany:
+        """Check all ids. One text is refused: its characters would be taken for order ids."""
+        if isinstance(order_ids, str):
+            message = f"{shortened(order_ids)} is one order id, where many were to be {state}: give them in a list"
+            raise InvalidInput(message)
+        found = tuple(order_ids)
+        for order_id in found:
+            check_id(order_id, "order id")
+        return op.SettleMany(self.sku, state, found, voided)
+
+    def expire_limit(self, limit: int) -> int:
+        """Check how many orders one call may give back."""
+        self._check_number(limit, "limit of orders to give back", 1, QUANTITY_MAX)
+        return limit
+
+
+def _check_decided(order_id: str, holder_id: str | None) -> None:
+    check_id(order_id, "order id")
+    if holder_id is not None:
+        check_id(holder_id, "holder id", bytes_max=HOLDER_ID_BYTES_MAX)
+
 
 def as_order(order: Order | str, quantity: int) -> Order:
-    """Accept an order, or an order id with a quantity."""
-    return order if isinstance(order, Order) else Order(order, quantity)
+    """Accept an order, or an order id with a quantity; not an order and a quantity that contradicts it."""
+    if not isinstance(order, Order):
+        return Order(order, quantity)
+    if type(quantity) is not int or quantity not in {1, order.quantity}:
+        what = f"quantity {shortened(quantity)} beside order {shortened(order.order_id)}"
+        message = f"{what}, which says {order.quantity} itself, cannot be given"
+        raise InvalidInput(message)
+    return order
 
 
 def checked_verdicts(verdicts: Mapping[str, Verdict]) -> Mapping[str, Verdict]:

@@ -39,8 +39,8 @@ def keys_of(store: RedisStore) -> set[str]:
     return {text(key) for key in store.client.keys("*")}
 
 
-def test_there_are_forty_one_scripts() -> None:
-    assert len(SCRIPTS) == 41
+def test_there_are_fifty_scripts() -> None:
+    assert len(SCRIPTS) == 50
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -114,6 +114,11 @@ def test_reading_leaves_no_key(store: RedisStore) -> None:
         op.ReadOrders(SKU, ("a",)),
         op.ScanOrders(SKU, 0),
         op.ReadLedger(SKU, 0, 10),
+        op.InspectOrders(SKU, ("a",)),
+        op.ScanIds(SKU, "holds", 0),
+        op.ScanChanges(SKU, 0),
+        op.ReadCustomers(SKU, ("ann",)),
+        op.ReadLedgerStart(SKU),
     ):
         store.execute(operation)
     assert keys_of(store) == POOL_KEYS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import redis
@@ -15,6 +15,7 @@ from segmented.locks import AsyncLock, Lock
 from segmented.operations import AcquireLock, ReadPool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from segmented.stores.redis.addresses import shown
+from segmented.stores.redis.edge import check_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,6 +117,78 @@ def test_an_account_that_may_not_look_at_the_server(
     sentence = sentence_of(connect, f"{private_valkey.url}&username=poor&password=sesame")
     assert sentence.startswith("the account of unix://")
     assert "may not run INFO, which is needed to check the server" in sentence
+
+
+@both_colours
+@pytest.mark.parametrize("command", ["eval", "evalsha"])
+def test_an_account_that_may_not_run_scripts(
+    connect: Callable[[str], None], private_valkey: ValkeyServer, command: str
+) -> None:
+    with redis.Redis.from_url(private_valkey.url) as server:
+        server.execute_command("ACL", "SETUSER", "poor", "on", ">sesame", "~*", "&*", "+@all", f"-{command}")
+    url = f"{private_valkey.url}&username=poor&password=sesame"
+    sentence = sentence_of(connect, url)
+    needs = "runs no scripts for this account, and all locks and stock need them: "
+    assert sentence.startswith(f"the server at {shown(url)} {needs}")
+    assert f"'{command}'" in sentence
+
+
+@both_colours
+def test_a_server_whose_script_commands_are_renamed(
+    connect: Callable[[str], None], start_valkey: Callable[..., ValkeyServer]
+) -> None:
+    url = start_valkey(config={"rename-command": 'EVALSHA ""'}).url
+    sentence = sentence_of(connect, url)
+    assert sentence.startswith(f"the server at {url} runs no scripts for this account, and all locks and stock need ")
+    assert "unknown command 'EVALSHA'" in sentence
+
+
+@both_colours
+def test_a_server_whose_memory_is_full_is_used(
+    connect: Callable[[str], None], start_valkey: Callable[..., ValkeyServer]
+) -> None:
+    """What is held there has to be released and settled."""
+    connect(start_valkey(config={"maxmemory": "1"}).url)
+
+
+@both_colours
+def test_a_node_of_a_cluster_that_is_named_as_a_single_server(
+    connect: Callable[[str], None], start_valkey: Callable[..., ValkeyServer]
+) -> None:
+    url = start_valkey(config={"cluster-enabled": "yes"}).url
+    assert sentence_of(connect, url) == f"the server at {url} is a node of a cluster: give redis+cluster://HOST:PORT"
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"redis_version": "6.2.14"}, "speaks Redis 6.2.14; 7.0 or newer is needed (Valkey: any)"),
+        ({"redis_version": "255.255.255"}, None),  # a build from the source
+        ({"redis_version": None}, "speaks Redis of unknown version; 7.0 or newer is needed (Valkey: any)"),
+        ({"redis_version": "unstable"}, "speaks Redis unstable; 7.0 or newer is needed (Valkey: any)"),
+        ({"cluster_enabled": 1, "server_mode": None, "redis_mode": None}, "is a node of a cluster: give redis+cluster"),
+        ({"server_mode": "sentinel"}, "is a Sentinel: give redis+sentinel://HOST:PORT/SERVICE"),
+        ({"role": "slave"}, "is a replica, which takes no locks and no stock: give its master's address"),
+        ({"maxmemory_policy": None}, "does not tell its maxmemory-policy, which may evict locks and stock; set noevic"),
+        ({}, None),
+    ],
+)
+@pytest.mark.parametrize("encoded", [False, True])
+def test_what_a_server_says_of_itself_is_judged_word_by_word(
+    valkey_url: str, changed: dict[str, object], says: str | None, *, encoded: bool
+) -> None:
+    """INFO of a real server, with other words in it, as text or as bytes."""
+    with redis.Redis.from_url(valkey_url) as server:
+        found: Any = server.info()
+    found = {name: value for name, value in (found | changed).items() if value is not None}
+    if encoded:
+        found = {name: value.encode() if isinstance(value, str) else value for name, value in found.items()}
+    if says is None:
+        check_server("here", found, is_cluster=False)
+        return
+    with pytest.raises(InvalidInput) as caught:
+        check_server("here", found, is_cluster=False)
+    assert str(caught.value).startswith(f"the server at here {says}")
 
 
 @both_colours

@@ -133,8 +133,8 @@ def test_a_promise_that_does_not_hold_is_said_and_ends_with_one(
     assert broken.exit_code == 1
     assert broken.counts["sql_units"] == 1
     assert broken.counts["audit"] == [
-        "total differs: confirmed is 4, the ledger says 3",
-        "not conserved: stocked 10, but 7 available + 0 reserved + 4 confirmed",
+        "foreign write: confirmed is 4, the ledger says 3",
+        "foreign write: stocked 10, but 7 available + 0 reserved + 4 confirmed",
         "pool 'default' has 4 units confirmed, the order database has 1",
         "order b is confirmed, but the order database has 0 units confirmed",
     ]

@@ -78,8 +78,10 @@ def test_a_pool_and_a_database_that_do_not_belong_together_are_refused(
     assert sell(tmp_path, file, *TEN_IN_TWO, *own_servers).exit_code == 0
     lacks = "pool 'default' is open, but the order database has no rows for it: name the database it was opened with"
     assert refuse(file, *TEN_IN_TWO, "--url", url, "--database", sqlite_url) == lacks
-    sold = "the order database has 1 units of 'default' sold, but the stock's server has no such pool"
-    assert refuse(file, *TEN_IN_TWO, "--database", database) == f"{sold}: name the server it was opened on"
+    known = (
+        "the order database knows pool 'default' as open, with 1 units sold, but the stock's server has no such pool"
+    )
+    assert refuse(file, *TEN_IN_TWO, "--database", database) == f"{known}: name the server it was opened on"
 
 
 def test_a_wrong_password_and_an_evicting_server_are_refused(

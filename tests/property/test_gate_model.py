@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from segmented.errors import OrderMismatch
+from segmented.errors import ChangeMismatch, OrderMismatch
 from segmented.orders import Gate, connect
 from segmented.orders.answers import (
     AlreadyConfirmed,
@@ -21,17 +21,25 @@ from segmented.orders.answers import (
     EpochChanged,
     Missing,
     SoldOut,
+    Stored,
     Superseded,
+    TooFewUnsold,
     VoidAnswer,
     Voided,
 )
+from segmented.orders.stocking import Change
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from segmented.orders.answers import ChangeAnswer, State
+    from segmented.orders.stocking import Kind
+
 QUOTAS = (3, 0, 5)
 ORDER_IDS = st.sampled_from([f"o-{number}" for number in range(8)])
+CHANGE_IDS = st.sampled_from(["c-1", "c-2", "c-3"])
 QUANTITIES = st.integers(1, 4)
+SEGMENTS_MAX = len(QUOTAS) + 2
 
 
 class GateMachine(RuleBasedStateMachine):
@@ -45,11 +53,13 @@ class GateMachine(RuleBasedStateMachine):
         self.gate.open("mug", QUOTAS)
         self.fates: dict[str, tuple[str, int]] = {}
         self.fences = [0] * len(QUOTAS)
+        self.quota = sum(QUOTAS)
+        self.changes: dict[str, tuple[Kind, int, State]] = {}
 
     @rule(
         order_id=ORDER_IDS,
         quantity=QUANTITIES,
-        segment=st.integers(0, len(QUOTAS)),
+        segment=st.integers(0, SEGMENTS_MAX),
         epoch=st.sampled_from([1, 1, 1, 1, 2]),
         fence=st.none() | st.integers(0, 5),
     )
@@ -66,6 +76,61 @@ class GateMachine(RuleBasedStateMachine):
         answer = outcome(lambda: self.gate.void(order_id=order_id, sku="mug", quantity=quantity))
         assert answer == self.voided(order_id, quantity)
 
+    @rule(change_id=CHANGE_IDS, units=QUANTITIES, segment_count=st.integers(1, SEGMENTS_MAX))
+    def begin_restock(self, change_id: str, units: int, segment_count: int) -> None:
+        change = Change("mug", change_id, "restocked", units, 1)
+        is_new = change_id not in self.changes
+        answer = changed(lambda: self.gate.stocking.begin_restock(change, segment_count))
+        assert answer == self.begun(change)
+        self.quota += units * is_new
+
+    @rule(change_id=CHANGE_IDS, units=QUANTITIES)
+    def begin_withdrawal(self, change_id: str, units: int) -> None:
+        change = Change("mug", change_id, "withdrawn", units, 1)
+        assert changed(lambda: self.gate.stocking.begin_withdrawal(change)) == self.begun(change)
+
+    @rule(change_id=CHANGE_IDS, kind=st.sampled_from(["restocked", "withdrawn"]), units=QUANTITIES)
+    def finish(self, change_id: str, kind: Kind, units: int) -> None:
+        change = Change("mug", change_id, kind, units, 1)
+        assert changed(lambda: self.gate.stocking.finish(change)) == self.ended(change, "done", kind == "withdrawn")
+
+    @rule(change_id=CHANGE_IDS, units=QUANTITIES)
+    def undo(self, change_id: str, units: int) -> None:
+        change = Change("mug", change_id, "restocked", units, 1)
+        assert changed(lambda: self.gate.stocking.undo(change)) == self.ended(change, "undone", True)  # noqa: FBT003  # it lowers
+
+    @rule(segment_count=st.integers(1, SEGMENTS_MAX), epoch=st.sampled_from([1, 1, 1, 2]))
+    def add_segments(self, segment_count: int, epoch: int) -> None:
+        answer = self.gate.stocking.add_segments("mug", segment_count, epoch=epoch)
+        if epoch != 1:
+            assert answer == EpochChanged(1)
+            return
+        assert answer == Stored(replay=segment_count <= len(self.fences), state="done", epoch=1)
+        self.fences += [0] * (segment_count - len(self.fences))
+
+    def begun(self, change: Change) -> Stored | None:
+        known = self.changes.setdefault(change.change_id, (change.kind, change.units, "new"))  # type: ignore[arg-type]  # a state of the model's own
+        if known[:2] != (change.kind, change.units):
+            return None
+        if known[2] == "new":  # type: ignore[comparison-overlap]  # as above
+            self.changes[change.change_id] = (change.kind, change.units, "begun")
+            return Stored(replay=False, state="begun", epoch=1)
+        return Stored(replay=True, state=known[2], epoch=1)
+
+    def ended(self, change: Change, state: State, lowers: bool) -> Stored | Missing | TooFewUnsold | None:  # noqa: FBT001  # of the model alone
+        if change.change_id not in self.changes:
+            return Missing()
+        kind, units, known = self.changes[change.change_id]
+        if (kind, units) != (change.kind, change.units):
+            return None
+        if known != "begun":
+            return Stored(replay=True, state=known, epoch=1)
+        if lowers and self.quota - self.sold() < units:
+            return TooFewUnsold(self.quota, self.sold())
+        self.quota -= units * lowers
+        self.changes[change.change_id] = (kind, units, state)
+        return Stored(replay=False, state=state, epoch=1)
+
     def confirmed(
         self, order_id: str, quantity: int, segment: int, epoch: int, fence: int | None
     ) -> ConfirmAnswer | None:
@@ -74,14 +139,14 @@ class GateMachine(RuleBasedStateMachine):
             if stored != quantity:
                 return None
             return Confirmed(replay=True) if state == "confirmed" else Voided(replay=True)
-        if segment >= len(QUOTAS):
+        if segment >= len(self.fences):
             return Missing()
         if epoch != 1:
             return EpochChanged(1)
         if fence is not None and fence < self.fences[segment]:
             return Superseded(self.fences[segment])
-        if self.sold() + quantity > sum(QUOTAS):
-            return SoldOut(sum(QUOTAS), self.sold())
+        if self.sold() + quantity > self.quota:
+            return SoldOut(self.quota, self.sold())
         self.fates[order_id] = ("confirmed", quantity)
         if fence is not None:
             self.fences[segment] = fence
@@ -102,9 +167,11 @@ class GateMachine(RuleBasedStateMachine):
     @invariant()
     def rows_orders_and_model_agree(self) -> None:
         totals = self.gate.totals("mug")
-        assert (totals.quota, totals.sold) == (sum(QUOTAS), self.sold())
+        assert (totals.quota, totals.sold) == (self.quota, self.sold())
         assert self.gate.confirmed_units("mug") == self.sold()
         assert [row.fence for row in totals.segments] == self.fences
+        begun = {change_id: found[:2] for change_id, found in self.changes.items() if found[2] == "begun"}
+        assert {row.change_id: (row.kind, row.units) for row in self.gate.unfinished_changes("mug")} == begun
         assert {row.order_id: (row.state, row.quantity) for row in self.gate.each_order("mug")} == self.fates
 
     def teardown(self) -> None:
@@ -117,6 +184,14 @@ def outcome(call: Callable[[], ConfirmAnswer | VoidAnswer]) -> ConfirmAnswer | V
     try:
         return call()
     except OrderMismatch:
+        return None
+
+
+def changed(call: Callable[[], ChangeAnswer | TooFewUnsold]) -> ChangeAnswer | TooFewUnsold | None:
+    """Return the answer, or None for the error about another change."""
+    try:
+        return call()
+    except ChangeMismatch:
         return None
 
 

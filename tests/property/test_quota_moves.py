@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from segmented.orders.answers import SegmentRow
-from segmented.orders.moves import QuotaMove, plan_moves
+from segmented.orders.moves import QuotaMove, plan_moves, plan_restock, plan_withdrawal
 
 ROWS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=12).map(
     lambda pairs: [
@@ -65,3 +65,40 @@ def test_slack_halves_so_few_orders_have_to_move_quota() -> None:
             spare[move.segment] += move.change
         spare[0] -= 1
     assert (spare, moved) == ([0, 0], 11)
+
+
+# --- restock and withdrawal ---
+
+
+@given(rows=ROWS, units=st.integers(1, 10**12), segment_count=st.integers(1, 15))
+def test_a_restock_is_even_over_the_segments_that_are_open(
+    rows: list[SegmentRow], units: int, segment_count: int
+) -> None:
+    moves = plan_restock(rows, units, segment_count)
+    open_count = min(segment_count, len(rows))
+    assert sum(move.change for move in moves) == units
+    assert [move.segment for move in moves] == list(range(min(open_count, units)))
+    assert {move.change for move in moves} <= {units // open_count, units // open_count + 1}
+
+
+@given(rows=ROWS, data=st.data())
+def test_a_withdrawal_takes_its_units_and_leaves_no_row_oversold(rows: list[SegmentRow], data: st.DataObject) -> None:
+    spare = {row.segment: row.quota - row.sold for row in rows}
+    units = data.draw(st.integers(1, sum(spare.values()) + 5))
+    if units > sum(spare.values()):
+        with pytest.raises(ValueError, match="are to be withdrawn and the rows have"):
+            plan_withdrawal(rows, units)
+        return
+    moves = plan_withdrawal(rows, units)
+    assert sum(move.change for move in moves) == -units
+    assert [move.segment for move in moves] == sorted({move.segment for move in moves})
+    assert all(0 < -move.change <= spare[move.segment] for move in moves)
+
+
+def test_a_withdrawal_takes_from_each_row_in_proportion_to_what_it_has_left() -> None:
+    assert plan_withdrawal(rows(10, 0, 30), 20) == (QuotaMove(0, -5), QuotaMove(2, -15))
+    assert plan_withdrawal(rows(1, 1, 1), 2) == (QuotaMove(0, -1), QuotaMove(1, -1))
+
+
+def test_a_restock_leaves_rows_of_segments_that_went_away_as_they_are() -> None:
+    assert plan_restock(rows(3, 0, 9, 9), 5, 2) == (QuotaMove(0, 3), QuotaMove(1, 2))

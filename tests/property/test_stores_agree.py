@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 from segmented import operations as op
 from segmented.clock import ManualClock
 from segmented.errors import SegmentedError
-from segmented.models import Acquired, Busy, Granted, Held, LedgerEntry, Order, OrderRecord
+from segmented.models import Acquired, Busy, Granted, Held, Inspected, LedgerEntry, Order, OrderRecord
 from segmented.plans import run_sync
 from segmented.stock.audit import audit_plan
 from segmented.stores.memory import MemoryStore
@@ -65,6 +65,10 @@ def timeless(answer: object) -> object:
             return replace(answer, fencing_token=0)
         case tuple():
             return tuple(timeless(one) for one in answer)
+        case LedgerEntry(kind="checkpoint"):
+            return replace(answer, at_us=0, chain="", note=answer.note.rpartition(" ")[0])
+        case Inspected():
+            return replace(answer, hold_until_ms=None if answer.hold_until_ms is None else 0)
         case LedgerEntry():
             return replace(answer, at_us=0, chain="")
         case SegmentedError():
@@ -215,6 +219,48 @@ class PoolsAgree(Agreement):
     @rule(after=st.integers(min_value=0, max_value=30), limit=st.integers(min_value=1, max_value=5))
     def read_ledger(self, after: int, limit: int) -> None:
         self.agree_on(op.ReadLedger(self.name, after, limit))
+
+    @rule(keep=st.sampled_from([0, 3, 12]))
+    def trim_ledger(self, keep: int) -> None:
+        self.agree_on(op.TrimLedger(self.name, keep))
+        self.agree_on(op.ReadLedgerStart(self.name))
+
+    @rule(order_ids=st.lists(ORDERS, min_size=1, max_size=4))
+    def inspect(self, order_ids: list[str]) -> None:
+        self.agree_on(op.InspectOrders(self.name, tuple(order_ids)))
+        self.agree_on(op.ReadCustomers(self.name, ("ann", "bob", "nobody")))
+
+    @rule()
+    def scan(self) -> None:
+        scans = [op.ScanIds(self.name, key, 0) for key in ("orders", "holds", "customers")]
+        for scan in (*scans, op.ScanChanges(self.name, 0)):
+            found, expected = (store.execute(scan)[1] for store in (self.redis, self.memory))
+            assert sorted(map(str, found)) == sorted(map(str, expected)), scan
+
+    @rule(name=st.sampled_from(["available", "reserved", "confirmed", "restocked"]), after=st.integers(0, 3))
+    def spoil_a_total_and_mend_it(self, name: str, after: int) -> None:
+        state = self.memory.execute(op.ReadPool(self.name))
+        self.agree_on(op.MendNumber(self.name, "total", name, state.sequence, getattr(state, name) + 2))
+        for units in (getattr(state, name), getattr(state, name)):
+            self.agree_on(op.MendNumber(self.name, "total", name, state.sequence + after % 2, units))
+
+    @rule(units=st.integers(0, 9))
+    def spoil_a_segment_and_mend_it(self, units: int) -> None:
+        state = self.memory.execute(op.ReadPool(self.name))
+        for expected in (units, state.stock[0]):
+            self.agree_on(op.MendNumber(self.name, "segment", "0", state.sequence, expected))
+
+    @rule(order_id=ORDERS, wanted=st.sampled_from([None, "c\t1\t0\t1", "r\t2\t0\t1\t0:1,1:1\tann\t3"]))
+    def spoil_a_record_and_mend_it(self, order_id: str, wanted: str | None) -> None:
+        raw = self.memory.execute(op.InspectOrders(self.name, (order_id,)))[0].raw
+        until = None if raw is None else self.memory.execute(op.ReadOrders(self.name, (order_id,)))[0]
+        if until is not None and until.state == "reserved":
+            return  # its hold would begin anew at another millisecond
+        for seen, then in ((raw, wanted), (wanted, raw), (raw, wanted), (wanted, raw)):
+            at = self.memory.execute(op.ReadPool(self.name)).sequence
+            self.agree_on(op.MendRecord(self.name, "order", order_id, at - 1, seen, then, LONG_MS))
+            self.agree_on(op.MendRecord(self.name, "order", order_id, at, seen, then, LONG_MS))
+            self.agree_on(op.InspectOrders(self.name, (order_id,)))
 
     @invariant()
     def their_states_are_equal(self) -> None:

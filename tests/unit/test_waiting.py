@@ -249,8 +249,8 @@ def test_a_process_that_is_gone_cleans_nothing_up(timeout: float) -> None:
 def parked_with_an_offer(handed: Literal["undone late", "kept late"]) -> tuple[Hand, Any]:
     """Bring a plan to where it sleeps, its attempt left with its place."""
     hand = Hand(waiting(5.0, handed))
-    for answer in (100.0, False, 100.0, Held(500)):
-        hand.answer(answer)
+    for first in (100.0, False, 100.0, Held(500)):
+        hand.answer(first)
     line = Line("freed")
     place = line.join(lambda: None)
     for answer in (place, None, 100.2, Held(400), 100.3):

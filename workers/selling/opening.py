@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segmented.errors import InvalidInput, PoolMissing
+from segmented.errors import InvalidInput
+from segmented.orders.opening import open_gated, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def read_states(pools: Mapping[str, Pool], *, stock: int, segment_count: int) -> dict[str, PoolState | None]:
     """Read the pools that are open. Raises InvalidInput for one that is another sale."""
-    states = {sku: _state(pool) for sku, pool in pools.items()}
+    states = {sku: state_of(pool) for sku, pool in pools.items()}
     for state in states.values():
         if state is not None:
             _check_pool(state, stock, segment_count)
@@ -33,18 +34,8 @@ def open_sale(
     gate.create()
     for sku, state in states.items():
         _check_rows(sku, state, gate, stock, segment_count)
-    base, extra = divmod(stock, segment_count)
-    quotas = [base + (segment < extra) for segment in range(segment_count)]
-    for sku, pool in pools.items():
-        gate.open(sku, quotas)
-        _check_pool(pool.open(stock=stock, segments=segment_count, gated=True).state, stock, segment_count)
-
-
-def _state(pool: Pool) -> PoolState | None:
-    try:
-        return pool.state()
-    except PoolMissing:
-        return None
+    for pool in pools.values():
+        _check_pool(open_gated(pool, gate, stock=stock, segments=segment_count).state, stock, segment_count)
 
 
 def _check_pool(state: PoolState, stock: int, segment_count: int) -> None:
@@ -67,15 +58,18 @@ def _check_rows(sku: str, state: PoolState | None, gate: Gate, stock: int, segme
             message = f"pool {sku!r} is open, but {lacks}"
             raise InvalidInput(message)
         return
-    if (totals.quota, len(totals.segments)) != (stock, segment_count):
+    if state is None and (totals.sold or gate.stocking.opened_epoch(sku) is not None):
+        message = (
+            f"the order database knows pool {sku!r} as open, with {totals.sold} units sold, but the stock's server has "
+            "no such pool: name the server it was opened on"
+        )
+        raise InvalidInput(message)
+    # Beside a pool the rows may be more: of segments that went away, and of a restock that is not finished.
+    is_same = (totals.quota, len(totals.segments)) == (stock, segment_count)
+    is_enough = state is not None and totals.quota >= state.stocked and len(totals.segments) >= segment_count
+    if not (is_same or is_enough):
         message = (
             f"the order database has rows for {sku!r} with stock {totals.quota} in {len(totals.segments)} segments, "
             f"not with stock {stock} in {segment_count} segments"
-        )
-        raise InvalidInput(message)
-    if state is None and totals.sold:
-        message = (
-            f"the order database has {totals.sold} units of {sku!r} sold, but the stock's server has no such pool: "
-            "name the server it was opened on"
         )
         raise InvalidInput(message)

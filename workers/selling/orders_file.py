@@ -30,7 +30,7 @@ BYTE_ORDER_MARK: Final = "\ufeff"
 SHOWN_MAX: Final = 60
 """Characters of a wrong value that an error repeats."""
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _WHOLE: Final = re.compile(r"[0-9]{1,18}")
 
 

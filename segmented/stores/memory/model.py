@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from segmented import operations as op
 from segmented.stores.memory.cache import CacheModel
+from segmented.stores.memory.carts import CartModel
 from segmented.stores.memory.fair import FairModel
 from segmented.stores.memory.get_set import GetSetModel
 from segmented.stores.memory.kinds import Kinds
@@ -48,6 +49,7 @@ class MemoryModel:
         self._kinds.add(semaphores.holds, op.AcquirePermit)
         self._kinds.add(get_set.holds, op.SetNx)
         self._kinds.add(votes.holds, op.AcquireVote)
+        pools = PoolModel(clock, self._freed.append)
         operator = OperatorModel(locks, reentrant, fair, read_write, semaphores, get_set, votes)
         sequencers = SequencerModel(operator.show)
         self._bodies: dict[type[op.Operation[Any]], Callable[[Any], object]] = {
@@ -85,7 +87,8 @@ class MemoryModel:
             op.ListMasters: operator.list_masters,
             op.CheckSequencer: sequencers.check,
             op.FencedSet: sequencers.set,
-            **PoolModel(clock, self._freed.append).bodies(),
+            **pools.bodies(),
+            **CartModel(clock, pools.read).bodies(),
         }
 
     def execute(self, operation: op.Operation[AnswerT]) -> AnswerT:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from segmented.errors import ChangeMismatch, OrderMismatch, OrderUnknown, PoolGated, PoolMissing
 from segmented.keys import shard_keys
 from segmented.models import (
+    PINNED_UNTIL_MS,
     AlreadyOpen,
     Busy,
     Closed,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from segmented import operations as op
     from segmented.clock import Clock
-    from segmented.models import EntryKind, Order
+    from segmented.models import EntryKind, Order, OrderState
 
 DUE_MAX = 16
 DUE_IN_ALL_MAX = 160
@@ -87,8 +88,9 @@ class PoolBooks:
 
     def read_ledger(self, operation: op.ReadLedger) -> tuple[LedgerEntry, ...]:
         """Read entries by their sequence numbers."""
-        first, last = operation.after + 1, operation.after + operation.limit
-        return tuple(entry for entry in self._pool(operation.sku).ledger if first <= entry.sequence <= last)
+        ledger = self._pool(operation.sku).ledger
+        first = max(operation.after + 1, ledger[0].sequence)  # a trim may have taken what was before
+        return tuple(entry for entry in ledger if first <= entry.sequence < first + operation.limit)
 
     def list_due(self, operation: op.ListDue) -> tuple[str, ...]:
         """Name orders whose hold has lapsed."""
@@ -160,6 +162,13 @@ class PoolBooks:
         pool.changes[change_id] = (kind, entry.quantity, sequence)
         return Restocked(change_id, entry.quantity, sequence, pool.available, replay=False)
 
+    def pin(self, operation: op.PinOrder) -> OrderState:
+        """Keep a reservation until it is confirmed or cancelled."""
+        pool, record = self._found(operation.sku, operation.order_id)
+        if record.state == "reserved":
+            pool.holds[record.order_id] = PINNED_UNTIL_MS
+        return record.state
+
     # --- ending reservations ---
 
     def expire_due(self, operation: op.ExpireDue) -> tuple[tuple[Settled, ...], bool]:
@@ -204,17 +213,23 @@ class PoolBooks:
         """Return what refuses `quantity` units; due holds come back first, unless somebody else decides their fate."""
         if pool.available >= quantity:
             return None
-        if not pool.gated and not room.is_nothing_due:
-            if room.due_so_far >= DUE_IN_ALL_MAX:
-                return Busy(order.order_id, pool.sequence, 0)
-            room.due_so_far += DUE_MAX
-            _, is_more_due = self._expire_due(pool, DUE_MAX)
-            room.is_nothing_due = not is_more_due
-            if pool.available >= quantity:
-                return None
-            if is_more_due:
-                return Busy(order.order_id, pool.sequence, 0)
+        is_more_due = self._give_back_some(pool, room)
+        if pool.available >= quantity:
+            return None
+        if is_more_due:
+            return Busy(order.order_id, pool.sequence, 0)
         return SoldOut(order.order_id, order.quantity, pool.available, pool.reserved, pool.sequence)
+
+    def _give_back_some(self, pool: ModelPool, room: Room) -> bool:
+        """Give back some due holds before an order is refused; True when more may be due."""
+        if pool.gated or room.is_nothing_due:
+            return False
+        if room.due_so_far >= DUE_IN_ALL_MAX:
+            return True
+        room.due_so_far += DUE_MAX
+        _, is_more_due = self._expire_due(pool, DUE_MAX)
+        room.is_nothing_due = not is_more_due
+        return is_more_due
 
     # --- pieces ---
 

@@ -45,6 +45,8 @@ class ModelPool:
     bought: dict[str, int] = field(default_factory=dict)
     changes: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     ledger: list[LedgerEntry] = field(default_factory=list)
+    ledger_start: int = 1
+    checkpoints: tuple[int, ...] = ()
 
     @property
     def segment_count(self) -> int:

@@ -22,6 +22,7 @@ from segmented.models import (
     Superseded,
     Taken,
 )
+from segmented.stores.memory.pool_audit import PoolAudits
 from segmented.stores.memory.pool_books import PoolBooks, Room
 from segmented.stores.memory.pool_records import (
     FENCE_BITS,
@@ -57,6 +58,7 @@ class PoolModel(PoolBooks):
             op.Expire: self.expire,
             op.SettleMany: self.settle_many,
             op.ExpireDue: self.expire_due,
+            op.PinOrder: self.pin,
             op.Restock: self.restock,
             op.Withdraw: self.withdraw,
             op.Resize: self.resize,
@@ -65,6 +67,7 @@ class PoolModel(PoolBooks):
             op.ReadOrders: self.read_orders,
             op.ScanOrders: self.scan_orders,
             op.ReadLedger: self.read_ledger,
+            **PoolAudits(self._clock, self._pool, self._pools).bodies(),
         }
 
     # --- taking ---
@@ -179,15 +182,31 @@ class PoolModel(PoolBooks):
         if pool.customer_limit is not None:
             if order.customer_id is None:
                 return customer_missing(pool.sku, order)
-            has = pool.bought.get(order.customer_id, 0)
-            left = pool.customer_limit - has
-            if left <= 0 or (left < wanted and not partial):
-                return LimitReached(order.order_id, order.quantity, order.customer_id, pool.customer_limit, has)
-            wanted = min(wanted, left)
+            limited = self._limited(pool, order, order.customer_id, room, partial=partial)
+            if not isinstance(limited, int):
+                return limited
+            wanted = limited
         refusal = self._want_of_units(pool, order, wanted, room)
         if refusal is None:
             return wanted
         return min(wanted, pool.available) if partial and pool.available else refusal
+
+    def _limited(
+        self, pool: ModelPool, order: Order, customer_id: str, room: Room, *, partial: bool
+    ) -> int | Busy | LimitReached:
+        """Return how many units the customer may have; what it let lapse does not count."""
+        limit, wanted = pool.customer_limit or 0, order.quantity
+        left = limit - pool.bought.get(customer_id, 0)
+        if left >= wanted:
+            return wanted
+        is_more_due = self._give_back_some(pool, room)
+        has = pool.bought.get(customer_id, 0)
+        left = limit - has
+        if left > 0 and (partial or left >= wanted):
+            return min(wanted, left)
+        if is_more_due:
+            return Busy(order.order_id, pool.sequence, 0)
+        return LimitReached(order.order_id, wanted, customer_id, limit, has)
 
     def _take(self, pool: ModelPool, record: OrderRecord) -> OrderRecord:
         pool.available -= record.quantity

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from segmented.stores.redis.audit_codec import AUDIT_CODECS
 from segmented.stores.redis.cache_codec import CACHE_CODECS
+from segmented.stores.redis.cart_codec import CART_CODECS
 from segmented.stores.redis.fair_codec import FAIR_CODECS
 from segmented.stores.redis.get_set_codec import GET_SET_CODECS
 from segmented.stores.redis.lock_codec import LOCK_CODECS
@@ -34,4 +36,6 @@ CODECS: Final[dict[type[Operation[Any]], Codec]] = {
     **OPERATOR_CODECS,
     **POOL_CODECS,
     **ORDER_CODECS,
+    **CART_CODECS,
+    **AUDIT_CODECS,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from hashlib import sha1
 from typing import TYPE_CHECKING, Any, Final
 
 from redis.backoff import NoBackoff
@@ -15,6 +16,7 @@ from redis.exceptions import (
     ReadOnlyError,
     RedisClusterException,
     RedisError,
+    ResponseError,
     TimeoutError as RedisTimeoutError,
     TryAgainError,
 )
@@ -24,7 +26,9 @@ from segmented.stores.redis.addresses import shown
 from segmented.stores.redis.wire import Reply, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from segmented.stores.redis.wire import Command
 
 CONNECT_TIMEOUT: Final = 2.0
 SOCKET_TIMEOUT: Final = 5.0
@@ -35,6 +39,8 @@ OTHER_CONNECTIONS: Final = 8
 TRIES: Final = 2
 """Two: a kept connection may have died unseen. Every operation is safe to run twice; more would outlive deadlines."""
 MAJOR_MIN: Final = 7
+PROBE: Final = "#!lua flags=no-writes,allow-stale\nreturn 1"
+"""A script that also runs when memory is full."""
 
 
 def client_options(retry_class: Any) -> dict[str, Any]:  # noqa: ANN401  # redis-py has one Retry class a colour
@@ -122,6 +128,8 @@ def _first_contact(server: str, error: Exception) -> str:
 def check_server(where: str, found: Mapping[str, Reply], *, is_cluster: bool) -> None:
     """Refuse, by its INFO, a server that could lose locks and stock, or that is not what the address says."""
     mode = text(found.get("server_mode") or found.get("redis_mode") or "standalone")  # Valkey's word, and Redis's
+    if text(found.get("cluster_enabled", "0")) == "1":  # a service may say this and hide its mode
+        mode = "cluster"
     role = text(found.get("role", "master"))
     if mode == "sentinel":
         message = f"the server at {where} is a Sentinel: give redis+sentinel://HOST:PORT/SERVICE"
@@ -132,13 +140,26 @@ def check_server(where: str, found: Mapping[str, Reply], *, is_cluster: bool) ->
     if role != "master":
         message = f"the server at {where} is a replica, which takes no locks and no stock: give its master's address"
         raise InvalidInput(message)
-    policy = text(found.get("maxmemory_policy", "unknown"))
+    policy = text(found.get("maxmemory_policy", ""))
     if policy != "noeviction":
-        message = (
-            f"the server at {where} has maxmemory-policy {policy}, which may evict locks and stock; set noeviction"
-        )
+        said = f"has maxmemory-policy {policy}" if policy else "does not tell its maxmemory-policy"
+        message = f"the server at {where} {said}, which may evict locks and stock; set noeviction"
         raise InvalidInput(message)
-    version = text(found.get("redis_version", "0"))
-    if int(version.partition(".")[0]) < MAJOR_MIN:
+    version = text(found.get("redis_version", "of unknown version"))
+    major = version.partition(".")[0]
+    if not major.isdecimal() or int(major) < MAJOR_MIN:
         message = f"the server at {where} speaks Redis {version}; 7.0 or newer is needed (Valkey: any)"
         raise InvalidInput(message)
+
+
+@contextmanager
+def probing_scripts(where: str) -> Iterator[Sequence[Command]]:
+    """Give the commands that show whether a server runs our scripts, and turn its refusal into one sentence.
+
+    An account may be kept from scripts, and a server's configuration may have renamed their commands.
+    """
+    try:
+        yield ("EVAL", PROBE, 0), ("EVALSHA", sha1(PROBE.encode(), usedforsecurity=False).hexdigest(), 0)
+    except ResponseError as error:
+        message = f"the server at {where} runs no scripts for this account, and all locks and stock need them: {error}"
+        raise InvalidInput(message) from error

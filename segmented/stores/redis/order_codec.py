@@ -15,6 +15,8 @@ from segmented.models import (
     LimitReached,
     Lost,
     Order,
+    OrderState,
+    Part,
     Renewed,
     Reserved,
     Settled,
@@ -74,7 +76,7 @@ def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Settled | Cl
 
 def _encode_reserve(operation: op.Reserve) -> Call:
     order = operation.order
-    head = (operation.hold_ms, "1" if operation.partial else "0")
+    head = (operation.hold_ms, "1" if operation.partial else "0", "3")
     return script_call(
         "reserve", keys_of(operation.sku), *head, order.order_id, order.quantity, order.customer_id or ""
     )
@@ -82,8 +84,14 @@ def _encode_reserve(operation: op.Reserve) -> Call:
 
 def _encode_reserve_many(operation: op.ReserveMany) -> Call:
     arguments: list[str | int] = [operation.hold_ms, "1" if operation.partial else "0"]
-    for order in operation.orders:
-        arguments += (order.order_id, order.quantity, order.customer_id or "")
+    if all(order.customer_id is None for order in operation.orders):
+        arguments.append("2")
+        for order in operation.orders:
+            arguments += (order.order_id, order.quantity)
+    else:
+        arguments.append("3")
+        for order in operation.orders:
+            arguments += (order.order_id, order.quantity, order.customer_id or "")
     return script_call("reserve", keys_of(operation.sku), *arguments)
 
 
@@ -91,17 +99,27 @@ def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | S
     kind_of(sku, reply)
     epoch, sequence = int(reply[1]), int(reply[2])
     answers: list[Taken | SegmentedError] = []
+    plain: dict[str, tuple[int, int, tuple[Part, ...], bool, int]] = {}  # most lines of a batch are the same few
     for order, line in zip(orders, text(reply[3]).split("\n"), strict=True):
-        if not line[0].isdigit():
-            answers.append(_refused(sku, order, line))
-            continue
-        segment, quantity, *rest = line.split("\t")
-        number, units = int(segment), int(quantity)
-        parts = parse_parts(rest[0], segment=number, quantity=units) if rest else ((number, units),)
-        is_repeat = len(rest) > 1
-        at = int(rest[1]) if is_repeat and rest[1] != "+" else sequence
+        found = plain.get(line)
+        if found is None:
+            if not line[0].isdigit():
+                answers.append(_refused(sku, order, line))
+                continue
+            found = plain[line] = _units(line, sequence)
+        units, number, parts, is_repeat, at = found
         answers.append(Reserved(order.order_id, units, number, parts, epoch, at, is_repeat))
     return answers
+
+
+def _units(line: str, sequence: int) -> tuple[int, int, tuple[Part, ...], bool, int]:
+    """Read a line that grants: quantity, segment, parts, whether it is a repeat, and the sequence number."""
+    segment, quantity, *rest = line.split("\t")
+    number, units = int(segment), int(quantity)
+    parts = parse_parts(rest[0], segment=number, quantity=units) if rest else ((number, units),)
+    is_repeat = len(rest) > 1
+    at = int(rest[1]) if is_repeat and rest[1] != "+" else sequence
+    return units, number, parts, is_repeat, at
 
 
 def _decode_reserve(operation: op.Reserve, reply: Reply) -> Taken:
@@ -164,39 +182,44 @@ def _decode_renew(operation: op.RenewGrant, reply: Reply) -> Renewed | Lost:
 
 
 def _encode_settle(operation: op.SettleMany) -> Call:
-    arguments: list[str] = [operation.state, "1" if operation.voided else "0"]
-    for order_id in operation.order_ids:
-        arguments += (order_id, "")
-    return script_call("settle", keys_of(operation.sku), *arguments)
+    head = (operation.state, "1" if operation.voided else "0", "1")
+    return script_call("settle", keys_of(operation.sku), *head, *operation.order_ids)
 
 
 def _ended(
-    sku: str, state: str, order_ids: Sequence[str], reply: Reply
+    sku: str, state: OrderState, order_ids: Sequence[str], reply: Reply
 ) -> list[Settled | Superseded | SegmentedError | None]:
     kind_of(sku, reply)
-    sequence = text(reply[1])
+    sequence = int(reply[1])
     answers: list[Settled | Superseded | SegmentedError | None] = []
+    done: dict[str, tuple[int, int, int | None]] = {}  # most lines of a batch are the same few
     for order_id, line in zip(order_ids, text(reply[2]).split("\n"), strict=True):
-        kind, *fields = line.split("\t")
-        match kind:
-            case "done":
-                quantity, segment, fence = (*fields, "")[:3]
-                done = (LETTERS[state], quantity, segment, fence, sequence)
-                answers.append(_settled(order_id, done, replay=False))
-            case "settled":
-                answers.append(_settled(order_id, fields, replay=True))
-            case "superseded":
-                answers.append(Superseded(order_id, int(fields[0])))
-            case "unknown":
-                answers.append(OrderUnknown(order_id))
-            case "gated":
-                answers.append(PoolGated(sku, order_id))
-            case _:
-                answers.append(None)
+        found = done.get(line)
+        if found is None:
+            kind, *fields = line.split("\t")
+            if kind != "done":
+                answers.append(_not_ended(sku, order_id, kind, fields))
+                continue
+            quantity, segment, fence = (*fields, "")[:3]
+            found = done[line] = int(quantity), int(segment), int(fence) if fence else None
+        answers.append(Settled(order_id, state, *found, sequence, replay=False))
     return answers
 
 
-LETTERS: Final[dict[str, str]] = {state: letter for letter, state in STATES.items()}
+def _not_ended(
+    sku: str, order_id: str, kind: str, fields: Sequence[str]
+) -> Settled | Superseded | SegmentedError | None:
+    match kind:
+        case "settled":
+            return _settled(order_id, fields, replay=True)
+        case "superseded":
+            return Superseded(order_id, int(fields[0]))
+        case "unknown":
+            return OrderUnknown(order_id)
+        case "gated":
+            return PoolGated(sku, order_id)
+        case _:
+            return None
 
 
 def _decode_settle(operation: op.SettleMany, reply: Reply) -> tuple[Settled | SegmentedError | None, ...]:
@@ -204,7 +227,7 @@ def _decode_settle(operation: op.SettleMany, reply: Reply) -> tuple[Settled | Se
     return tuple(None if isinstance(answer, Superseded) else answer for answer in answers)
 
 
-def _one(sku: str, state: str, order_id: str, reply: Reply) -> Settled | Superseded | None:
+def _one(sku: str, state: OrderState, order_id: str, reply: Reply) -> Settled | Superseded | None:
     (answer,) = _ended(sku, state, (order_id,), reply)
     if isinstance(answer, SegmentedError):
         raise answer
@@ -212,7 +235,7 @@ def _one(sku: str, state: str, order_id: str, reply: Reply) -> Settled | Superse
 
 
 def _encode_confirm(operation: op.Confirm) -> Call:
-    order = (operation.order_id, operation.holder_id or "")
+    order = ("2", operation.order_id, operation.holder_id or "")
     return script_call("settle", keys_of(operation.sku), "confirmed", "0", *order)
 
 
@@ -221,7 +244,7 @@ def _decode_confirm(operation: op.Confirm, reply: Reply) -> Settled:
 
 
 def _encode_cancel(operation: op.Cancel) -> Call:
-    arguments = ("cancelled", "1" if operation.voided else "0", operation.order_id, operation.holder_id or "")
+    arguments = ("cancelled", "1" if operation.voided else "0", "2", operation.order_id, operation.holder_id or "")
     return script_call("settle", keys_of(operation.sku), *arguments)
 
 
@@ -237,7 +260,7 @@ def _wakes(operation: op.Confirm | op.Cancel) -> tuple[str, str] | None:
 
 
 def _encode_expire(operation: op.Expire) -> Call:
-    arguments = ("expired", "1" if operation.voided else "0", operation.order_id, "")
+    arguments = ("expired", "1" if operation.voided else "0", "1", operation.order_id)
     return script_call("settle", keys_of(operation.sku), *arguments)
 
 

@@ -88,7 +88,7 @@ def test_a_callback_that_ends_its_thread_does_not_end_the_keeper_of_the_others(s
     second.release()
 
 
-def test_a_message_in_no_encoding_does_not_end_the_listener(store: RedisStore) -> None:
+def test_a_message_in_no_encoding_does_not_end_the_listener(valkey: ValkeyServer, store: RedisStore) -> None:
     lock = Lock(store, "door", ttl=60)
     held = lock.acquire(timeout=1)
     waiting = threading.Thread(target=lambda: lock.acquire(timeout=20).release())
@@ -98,7 +98,7 @@ def test_a_message_in_no_encoding_does_not_end_the_listener(store: RedisStore) -
             break
         time.sleep(0.005)
     store.client.publish(lock_keys("door").freed, b"\xff\xfe")
-    other = RedisStore.from_url(store_url(store))
+    other = RedisStore.from_url(valkey.url)
     try:
         other.client.delete(lock_keys("door").lock)
         other.client.publish(lock_keys("door").freed, "freed")
@@ -110,15 +110,11 @@ def test_a_message_in_no_encoding_does_not_end_the_listener(store: RedisStore) -
         held.release()
 
 
-def store_url(store: RedisStore) -> str:
-    return f"unix://{store.client.connection_pool.connection_kwargs['path']}"
-
-
 def test_a_token_does_not_go_back_where_the_last_one_is_not_known(store: RedisStore) -> None:
     lock = Lock(store, "door", ttl=60)
-    for _ in range(3):
-        newest = lock.acquire(timeout=1)
-        newest.release()
+    lock.acquire(timeout=1).release()
+    newest = lock.acquire(timeout=1)
+    newest.release()
     store.client.hset(lock_keys("door").fence, "token", newest.fencing_token - 200)  # as on a replica that missed some
     again = lock.acquire(timeout=1)
     assert again.fencing_token > newest.fencing_token

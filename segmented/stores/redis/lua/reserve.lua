@@ -2,8 +2,8 @@
 -- uses shared/pool.lua
 -- Take units for a while, without a lock: for one order, or for many, each as if alone and in the order given. An id may
 -- come twice: the second is a repeat.
--- ARGV     1 hold_ms   2 partial ("1": whatever is left will do)
---          then for each order, at most 1,000: order_id, quantity, customer_id ("" for none)
+-- ARGV     1 hold_ms   2 partial ("1": whatever is left will do)   3 width ("3", or "2": no order has a customer)
+--          then for each order, at most 1,000: order_id, quantity, customer_id ("" for none; not there at width 2)
 -- answers  {"missing"}    the pool is not open
 --          {"reserved", epoch, sequence, lines}   one line an order, with newlines between and tabs in them:
 --            mismatch     the id exists with other content
@@ -15,14 +15,14 @@
 --            busy, sequence, 0   more holds are due than one step gives back: ask again
 --            sold_out, available, reserved, sequence
 --            segment, quantity, parts   taken, at the answer's sequence; `parts` may be missing
-local hold_until, is_partial = digits(now_ms + tonumber(ARGV[1])), ARGV[2] == '1'
+local hold_until, is_partial, width = digits(now_ms + tonumber(ARGV[1])), ARGV[2] == '1', tonumber(ARGV[3])
 local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
 local ids = {}
-for index = 3, #ARGV, 3 do
-  ids[#ids + 1] = ARGV[index]
+for index = 4, #ARGV, width do
+  ids[(index - 4) / width + 1] = ARGV[index]
 end
 local raws = redis.call('HMGET', ORDERS, unpack(ids))
 
@@ -42,13 +42,33 @@ local function note_taken(id, quantity, customer, wanted)
   taken_at[id] = count
 end
 
+-- Most orders fit into the segment where the last one was served, and nothing more is to be asked. They are counted
+-- together, and share the texts that are the same for all of one quantity; `book` writes them into the numbers.
+local left, plain_sum, plain_answers = units_of(start), 0, {}
+
+local function book()
+  if plain_sum > 0 then
+    add_units(start, -plain_sum)
+    pool.available, pool.reserved = pool.available - plain_sum, pool.reserved + plain_sum
+    plain_sum = 0
+  end
+end
+
+local function plain_answer(quantity)
+  local answer = start .. '\t' .. quantity
+  plain_answers[quantity] = answer
+  return answer
+end
+
 local function take(id, quantity, customer)
+  book()
   local allowed_quantity, refused = allowed(pool, quantity, customer, is_partial)
   if not allowed_quantity then
     return refused
   end
   local found
   start, found = gather(pool, start, allowed_quantity) -- the next order begins where there were units
+  plain_answers = {}
   pool.available, pool.reserved = pool.available - allowed_quantity, pool.reserved + allowed_quantity
   add_bought(pool, customer, allowed_quantity)
   note_taken(id, allowed_quantity, customer, quantity)
@@ -75,34 +95,47 @@ local function repeated_here(at, quantity, customer)
 end
 
 for index, id in ipairs(ids) do
-  local quantity, customer = tonumber(ARGV[3 * index + 1]), ARGV[3 * index + 2]
-  if taken_at[id] then
-    answers[index] = repeated_here(taken_at[id], quantity, customer)
-  elseif raws[index] then
+  local place = width * (index - 1) + 5
+  local quantity, customer = tonumber(ARGV[place]), width == 3 and ARGV[place + 1] or ''
+  local raw, at = raws[index], taken_at[id]
+  if at then
+    answers[index] = repeated_here(at, quantity, customer)
+  elseif raw then
     -- it may have been given back as due, for an order before it in this very call
-    local record = due_so_far > 0 and read_order(id) or parsed(raws[index])
+    local record = due_so_far > 0 and read_order(id) or parsed(raw)
     answers[index] = repeated(id, record, quantity, customer)
-  elseif is_plain and units_of(start) >= quantity then
-    add_units(start, -quantity)
-    pool.available, pool.reserved = pool.available - quantity, pool.reserved + quantity
-    note_taken(id, quantity, customer, quantity)
-    answers[index] = start .. '\t' .. quantity
+  elseif is_plain and left >= quantity then
+    left, plain_sum, count = left - quantity, plain_sum + quantity, count + 1
+    taken_ids[count], segments[count], quantities[count], customers[count] = id, start, quantity, customer
+    taken_at[id] = count
+    answers[index] = plain_answers[quantity] or plain_answer(quantity)
   else
     answers[index] = take(id, quantity, customer)
+    left = units_of(start)
   end
 end
+book()
 
 -- 2. write
 if count > 0 then
   local lines, fields, holds = {}, {}, {}
-  local sequence = digits(pool.sequence + 1)
+  local sequence = '\t' .. digits(pool.sequence + 1)
+  local heads, records, last_segment -- by quantity: what lines, and records, of this segment have in common
   for index = 1, count do
-    local id, found, customer, wanted = taken_ids[index], parts[index] or '', customers[index], asked[index]
-    local head = quantities[index] .. '\t' .. segments[index]
-    local line, record = id .. '\t' .. head, 'r\t' .. head .. '\t' .. sequence
-    if found ~= '' or customer ~= '' or wanted then
-      line = trimmed(line .. '\t' .. found .. '\t' .. customer)
-      record = trimmed(record .. '\t' .. found .. '\t' .. customer .. '\t' .. (wanted or ''))
+    local id, found, customer, wanted = taken_ids[index], parts[index], customers[index], asked[index]
+    local quantity, segment = quantities[index], segments[index]
+    if segment ~= last_segment then
+      heads, records, last_segment = {}, {}, segment
+    end
+    local head = heads[quantity]
+    if not head then
+      head = '\t' .. quantity .. '\t' .. segment
+      heads[quantity], records[quantity] = head, 'r' .. head .. sequence
+    end
+    local line, record = id .. head, records[quantity]
+    if customer ~= '' or found or wanted then
+      local rest = '\t' .. (found or '') .. '\t' .. customer
+      line, record = trimmed(line .. rest), trimmed(record .. rest .. '\t' .. (wanted or ''))
     end
     lines[index] = line
     fields[2 * index - 1], fields[2 * index] = id, record

@@ -7,7 +7,8 @@
 -- that overslept its lease must not cancel what its successor works on.
 -- "expired" gives them back if the hold has lapsed and no lease lives.
 -- ARGV     1 state   2 voided ("1": whoever decides the orders of this pool has voided them)
---          then for each order, at most 1,000: order_id, holder_id ("" for whoever has it)
+--          3 width ("2", or "1": whoever has them)
+--          then for each order, at most 1,000: order_id, holder_id ("" for whoever has it; not there at width 1)
 -- answers  {"missing"}   the pool is not open
 --          {"settled", sequence, lines}   one line an order, with newlines between and tabs in them:
 --            unknown      no such order
@@ -21,14 +22,16 @@ local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
-local ids, holders = {}, {}
-for index = 3, #ARGV, 2 do
-  ids[#ids + 1], holders[#holders + 1] = ARGV[index], ARGV[index + 1]
+local ids, holders, width = {}, {}, tonumber(ARGV[3])
+for index = 4, #ARGV, width do
+  local place = (index - 4) / width + 1
+  ids[place], holders[place] = ARGV[index], width == 2 and ARGV[index + 1] or ''
 end
 local raws = redis.call('HMGET', ORDERS, unpack(ids))
 local due = state == 'expired' and redis.call('ZMSCORE', HOLDS, unpack(ids))
 
 local answers, done_ids, done_records, keeps, seen = {}, {}, {}, {}, {}
+local ends_plain = state == 'confirmed' or state == 'cancelled' and (is_voided or not pool.is_gated)
 
 local function ended_before(id, record, is_holders)
   if state == 'confirmed' and is_holders and not seen[id] and has_lease(record) then
@@ -57,8 +60,24 @@ local function decide(index, id, record)
   return trimmed(table.concat({ 'done', digits(record.quantity), digits(record.segment), record.fence }, '\t'))
 end
 
+-- A plain one, as `decide` would; nil when that has to look.
+local function decide_plain(index, id, raw)
+  local record = ends_plain and holders[index] == '' and not seen[id] and of_many(raw)
+  if not record then
+    return nil
+  end
+  seen[id] = record
+  local at = #done_ids + 1
+  done_ids[at], done_records[at] = id, record
+  if not record.answer then
+    record.answer = 'done' .. record.tail
+  end
+  return record.answer
+end
+
 for index, id in ipairs(ids) do
-  answers[index] = raws[index] and decide(index, id, seen[id] or parsed(raws[index])) or 'unknown'
+  local raw = raws[index]
+  answers[index] = raw and (decide_plain(index, id, raw) or decide(index, id, seen[id] or parsed(raw))) or 'unknown'
 end
 if #done_ids > 0 then
   settle(pool, state, done_ids, done_records, keeps)

@@ -263,35 +263,72 @@ end
 
 -- --- ending reservations ---
 
--- End reservations that the caller has found reserved: `state` is confirmed, cancelled or expired. With `keeps[id]` the
--- segment is left to whoever has it. One ledger entry; write_pool is the caller's.
+-- Most reservations have no more than their first fields, so that those with one raw record are alike but for their ids:
+-- they are read, counted and put together once. `of_many` keeps what they share, nil for other records.
+local plain = {}
+
+local function of_many(raw)
+  local found = plain[raw]
+  if found == nil then
+    local quantity, segment = string.match(raw, '^r\t(%d+)\t(%d+)\t%d+$')
+    found = quantity and { state = 'r', quantity = tonumber(quantity), segment = tonumber(segment), parts = '',
+      customer = '', asked = '', holder = '', fence = '', tail = '\t' .. quantity .. '\t' .. segment, count = 0 } or false
+    plain[raw] = found
+  end
+  return found or nil
+end
+
+local function end_units(pool, state, record, count)
+  if state == 'confirmed' then
+    pool.confirmed = pool.confirmed + record.quantity * count
+  else
+    each_part(record, function(segment, units_there)
+      add_units(segment % pool.segment_count, units_there * count)
+    end)
+    pool.available = pool.available + record.quantity * count
+    add_bought(pool, record.customer, -record.quantity * count)
+  end
+  pool.reserved = pool.reserved - record.quantity * count
+end
+
+-- End reservations that the caller has found reserved: `state` is confirmed, cancelled or expired. A record may be shared
+-- (`of_many`). With `keeps[id]` the segment is left to whoever has it. One ledger entry; write_pool is the caller's.
 local function settle(pool, state, ids, records, keeps)
-  local lines, fields = {}, {}
+  local lines, fields, shared = {}, {}, {}
   for index, id in ipairs(ids) do
     local record = records[index]
-    if state == 'confirmed' then
-      pool.confirmed = pool.confirmed + record.quantity
+    if record.tail then
+      if record.count == 0 then
+        shared[#shared + 1] = record
+      end
+      record.count = record.count + 1
+      lines[index] = id .. record.tail
     else
-      each_part(record, function(segment, count)
-        add_units(segment % pool.segment_count, count)
-      end)
-      pool.available = pool.available + record.quantity
-      add_bought(pool, record.customer, -record.quantity)
+      end_units(pool, state, record, 1)
+      if not (keeps and keeps[id]) and has_lease(record) then
+        free_segment(pool, record)
+      end
+      lines[index] = line_of(id, record)
     end
-    pool.reserved = pool.reserved - record.quantity
-    if not (keeps and keeps[id]) and has_lease(record) then
-      free_segment(pool, record)
-    end
-    lines[index] = line_of(id, record)
   end
   append(pool, state, table.concat(lines, '\n'))
+  local letter, sequence = LETTERS[state], pool.sequence
+  for _, record in ipairs(shared) do
+    end_units(pool, state, record, record.count)
+    record.ended, record.state, record.sequence = letter .. record.tail .. '\t' .. sequence, letter, sequence
+  end
   for index, id in ipairs(ids) do
     local record = records[index]
-    record.state, record.sequence = LETTERS[state], pool.sequence
-    fields[2 * index - 1], fields[2 * index] = id, packed(record)
+    local ended = record.ended
+    if not ended then
+      record.state, record.sequence = letter, sequence
+      ended = packed(record)
+    end
+    fields[2 * index - 1], fields[2 * index] = id, ended
   end
   redis.call('ZREM', HOLDS, unpack(ids))
   redis.call('HSET', ORDERS, unpack(fields))
+  plain = {}
 end
 
 local due_so_far, is_nothing_due = 0, false
@@ -300,8 +337,10 @@ local due_so_far, is_nothing_due = 0, false
 local function expire_due(pool, limit)
   local due = redis.call('ZRANGE', HOLDS, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit + 1)
   local ids, records = {}, {}
+  local raws = #due > 0 and redis.call('HMGET', ORDERS, unpack(due))
   for index = 1, math.min(limit, #due) do
-    local record = read_order(due[index])
+    local raw = raws[index]
+    local record = raw and (of_many(raw) or parsed(raw))
     if record and record.state == 'r' and not has_lease(record) then
       ids[#ids + 1], records[#records + 1] = due[index], record
     end
@@ -312,27 +351,35 @@ local function expire_due(pool, limit)
   return #due > limit, ids, records
 end
 
--- Is there room for `quantity`? Nil when there is, else what refuses. Due holds come back first, unless somebody else
--- decides their fate.
+-- Give back some due holds before an order is refused, unless somebody else decides their fate. True when more may be
+-- due, so that nothing can be refused yet.
+local function give_back_some(pool)
+  if pool.is_gated or is_nothing_due then
+    return false
+  end
+  if due_so_far >= DUE_IN_ALL_MAX then
+    return true
+  end
+  due_so_far = due_so_far + DUE_MAX
+  local is_more_due = expire_due(pool, DUE_MAX)
+  is_nothing_due = not is_more_due
+  return is_more_due
+end
+
+-- Is there room for `quantity`? Nil when there is, else what refuses.
 local function refusal(pool, quantity)
   if pool.available >= quantity then
     return nil
   end
-  if not pool.is_gated and not is_nothing_due then
-    if due_so_far >= DUE_IN_ALL_MAX then
-      return 'busy'
-    end
-    due_so_far = due_so_far + DUE_MAX
-    local is_more_due = expire_due(pool, DUE_MAX)
-    is_nothing_due = not is_more_due
-    if pool.available >= quantity then
-      return nil
-    end
-    if is_more_due then
-      return 'busy'
-    end
+  local is_more_due = give_back_some(pool)
+  if pool.available >= quantity then
+    return nil
   end
-  return 'sold_out'
+  return is_more_due and 'busy' or 'sold_out'
+end
+
+local function busy_line(pool)
+  return 'busy\t' .. digits(pool.sequence) .. '\t0'
 end
 
 -- How many units an order gets, or nil and the line that refuses it. With `is_partial` whatever is left will do.
@@ -345,12 +392,16 @@ local function allowed(pool, quantity, customer, is_partial)
     if customer == '' then
       return nil, 'nobody'
     end
-    local left = pool.customer_limit - bought_by(customer)
-    if left < wanted then
-      if left <= 0 or not is_partial then
+    if pool.customer_limit - bought_by(customer) < wanted then
+      local is_more_due = give_back_some(pool) -- what the customer let lapse does not count
+      local left = pool.customer_limit - bought_by(customer)
+      if left <= 0 or left < wanted and not is_partial then
+        if is_more_due then
+          return nil, busy_line(pool)
+        end
         return nil, 'limit\t' .. digits(pool.customer_limit) .. '\t' .. digits(bought_by(customer))
       end
-      wanted = left
+      wanted = math.min(wanted, left)
     end
   end
   local why = refusal(pool, wanted)
@@ -358,7 +409,7 @@ local function allowed(pool, quantity, customer, is_partial)
     return math.min(wanted, pool.available)
   end
   if why == 'busy' then
-    return nil, 'busy\t' .. digits(pool.sequence) .. '\t0'
+    return nil, busy_line(pool)
   end
   if why then
     return nil, table.concat({ 'sold_out', digits(pool.available), digits(pool.reserved), digits(pool.sequence) }, '\t')

@@ -1,0 +1,106 @@
+"""Restock, withdraw and resize a gated pool: two sides, each changed once, in the order in which neither can oversell.
+
+The database never allows less than the pool may sell: its quota goes up before the pool has the units, goes down after
+the pool has given them up, and a segment has its row before the pool uses it. A process that dies between two steps
+leaves a row that says `begun`; the next call with the same id finishes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from segmented.errors import ChangeDiverged, PoolNotGated
+from segmented.models import Closed, Restocked, TooFew
+from segmented.orders.answers import EpochChanged, Stored, TooFewUnsold
+from segmented.orders.stocking import Change
+from segmented.orders.tables import DONE, RESTOCKED, UNDONE, WITHDRAWN
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
+
+if TYPE_CHECKING:
+    from segmented.models import PoolState, Resized
+    from segmented.orders.answers import ChangeAnswer
+    from segmented.orders.gate import Gate
+    from segmented.stock import Pool
+
+
+def restock_gated(pool: Pool, gate: Gate, units: int, *, restock_id: str) -> Restocked | Closed:
+    """Put units into a gated pool and its order database while the sale runs, once for each id. Safe to run twice.
+
+    The database has them first. Of a closed pool it gives them up again. Raises ChangeMismatch for an id of another
+    change, on either side, and ChangeDiverged where the database has another epoch than the pool, or no rows.
+    """
+    _checks(pool).restock(units, restock_id)
+    state = _gated_state(pool)
+    change = Change(pool.sku, restock_id, RESTOCKED, units, state.epoch)
+    begun = _stored(change, gate.stocking.begin_restock(change, state.segment_count))
+    if begun.state == UNDONE:
+        return Closed(restock_id)
+    if begun.state == DONE and begun.epoch != state.epoch:
+        return _known(change, state)
+    answer = pool.restock(units, restock_id=restock_id, stored=True)
+    _stored(change, gate.stocking.undo(change) if isinstance(answer, Closed) else gate.stocking.finish(change))
+    return answer
+
+
+def withdraw_gated(pool: Pool, gate: Gate, units: int, *, withdraw_id: str) -> Restocked | TooFew:
+    """Take free units out of a gated pool, then out of its order database, once for each id. Safe to run twice.
+
+    The id stands for these units from its first call on, also when too few were free then: a repeat tries again.
+    Raises ChangeMismatch and ChangeDiverged as `restock_gated` does.
+    """
+    _checks(pool).withdraw(units, withdraw_id)
+    state = _gated_state(pool)
+    change = Change(pool.sku, withdraw_id, WITHDRAWN, units, state.epoch)
+    begun = _stored(change, gate.stocking.begin_withdrawal(change))
+    if begun.state == DONE and begun.epoch != state.epoch:
+        return _known(change, state)
+    answer = pool.withdraw(units, withdraw_id=withdraw_id, stored=True)
+    if isinstance(answer, Restocked):
+        _stored(change, gate.stocking.finish(change))
+    return answer
+
+
+def resize_gated(pool: Pool, gate: Gate, segments: int) -> Resized:
+    """Change the number of a gated pool's segments while the sale runs; new ones have a row in the database first.
+
+    Rows of segments that go away stay, and their quota moves to where it is sold. Safe to run twice.
+    """
+    _checks(pool).resize(segments)
+    state = _gated_state(pool)
+    change = f"a resize to {segments} segments"
+    _refuse(pool.sku, change, gate.stocking.add_segments(pool.sku, segments, epoch=state.epoch))
+    return pool.resize(segments, stored=True)
+
+
+def _checks(pool: Pool) -> PoolSettings:
+    """Return what refuses bad input, before the database is touched."""
+    return PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
+
+
+def _gated_state(pool: Pool) -> PoolState:
+    state = pool.state()
+    if not state.gated:
+        raise PoolNotGated(pool.sku)
+    return state
+
+
+def _stored(change: Change, answer: ChangeAnswer | TooFewUnsold) -> Stored:
+    return _refuse(change.sku, f"change {change.change_id!r}", answer)
+
+
+def _refuse(sku: str, change: str, answer: ChangeAnswer | TooFewUnsold) -> Stored:
+    if isinstance(answer, Stored):
+        return answer
+    match answer:
+        case EpochChanged(epoch):
+            detail = f"the database is in epoch {epoch}"
+        case TooFewUnsold(total, sold):
+            detail = f"the pool has given units up, but {sold} of {total} are sold"
+        case _:
+            detail = "the database has no rows for it"
+    raise ChangeDiverged(sku, change, detail)
+
+
+def _known(change: Change, state: PoolState) -> Restocked:
+    """Answer for a change that a pool of an earlier epoch has had: this one was opened with what came of it."""
+    return Restocked(change.change_id, change.units, state.sequence, state.available, replay=True)

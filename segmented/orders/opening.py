@@ -1,0 +1,122 @@
+"""Open a gated pool: its rows first, so that a pool that exists has its judge; and never twice in one epoch.
+
+The database remembers that the pool was open. A pool that is not there any more has lost its keys, and what it had sold
+or promised is not known on that server: it is not opened again as if nothing had been.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from segmented.errors import InvalidInput, PoolMissing, PoolVanished
+from segmented.models import AlreadyOpen
+from segmented.orders import answers
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
+
+if TYPE_CHECKING:
+    from segmented.models import Opened, PoolState
+    from segmented.orders.gate import Gate
+    from segmented.stock import Pool
+
+
+def open_gated(
+    pool: Pool, gate: Gate, *, stock: int, segments: int, epoch: int = 1, customer_limit: int | None = None
+) -> Opened | AlreadyOpen:
+    """Open a pool and its rows in the order database. Safe to run twice; a run that died half-way is finished.
+
+    Opening again changes nothing and says what is there. Raises PoolVanished where the pool was open in this epoch and
+    its keys are gone, and InvalidInput where the database has rows of another sale.
+    """
+    _check(pool, stock, segments, epoch, customer_limit)
+    base, extra = divmod(stock, segments)
+    quotas = [base + (segment < extra) for segment in range(segments)]
+    found = gate.open(pool.sku, quotas, epoch)
+    if isinstance(found, answers.AlreadyOpen):
+        if found.epoch != epoch:
+            message = f"the order database has rows for {pool.sku!r} of epoch {found.epoch}, not of epoch {epoch}"
+            raise InvalidInput(message)
+        known = gate.stocking.opened_epoch(pool.sku)  # before the pool is looked at: it is written after it is opened
+        there = state_of(pool)
+        if there is not None:
+            return AlreadyOpen(_noted(gate, there, epoch))
+        _check_unopened(pool.sku, known, found, stock, segments)
+    return _opened(pool, gate, stock, segments, epoch, customer_limit)
+
+
+def reopen_gated(
+    pool: Pool, gate: Gate, *, segments: int, epoch: int, customer_limit: int | None = None
+) -> Opened | AlreadyOpen:
+    """Open a pool whose keys vanished anew, in a later epoch, with the units that the database has not sold.
+
+    Waits for confirms that are under way and refuses those of earlier epochs from then on. Units that were only
+    reserved are free again, and customers' limits count anew. Safe to run twice. Raises InvalidInput where the pool is
+    there, the epoch is none that is later, or nothing is left.
+    """
+    _check(pool, 1, segments, epoch, customer_limit)
+    found = gate.totals(pool.sku)
+    if not found.segments:
+        message = f"the order database has no rows for {pool.sku!r}: open it first"
+        raise InvalidInput(message)
+    known = gate.stocking.opened_epoch(pool.sku)
+    there = state_of(pool)
+    if there is not None and there.epoch == epoch:
+        return AlreadyOpen(_noted(gate, there, epoch))
+    if there is not None:
+        message = f"pool {pool.sku!r} is open in epoch {there.epoch}; only one whose keys vanished is opened anew"
+        raise InvalidInput(message)
+    if found.segments[0].epoch > epoch or (known or 0) >= epoch or (known is None and epoch == 1):
+        message = f"pool {pool.sku!r} was open in epoch {known or found.segments[0].epoch}; give a later epoch"
+        raise InvalidInput(message)
+    rows = gate.stocking.raise_epoch(pool.sku, segments, epoch=epoch)
+    if rows is None:
+        message = f"{pool.sku!r} was opened in an epoch later than {epoch} meanwhile"
+        raise InvalidInput(message)
+    if rows.quota == rows.sold:
+        message = f"all {rows.quota} units of {pool.sku!r} are sold: there is nothing to open"
+        raise InvalidInput(message)
+    return _opened(pool, gate, rows.quota - rows.sold, segments, epoch, customer_limit)
+
+
+def state_of(pool: Pool) -> PoolState | None:
+    """Read the pool; None when none is open."""
+    try:
+        return pool.state()
+    except PoolMissing:
+        return None
+
+
+def _opened(
+    pool: Pool, gate: Gate, stock: int, segments: int, epoch: int, customer_limit: int | None
+) -> Opened | AlreadyOpen:
+    opened = pool.open(stock=stock, segments=segments, gated=True, epoch=epoch, customer_limit=customer_limit)
+    _noted(gate, opened.state, epoch)
+    return opened
+
+
+def _noted(gate: Gate, state: PoolState, epoch: int) -> PoolState:
+    """Let the database remember that the pool is open, after a look at what it is."""
+    if not state.gated:
+        message = f"pool {state.sku!r} was opened without an order database, so its orders cannot be sold with one"
+        raise InvalidInput(message)
+    if state.epoch != epoch:
+        message = f"pool {state.sku!r} is open in epoch {state.epoch}, not in epoch {epoch}"
+        raise InvalidInput(message)
+    gate.stocking.note_opened(state.sku, epoch=epoch)
+    return state
+
+
+def _check_unopened(sku: str, known: int | None, found: answers.AlreadyOpen, stock: int, segments: int) -> None:
+    """Refuse to open again what was open; what never was may be finished, as it was begun."""
+    if known is not None or found.sold:
+        raise PoolVanished(sku, found.epoch)
+    if (found.stock, found.segment_count) != (stock, segments):
+        message = (
+            f"the order database has rows for {sku!r} with stock {found.stock} in {found.segment_count} segments, "
+            f"not with stock {stock} in {segments} segments"
+        )
+        raise InvalidInput(message)
+
+
+def _check(pool: Pool, stock: int, segments: int, epoch: int, customer_limit: int | None) -> None:
+    settings = PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
+    settings.open(stock, segments, gated=True, epoch=epoch, customer_limit=customer_limit)

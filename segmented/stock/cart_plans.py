@@ -1,0 +1,241 @@
+"""Carts: several pools, all or nothing, by hold and void.
+
+Each sku's pool is in a hash slot of its own, so no script sees two of them. A cart is one decision in one place, its
+record in the pool of its first sku, and an ordinary reservation in each sku's pool:
+
+    open -> reserved -> confirmed              open, reserved -> cancelled, expired              open -> refused
+
+1. Reserve: the record is opened with a deadline; the lines are reserved one by one, in the sorted order of their skus,
+   each held for at least as long as the cart; then the record becomes reserved. Nobody waits while holding, so there is
+   no deadlock. The first line that is refused makes the record refused.
+2. Confirm: every line's hold is pinned, so that it lapses no more; then the record becomes confirmed; then the lines
+   are confirmed. If a line was gone before it could be pinned, the record becomes expired.
+3. Cancel, expire, refuse: first the record, then the lines are cancelled.
+
+A line is confirmed only after its record says confirmed, and cancelled only after its record says that the cart is
+void; the record's moves are atomic, and the final states are final. So whoever meets a cart between two steps, or after
+a crash, finishes it: a repeat of the same call, any other call, or `finish_carts_plan`.
+
+No step depends on how fast anybody is, or on the clocks of two servers being equal. Until the pins, a line's hold
+lapses as any hold does, and the cart with it. From the first pin on, nothing lapses by itself: if the process dies
+there and nobody finishes the cart, its units stay on hold, however long that takes; they are never given back under a
+cart that is sold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from segmented import operations as op
+from segmented.errors import (
+    CartDiverged,
+    InvalidInput,
+    OrderUnknown,
+    PoolMissing,
+    SegmentedError,
+    StockError,
+    StoreError,
+)
+from segmented.models import (
+    CartAnswer,
+    CartRefused,
+    CartReserved,
+    CartSettled,
+    CartSweep,
+    LineRefusal,
+    Order,
+    Reserved,
+    Settled,
+    SoldOut,
+)
+from segmented.plans import Plan, perform
+from segmented.plans.effects import Batch
+from segmented.stock.plans import reserve_plan
+
+if TYPE_CHECKING:
+    from segmented.models import Cart, CartRecord
+
+SWEEP_BATCH: Final = 100
+"""Carts read in one step of a sweep."""
+
+
+def reserve_cart_plan(cart: Cart, hold_ms: int, limits: dict[str, bool]) -> Plan[CartAnswer]:
+    """Take every line's units, or none.
+
+    `limits` remembers of which pools it is known that they take carts, and whether they limit customers.
+    """
+    yield from _check_pools(cart, limits)
+    record = yield from perform(op.OpenCart(cart, hold_ms))
+    if record.state == "open":
+        return (yield from _reserve_lines(record))
+    if record.state == "reserved" and not record.left_ms:
+        record = yield from perform(op.DecideCart(cart.home, cart.cart_id, "expired"))
+    return (yield from _answer(record))
+
+
+def confirm_cart_plan(home: str, cart_id: str) -> Plan[CartSettled]:
+    """Make a cart final: all its lines, or, if one of them has lapsed, none."""
+    record = yield from perform(op.ReadCart(home, cart_id))
+    if record.state == "open":  # its reservation was cut short
+        yield from _reserve_lines(record)
+        record = yield from perform(op.ReadCart(home, cart_id))
+    if record.state == "reserved":
+        record = yield from _pin_and_decide(record)
+    return (yield from _finish(record))
+
+
+def cancel_cart_plan(home: str, cart_id: str) -> Plan[CartSettled]:
+    """Give every line's units back on purpose."""
+    record = yield from perform(op.DecideCart(home, cart_id, "cancelled"))
+    return (yield from _finish(record))
+
+
+def finish_carts_plan(home: str, limit: int) -> Plan[CartSweep]:
+    """Finish up to `limit` carts of one home that have lapsed, or that somebody decided and did not finish.
+
+    Safe from any number of processes at once. What cannot be finished now is told, and left to the next sweep.
+    """
+    finished: list[CartSettled] = []
+    failed: list[tuple[str, SegmentedError]] = []
+    silent: dict[str, StoreError] = {}
+    while (left := limit - len(finished) - len(failed)) > 0:
+        due = yield from perform(op.ListDueCarts(home, min(SWEEP_BATCH, left), skip=len(failed)))
+        for record in due:
+            known = next((silent[sku] for sku, _ in record.cart.lines if sku in silent), None)
+            if known is not None:  # do not wait once more for a server that is down
+                failed.append((record.cart.cart_id, known))
+                continue
+            try:
+                settled = yield from _sweep(record, silent)
+            except SegmentedError as error:
+                failed.append((record.cart.cart_id, error))
+            else:
+                finished.append(settled)
+        if not due:
+            break
+    return CartSweep(tuple(finished), tuple(failed))
+
+
+# --- taking ---
+
+
+def _check_pools(cart: Cart, limits: dict[str, bool]) -> Plan[None]:
+    for sku, _ in cart.lines:
+        if sku not in limits:
+            state = yield from perform(op.ReadPool(sku))
+            if state.gated:
+                message = f"pool {sku!r} is gated: its order database decides its orders, so no cart can"
+                raise InvalidInput(message)
+            limits[sku] = state.customer_limit is not None
+        if limits[sku] and cart.customer_id is None:
+            message = f"cart {cart.cart_id!r} names no customer, but pool {sku!r} limits what one may have"
+            raise InvalidInput(message)
+
+
+def _reserve_lines(record: CartRecord) -> Plan[CartAnswer]:
+    """Reserve the lines of an open cart, or go on where somebody stopped, and decide."""
+    cart = record.cart
+    decision = op.DecideCart(cart.home, cart.cart_id, "reserved" if record.left_ms else "expired")
+    for sku, quantity in cart.lines if record.left_ms else ():
+        order = Order(cart.order_id, quantity, cart.customer_id)
+        try:
+            answer = yield from reserve_plan(op.Reserve(sku, order, record.left_ms))
+        except (StockError, InvalidInput):  # its pool's keys have vanished, or it is another pool now
+            yield from cancel_cart_plan(cart.home, cart.cart_id)
+            raise
+        if isinstance(answer, Settled) and answer.state == "expired":  # somebody stopped for longer than its hold
+            decision = replace(decision, state="expired")
+        elif not isinstance(answer, Reserved):
+            decision = replace(decision, state="refused", refusal=LineRefusal(sku, answer))
+        if decision.state != "reserved":
+            break
+    return (yield from _answer((yield from perform(decision))))
+
+
+# --- deciding ---
+
+
+def _pin_and_decide(record: CartRecord) -> Plan[CartRecord]:
+    """Confirm a reserved cart if no line has lapsed. No line can lapse between the pins and the decision."""
+    cart = record.cart
+    order_id = cart.order_id
+    pins = tuple(op.PinOrder(sku, order_id) for sku, _ in cart.lines)
+    states = set()
+    for found in (yield from perform(Batch(pins, inf))):
+        if isinstance(found, SegmentedError):
+            raise found
+        states.add(found)
+    decision = op.DecideCart(cart.home, cart.cart_id, "confirmed")
+    if "expired" in states:
+        decision = replace(decision, state="expired")
+    elif states - {"reserved", "confirmed"}:  # whoever voids the cart just now; otherwise somebody by hand
+        decision = replace(decision, state="cancelled")
+    return (yield from perform(decision))
+
+
+def _sweep(record: CartRecord, silent: dict[str, StoreError]) -> Plan[CartSettled]:
+    """Finish one cart that is due. Raises what keeps it from that; `silent` gets the skus whose pool did not answer."""
+    cart = record.cart
+    if record.state in {"open", "reserved"}:
+        record = yield from perform(op.DecideCart(cart.home, cart.cart_id, "expired"))
+    unanswered = yield from _end_lines(record)
+    if unanswered:
+        silent.update(unanswered)
+        raise next(iter(unanswered.values()))
+    yield from perform(op.FinishCart(cart.home, cart.cart_id))
+    return CartSettled(cart.cart_id, record.state, record.replay, is_finished=True)
+
+
+def _finish(record: CartRecord) -> Plan[CartSettled]:
+    """Carry a final decision out, as far as the lines' pools answer."""
+    cart = record.cart
+    is_finished = record.is_finished
+    if not is_finished:
+        is_finished = not (yield from _end_lines(record))
+    if is_finished and not record.is_finished:
+        try:
+            yield from perform(op.FinishCart(cart.home, cart.cart_id))
+        except StoreError:  # the decision is carried out; whoever finishes it once more changes nothing
+            is_finished = False
+    return CartSettled(cart.cart_id, record.state, record.replay, is_finished)
+
+
+def _end_lines(record: CartRecord) -> Plan[dict[str, StoreError]]:
+    """End the lines as the record says. Returns which pools did not answer. Raises CartDiverged."""
+    cart = record.cart
+    is_sold = record.state == "confirmed"
+    kind, order_id = (op.Confirm if is_sold else op.Cancel), cart.order_id
+    ends = tuple(kind(sku, order_id) for sku, _ in cart.lines)
+    unanswered: dict[str, StoreError] = {}
+    diverged: CartDiverged | None = None
+    for (sku, _), answer in zip(cart.lines, (yield from perform(Batch(ends, inf))), strict=True):
+        match answer:
+            case StoreError():
+                unanswered[sku] = answer
+            case OrderUnknown() | PoolMissing() if not is_sold:  # nothing was taken, or nothing is left of it
+                pass
+            case Settled(state=state) if (state == "confirmed") is is_sold:
+                pass
+            case Settled(state=state):
+                diverged = CartDiverged(cart.cart_id, record.state, sku, f"was {state}")
+            case _:
+                diverged = CartDiverged(cart.cart_id, record.state, sku, f"cannot be ended: {answer}")
+    if diverged is not None:
+        raise diverged
+    return unanswered
+
+
+def _answer(record: CartRecord) -> Plan[CartAnswer]:
+    """Answer who wanted the cart reserved, and finish what is decided."""
+    cart = record.cart
+    if record.state == "reserved":
+        return CartReserved(cart.cart_id, cart.home, cart.order_id, cart.lines, record.replay)
+    settled = yield from _finish(record)
+    if record.refusal is None:
+        return settled
+    answer = record.refusal.answer
+    if record.replay and isinstance(answer, SoldOut):
+        answer = replace(answer, replay=True)
+    return CartRefused(cart.cart_id, record.refusal.sku, answer, record.replay)

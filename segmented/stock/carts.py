@@ -1,0 +1,115 @@
+"""Carts over the pools of one store, for threads and for asyncio: thin shells over the plans of `cart_plans`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from segmented import operations as op
+from segmented.errors import InvalidInput
+from segmented.locks.durations import milliseconds
+from segmented.models import CART_ID_BYTES_MAX, SKU_BYTES_MAX, check_id, shortened
+from segmented.plans import run_async, run_sync
+from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
+from segmented.stock.settings import DEFAULT_HOLD
+
+if TYPE_CHECKING:
+    from segmented.models import Cart, CartAnswer, CartRecord, CartSettled, CartSweep
+    from segmented.plans.drivers import AsyncStore, Store
+
+SWEEP_LIMIT: Final = 1_000
+
+
+class Carts:
+    """Sells several skus of one store at once: all lines of a cart, or none.
+
+    The pools of the skus must be open, and not gated. They may be on different masters of a cluster. What a process
+    that died leaves half-way is held, sold to nobody, until somebody finishes it: call `finish` now and then for every
+    sku that may be the first of a cart.
+    """
+
+    def __init__(self, store: Store, *, hold: float = DEFAULT_HOLD) -> None:
+        """Sell from `store`; the units of a cart stay reserved for `hold` seconds."""
+        self.store = store
+        self._hold_ms = milliseconds(hold, "hold")
+        self._limits: dict[str, bool] = {}
+
+    def reserve(self, cart: Cart) -> CartAnswer:
+        """Take every line's units for the hold time, or none.
+
+        A repeat gets the first answer, marked as a replay, also where that was a refusal; after a crash it goes on
+        where the first stopped. Raises CartMismatch when the id exists with other content, PoolMissing and InvalidInput
+        with nothing changed, and StoreUnavailable when it is unknown how far it got: repeat it, or leave it to lapse.
+        """
+        return run_sync(reserve_cart_plan(cart, self._hold_ms, self._limits), self.store)
+
+    def confirm(self, cart_id: str, *, home: str) -> CartSettled:
+        """Make a cart final; the answer says what had already happened, if anything had.
+
+        `home` is the first of its skus in sorted order (`Cart.home`). A cart whose hold has lapsed is confirmed if no
+        line's units have been given back yet, and expired otherwise: all lines, or none. Raises CartUnknown.
+        """
+        return run_sync(confirm_cart_plan(*_checked(home, cart_id)), self.store)
+
+    def cancel(self, cart_id: str, *, home: str) -> CartSettled:
+        """Give every line's units back. Raises CartUnknown."""
+        return run_sync(cancel_cart_plan(*_checked(home, cart_id)), self.store)
+
+    def read(self, cart_id: str, *, home: str) -> CartRecord:
+        """Read a cart's record; changes nothing. Raises CartUnknown."""
+        return self.store.execute(op.ReadCart(*_checked(home, cart_id)))
+
+    def finish(self, home: str, *, limit: int = SWEEP_LIMIT) -> CartSweep:
+        """Finish up to `limit` carts of one home that have lapsed, or were decided by a process that died since."""
+        return run_sync(finish_carts_plan(*_checked_sweep(home, limit)), self.store)
+
+    def __repr__(self) -> str:
+        """Name the store."""
+        return f"Carts({self.store!r})"
+
+
+class AsyncCarts:
+    """Sells several skus of one store at once; otherwise as `Carts`."""
+
+    def __init__(self, store: AsyncStore, *, hold: float = DEFAULT_HOLD) -> None:
+        """Sell from `store`; the units of a cart stay reserved for `hold` seconds."""
+        self.store = store
+        self._hold_ms = milliseconds(hold, "hold")
+        self._limits: dict[str, bool] = {}
+
+    async def reserve(self, cart: Cart) -> CartAnswer:
+        """Take every line's units for the hold time, or none; as `Carts.reserve`."""
+        return await run_async(reserve_cart_plan(cart, self._hold_ms, self._limits), self.store)
+
+    async def confirm(self, cart_id: str, *, home: str) -> CartSettled:
+        """Make a cart final; as `Carts.confirm`."""
+        return await run_async(confirm_cart_plan(*_checked(home, cart_id)), self.store)
+
+    async def cancel(self, cart_id: str, *, home: str) -> CartSettled:
+        """Give every line's units back. Raises CartUnknown."""
+        return await run_async(cancel_cart_plan(*_checked(home, cart_id)), self.store)
+
+    async def read(self, cart_id: str, *, home: str) -> CartRecord:
+        """Read a cart's record; changes nothing. Raises CartUnknown."""
+        return await self.store.execute(op.ReadCart(*_checked(home, cart_id)))
+
+    async def finish(self, home: str, *, limit: int = SWEEP_LIMIT) -> CartSweep:
+        """Finish up to `limit` carts of one home that have lapsed, or were decided by a process that died since."""
+        return await run_async(finish_carts_plan(*_checked_sweep(home, limit)), self.store)
+
+    def __repr__(self) -> str:
+        """Name the store."""
+        return f"AsyncCarts({self.store!r})"
+
+
+def _checked(home: str, cart_id: str) -> tuple[str, str]:
+    check_id(home, "home of a cart", bytes_max=SKU_BYTES_MAX)
+    check_id(cart_id, "cart id", bytes_max=CART_ID_BYTES_MAX)
+    return home, cart_id
+
+
+def _checked_sweep(home: str, limit: int) -> tuple[str, int]:
+    check_id(home, "home of carts", bytes_max=SKU_BYTES_MAX)
+    if type(limit) is not int or limit < 1:
+        message = f"limit {shortened(limit)} of a sweep is not a whole number from 1 on"
+        raise InvalidInput(message)
+    return home, limit

@@ -1,0 +1,73 @@
+"""Grants in the order of arrival, across processes: a door with a fair lock, and only who is inside asks for a segment.
+
+Without it each process has a line of its own, and a freed segment goes to whoever of their heads comes first. The door
+decides an order and nothing else: units and segments are guarded as ever, so a door that lapsed under a holder that
+stood still costs an order of arrival, never a unit.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from segmented import operations as op
+from segmented.errors import AcquireTimeout, StoreError
+from segmented.locks.claim import new_holder_id
+from segmented.locks.fair import FairClaim, FairTry
+from segmented.locks.handle import acquire_plan
+from segmented.models import Busy, Lost
+from segmented.plans import Now, Plan, perform
+from segmented.stock.plans import grant_plan
+
+if TYPE_CHECKING:
+    from segmented.models import Granted, Refusal
+
+DOOR_TTL_MS: Final = 10_000
+ROUND_SECONDS: Final = 3.0
+"""How long who is inside waits for a segment before it says again that it lives."""
+
+Found = tuple["Granted | Refusal", float]
+
+
+def fair_grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
+    """Grant in the order of arrival; otherwise as `grant_plan`. An order that is known already waits for nobody."""
+    (record,) = yield from perform(op.ReadOrders(operation.sku, (operation.order.order_id,)))
+    if record is not None:
+        return (yield from grant_plan(operation, timeout))
+    deadline = inf if timeout is None else (yield from perform(Now())) + timeout
+    kind = FairTry if timeout == 0 else FairClaim
+    door = kind(f"pool:{operation.sku}:door", new_holder_id(), DOOR_TTL_MS)
+    while True:
+        try:
+            yield from acquire_plan(door, timeout)
+        except AcquireTimeout:
+            return Busy(operation.order.order_id, 0, None), (yield from perform(Now()))
+        try:
+            found = yield from _inside(operation, door, deadline)
+        except GeneratorExit:  # the process is gone: the door lapses
+            raise
+        except BaseException:
+            yield from _leave(door)
+            raise
+        yield from _leave(door)
+        if found is not None:
+            return found
+        if timeout is not None:
+            timeout = max(0.0, deadline - (yield from perform(Now())))
+
+
+def _inside(operation: op.Grant, door: FairTry, deadline: float) -> Plan[Found | None]:
+    """Wait for a segment; None when the door was lost meanwhile."""
+    while True:
+        left = max(0.0, deadline - (yield from perform(Now())))
+        answer, asked_at = yield from grant_plan(operation, min(left, ROUND_SECONDS))
+        if not isinstance(answer, Busy) or answer.is_in_hand or left <= ROUND_SECONDS:
+            return answer, asked_at
+        if isinstance((yield from perform(door.renewing(DOOR_TTL_MS))), Lost):
+            return None
+
+
+def _leave(door: FairTry) -> Plan[None]:
+    with suppress(StoreError):  # it lapses anyway
+        yield from perform(door.releasing())

@@ -1,0 +1,224 @@
+"""The repair: bring what an audit has named to what the ledger says, one step each, by adding and never by overwriting.
+
+The ledger is the truth. So what is wrong in the ledger itself cannot be mended from it: it is told and left as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from segmented import operations as op
+from segmented.models import Differing, Mended, OrderRecord, Outrun, Sound
+from segmented.models.record_text import parse_record, record_text
+from segmented.plans import Plan, perform
+from segmented.stock.audit import all_drift_plan, audit_plan, totals_of
+from segmented.stock.audit_ledger import LedgerTrimmed, extend_plan
+from segmented.stock.audit_orders import UNREADABLE, changes_plan
+
+if TYPE_CHECKING:
+    from segmented.models.audits import NumberKind
+    from segmented.stock.drift import AuditReport, Drift, DriftKind
+    from segmented.stock.fold import FoldedOrder, LedgerFold
+
+TRIES_MAX: Final = 100
+"""How often one repair begins anew because the sale outran it."""
+GONE: Final = "there is nothing left to mend"
+UNSOUND: Final = "cannot be mended: the ledger itself is damaged, so it cannot say what is right"
+TOLD: Final = "cannot be mended: it is in the ledger, which is never rewritten"
+OLD: Final = "cannot be mended: what is from before the trim is known in sums alone"
+FOLLOWS: Final = "it follows from the others"
+
+RepairKind = Literal["oversold", "refused wrongly"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What was done, or would be done, about one drift."""
+
+    kind: DriftKind | RepairKind
+    order_id: str | None
+    detail: str
+    is_done: bool
+    """Was it mended by this call?"""
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        place = "" if self.order_id is None else f"order {self.order_id}: "
+        return f"{'mended' if self.is_done else 'left'}: {self.kind}: {place}{self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """What a repair did: an entry for each drift that it was told of, and for what no repair can mend."""
+
+    repairs: tuple[Repair, ...]
+    after: AuditReport
+    """The audit when all was done; without a yes, of the pool as it still is."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Is nothing left to mend?"""
+        return self.after.is_clean
+
+    @property
+    def done_count(self) -> int:
+        """How many drifts were mended by this call."""
+        return sum(repair.is_done for repair in self.repairs)
+
+
+def repair_plan(report: AuditReport, hold_ms: int, *, yes: bool) -> Plan[RepairReport]:
+    """Mend what `report` names and a new audit still finds; without a yes, only tell what would be done.
+
+    Each repair is one step that first looks whether what it mends is still so, and that puts an entry `repaired` into
+    the ledger. A second run changes nothing. Drift that the report does not name is left alone. A hold that was missing
+    lives `hold_ms` from now.
+    """
+    sku = report.state.sku
+    _, fold, drift = yield from all_drift_plan(sku)
+    standing = {one.place: one for one in drift}
+    repairs: list[Repair] = []
+    sums: list[Drift] = []
+    for named in _in_order(report.drift):
+        one = standing.get(named.place)
+        if one is None:
+            repairs.append(_told(named, GONE))
+        elif why := _why_not(one, fold):
+            repairs.append(_told(one, why))
+        elif not yes:
+            repairs.append(_told(one, _what_would_be_done(one, fold)))
+        elif one.about == "sum":
+            sums.append(one)
+        else:
+            repairs.append((yield from _mend_plan(sku, fold, one, hold_ms)))
+    after, last_fold = yield from audit_plan(sku)
+    still = {one.place for one in after.drift}
+    repairs += [Repair(one.kind, None, f"{one.detail}: {FOLLOWS}", is_done=one.place not in still) for one in sums]
+    return RepairReport((*repairs, *_untold(after, last_fold)), after)
+
+
+def _told(drift: Drift, what: str) -> Repair:
+    return Repair(drift.kind, drift.order_id, f"{drift.detail}: {what}", is_done=False)
+
+
+def _in_order(drift: tuple[Drift, ...]) -> list[Drift]:
+    """Put totals first: the number of segments decides where units belong."""
+    return sorted(drift, key=lambda one: one.about != "total")
+
+
+def _untold(after: AuditReport, fold: LedgerFold) -> list[Repair]:
+    """Name what no repair can mend, because buyers have been told."""
+    told = [
+        Repair("refused wrongly", order_id, "its refusal stands where enough units were free", is_done=False)
+        for order_id in fold.refused_wrongly
+    ]
+    if after.oversold:
+        detail = f"{after.oversold} units more are confirmed and reserved than were stocked: restock, or cancel orders"
+        told.append(Repair("oversold", None, detail, is_done=False))
+    return told
+
+
+def _why_not(drift: Drift, fold: LedgerFold) -> str | None:
+    if drift.about == "ledger":
+        return OLD if drift.name.startswith("older ") else TOLD
+    if not fold.is_sound:
+        return UNSOUND
+    is_unknown = drift.order_id not in fold.orders and drift.name not in fold.changes
+    if fold.first_sequence > 1 and UNREADABLE in drift.detail and is_unknown:
+        return OLD
+    return None
+
+
+def _what_would_be_done(drift: Drift, fold: LedgerFold) -> str:
+    match drift.about:
+        case "order" if drift.kind == "leaked hold":
+            return "its hold would be put right"
+        case "order":
+            return f"its record would be {'written again' if drift.order_id in fold.orders else 'removed'}"
+        case "change":
+            return f"the note would be {'written again' if drift.name in fold.changes else 'removed'}"
+        case "sum":
+            return FOLLOWS
+        case _:
+            return "the difference would be added"
+
+
+def _mend_plan(sku: str, fold: LedgerFold, drift: Drift, hold_ms: int) -> Plan[Repair]:
+    """Mend one drift; while the sale outruns it, fold on and try again, a bounded number of times."""
+    answer: Mended | Sound | Differing | Outrun = Outrun()
+    for _ in range(TRIES_MAX):
+        try:
+            now = yield from perform(op.ReadPool(sku))
+            yield from extend_plan(sku, fold, now.sequence)
+        except LedgerTrimmed:
+            break
+        if drift.about == "order":
+            answer = yield from _mend_order_plan(sku, fold, drift.order_id or "", hold_ms)
+        elif drift.about == "change":
+            answer = yield from _mend_change_plan(sku, fold, drift.name)
+        else:
+            answer = yield from _mend_number_plan(sku, fold, drift)
+        if not isinstance(answer, Outrun):
+            break
+    if isinstance(answer, Mended):
+        return Repair(drift.kind, drift.order_id, f"{drift.detail}: mended by entry {answer.sequence}", is_done=True)
+    if isinstance(answer, Sound):
+        return _told(drift, GONE)
+    changed = isinstance(answer, Differing)
+    return _told(drift, "it changed again since it was audited" if changed else "the sale was too fast to mend it")
+
+
+def _mend_number_plan(sku: str, fold: LedgerFold, drift: Drift) -> Plan[Mended | Sound | Outrun]:
+    kind: NumberKind
+    match drift.about:
+        case "segment":
+            if int(drift.name) >= fold.segment_count:
+                return Sound()  # a resize took it away
+            kind, expected = "segment", fold.stock[int(drift.name)]
+        case "customer":
+            kind, expected = "customer", fold.bought.get(drift.name, 0)
+        case _:
+            kind, expected = "total", totals_of(fold)[drift.name]
+    return (yield from perform(op.MendNumber(sku, kind, drift.name, fold.sequence, expected)))
+
+
+def _mend_change_plan(sku: str, fold: LedgerFold, change_id: str) -> Plan[Mended | Sound | Differing | Outrun]:
+    seen = (yield from changes_plan(sku)).get(change_id)
+    wanted = fold.changes.get(change_id)
+    return (yield from perform(op.MendRecord(sku, "change", change_id, fold.sequence, seen, wanted, 0)))
+
+
+def _mend_order_plan(
+    sku: str, fold: LedgerFold, order_id: str, hold_ms: int
+) -> Plan[Mended | Sound | Differing | Outrun]:
+    (inspected,) = yield from perform(op.InspectOrders(sku, (order_id,)))
+    seen = inspected.raw
+    record = None if seen is None else parse_record(order_id, seen)
+    expected = fold.orders.get(order_id)
+    wanted: str | None = None
+    if expected is not None:
+        wanted = record_text(_record(order_id, expected, record))
+    elif record is not None and record.sequence < fold.first_sequence:
+        wanted = seen  # older than the ledger: its hold alone can be judged
+    return (yield from perform(op.MendRecord(sku, "order", order_id, fold.sequence, seen, wanted, hold_ms)))
+
+
+def _record(order_id: str, expected: FoldedOrder, found: OrderRecord | None) -> OrderRecord:
+    """Make the record that the ledger tells of. What it does not tell is taken from the one found, if that is of it."""
+    asked = expected.quantity
+    if found is not None and found.asked > found.quantity:
+        asked = max(found.asked, asked)
+    is_same_grant = found is not None and found.fencing_token == expected.fencing_token is not None
+    return OrderRecord(
+        order_id=order_id,
+        state=expected.state,
+        quantity=expected.quantity,
+        segment=-1 if expected.segment is None else expected.segment,
+        parts=expected.parts,
+        holder_id=found.holder_id if found is not None and is_same_grant else None,
+        fencing_token=expected.fencing_token,
+        hold_until_ms=None,
+        customer_id=expected.customer_id,
+        sequence=expected.sequence,
+        asked=asked,
+    )

@@ -1,0 +1,156 @@
+"""The sold-out mark: for a short time after a refusal, a process refuses what would be refused again without asking.
+
+A refusal says how many units were free. Until the mark is as old as it may be, every new order that wants more than
+that is refused here. So a refusal is exact as of that age, and a unit that another process gives back is buyable
+everywhere within it. What this process itself gives back ends the mark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from segmented.errors import InvalidInput
+from segmented.models import Closed, LimitReached, SoldOut, shortened
+from segmented.stock.fair_grants import fair_grant_plan
+from segmented.stock.plans import grant_plan, reserve_many_plan, reserve_plan
+
+if TYPE_CHECKING:
+    from segmented import operations as op
+    from segmented.clock import Clock
+    from segmented.errors import SegmentedError
+    from segmented.models import Granted, Order, Refusal, Taken
+    from segmented.plans import Plan
+
+AnswerT = TypeVar("AnswerT")
+
+KNOWN_MAX: Final = 100_000
+"""Order ids remembered because they may have units: some 10 MB at most."""
+SECONDS_MAX: Final = 60.0
+NOTHING_TAKEN: Final = (SoldOut, Closed, LimitReached)
+"""Answers after which an order has nothing, so that a repeat is a new attempt."""
+
+
+class SoldOutMark:
+    """One pool's mark, for threads and for asyncio."""
+
+    def __init__(self, seconds: float, clock: Clock) -> None:
+        """Live for `seconds`; 0 for never."""
+        if type(seconds) not in {int, float} or not 0 <= seconds <= SECONDS_MAX:
+            message = f"sold-out mark of {shortened(seconds)} s must be between 0 and {SECONDS_MAX:g} s"
+            raise InvalidInput(message)
+        self.seconds = seconds
+        self._clock = clock
+        self._guard = Lock()
+        self._found: tuple[SoldOut, float] | None = None
+        self._returned_at = float("-inf")
+        self._known: dict[str, bool] = {}
+        """Order id -> whether an answer said that it has, or had, units; False as long as none has come."""
+        self.refused_count = 0
+
+    def refusal(self, order: Order, *, partial: bool) -> SoldOut | None:
+        """Return what refuses an order here; None when the server is to be asked, and then `note` what it says."""
+        order_id = order.order_id
+        with self._guard:
+            found = self._found
+            if found is not None and order_id not in self._known:
+                answer, asked_at = found
+                age = self._clock.now() - asked_at
+                if age >= self.seconds:
+                    self._found = None
+                elif (1 if partial else order.quantity) > answer.available:
+                    self.refused_count += 1
+                    return SoldOut(
+                        order_id,
+                        order.quantity,
+                        answer.available,
+                        answer.reserved,
+                        answer.sequence,
+                        by_mark=True,
+                        age_ms=int(age * 1_000),
+                    )
+            self._known.setdefault(order_id, False)  # from now on it may have units: a repeat gets its first answer
+            if len(self._known) > KNOWN_MAX:
+                del self._known[next(iter(self._known))]
+        return None
+
+    def note(self, order_id: str, answer: object, asked_at: float, *, is_kept: bool = False) -> None:
+        """Remember what the server said to a request of the local time `asked_at`, and may keep whatever it is."""
+        has_nothing = isinstance(answer, NOTHING_TAKEN) and not (isinstance(answer, SoldOut) and answer.replay)
+        with self._guard:
+            if is_kept or not has_nothing:
+                self._known[order_id] = True
+            elif not self._known.get(order_id):
+                self._known.pop(order_id, None)
+            if has_nothing and isinstance(answer, SoldOut) and asked_at > self._returned_at:
+                self._found = answer, asked_at
+
+    def now(self) -> float:
+        """Return the local time to `note` an answer with."""
+        return self._clock.now()
+
+    def clear(self) -> None:
+        """Forget it: units came back. An answer to what was asked before says nothing any more."""
+        if self.seconds:
+            with self._guard:
+                self._found, self._returned_at = None, self._clock.now()
+
+
+# --- the plans of the pool, with its mark ---
+
+
+def grant_marked(
+    mark: SoldOutMark, operation: op.Grant, timeout: float | None, *, fair: bool
+) -> Plan[tuple[Granted | Refusal, float]]:
+    """Grant, unless the mark refuses. A refusal that is to be kept as the order's state is the server's alone."""
+    if mark.seconds and not operation.keep_refusal:
+        refused = mark.refusal(operation.order, partial=operation.partial)
+        if refused is not None:
+            return refused, mark.now()
+    answer, asked_at = yield from (fair_grant_plan if fair else grant_plan)(operation, timeout)
+    if mark.seconds:
+        mark.note(operation.order.order_id, answer, asked_at, is_kept=operation.keep_refusal)
+    return answer, asked_at
+
+
+def reserve_marked(mark: SoldOutMark, operation: op.Reserve) -> Plan[Taken]:
+    """Reserve, unless the mark refuses."""
+    if not mark.seconds:
+        return (yield from reserve_plan(operation))
+    refused = mark.refusal(operation.order, partial=operation.partial)
+    if refused is not None:
+        return refused
+    asked_at = mark.now()
+    answer = yield from reserve_plan(operation)
+    mark.note(operation.order.order_id, answer, asked_at)
+    return answer
+
+
+def reserve_many_marked(mark: SoldOutMark, operation: op.ReserveMany) -> Plan[list[Taken | SegmentedError]]:
+    """Reserve for those orders that the mark does not refuse."""
+    if not mark.seconds:
+        return (yield from reserve_many_plan(operation))
+    answers: dict[int, Taken | SegmentedError] = {}
+    asked: list[int] = []
+    for index, order in enumerate(operation.orders):
+        refused = mark.refusal(order, partial=operation.partial)
+        if refused is None:
+            asked.append(index)
+        else:
+            answers[index] = refused
+    if asked:
+        asked_at = mark.now()
+        left = replace(operation, orders=tuple(operation.orders[index] for index in asked))
+        for index, answer in zip(asked, (yield from reserve_many_plan(left)), strict=True):
+            answers[index] = answer
+            mark.note(operation.orders[index].order_id, answer, asked_at)
+    return [answers[index] for index in range(len(operation.orders))]
+
+
+def returning(mark: SoldOutMark, plan: Plan[AnswerT]) -> Plan[AnswerT]:
+    """Run a plan that may give units back; the mark ends then, however the plan ends."""
+    try:
+        return (yield from plan)
+    finally:
+        mark.clear()

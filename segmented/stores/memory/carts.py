@@ -1,0 +1,121 @@
+"""The model of carts: one decision each, kept beside the pool of the first sku."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from segmented import operations as op
+from segmented.errors import CartMismatch, CartUnknown
+from segmented.models import CartRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.clock import Clock
+    from segmented.models import Cart, CartState, LineRefusal
+
+MAY_BECOME: Final[dict[str, tuple[str, ...]]] = {
+    "open": ("reserved", "refused", "cancelled", "expired"),
+    "reserved": ("confirmed", "cancelled", "expired"),
+}
+
+
+@dataclass(slots=True)
+class ModelCart:
+    """One cart as the model keeps it."""
+
+    cart: Cart
+    deadline_ms: int
+    state: CartState = "open"
+    refusal: LineRefusal | None = None
+
+
+class CartModel:
+    """Carts by home and id."""
+
+    def __init__(self, clock: Clock, check_pool: Callable[[op.ReadPool], object]) -> None:
+        """Let `check_pool` raise PoolMissing for a home that is not open."""
+        self._clock = clock
+        self._check_pool = check_pool
+        self._carts: dict[tuple[str, str], ModelCart] = {}
+        self._unfinished: dict[tuple[str, str], float] = {}
+
+    def bodies(self) -> dict[type[op.Operation[Any]], Callable[[Any], object]]:
+        """Return what performs each operation."""
+        return {
+            op.OpenCart: self.open,
+            op.ReadCart: self.read,
+            op.DecideCart: self.decide,
+            op.FinishCart: self.finish,
+            op.ListDueCarts: self.list_due,
+        }
+
+    def open(self, operation: op.OpenCart) -> CartRecord:
+        """Begin once."""
+        cart = operation.cart
+        self._check_pool(op.ReadPool(cart.home))
+        place = cart.home, cart.cart_id
+        found = self._carts.get(place)
+        if found is not None and found.cart != cart:
+            raise CartMismatch(*place)
+        if found is None:
+            deadline_ms = self._now_ms() + operation.hold_ms
+            self._carts[place] = ModelCart(cart, deadline_ms)
+            self._unfinished[place] = deadline_ms
+        return self._record(place, replay=found is not None)
+
+    def read(self, operation: op.ReadCart) -> CartRecord:
+        """Read one."""
+        place = self._found(operation.home, operation.cart_id)
+        return self._record(place, replay=True)
+
+    def decide(self, operation: op.DecideCart) -> CartRecord:
+        """Move on, or not."""
+        place = self._found(operation.home, operation.cart_id)
+        found, state = self._carts[place], operation.state
+        if state not in MAY_BECOME.get(found.state, ()):
+            return self._record(place, replay=True)
+        if state == "reserved" and found.deadline_ms <= self._now_ms():
+            state = "expired"
+        found.state, found.refusal = state, operation.refusal
+        if state != "reserved":
+            self._unfinished[place] = min(self._unfinished.get(place, inf), self._now_ms())
+        return self._record(place, replay=False)
+
+    def finish(self, operation: op.FinishCart) -> bool:
+        """Note that nothing is left to do."""
+        return self._unfinished.pop((operation.home, operation.cart_id), None) is not None
+
+    def list_due(self, operation: op.ListDueCarts) -> tuple[CartRecord, ...]:
+        """Read what is to be finished."""
+        self._check_pool(op.ReadPool(operation.home))
+        now_ms = self._now_ms()
+        due = sorted(
+            (due_ms, place)
+            for place, due_ms in self._unfinished.items()
+            if place[0] == operation.home and due_ms <= now_ms
+        )
+        page = due[operation.skip : operation.skip + operation.limit]
+        return tuple(self._record(place, replay=True) for _, place in page)
+
+    def _found(self, home: str, cart_id: str) -> tuple[str, str]:
+        self._check_pool(op.ReadPool(home))
+        if (home, cart_id) not in self._carts:
+            raise CartUnknown(home, cart_id)
+        return home, cart_id
+
+    def _record(self, place: tuple[str, str], *, replay: bool) -> CartRecord:
+        found = self._carts[place]
+        return CartRecord(
+            cart=found.cart,
+            state=found.state,
+            left_ms=max(0, found.deadline_ms - self._now_ms()),
+            is_finished=place not in self._unfinished,
+            refusal=found.refusal,
+            replay=replay,
+        )
+
+    def _now_ms(self) -> int:
+        return int(self._clock.now() * 1000)

@@ -1,0 +1,119 @@
+"""Carts over the wire. The contracts of the scripts stand at the head of each Lua file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any, Final
+
+from segmented import operations as op
+from segmented.errors import CartMismatch, CartUnknown
+from segmented.keys import cart_keys
+from segmented.models import (
+    PINNED_UNTIL_MS,
+    Busy,
+    CartRecord,
+    CartState,
+    Closed,
+    LimitReached,
+    LineRefusal,
+    OrderState,
+    Settled,
+    SoldOut,
+    cart_of,
+)
+from segmented.stores.redis.pool_codec import STATES, keys_of, kind_of
+from segmented.stores.redis.wire import Call, Codec, Reply, plain_call, script_call, text
+
+CART_STATES: Final[dict[str, CartState]] = {"o": "open", **STATES}
+LETTERS: Final = {state: letter for letter, state in CART_STATES.items()}
+REFUSALS: Final[dict[str, Any]] = {kind.__name__: kind for kind in (SoldOut, Busy, Settled, Closed, LimitReached)}
+
+
+def _refusal_text(refusal: LineRefusal | None) -> str:
+    if refusal is None:
+        return ""
+    kept = [refusal.sku, type(refusal.answer).__name__, asdict(refusal.answer)]
+    return json.dumps(kept, ensure_ascii=False, separators=(",", ":"))
+
+
+def _refusal(raw: str) -> LineRefusal | None:
+    if not raw:
+        return None
+    sku, kind, kept = json.loads(raw)
+    return LineRefusal(sku, REFUSALS[kind](**kept))
+
+
+def _record(home: str, cart_id: str, reply: Reply) -> CartRecord:
+    kind = kind_of(home, reply) if text(reply[0]) not in {"mismatch", "unknown"} else text(reply[0])
+    if kind == "mismatch":
+        raise CartMismatch(home, cart_id)
+    if kind == "unknown":
+        raise CartUnknown(home, cart_id)
+    state, left_ms, finished, refusal, content, replay = (text(part) for part in reply[1:7])
+    return CartRecord(
+        cart=cart_of(cart_id, content),
+        state=CART_STATES[state],
+        left_ms=int(left_ms),
+        is_finished=finished == "1",
+        refusal=_refusal(refusal),
+        replay=replay == "1",
+    )
+
+
+def _encode_open(operation: op.OpenCart) -> Call:
+    cart = operation.cart
+    return script_call("open_cart", cart_keys(cart.home).listed(), cart.cart_id, operation.hold_ms, cart.content)
+
+
+def _decode_open(operation: op.OpenCart, reply: Reply) -> CartRecord:
+    return _record(operation.cart.home, operation.cart.cart_id, reply)
+
+
+def _encode_read(operation: op.ReadCart) -> Call:
+    return script_call("read_cart", cart_keys(operation.home).listed(), operation.cart_id)
+
+
+def _decode_read(operation: op.ReadCart | op.DecideCart, reply: Reply) -> CartRecord:
+    return _record(operation.home, operation.cart_id, reply)
+
+
+def _encode_decide(operation: op.DecideCart) -> Call:
+    arguments = (operation.cart_id, LETTERS[operation.state], _refusal_text(operation.refusal))
+    return script_call("decide_cart", cart_keys(operation.home).listed(), *arguments)
+
+
+def _encode_finish(operation: op.FinishCart) -> Call:
+    return plain_call("ZREM", cart_keys(operation.home).unfinished, operation.cart_id)
+
+
+def _decode_finish(_: op.FinishCart, reply: Reply) -> bool:
+    return int(reply) == 1
+
+
+def _encode_list_due(operation: op.ListDueCarts) -> Call:
+    return script_call("list_due_carts", cart_keys(operation.home).listed(), operation.limit, operation.skip)
+
+
+def _decode_list_due(operation: op.ListDueCarts, reply: Reply) -> tuple[CartRecord, ...]:
+    kind_of(operation.home, reply)
+    return tuple(_record(operation.home, text(cart_id), found) for cart_id, found in reply[1:])
+
+
+def _encode_pin(operation: op.PinOrder) -> Call:
+    return script_call("pin_order", keys_of(operation.sku), operation.order_id, PINNED_UNTIL_MS)
+
+
+def _decode_pin(operation: op.PinOrder, reply: Reply) -> OrderState:
+    kind_of(operation.sku, reply, operation.order_id)
+    return STATES[text(reply[1])]
+
+
+CART_CODECS: Final = {
+    op.OpenCart: Codec(_encode_open, _decode_open),
+    op.ReadCart: Codec(_encode_read, _decode_read),
+    op.DecideCart: Codec(_encode_decide, _decode_read),
+    op.FinishCart: Codec(_encode_finish, _decode_finish),
+    op.ListDueCarts: Codec(_encode_list_due, _decode_list_due),
+    op.PinOrder: Codec(_encode_pin, _decode_pin),
+}

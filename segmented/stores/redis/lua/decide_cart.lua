@@ -1,0 +1,31 @@
+#!lua flags=allow-oom
+-- uses shared/cart.lua
+-- Move a cart on, if it may still move there; whoever comes first wins. Works when memory is full.
+-- ARGV     1 cart_id   2 state: r(eserved), f (refused), x (cancelled), e(xpired) or c(onfirmed)
+--          3 refusal ("" for none)
+-- answers  {"missing"}   the pool is not open
+--          {"unknown"}   it has no such cart
+--          {"cart", state, left_ms, finished ("1"), refusal, content, replay ("1": it stays what it was)}
+--            An open cart that has lapsed becomes expired when it should become reserved.
+local MAY_BECOME = { o = 'rfxe', r = 'cxe' }
+local id, state = ARGV[1], ARGV[2]
+if is_pool_missing() then
+  return { 'missing' }
+end
+local cart = read_cart(id)
+if not cart then
+  return { 'unknown' }
+end
+if not string.find(MAY_BECOME[cart.state] or '', state, 1, true) then
+  return answer(cart, true)
+end
+if state == 'r' and cart.deadline_ms <= now_ms then
+  state = 'e'
+end
+cart.state, cart.refusal = state, ARGV[3]
+redis.call('HSET', CARTS, id, packed(cart))
+if state ~= 'r' then
+  redis.call('ZADD', UNFINISHED, 'LT', digits(now_ms), id) -- whoever comes may carry it out, should the decider die
+  cart.is_finished = false
+end
+return answer(cart, false)

@@ -1,0 +1,78 @@
+#!lua
+-- uses shared/pool.lua
+-- Bring a number to what the ledger says: the caller has folded it up to a change, and what came since is added here.
+-- The difference is added, nothing is set; the ledger gets an entry that names it. A repeat finds nothing to mend.
+-- ARGV     1 kind ("total", "segment" or "customer")   2 name of the total, segment, or customer id
+--          3 after (sequence)   4 expected at that change
+-- answers  {"missing"}
+--          {"outrun"}   more than 1,000 changes since, or one that spreads the units anew, or a trim: fold again
+--          {"sound"}    it is as it should be
+--          {"mended", sequence}
+local TAIL_MAX = 1000
+local FREE_SIGNS = { reserved = -1, cancelled = 1, expired = 1, restocked = 1, withdrawn = -1 }
+local SIGNS = {
+  available = FREE_SIGNS,
+  segment = FREE_SIGNS,
+  reserved = { reserved = 1, confirmed = -1, cancelled = -1, expired = -1 },
+  confirmed = { confirmed = 1 },
+  restocked = { restocked = 1 },
+  withdrawn = { withdrawn = 1 },
+  customer = { reserved = 1, cancelled = -1, expired = -1 },
+}
+local SPREADS_ANEW = { resized = { segment = true, segment_count = true }, closed = { closed = true } }
+
+local kind, name, after, expected = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local signs = SIGNS[kind == 'total' and name or kind] or {}
+local pool = read_pool()
+if not pool then
+  return { 'missing' }
+end
+local tail = redis.call('XRANGE', LEDGER, '(' .. pool.epoch .. '-' .. digits(after), '+', 'COUNT', TAIL_MAX + 1)
+if #tail > TAIL_MAX or tonumber(redis.call('HGET', META, 'ledger_start') or '1') > after + 1 then
+  return { 'outrun' }
+end
+
+local function units_in(line)
+  local quantity, segment, parts, customer = string.match(line, '^[^\t]*\t(%d+)\t?(%d*)\t?([^\t]*)\t?([^\t]*)')
+  quantity = tonumber(quantity)
+  if kind == 'customer' then
+    return customer == name and quantity or 0
+  end
+  if kind == 'total' then
+    return quantity
+  end
+  local sum = 0
+  each_part({ parts = parts, segment = tonumber(segment), quantity = quantity }, function(own, count)
+    if own and own % pool.segment_count == tonumber(name) then
+      sum = sum + count
+    end
+  end)
+  return sum
+end
+
+for _, entry in ipairs(tail) do
+  local what, lines = entry[2][2], entry[2][6]
+  local spread = SPREADS_ANEW[what]
+  if spread and (spread[name] or spread[kind]) then
+    return { 'outrun' }
+  end
+  if signs[what] then
+    for line in string.gmatch(lines, '[^\n]+') do
+      expected = expected + signs[what] * units_in(line)
+    end
+  end
+end
+
+local key = kind == 'total' and META or kind == 'segment' and STOCK or CUSTOMERS
+local difference = expected - tonumber(redis.call('HGET', key, name) or '0')
+if difference == 0 then
+  return { 'sound' }
+end
+local note = kind .. ' ' .. name .. ' by ' .. digits(difference)
+append(pool, 'repaired', pool_line('', math.abs(difference), '', note))
+write_pool(pool)
+redis.call('HINCRBY', key, name, digits(difference))
+if kind == 'customer' and expected == 0 then
+  redis.call('HDEL', key, name)
+end
+return { 'mended', digits(pool.sequence) }

@@ -1,0 +1,22 @@
+#!lua
+-- uses shared/cart.lua
+-- Begin a cart, once: it lapses hold_ms from now. A known one is only read.
+-- ARGV     1 cart_id   2 hold_ms   3 content (what must be the same when the id comes again)
+-- answers  {"missing"}    the pool is not open
+--          {"mismatch"}   the id exists with other content
+--          {"cart", state, left_ms, finished ("1"), refusal, content, replay ("1": nothing changed)}
+local id, content = ARGV[1], ARGV[3]
+if is_pool_missing() then
+  return { 'missing' }
+end
+local cart = read_cart(id)
+if cart and cart.content ~= content then
+  return { 'mismatch' }
+end
+if cart then
+  return answer(cart, true)
+end
+cart = { state = 'o', deadline_ms = now_ms + tonumber(ARGV[2]), refusal = '', content = content }
+redis.call('HSET', CARTS, id, packed(cart))
+redis.call('ZADD', UNFINISHED, digits(cart.deadline_ms), id)
+return answer(cart, false)

@@ -1,0 +1,18 @@
+#!lua flags=allow-oom
+-- uses shared/pool.lua
+-- Keep a reservation until it is confirmed or cancelled: its hold lapses no more. Works when memory is full.
+-- ARGV     1 order_id   2 pinned_until_ms (later than any hold)
+-- answers  {"missing"}   the pool is not open
+--          {"unknown"}   no such order
+--          {"order", state}   "r": pinned; any other: it was decided before
+if redis.call('EXISTS', META) == 0 then
+  return { 'missing' }
+end
+local record = read_order(ARGV[1])
+if not record then
+  return { 'unknown' }
+end
+if record.state == 'r' then
+  redis.call('ZADD', HOLDS, ARGV[2], ARGV[1])
+end
+return { 'order', record.state }

@@ -1,0 +1,45 @@
+-- Shared by the scripts about carts: their records, and the answer that carries one.
+-- KEYS  1 meta (hash: the pool's own)   2 carts (hash: cart id -> record)
+--       3 unfinished (zset: cart id -> ms from which anybody may finish it)
+-- A record is state, deadline in ms, and refusal, with tabs between them; then a newline and the content. The state is
+-- o(pen), r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). Refusal and content are texts without
+-- newlines that no script looks into.
+local META, CARTS, UNFINISHED = KEYS[1], KEYS[2], KEYS[3]
+
+local time = redis.call('TIME')
+local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+
+local function digits(number)
+  return string.format('%.0f', number)
+end
+
+local function is_pool_missing()
+  return redis.call('EXISTS', META) == 0
+end
+
+local function packed(cart)
+  return table.concat({ cart.state, digits(cart.deadline_ms), cart.refusal }, '\t') .. '\n' .. cart.content
+end
+
+local function parsed(raw)
+  local state, deadline_ms, refusal, content = string.match(raw, '^(%l)\t(%d+)\t([^\n]*)\n(.*)$')
+  return { state = state, deadline_ms = tonumber(deadline_ms), refusal = refusal, content = content }
+end
+
+-- The cart, or nil. Both keys are looked at, so that one of the wrong type fails before the first write.
+local function read_cart(id)
+  local is_unfinished = redis.call('ZSCORE', UNFINISHED, id)
+  local raw = redis.call('HGET', CARTS, id)
+  if not raw then
+    return nil
+  end
+  local cart = parsed(raw)
+  cart.is_finished = not is_unfinished
+  return cart
+end
+
+local function answer(cart, is_replay)
+  local left_ms = digits(math.max(0, cart.deadline_ms - now_ms))
+  return { 'cart', cart.state, left_ms, cart.is_finished and '1' or '0', cart.refusal, cart.content,
+    is_replay and '1' or '0' }
+end

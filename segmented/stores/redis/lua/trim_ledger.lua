@@ -1,0 +1,77 @@
+#!lua flags=allow-oom
+-- uses shared/pool.lua
+-- Bound the ledger: write a checkpoint of all numbers, and forget what comes before the newest checkpoint that leaves the
+-- last `keep` changes. An audit begins at that checkpoint, so it is never trimmed below. Works when memory is full.
+-- A checkpoint is written when the last one is a quarter of `keep` behind, so a repeat writes none. meta remembers in
+-- `checkpoints` those that count, and in `ledger_start` the one at which the ledger begins; what is before it may still
+-- take up memory, 10,000 changes are deleted in one step.
+-- ARGV     1 keep (changes)
+-- answers  {"missing"}
+--          {"unsound"}   the totals do not add up, so a checkpoint of them would hide what an audit can still find
+--          {"trimmed", first sequence, sequence, more ("1": entries are left to delete)}
+local DELETED_MAX = 10000
+local keep = tonumber(ARGV[1])
+local pool = read_pool()
+if not pool then
+  return { 'missing' }
+end
+local remembered = redis.call('HMGET', META, 'ledger_start', 'checkpoints')
+local start, checkpoints = tonumber(remembered[1] or '1'), {}
+for sequence in string.gmatch(remembered[2] or '', '%d+') do
+  checkpoints[#checkpoints + 1] = tonumber(sequence)
+end
+
+local function stock_parts()
+  local parts, sum = {}, 0
+  for first = 0, pool.segment_count - 1, MANY do
+    local segments = {}
+    for segment = first, math.min(first + MANY, pool.segment_count) - 1 do
+      segments[#segments + 1] = segment
+    end
+    for index, count in ipairs(redis.call('HMGET', STOCK, unpack(segments))) do
+      if count and count ~= '0' then
+        parts[#parts + 1] = digits(segments[index]) .. ':' .. count
+        sum = sum + tonumber(count)
+      end
+    end
+  end
+  return table.concat(parts, ','), sum
+end
+
+local parts, sum = stock_parts()
+if sum ~= pool.available
+  or pool.opened + pool.restocked - pool.withdrawn ~= pool.available + pool.reserved + pool.confirmed then
+  return { 'unsound' }
+end
+
+if pool.sequence - (checkpoints[#checkpoints] or 0) >= math.max(1, math.floor(keep / 4)) then
+  local note = table.concat({ digits(pool.segment_count), digits(pool.opened), digits(pool.restocked),
+    digits(pool.withdrawn), digits(pool.reserved), digits(pool.confirmed), pool.is_closed and '1' or '0', pool.chain }, ' ')
+  append(pool, 'checkpoint', pool_line('', pool.available, parts, note))
+  checkpoints[#checkpoints + 1] = pool.sequence
+  write_pool(pool)
+end
+local counting = {}
+for _, sequence in ipairs(checkpoints) do
+  if sequence <= pool.sequence - keep and sequence > start then
+    start = sequence
+  end
+end
+for _, sequence in ipairs(checkpoints) do
+  if sequence >= start then
+    counting[#counting + 1] = digits(sequence)
+  end
+end
+redis.call('HSET', META, 'ledger_start', digits(start), 'checkpoints', table.concat(counting, ' '))
+
+local oldest = redis.call('XRANGE', LEDGER, '-', '+', 'COUNT', 1)[1]
+local is_more_left = false
+if oldest then
+  local first = tonumber(string.match(oldest[1], '%-(%d+)$'))
+  local up_to = math.min(start, first + DELETED_MAX)
+  if first < up_to then
+    redis.call('XTRIM', LEDGER, 'MINID', '=', pool.epoch .. '-' .. digits(up_to))
+  end
+  is_more_left = up_to < start
+end
+return { 'trimmed', digits(start), digits(pool.sequence), is_more_left and '1' or '0' }

@@ -1,0 +1,63 @@
+"""Runs the command line as its user does: in a pipe, or on a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+MAIN: Final = (sys.executable, "-c", "from segmented.cli.main import main; main()")
+ROOT: Final = Path(__file__).parents[1]
+SECONDS: Final = 60.0
+
+
+def environment(url: str | None) -> dict[str, str]:
+    """Return our environment with this server in it, and no other."""
+    ours = {name: value for name, value in os.environ.items() if name != "SEGMENTED_URL"}
+    return ours if url is None else ours | {"SEGMENTED_URL": url}
+
+
+def started(*words: str, url: str | None) -> subprocess.Popen[str]:
+    """Start the command in a pipe; to be ended by the caller."""
+    return subprocess.Popen(
+        [*MAIN, *words],
+        cwd=ROOT,
+        env=environment(url),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ran(*words: str, url: str | None) -> subprocess.CompletedProcess[str]:
+    """Run the command in a pipe, with the URL from the environment."""
+    with started(*words, url=url) as run:
+        try:
+            shown, wrong = run.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            run.kill()
+            raise
+    return subprocess.CompletedProcess(run.args, run.returncode, shown, wrong)
+
+
+def on_a_terminal(*words: str, url: str, typed: str = "") -> tuple[int, str]:
+    """Run the command on a terminal, and type something; return the exit code and what was shown, without colours."""
+    ours, theirs = pty.openpty()
+    around = {**environment(url), "TERM": "xterm", "COLUMNS": "100", "LINES": "60"}
+    with subprocess.Popen([*MAIN, *words], cwd=ROOT, env=around, stdin=theirs, stdout=theirs, stderr=theirs) as run:
+        os.close(theirs)
+        os.write(ours, typed.encode())
+        shown = b""
+        try:
+            while part := os.read(ours, 4096):
+                shown += part
+        except OSError:  # how Linux says that the other end is closed
+            pass
+        os.close(ours)
+        code = run.wait(SECONDS)
+    return code, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())

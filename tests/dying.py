@@ -1,0 +1,77 @@
+"""A process that dies at any one step: a store and a database that stop everything when a fuse has burnt down."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy import event
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection
+
+    from segmented.errors import SegmentedError
+    from segmented.operations import Operation
+    from segmented.orders import Gate
+    from segmented.plans.drivers import Store
+
+AnswerT = TypeVar("AnswerT")
+
+
+class Died(BaseException):
+    """The process is gone: nothing catches it."""
+
+
+class Fuse:
+    """Counts steps, and ends the process at one of them."""
+
+    def __init__(self, steps: int | None = None) -> None:
+        self.steps = steps
+        self.burnt = 0
+
+    def burn(self) -> None:
+        self.burnt += 1
+        if self.burnt == self.steps:
+            raise Died
+
+
+class DyingStore:
+    """A real store; the process may die before an operation, or after it was done and before the answer is used."""
+
+    def __init__(self, store: Store, fuse: Fuse) -> None:
+        self._store = store
+        self._fuse = fuse
+        self.clock = store.clock
+        self.wakeups = store.wakeups
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        self._fuse.burn()
+        answer = self._store.execute(operation, deadline=deadline)
+        self._fuse.burn()
+        return answer
+
+    def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        return self._store.execute_many(operations, deadline=deadline)
+
+    def close(self) -> None:
+        """The real one stays open."""
+
+
+def let_die(gate: Gate, fuse: Fuse) -> None:
+    """Let the process die before or after any statement, and before any commit; what was not committed is undone."""
+    engine = gate._engine  # noqa: SLF001  # to stand between the gate and its database
+
+    def burn(connection: Connection, *_: Any) -> None:  # noqa: ANN401  # every event has other arguments
+        try:
+            fuse.burn()
+        except Died:
+            connection.connection.rollback()  # as the end of its process would
+            connection.invalidate()
+            raise
+
+    for name in ("before_cursor_execute", "after_cursor_execute", "commit"):
+        event.listen(engine, name, burn)

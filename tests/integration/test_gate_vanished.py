@@ -1,0 +1,235 @@
+"""A gated pool whose keys are gone: refused, never opened again as if nothing had been, and rebuilt in a new epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from segmented import Order, Pool, RedisStore, Reserved, Settled, SoldOut
+from segmented.errors import InvalidInput, OrderMismatch, PoolDiverged, PoolMissing, PoolVanished
+from segmented.keys import shard_keys
+from segmented.models import AlreadyOpen, Opened, Restocked
+from segmented.orders.changing import restock_gated, withdraw_gated
+from segmented.orders.opening import open_gated, reopen_gated
+from segmented.orders.sale import finish_reserved, take_order
+from tests.dying import Died, DyingStore, Fuse, let_die
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from segmented.orders import Gate
+    from segmented.servers import ValkeyServer
+
+VANISHED = (
+    "pool 'mug' was open in epoch 1 and is not on the stock's server: name the server it was opened on or bring its "
+    "data back, else reopen what is not sold in a new epoch (segmented.orders.reopen_gated)"
+)
+
+
+@pytest.fixture
+def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
+    with RedisStore.from_url(valkey.url) as store:
+        yield store
+
+
+@pytest.fixture
+def pool(store: RedisStore, gate: Gate) -> Pool:
+    pool = Pool(store, "mug")
+    assert isinstance(open_gated(pool, gate, stock=10, segments=2), Opened)
+    return pool
+
+
+@pytest.fixture
+def flush(valkey: ValkeyServer) -> Callable[[], None]:
+    """Forget everything, as a server without persistence does when it starts again."""
+
+    def flush() -> None:
+        with redis.Redis.from_url(valkey.url) as client:
+            client.flushall()
+
+    return flush
+
+
+def take(pool: Pool, gate: Gate, order_id: str, quantity: int) -> Settled:
+    answer = take_order(pool, gate, Order(order_id, quantity), timeout=0)
+    assert isinstance(answer, Settled)
+    return answer
+
+
+def test_opening_again_changes_nothing_and_says_what_is_there(pool: Pool, gate: Gate) -> None:
+    take(pool, gate, "a", 3)
+    again = open_gated(pool, gate, stock=99, segments=9)
+    assert isinstance(again, AlreadyOpen)
+    assert (again.state.opened, again.state.confirmed, again.state.segment_count) == (10, 3, 2)
+    assert gate.totals("mug").quota == 10
+
+
+@pytest.mark.parametrize("sold", [0, 3])
+def test_a_pool_whose_keys_vanished_refuses_and_is_not_opened_again(
+    pool: Pool, gate: Gate, flush: Callable[[], None], valkey: ValkeyServer, sold: int
+) -> None:
+    if sold:
+        take(pool, gate, "a", sold)
+    flush()
+    for call in (
+        lambda: take_order(pool, gate, Order("b", 1), timeout=0),
+        lambda: restock_gated(pool, gate, 1, restock_id="x"),
+    ):
+        with pytest.raises(PoolMissing):
+            call()
+    with pytest.raises(PoolVanished) as caught:
+        open_gated(pool, gate, stock=10, segments=2)
+    assert str(caught.value) == VANISHED
+    with redis.Redis.from_url(valkey.url) as client:
+        assert client.dbsize() == 0
+    assert gate.totals("mug").sold == sold
+    assert gate.unfinished_changes("mug") == ()
+
+
+def test_a_pool_that_lost_some_of_its_keys_is_not_opened_again_either(
+    pool: Pool, gate: Gate, valkey: ValkeyServer
+) -> None:
+    with redis.Redis.from_url(valkey.url) as client:
+        client.delete(shard_keys("mug").meta)
+    with pytest.raises(PoolVanished):
+        open_gated(pool, gate, stock=10, segments=2)
+
+
+def test_a_sale_sold_by_an_older_release_is_not_opened_again(
+    store: RedisStore, gate: Gate, flush: Callable[[], None]
+) -> None:
+    """Its database has no note that the pool was open, but what it sold says so."""
+    pool = Pool(store, "mug")
+    gate.open("mug", [5, 5])
+    pool.open(stock=10, segments=2, gated=True)
+    take(pool, gate, "a", 3)
+    flush()
+    with pytest.raises(PoolVanished):
+        open_gated(pool, gate, stock=10, segments=2)
+
+
+def test_an_opening_that_died_at_any_step_is_finished_by_the_next(
+    store: RedisStore, order_database: str, open_gate: Callable[..., Gate]
+) -> None:
+    own, dying = open_gate(order_database), open_gate(order_database)
+    fuse = Fuse()
+    let_die(dying, fuse)
+    for step in range(1, 100):
+        pool = Pool(store, f"mug-{step}")
+        fuse.steps, fuse.burnt = step, 0
+        try:
+            open_gated(Pool(DyingStore(store, fuse), pool.sku), dying, stock=10, segments=2)
+        except Died:
+            fuse.steps = None
+        is_whole = fuse.steps is not None
+        assert open_gated(pool, own, stock=10, segments=2).state.available == 10
+        assert take(pool, own, "all", 10).state == "confirmed"
+        assert own.stocking.opened_epoch(pool.sku) == 1
+        if is_whole:
+            break
+    assert 8 < step < 99
+
+
+def test_an_opening_that_died_is_not_finished_as_another_sale(store: RedisStore, gate: Gate) -> None:
+    gate.open("mug", [5, 5])
+    with pytest.raises(InvalidInput, match="rows for 'mug' with stock 10 in 2 segments, not with stock 12 in 2 segmen"):
+        open_gated(Pool(store, "mug"), gate, stock=12, segments=2)
+
+
+def test_a_new_epoch_sells_what_the_database_has_not_sold_and_knows_what_it_has(
+    pool: Pool, gate: Gate, store: RedisStore, flush: Callable[[], None]
+) -> None:
+    take(pool, gate, "a", 4)
+    lost = pool.reserve(Order("lost", 2))
+    assert isinstance(lost, Reserved)
+    flush()
+    opened = reopen_gated(pool, gate, segments=3, epoch=2)
+    assert (opened.state.available, opened.state.epoch, opened.state.segment_count) == (6, 2, 3)
+    with pytest.raises(PoolDiverged, match="the database is in epoch 2"):
+        finish_reserved(pool, gate, Order("lost", 2), lost)
+    for reader in (Pool(store, "mug"), pool, pool):  # the last two: a process that knew the earlier epoch
+        again = take(reader, gate, "a", 4)
+        assert (again.state, again.quantity, again.replay) == ("confirmed", 4, True)
+        assert (reader.state().available, reader.state().reserved) == (6, 0)
+    with pytest.raises(OrderMismatch):
+        take_order(pool, gate, Order("a", 3), timeout=0)
+    assert take(pool, gate, "b", 6).state == "confirmed"
+    assert isinstance(take_order(pool, gate, Order("c", 1), timeout=0), SoldOut)
+    assert take(pool, gate, "a", 4).replay
+    totals = gate.totals("mug")
+    assert (totals.quota, totals.sold, gate.confirmed_units("mug"), pool.state().confirmed) == (10, 10, 10, 6)
+    assert pool.audit().is_clean
+
+
+def test_changes_of_an_earlier_epoch_are_in_the_new_one_already(
+    pool: Pool, gate: Gate, order_database: str, open_gate: Callable[..., Gate], flush: Callable[[], None]
+) -> None:
+    restock_gated(pool, gate, 5, restock_id="whole")
+    withdraw_gated(pool, gate, 1, withdraw_id="whole-out")
+    dying = open_gate(order_database)
+    with pytest.raises(Died):  # the database has the units, the pool does not
+        restock_gated(Pool(DyingStore(pool.store, Fuse(3)), "mug"), dying, 3, restock_id="half")
+    with pytest.raises(Died):  # the pool has given the units up, the database does not know
+        withdraw_gated(Pool(DyingStore(pool.store, Fuse(4)), "mug"), dying, 2, withdraw_id="half-out")
+    assert (gate.totals("mug").quota, pool.state().stocked) == (17, 12)
+    flush()
+    reopen_gated(pool, gate, segments=2, epoch=2)
+    for _ in range(2):
+        for answer in (
+            restock_gated(pool, gate, 5, restock_id="whole"),
+            withdraw_gated(pool, gate, 1, withdraw_id="whole-out"),
+            restock_gated(pool, gate, 3, restock_id="half"),
+            withdraw_gated(pool, gate, 2, withdraw_id="half-out"),
+        ):
+            assert isinstance(answer, Restocked)
+    assert (gate.totals("mug").quota, pool.state().stocked, gate.unfinished_changes("mug")) == (15, 15, ())
+    assert pool.audit().is_clean
+
+
+def test_only_a_later_epoch_of_a_pool_that_is_gone_is_opened_anew(
+    pool: Pool, gate: Gate, flush: Callable[[], None]
+) -> None:
+    with pytest.raises(InvalidInput, match="pool 'mug' is open in epoch 1; only one whose keys vanished"):
+        reopen_gated(pool, gate, segments=2, epoch=2)
+    flush()
+    with pytest.raises(InvalidInput, match="was open in epoch 1; give a later epoch"):
+        reopen_gated(pool, gate, segments=2, epoch=1)
+    assert isinstance(reopen_gated(pool, gate, segments=2, epoch=3), Opened)
+    assert isinstance(reopen_gated(pool, gate, segments=2, epoch=3), AlreadyOpen)
+    assert take(pool, gate, "a", 10).state == "confirmed"
+    flush()
+    for epoch in (2, 3):
+        with pytest.raises(InvalidInput, match="was open in epoch 3; give a later epoch"):
+            reopen_gated(pool, gate, segments=2, epoch=epoch)
+    with pytest.raises(InvalidInput, match="all 10 units of 'mug' are sold: there is nothing to open"):
+        reopen_gated(pool, gate, segments=2, epoch=4)
+    with pytest.raises(InvalidInput, match="has no rows for 'cup': open it first"):
+        reopen_gated(Pool(pool.store, "cup"), gate, segments=2, epoch=2)
+
+
+def test_a_reopening_that_died_at_any_step_is_finished_by_the_next(
+    store: RedisStore, order_database: str, open_gate: Callable[..., Gate], flush: Callable[[], None]
+) -> None:
+    own, dying = open_gate(order_database), open_gate(order_database)
+    fuse = Fuse()
+    let_die(dying, fuse)
+    for step in range(1, 100):
+        pool = Pool(store, f"mug-{step}")
+        fuse.steps, fuse.burnt = None, 0
+        open_gated(pool, own, stock=10, segments=2)
+        take(pool, own, "a", 4)
+        flush()
+        fuse.steps, fuse.burnt = step, 0
+        try:
+            reopen_gated(Pool(DyingStore(store, fuse), pool.sku), dying, segments=4, epoch=2)
+        except Died:
+            fuse.steps = None
+        is_whole = fuse.steps is not None
+        state = reopen_gated(pool, own, segments=4, epoch=2).state
+        assert (state.available, state.epoch, state.segment_count) == (6, 2, 4)
+        assert take(Pool(store, pool.sku), own, "b", 6).state == "confirmed"
+        if is_whole:
+            break
+    assert 8 < step < 99

@@ -1,0 +1,30 @@
+"""Two pools on a server of their own, for tests that compare every key of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pool_callers import Caller
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.servers import ValkeyServer
+
+
+@pytest.fixture
+def caller(private_valkey: ValkeyServer) -> Iterator[Caller]:
+    made = Caller(private_valkey.url)
+    with_limit, _ = made.pools("limited")
+    with_limit.open(stock=9, segments=3, customer_limit=2)
+    pool, _ = made.pools()
+    pool.open(stock=9, segments=3)
+    pool.reserve("held", quantity=2)
+    pool.reserve("sold")
+    pool.confirm("sold")
+    pool.grant("granted", timeout=0, holder_id="h")
+    pool.restock(3, restock_id="r")
+    yield made
+    made.close()

@@ -1,0 +1,139 @@
+"""What is right by itself, but not now, gets an answer or a named error, and not one key is another afterwards."""
+
+from __future__ import annotations
+
+from threading import Barrier, Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from segmented.errors import (
+    ChangeMismatch,
+    InvalidInput,
+    OrderMismatch,
+    OrderUnknown,
+    PoolGated,
+    PoolMissing,
+    PoolNotGated,
+    SegmentedError,
+)
+from segmented.models import AlreadyOpen, Closed, LimitReached, Opened, Order, SoldOut, Superseded, TooFew
+from segmented.stock import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.pool_callers import Caller
+
+UNCHANGED: dict[str, tuple[Callable[[Any], object], type]] = {
+    "open again": (lambda pool: pool.open(stock=50, segments=9, epoch=3), AlreadyOpen),
+    "confirm a stranger": (lambda pool: pool.confirm("nobody"), OrderUnknown),
+    "cancel a stranger": (lambda pool: pool.cancel("nobody"), OrderUnknown),
+    "cancel another's": (lambda pool: pool.cancel("granted", holder_id="another"), Superseded),
+    "other quantity": (lambda pool: pool.reserve("held", quantity=3), OrderMismatch),
+    "other customer": (lambda pool: pool.reserve(Order("held", 2, "ann")), OrderMismatch),
+    "other grant": (lambda pool: pool.grant("granted", quantity=2, timeout=0, holder_id="h"), OrderMismatch),
+    "more than is free": (lambda pool: pool.reserve("new", quantity=99), SoldOut),
+    "a grant of more than is free": (lambda pool: pool.grant("new", quantity=99, timeout=0), SoldOut),
+    "other restock": (lambda pool: pool.restock(4, restock_id="r"), ChangeMismatch),
+    "a restock's id": (lambda pool: pool.withdraw(3, withdraw_id="r"), ChangeMismatch),
+    "withdraw more than is free": (lambda pool: pool.withdraw(99, withdraw_id="w"), TooFew),
+    "resolver": (lambda pool: pool.expire(resolver=lambda _: "release"), PoolNotGated),
+    "missing order": (lambda pool: pool.confirm_many(["nobody"]), list),
+}
+
+
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_what_does_not_fit_the_pool_is_told_and_changes_nothing(caller: Caller, name: str) -> None:
+    ask, expected = UNCHANGED[name]
+    for pool in caller.pools():
+        before = caller.keys()
+        try:
+            answer = caller.ask(lambda pool, _: ask(pool), pool)
+        except SegmentedError as error:
+            answer = error
+        assert isinstance(answer, expected)
+        assert caller.keys() == before
+
+
+def test_a_customer_at_its_limit_changes_nothing(caller: Caller) -> None:
+    for pool in caller.pools("limited"):
+        before = caller.keys()
+        assert isinstance(caller.ask(lambda pool, _: pool.reserve(Order("a", 3, "ann")), pool), LimitReached)
+        with pytest.raises(InvalidInput):
+            caller.ask(lambda pool, _: pool.reserve("a"), pool)
+        with pytest.raises(InvalidInput):
+            caller.ask(lambda pool, _: pool.grant("a", timeout=0), pool)
+        assert caller.keys() == before
+
+
+def test_a_closed_pool_changes_no_more_for_new_orders(caller: Caller) -> None:
+    first, second = caller.pools()
+    first.close()
+    for pool in (first, second):
+        before = caller.keys()
+        assert caller.ask(lambda pool, _: pool.reserve("new"), pool) == Closed("new")
+        assert caller.ask(lambda pool, _: pool.grant("new", timeout=0), pool) == Closed("new")
+        assert caller.ask(lambda pool, _: pool.reserve_many([Order("new", 1)]), pool) == [Closed("new")]
+        assert caller.ask(lambda pool, _: pool.restock(1, restock_id="late"), pool) == Closed("late")
+        assert caller.keys() == before
+
+
+ON_ANY_POOL: dict[str, Callable[[Any], object]] = {
+    "state": lambda pool: pool.state(),
+    "reserve": lambda pool: pool.reserve("a"),
+    "reserve_many": lambda pool: pool.reserve_many([Order("a", 1)]),
+    "grant": lambda pool: pool.grant("a", timeout=0),
+    "confirm": lambda pool: pool.confirm("a"),
+    "cancel": lambda pool: pool.cancel("a"),
+    "confirm_many": lambda pool: pool.confirm_many(["a"]),
+    "cancel_many": lambda pool: pool.cancel_many(["a"]),
+    "expire": lambda pool: pool.expire(),
+    "expire by a resolver": lambda pool: pool.expire(resolver=lambda _: "release"),
+    "restock": lambda pool: pool.restock(1, restock_id="r"),
+    "withdraw": lambda pool: pool.withdraw(1, withdraw_id="w"),
+    "resize": lambda pool: pool.resize(2),
+    "close": lambda pool: pool.close(),
+    "audit": lambda pool: pool.audit(),
+}
+
+
+@pytest.mark.parametrize("name", ON_ANY_POOL)
+def test_a_sku_that_is_not_open_is_told_and_makes_no_key(caller: Caller, name: str) -> None:
+    for pool in caller.pools("unknown"):
+        before = caller.keys()
+        with pytest.raises(PoolMissing, match=r"^pool 'unknown' is not open"):
+            caller.ask(lambda pool, _: ON_ANY_POOL[name](pool), pool)
+        assert caller.keys() == before
+
+
+def test_a_gated_pool_that_was_not_voided_changes_nothing(caller: Caller) -> None:
+    first, second = caller.pools("gated")
+    first.open(stock=5, segments=2, gated=True)
+    first.reserve("a")
+    for pool in (first, second):
+        before = caller.keys()
+        for ask in (lambda pool, _: pool.cancel("a"), lambda pool, _: pool.expire()):
+            with pytest.raises(PoolGated):
+                caller.ask(ask, pool)
+        assert caller.keys() == before
+
+
+def test_of_two_opens_at_once_one_opens_and_the_others_are_told_what_is_there(caller: Caller) -> None:
+    for round_number in range(20):
+        pools = [Pool(caller.store, f"new {round_number}") for _ in range(4)]
+        barrier, answers = Barrier(len(pools)), list[object]()
+
+        def open_one(index: int, pool: Pool, barrier: Barrier = barrier, answers: list[object] = answers) -> None:
+            barrier.wait(10)
+            answers.append(pool.open(stock=10 * (index + 1), segments=index + 1))
+
+        threads = [Thread(target=open_one, args=(index, pool)) for index, pool in enumerate(pools)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        (opened,) = (answer for answer in answers if isinstance(answer, Opened))
+        others = [answer for answer in answers if isinstance(answer, AlreadyOpen)]
+        assert [other.state for other in others] == [opened.state] * 3
+        assert pools[0].state() == opened.state
