@@ -1,0 +1,214 @@
+"""`segmented advise`: whether to segment a stock, into how many segments, and what that lets through."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import asdict, replace
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from segmented.advise import (
+    Advice,
+    Measured,
+    PastHold,
+    Prediction,
+    Workload,
+    advise as advised,
+    measure as measured,
+    past_hold,
+)
+from segmented.advise.measured import SECONDS, check_seconds
+from segmented.advise.reasons import duration
+from segmented.advise.workload import ROUND_TRIP, SERVER_TIME
+from segmented.cli.output import DEFAULT_URL, STDOUT, JsonOption, UrlOption, is_terminal, print_table, write_json
+from segmented.errors import InvalidInput
+from segmented.stores.redis import RedisStore
+
+UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+DURATION: Final = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?) ?(?P<unit>us|ms|s|min)")
+RANGE: Final = re.compile(r"(?P<least>[0-9]{1,12})(?:-(?P<most>[0-9]{1,12}))?")
+HEADS: Final = ("segments", "orders/s", "wait", "95 % wait up to", "stock lasts", "limit")
+
+HoldOption = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="The slow work of one order under its lock: 20ms, 1.5s; 0ms if nothing is slow."),
+]
+HoldOfOption = Annotated[
+    str | None,
+    typer.Option(metavar="SKU", help="Take the hold from the orders that this pool on --url has granted and sold."),
+]
+WorkersOption = Annotated[int, typer.Option(metavar="W", help="Who works on orders at once, over all processes.")]
+StockOption = Annotated[int, typer.Option(metavar="N", help="Units to sell.")]
+QuantityOption = Annotated[str, typer.Option(metavar="N-M", help="Units in the smallest and the largest order.")]
+ServersOption = Annotated[int, typer.Option(metavar="S", help="Redis masters that the pool is spread over.")]
+RoundTripOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME", help=f"One call of the pool, there and back. [default: {duration(ROUND_TRIP)}, an assumption]"
+    ),
+]
+ServerTimeOption = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help=f"Of the server's thread, for one order. [default: {duration(SERVER_TIME)}]"),
+]
+RowRateOption = Annotated[
+    float | None, typer.Option(metavar="N", help="Commits a second on one row of the order database, a row a segment.")
+]
+DatabaseRateOption = Annotated[
+    float | None, typer.Option(metavar="N", help="Commits a second of the whole order database.")
+]
+ArrivalsOption = Annotated[
+    float | None,
+    typer.Option(metavar="N", help="Orders that come a second. [default: always one more, so that all are busy]"),
+]
+MeasureOption = Annotated[
+    bool, typer.Option("--measure", help="Find the round trip and the server's time by a short run against --url.")
+]
+SecondsOption = Annotated[float, typer.Option("--for", metavar="SECONDS", help="With --measure: for how long.")]
+
+
+def advise(  # noqa: PLR0913  # an option each
+    *,
+    hold: HoldOption = None,
+    hold_of: HoldOfOption = None,
+    workers: WorkersOption,
+    stock: StockOption,
+    quantity: QuantityOption = "1",
+    servers: ServersOption = 1,
+    round_trip: RoundTripOption = None,
+    server_time: ServerTimeOption = None,
+    row_rate: RowRateOption = None,
+    database_rate: DatabaseRateOption = None,
+    arrivals: ArrivalsOption = None,
+    is_measured: MeasureOption = False,
+    seconds: SecondsOption = SECONDS,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """Say whether to segment a stock, into how many segments, and what to expect: orders a second, and waiting.
+
+    Arithmetic: for the rush in which all workers are busy, or for so many --arrivals. Asks for --hold where that and
+    --hold-of are left out. With --measure a pool of its own is opened, sold from for two seconds, and removed again.
+    """
+    if hold is not None and hold_of is not None:
+        message = "give --hold or --hold-of, not both"
+        raise InvalidInput(message)
+    # Before anything is measured: what is wrong needs no server.
+    told = Workload(
+        hold=0.0 if hold_of is not None else _duration(_asked_for() if hold is None else hold, "--hold"),
+        workers=workers,
+        stock=stock,
+        quantity=_quantity(quantity),
+        servers=servers,
+        round_trip=ROUND_TRIP if round_trip is None else _duration(round_trip, "--round-trip"),
+        server_time=SERVER_TIME if server_time is None else _duration(server_time, "--server-time"),
+        row_rate=row_rate,
+        database_rate=database_rate,
+        arrivals=arrivals,
+    )
+    found: Measured | None = None
+    if is_measured:
+        check_seconds(seconds)
+        with RedisStore.from_url(url) as store:
+            found = measured(store, seconds=seconds)
+        told = replace(
+            told,
+            round_trip=found.round_trip if round_trip is None else told.round_trip,
+            server_time=told.server_time if server_time or found.server_time is None else found.server_time,
+        )
+    past: PastHold | None = None
+    if hold_of is not None:
+        with RedisStore.from_url(url) as store:
+            past = past_hold(store, hold_of)
+        told = replace(told, hold=past.hold(round_trip=told.round_trip))
+    advice = advised(told)
+    if json_file is not None:
+        facts = {"measured": None if found is None else asdict(found), "past": None if past is None else asdict(past)}
+        write_json(json_file, {"workload": asdict(told)} | facts | asdict(advice))
+    if json_file != STDOUT:
+        _print_advice(advice, told, found, past)
+
+
+def _asked_for() -> str:
+    if not is_terminal():
+        message = "advise needs --hold, such as 20ms, where nobody can be asked"
+        raise InvalidInput(message)
+    answer: str = typer.prompt("How long is the slow work of one order under its lock, such as 20ms")
+    return answer
+
+
+def _duration(written: str, option: str) -> float:
+    found = DURATION.fullmatch(written.strip())
+    if found is None:
+        message = f"{option} {written!r} is not a time such as 20ms, 1.5s or 300us"
+        raise InvalidInput(message)
+    return float(found["number"]) * UNITS[found["unit"]]
+
+
+def _quantity(written: str) -> tuple[int, int]:
+    found = RANGE.fullmatch(written.strip())
+    if found is None:
+        message = f"--quantity {written!r} is not a number of units, or a range such as 1-5"
+        raise InvalidInput(message)
+    return int(found["least"]), int(found["most"] or found["least"])
+
+
+def _print_advice(advice: Advice, workload: Workload, found: Measured | None, past: PastHold | None) -> None:
+    if advice.segment:
+        headline = f"Yes: split the stock into {advice.segments} segments"
+        headline += "." if advice.is_locked else ", for their rows in the database; without locks."
+    else:
+        headline = "No: one segment, " + ("with its lock." if advice.is_locked else "without its lock.")
+    _say(headline)
+    pace = f"Expect {advice.orders_per_second:,.0f} orders/s, and a stock that lasts"
+    _say(f"{pace} {duration(advice.expected.sale_seconds)}; {_waiting(advice)}.")
+    typer.echo()
+    for reason in advice.reasons:
+        _say(f"- {reason}")
+    if past is not None:
+        _say(f"- In that pool {past.orders:,} orders held a segment for {duration(past.locked)} each, as a mean.")
+    if found is not None:
+        _say(f"- {_measurement(found)}")
+    elif workload.round_trip == ROUND_TRIP:
+        _say(f"- The round trip of {duration(ROUND_TRIP)} is an assumption; --measure finds it for your server.")
+    typer.echo()
+    rows = [_row(each, mark=each == advice.expected) for each in advice.alternatives]
+    print_table(HEADS, [*rows, _row(advice.lock_free, mark=not advice.is_locked)])
+
+
+def _waiting(advice: Advice) -> str:
+    if not advice.wait_mean:
+        return "nobody waits for a segment"
+    if not advice.wait_p95:
+        return "nineteen orders in twenty do not wait"
+    return f"an order waits {duration(advice.wait_mean)}, one in twenty longer than {duration(advice.wait_p95)}"
+
+
+def _measurement(found: Measured) -> str:
+    taken = f"Measured with {found.orders:,} orders: a call takes {duration(found.round_trip)}"
+    if found.server_time is None:
+        return f"{taken}; the server's own time could not be read."
+    return f"{taken}, an order {duration(found.server_time)} of the server's thread."
+
+
+def _row(prediction: Prediction, *, mark: bool) -> tuple[str, ...]:
+    name = str(prediction.segments) if prediction.is_locked else "no lock"
+    return (
+        f"{name} *" if mark else name,
+        f"{prediction.orders_per_second:,.0f}",
+        duration(prediction.wait_mean),
+        duration(prediction.wait_p95),
+        duration(prediction.sale_seconds),
+        prediction.limited_by,
+    )
+
+
+def _say(sentence: str) -> None:
+    """Fold a sentence on a terminal; a pipe gets it as one line."""
+    if sys.stdout.isatty():
+        Console().print(sentence, markup=False, highlight=False)
+    else:
+        typer.echo(sentence)

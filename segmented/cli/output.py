@@ -1,0 +1,90 @@
+"""How commands write what they found: a table on a terminal, plain lines in a pipe, JSON where it is asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from segmented.errors import InvalidInput
+
+DEFAULT_URL: Final = "redis://localhost:6379/0"
+STDOUT: Final = Path("-")
+
+UrlOption = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        envvar="SEGMENTED_URL",
+        help="Redis or Valkey: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://.",
+    ),
+]
+JsonOption = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write what was found as a JSON object; - is standard output."),
+]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+Row = tuple[str, ...]
+
+
+def is_terminal() -> bool:
+    """Can somebody read this and answer?"""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def require_somebody(what: str, *, yes: bool) -> bool:
+    """Return whether to ask; raises InvalidInput where it is not known that `what` is wanted and nobody can say so."""
+    if not (yes or is_terminal()):
+        message = f"{what} needs --yes where nobody can be asked"
+        raise InvalidInput(message)
+    return not yes
+
+
+def shown(name: str) -> str:
+    """Return a name as it is, unless it could steer the terminal: any program may have written the key."""
+    return name if name.isprintable() else repr(name)
+
+
+def table_of(heads: Row, rows: Iterable[Sequence[str]]) -> Table:
+    """Lay rows out; of numbers in a column nothing is cut off."""
+    table = Table(*heads, show_header=any(heads), box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell, overflow="fold") for cell in row))
+    return table
+
+
+def print_table(heads: Row, rows: Iterable[Sequence[str]]) -> None:
+    """Print a table on a terminal; else one line a row, with tabs between."""
+    if sys.stdout.isatty():
+        Console().print(table_of(heads, rows))
+        return
+    for row in rows:
+        typer.echo("\t".join(row))
+
+
+def write_json(file: Path, content: dict[str, Any]) -> None:
+    """Write an object, in one step: who waits for the file never reads half of it."""
+    write_text(file, json.dumps(content, indent=2) + "\n")
+
+
+def write_text(file: Path, written: str) -> None:
+    """Write a whole text, to a file in one step."""
+    if file == STDOUT:
+        typer.echo(written, nl=False)
+        return
+    part = file.with_name(f"{file.name}.{os.getpid()}.part")
+    try:
+        part.write_text(written)
+        part.replace(file)
+    except OSError as error:
+        message = f"{file} cannot be written: {error.strerror}"
+        raise InvalidInput(message) from error

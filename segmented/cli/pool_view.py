@@ -1,0 +1,182 @@
+"""A pool's state in rows, in JSON, and live. Many segments are folded into a few rows; JSON has each of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from segmented.cli.output import STDOUT, Row, print_table, shown, table_of, write_json
+from segmented.clock import Clock
+from segmented.errors import StoreUnavailable
+from segmented.models import PoolState
+
+ROWS_MAX: Final = 24
+"""Segments that get a row each; more are folded into so many rows at most."""
+
+SEGMENT_HEADS: Final = ("segment", "units")
+FOLDED_HEADS: Final = ("segments", "units", "least", "most", "empty")
+
+
+def condition(state: PoolState) -> str:
+    """Say whether the pool sells, in a word or two."""
+    if state.is_closed:
+        return "closed"
+    if state.available:
+        return "open"
+    return "sold out" if not state.reserved else f"sold out, {state.reserved} reserved may come back"
+
+
+def total_rows(state: PoolState) -> list[Row]:
+    """Return the totals, a row each."""
+    rows: list[Row] = [
+        ("sku", shown(state.sku)),
+        ("state", condition(state)),
+        ("stocked", str(state.stocked)),
+        ("available", str(state.available)),
+        ("reserved", str(state.reserved)),
+        ("confirmed", str(state.confirmed)),
+        ("orders", str(state.order_count)),
+        ("segments", str(state.segment_count)),
+        ("limit per customer", "none" if state.customer_limit is None else str(state.customer_limit)),
+        ("decided by", "an order database" if state.gated else "the pool"),
+        ("epoch", str(state.epoch)),
+        ("last change", str(state.sequence)),
+    ]
+    moved = [("restocked", state.restocked), ("withdrawn", state.withdrawn)]
+    rows[3:3] = [(word, str(units)) for word, units in moved if units]
+    return rows
+
+
+def segment_rows(stock: tuple[int, ...], *, rows_max: int = ROWS_MAX) -> tuple[Row, list[Row]]:
+    """Return heads and rows: a row for each segment, or for each range of them if there are more than `rows_max`."""
+    if len(stock) <= rows_max:
+        return SEGMENT_HEADS, [(str(segment), str(units)) for segment, units in enumerate(stock)]
+    size = -(-len(stock) // rows_max)
+    ranges = [(first, stock[first : first + size]) for first in range(0, len(stock), size)]
+    return FOLDED_HEADS, [
+        (
+            f"{first}-{first + len(part) - 1}",
+            str(sum(part)),
+            str(min(part)),
+            str(max(part)),
+            str(part.count(0)),
+        )
+        for first, part in ranges
+    ]
+
+
+def as_json(state: PoolState) -> dict[str, Any]:
+    """Return every number, each segment's among them."""
+    return asdict(state) | {"stocked": state.stocked, "is_sold_out": state.available == 0}
+
+
+def show_once(state: PoolState, json_file: Path | None) -> None:
+    """Print the state, or write it."""
+    if json_file is not None:
+        write_json(json_file, as_json(state))
+    if json_file != STDOUT:
+        print_state(state)
+
+
+def print_state(state: PoolState) -> None:
+    """Print totals and segments: two tables on a terminal, else two blocks of lines with an empty one between."""
+    print_table(("", ""), total_rows(state))
+    typer.echo()
+    heads, rows = segment_rows(state.stock)
+    print_table(heads, rows)
+
+
+# --- live ---
+
+
+def looks(
+    read: Callable[[], PoolState], *, every: float, seconds: float | None, clock: Clock
+) -> Iterator[tuple[float, PoolState | StoreUnavailable]]:
+    """Read every so often, for so many seconds or for ever; a server that is away for a while is told, not raised."""
+    began = clock.now()
+    pause = threading.Event()
+    while True:
+        looked = clock.now()
+        try:
+            yield looked, read()
+        except StoreUnavailable as error:
+            yield looked, error
+        rest = every - (clock.now() - looked)
+        if seconds is not None and clock.now() + max(0.0, rest) > began + seconds:
+            return
+        pause.wait(max(0.0, rest))
+
+
+def watch(found: Iterable[tuple[float, PoolState | StoreUnavailable]], json_file: Path | None) -> None:
+    """Show each look until there are no more, or until Ctrl-C, which is the usual end."""
+    last: tuple[float, PoolState] | None = None
+    try:
+        with _screen() as draw:
+            for looked, state in found:
+                if isinstance(state, StoreUnavailable):
+                    draw(None, str(state))
+                    continue
+                if json_file is not None:
+                    _write_look(json_file, state)
+                if json_file != STDOUT:
+                    draw(state, _pace(last, looked, state))
+                last = (looked, state)
+    except KeyboardInterrupt:
+        return
+
+
+def _write_look(file: Path, state: PoolState) -> None:
+    if file != STDOUT:
+        write_json(file, as_json(state))
+        return
+    typer.echo(json.dumps(as_json(state)))
+    sys.stdout.flush()
+
+
+def _pace(last: tuple[float, PoolState] | None, looked: float, state: PoolState) -> str:
+    if last is None or looked <= last[0]:
+        return ""
+    seconds = looked - last[0]
+    sold = (state.confirmed - last[1].confirmed) / seconds
+    changes = (state.sequence - last[1].sequence) / seconds
+    return f"since the last look: {sold:,.1f} units confirmed a second, {changes:,.1f} changes a second"
+
+
+@contextmanager
+def _screen() -> Iterator[Callable[[PoolState | None, str], None]]:
+    """Draw in place on a terminal; in a pipe, one block after the other, and what is wrong on standard error."""
+    if not sys.stdout.isatty():
+        yield _print_look
+        return
+    with Live(console=Console(), auto_refresh=False, transient=False) as live:
+        before: list[RenderableType] = [Text("")]
+
+        def draw(state: PoolState | None, note: str) -> None:
+            if state is not None:
+                heads, rows = segment_rows(state.stock)
+                before[:] = [table_of(("", ""), total_rows(state)), Text(""), table_of(heads, rows)]
+            live.update(Group(*before, Text(note, style="dim"), Text("Ctrl-C ends this.", style="dim")), refresh=True)
+
+        yield draw
+
+
+def _print_look(state: PoolState | None, note: str) -> None:
+    if state is None:
+        typer.echo(note, err=True)
+        return
+    print_state(state)
+    if note:
+        typer.echo(f"\n{note}")
+    typer.echo()
+    sys.stdout.flush()
