@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from bench.demo import NAME as DEMO, measure_demo
 from bench.locks.measure import NAME as LOCKS, measure_locks
 from bench.options import DemoOptions
+from bench.stock.measure import NAME as STOCK, measure_stock
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -41,9 +42,14 @@ def _locks(where: Where, watch: Watch) -> Findings:
     return measure_locks(where.url, watch)
 
 
+def _stock(where: Where, watch: Watch) -> Findings:
+    return measure_stock(where.url, watch)
+
+
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     DEMO: Benchmark("no lock, one lock, 20 segment locks and lock-free, a hold of 20 ms, 64 buyers", _demo),
     LOCKS: Benchmark("a lock alone, beside other libraries' locks; ten waiters; 10,000 leases renewed", _locks),
+    STOCK: Benchmark("orders of a pool beside a bare decrement; time, memory and commands an order; grants", _stock),
 }
 
 

@@ -1,0 +1,24 @@
+"""`python -m bench.stock --orders 10000000`: the benchmark `stock` with another number of orders."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.results import check_writable, write
+from bench.stock.measure import measure_stock
+from bench.stock.sizes import Sizes
+from bench.watch import watch_on
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--orders", type=int, default=1_000_000, help="orders in the fullest pool")
+parser.add_argument("--json", type=Path, help="write the results to this file")
+parser.add_argument("--url", help="server to use, which nothing else may use")
+options = parser.parse_args()
+check_writable(options.json)
+console = Console()
+results = measure_stock(options.url, watch_on(console), Sizes(order_counts=(10_000, max(20_000, options.orders))))
+results.show(console)
+write(results, options.json)

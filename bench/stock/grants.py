@@ -1,0 +1,115 @@
+"""Grants a second beside what the segments allow, min(segments, waiting) / hold, and the client's share of its core."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bench.locks.figures import Figure
+from bench.stock.stage import STOCK, server_of
+from segmented import AsyncGrant, AsyncPool, AsyncRedisStore, operations as op
+
+if TYPE_CHECKING:
+    from bench.stock.stage import Stage
+    from segmented.models import LedgerEntry
+
+SHARE_MIN: Final = 0.97
+CLIENT_MAX: Final = 0.8
+"""Of its core: a client that is busier than that is the bound itself."""
+WAITING: Final = 2
+"""Workers a segment: one works, one waits."""
+PAGE: Final = 1_000
+MICROSECONDS: Final = 1_000_000
+TIMEOUT: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """One run."""
+
+    share: float
+    """Of the bound, over the middle of the run."""
+    per_second: float
+    hold_ms: float
+    """Mean, from reserved to confirmed by the server's clock."""
+    client_cpu: float
+
+
+def measure_grants(stage: Stage) -> list[Figure]:
+    """Run every hold with every number of segments."""
+    figures: list[Figure] = []
+    runs = [(hold_ms, lanes) for hold_ms in stage.sizes.holds_ms for lanes in stage.sizes.lanes]
+    with server_of(stage):
+        for number, (hold_ms, lanes) in enumerate(runs):
+            stage.told(f"grants, hold {hold_ms} ms, {lanes} segments", number, len(runs))
+            course = asyncio.run(_run(stage, hold_ms, lanes))
+            is_bound_by_client = course.client_cpu >= CLIENT_MAX
+            figures.append(
+                Figure(
+                    f"grants, hold {hold_ms} ms, {lanes} segments: share of the bound",
+                    course.share,
+                    "",
+                    at_least=None if is_bound_by_client else SHARE_MIN,
+                    detail={
+                        "grants_per_s": course.per_second,
+                        "mean_hold_ms": course.hold_ms,
+                        "client_cpu": course.client_cpu,
+                        "workers": WAITING * lanes,
+                    },
+                )
+            )
+            figures.append(Figure(f"grants, hold {hold_ms} ms, {lanes} segments: client", course.client_cpu, "cores"))
+    return figures
+
+
+async def _run(stage: Stage, hold_ms: int, lanes: int) -> Course:
+    sku = stage.sku(f"grants-{hold_ms}-{lanes}")
+    async with await AsyncRedisStore.from_url(stage.url) as store:
+        pool = AsyncPool(store, sku)
+        await pool.open(stock=STOCK, segments=lanes)
+        ends_at = time.perf_counter() + stage.sizes.grant_seconds
+
+        async def work(worker: int) -> None:
+            number = 0
+            while time.perf_counter() < ends_at:
+                number += 1
+                grant = await pool.grant(f"{worker}-{number}", timeout=TIMEOUT)
+                if isinstance(grant, AsyncGrant):
+                    await asyncio.sleep(hold_ms / 1_000)
+                    await grant.confirm()
+
+        used, began = time.process_time(), time.perf_counter()
+        await asyncio.gather(*(work(worker) for worker in range(WAITING * lanes)))
+        cpu = (time.process_time() - used) / (time.perf_counter() - began)
+        return _course(await _ledger(store, sku), lanes, cpu)
+
+
+async def _ledger(store: AsyncRedisStore, sku: str) -> list[LedgerEntry]:
+    found: list[LedgerEntry] = []
+    after = 0
+    while page := await store.execute(op.ReadLedger(sku, after, PAGE)):
+        found += page
+        after = page[-1].sequence
+    return found
+
+
+def _course(ledger: list[LedgerEntry], lanes: int, cpu: float) -> Course:
+    """Fold the ledger: how long orders held segments, as a share of the time that the segments were there.
+
+    The first and the last tenth are left out, in which not everybody works.
+    """
+    began = {entry.order_id: entry.at_us for entry in ledger if entry.kind == "reserved"}
+    spans = [(began[entry.order_id], entry.at_us) for entry in ledger if entry.kind == "confirmed"]
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
+    margin = (last - first) // 10
+    first, last = first + margin, last - margin
+    held = sum(max(0, min(end, last) - max(start, first)) for start, end in spans)
+    inside = [end - start for start, end in spans if first <= end <= last]
+    return Course(
+        share=held / (lanes * (last - first)),
+        per_second=len(inside) * MICROSECONDS / (last - first),
+        hold_ms=sum(inside) / max(1, len(inside)) / 1_000,
+        client_cpu=cpu,
+    )

@@ -1,0 +1,61 @@
+"""The benchmark `stock`, whole, on one server."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+from bench.conditions import commit, cpu_model, package_versions
+from bench.cpu import core_count
+from bench.locks.figures import LockResults
+from bench.stock.bare import OWN, program
+from bench.stock.costs import measure_costs
+from bench.stock.grants import measure_grants
+from bench.stock.rates import measure_rates
+from bench.stock.sizes import Sizes
+from bench.stock.stage import Stage, pinned
+from segmented.servers import ValkeyServer
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from bench.watch import Watch
+
+NAME: Final = "stock"
+
+
+def measure_stock(url: str | None, watch: Watch, sizes: Sizes | None = None) -> LockResults:
+    """Measure on an embedded server, unless another is named: it must be one that nothing else uses."""
+    with ExitStack() as stack:
+        pid = None
+        if url is None:
+            server = stack.enter_context(ValkeyServer.start())
+            url, pid = server.url, server.pid
+        cores = core_count()
+        placement = stack.enter_context(pinned(pid))
+        with RedisStore.from_url(url) as store:
+            info = store.client.info("server")
+        name = str(info.get("server_name", "redis"))
+        found = {
+            "versions": {
+                "python": platform.python_version(),
+                **package_versions(),
+                name: str(info.get(f"{name}_version", info["redis_version"])),
+            },
+            "cores": cores,
+            "commit": commit(),
+            "cpu_model": cpu_model(),
+            "system": platform.platform(),
+            "load_before": round(os.getloadavg()[0], 2),
+            "transport": url.partition("://")[0],
+            "placement": placement,
+            "bare_by": program(),
+        }
+        with watch.strategy(NAME) as told:
+            stage = Stage(url, sizes or Sizes(), told)
+            figures = (*measure_rates(stage), *measure_costs(stage), *measure_grants(stage))
+    remarks = [f"The bare decrement was driven by {program()}; {placement}."]
+    if program() == OWN:
+        remarks.append("Ratios to it are too good: that client is written in Python. Install redis-benchmark.")
+    return LockResults(figures, found, tuple(remarks), benchmark=NAME)

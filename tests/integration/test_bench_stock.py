@@ -1,0 +1,139 @@
+"""The stock benchmark on a real server, in small: what it measures, not how fast it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import redis
+from rich.console import Console
+
+from bench.locks.figures import Figure
+from bench.stock import measure
+from bench.stock.bare import OWN, PROGRAMS, measure_bare
+from bench.stock.costs import measure_costs
+from bench.stock.grants import measure_grants
+from bench.stock.rates import measure_rates
+from bench.stock.sizes import Sizes
+from bench.stock.stage import Stage, pinned
+from bench.watch import watch_on
+from segmented.errors import SegmentedError
+
+if TYPE_CHECKING:
+    from segmented.servers import ValkeyServer
+
+SMALL: Final = Sizes(
+    rounds=1,
+    bare_calls=2_000,
+    batch_orders=3_000,
+    callers=50,
+    calls=4,
+    segment_counts=(1, 20),
+    order_counts=(3_000, 6_000),
+    refused=50,
+    holds_ms=(5,),
+    lanes=(2,),
+    grant_seconds=0.3,
+)
+
+
+def nobody_told(_: str, __: int, ___: int) -> None:
+    """Look away."""
+
+
+def figures_of(found: list[Figure]) -> dict[str, Figure]:
+    return {figure.name: figure for figure in found}
+
+
+def keys_of(server: ValkeyServer) -> list[bytes]:
+    with redis.Redis.from_url(server.url) as client:
+        return [key for key in client.scan_iter() if b":lock:" not in key]  # those lapse
+
+
+def test_rates_are_taken_beside_the_bare_decrement_and_nothing_is_left(private_valkey: ValkeyServer) -> None:
+    found = figures_of(measure_rates(Stage(private_valkey.url, SMALL, nobody_told)))
+    assert {name: figure.at_least for name, figure in found.items() if figure.at_least} == {
+        "reserve awaited / bare EVAL": 1.5,
+        "reserve_many / bare at depth 16": 0.8,
+        "confirm_many / bare at depth 16": 0.8,
+    }
+    assert all(figure.value > 0 for figure in found.values())
+    assert keys_of(private_valkey) == []
+
+
+def test_costs_are_counted_and_a_refused_order_is_one_command(private_valkey: ValkeyServer) -> None:
+    found = figures_of(measure_costs(Stage(private_valkey.url, SMALL, nobody_told)))
+    assert found["commands a refused order"].value == 1
+    assert found["commands a refused order, with a sold-out mark of 0.1 s"].value <= 0.1
+    assert 50 < found["memory of a live order and its hold"].value < 300
+    assert 5 < found["memory of its ledger line, in batches of 1,000"].value < 100
+    assert 30 < found["memory of its ledger entry, when reserved alone"].value < 300
+    assert found["reserve_many: server time, 20 segments / 1"].at_most == 1.2
+    assert found["reserve_many: server time, 6,000 orders / 3,000"].at_most == 1.1
+    assert keys_of(private_valkey) == []
+
+
+def test_grants_are_a_share_of_what_the_segments_allow(private_valkey: ValkeyServer) -> None:
+    found = measure_grants(Stage(private_valkey.url, SMALL, nobody_told))
+    share, client = found
+    assert share.name == "grants, hold 5 ms, 2 segments: share of the bound"
+    assert 0.3 < share.value <= 1
+    assert share.detail["mean_hold_ms"] >= 5
+    assert share.detail["grants_per_s"] == pytest.approx(share.value * 2_000 / share.detail["mean_hold_ms"], rel=0.15)
+    assert 0 < client.value < 1.5
+
+
+@pytest.mark.parametrize("driver", [*filter(shutil.which, PROGRAMS), OWN])
+@pytest.mark.parametrize("depth", [1, 16])
+def test_the_bare_decrement_is_driven_by_what_is_there(private_valkey: ValkeyServer, driver: str, depth: int) -> None:
+    with redis.Redis.from_url(private_valkey.url) as client:
+        for by_digest in (False, True):
+            found = measure_bare(private_valkey.url, client, 1_600, depth=depth, by_digest=by_digest, driver=driver)
+            assert found.per_second > 0
+            assert 0.1 < found.server_us < 10_000
+
+
+def test_a_benchmark_program_that_fails_is_quoted(
+    private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.stock.bare.shutil.which", lambda _: "/bin/false")
+    with (
+        redis.Redis.from_url(private_valkey.url) as client,
+        pytest.raises(SegmentedError, match=r"^redis-benchmark did not measure anything: "),
+    ):
+        measure_bare(private_valkey.url, client, 10, depth=1, by_digest=True, driver="redis-benchmark")
+
+
+def test_server_and_client_have_cores_of_their_own_and_get_them_back(private_valkey: ValkeyServer) -> None:
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("one core")
+    with pinned(private_valkey.pid) as said:
+        assert os.sched_getaffinity(private_valkey.pid) == {max(cores)}
+        assert os.sched_getaffinity(0) == cores - {max(cores)}
+        assert said.startswith(f"server on core {max(cores)}, client on ")
+    assert os.sched_getaffinity(0) == cores
+
+
+def test_the_whole_benchmark_shows_every_figure_and_who_drove_the_bare_one(
+    private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "program", lambda: OWN)
+    console = Console(width=120, record=True)
+    results = measure.measure_stock(private_valkey.url, watch_on(console), SMALL)
+    results.show(console)
+    said = console.export_text()
+    written = results.as_json()
+    assert written["benchmark"] == "stock"
+    assert all(figure["name"] in said for figure in written["figures"])
+    assert "that client is written in Python" in said
+    assert "not pinned" in said
+    assert results.is_kept
+
+
+def test_a_bound_from_below_is_shown_and_kept_or_not() -> None:
+    low, high = Figure("a", 0.9, "", at_least=1.0), Figure("a", 1.0, "", at_least=1.0)
+    assert (low.is_within, low.cells()[3:]) == (False, [">= 1", "no"])
+    assert (high.is_within, high.cells()[3:]) == (True, [">= 1", "yes"])
