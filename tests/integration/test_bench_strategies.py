@@ -176,7 +176,7 @@ def test_units_sold_behind_the_ledgers_back_are_found_in_redis(
     store.client.hincrby(shard_keys(assignment.sku).meta, "confirmed", 3)
     verdict = strategy.judge(sale.refusals)
     assert (verdict.sold, verdict.oversold_in_redis) == (8, 3)
-    assert verdict.audit.startswith("total differs: confirmed is 8, the ledger says 5; ")
+    assert verdict.audit.startswith("foreign write: confirmed is 8, the ledger says 5; ")
     found = violations(verdict, sale)
     assert found[0] == "oversold by 3 units in Redis"
     assert found[-1].startswith("the audit is not clean: ")
