@@ -7,8 +7,13 @@ are percent-encoded (`%`, `{`, `}`) because the first `}` would otherwise end th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 from segmented.errors import InvalidInput
+
+KEPT_MAX: Final = 1_024
+"""Names whose keys are kept, because each call needs them."""
 
 
 def _encoded(name: str) -> str:
@@ -31,6 +36,7 @@ class LockKeys:
         return [self.lock, self.fence, self.freed]
 
 
+@lru_cache(KEPT_MAX)
 def lock_keys(name: str) -> LockKeys:
     """Build the keys of the lock `name`."""
     tag = f"seg:lock:{{{_encoded(name)}}}"
@@ -256,6 +262,7 @@ class ShardKeys:
         return [*stock, self.customers, self.changes]
 
 
+@lru_cache(KEPT_MAX)
 def shard_keys(sku: str, shard: int = 0) -> ShardKeys:
     """Build the keys of one shard of the pool `sku`."""
     tag = f"seg:{{{_encoded(sku)}:{shard}}}"

@@ -23,7 +23,7 @@ from segmented.stores.redis.async_link import AsyncLink
 from segmented.stores.redis.cluster_exchange import Attempts, reading_slots, remapped, seeds_of, shares, slot_for
 from segmented.stores.redis.cluster_link import LOOK_SECONDS
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
-from segmented.stores.redis.edge import CONNECTIONS_MAX, OTHER_CONNECTIONS, our_error, translated
+from segmented.stores.redis.edge import CONNECTIONS_MAX, OTHER_CONNECTIONS, Translated, our_error
 from segmented.stores.redis.exchange import perform_all, perform_one, publishing
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS
 
@@ -91,7 +91,7 @@ class AsyncClusterLink:
 
     async def _performed(self, operation: Operation[AnswerT], where: str, deadline: float) -> AnswerT | SegmentedError:
         try:
-            with translated(where):
+            with Translated(where):
                 return await self.perform(operation, deadline=deadline)
         except SegmentedError as error:
             return error

@@ -15,7 +15,7 @@ from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.clients import async_client, close_async_client
 from segmented.stores.redis.codecs import CODECS
-from segmented.stores.redis.edge import check_server, guarded, probing_scripts, translated
+from segmented.stores.redis.edge import Translated, check_server, guarded, probing_scripts
 from segmented.stores.redis.linking import PATIENCE, async_linked
 from segmented.stores.redis.store import described
 
@@ -76,7 +76,7 @@ class AsyncRedisStore:
         woken = None if wakes is None else wakes(operation)
         if woken is not None and self.wakeups.is_waited_for(woken[0]) and not self.wakeups.lets_others(woken[0]):
             return await self._release(operation, *woken, deadline)
-        with translated(self._where):
+        with Translated(self._where):
             return await self._link.perform(operation, deadline=deadline)
 
     async def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
@@ -86,7 +86,7 @@ class AsyncRedisStore:
         if place is not None:
             return await self._hand_over(operation, place, deadline)
         try:
-            with translated(self._where):
+            with Translated(self._where):
                 return await self._link.perform(operation, deadline=deadline)
         finally:
             self.wakeups.signal(channel)
@@ -96,7 +96,7 @@ class AsyncRedisStore:
         offer, asked_at = cast("Offer", place.offer), self.clock.now()
         handed: tuple[object, float] | None = None
         try:
-            with translated(self._where):
+            with Translated(self._where):
                 answer, attempt = await self._link.free(operation, offer.attempt, where=self._where, deadline=deadline)
             if not isinstance(attempt, SegmentedError):  # the waiter meets its own failure
                 handed = attempt, asked_at

@@ -26,7 +26,7 @@ from segmented.stores.redis.cluster_exchange import (
     slot_for,
 )
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
-from segmented.stores.redis.edge import our_error, translated
+from segmented.stores.redis.edge import Translated, our_error
 from segmented.stores.redis.exchange import perform_all, perform_one, publishing
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, Link
 
@@ -98,7 +98,7 @@ class ClusterLink:
 
     def _performed(self, operation: Operation[AnswerT], where: str, deadline: float) -> AnswerT | SegmentedError:
         try:
-            with translated(where):
+            with Translated(where):
                 return self.perform(operation, deadline=deadline)
         except SegmentedError as error:
             return error

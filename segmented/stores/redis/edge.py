@@ -85,13 +85,22 @@ def our_error(raised: Exception, where: str) -> StoreError:
             return StoreRefused(f"{where} refused the operation: {error}")
 
 
-@contextmanager
-def translated(where: str) -> Iterator[None]:
-    """Turn the driver's errors into ours."""
-    try:
-        yield
-    except (RedisError, OSError) as raised:
-        raise our_error(raised, where) from raised
+class Translated:
+    """A context in which the driver's errors become ours. A class, because each operation enters one."""
+
+    __slots__ = ("_where",)
+
+    def __init__(self, where: str) -> None:
+        """Name the server in the errors."""
+        self._where = where
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Raise our error in place of the driver's."""
+        if isinstance(error, RedisError | OSError):
+            raise our_error(error, self._where) from error
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from segmented.plans.waiting import UNDO_SECONDS
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.clients import close_client, sync_client
 from segmented.stores.redis.codecs import CODECS
-from segmented.stores.redis.edge import check_server, guarded, probing_scripts, translated
+from segmented.stores.redis.edge import Translated, check_server, guarded, probing_scripts
 from segmented.stores.redis.linking import PATIENCE, linked
 from segmented.stores.redis.listener import RedisWakeups
 
@@ -85,7 +85,7 @@ class RedisStore:
         woken = None if wakes is None else wakes(operation)
         if woken is not None and self.wakeups.is_waited_for(woken[0]) and not self.wakeups.lets_others(woken[0]):
             return self._release(operation, *woken, deadline)
-        with translated(self._where):
+        with Translated(self._where):
             return self._link.perform(operation, deadline=deadline)
 
     def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
@@ -95,7 +95,7 @@ class RedisStore:
         if place is not None:
             return self._hand_over(operation, place, deadline)
         try:
-            with translated(self._where):
+            with Translated(self._where):
                 return self._link.perform(operation, deadline=deadline)
         finally:
             self.wakeups.signal(channel)
@@ -105,7 +105,7 @@ class RedisStore:
         offer, asked_at = cast("Offer", place.offer), self.clock.now()
         handed: tuple[object, float] | None = None
         try:
-            with translated(self._where):
+            with Translated(self._where):
                 answer, attempt = self._link.free(operation, offer.attempt, where=self._where, deadline=deadline)
             if not isinstance(attempt, SegmentedError):  # the waiter meets its own failure
                 handed = attempt, asked_at

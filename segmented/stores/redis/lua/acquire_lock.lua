@@ -8,6 +8,7 @@
 --          "acquired <token> <1 when a replay else 0>"
 --          "held <remaining_ms; -1 when the key never lapses> <1 when only the last holder's delay runs else 0>"
 --          "wrong_kind 0 0" when a fair lock has the name, which looks alike
+local HOUR_US = 3600000000
 local lock, fence, holder_id, lease_ms, delay_ms = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 
 local holder = redis.call('SET', lock, holder_id, 'NX', 'PX', lease_ms, 'GET')
@@ -46,5 +47,8 @@ if delay_ms == '0' then
 else
   redis.call('HSET', fence, 'token', token, 'kind', 'lock', 'delay', delay_ms .. ' ' .. holder_id)
 end
-redis.call('PEXPIRE', fence, ARGV[4])
+-- it lives for a day longer than the lease; an hour less is no reason to write
+if not found or now_us - tonumber(found) > HOUR_US or tonumber(lease_ms) * 1000 > HOUR_US then
+  redis.call('PEXPIRE', fence, ARGV[4])
+end
 return 'acquired ' .. token .. ' 0'
