@@ -153,11 +153,11 @@ class PoolMissing(StockError):
 
 
 class PoolDrifted(StoreRefused):
-    """The totals of the pool do not add up: audit and repair it before its ledger is trimmed."""
+    """The numbers of the pool do not add up, because somebody else wrote to it: audit and repair it."""
 
     def __init__(self, sku: str) -> None:
         """Name the pool."""
-        super().__init__(f"the totals of pool {sku!r} do not add up: audit and repair it before its ledger is trimmed")
+        super().__init__(f"the numbers of pool {sku!r} do not add up: somebody else wrote to it; audit and repair it")
         self.sku = sku
 
 

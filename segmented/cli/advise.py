@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from dataclasses import asdict, replace
+from types import FrameType
 from typing import Annotated, Final
 
 import typer
@@ -30,6 +32,8 @@ from segmented.stores.redis import RedisStore
 UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 DURATION: Final = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?) ?(?P<unit>us|ms|s|min)")
 RANGE: Final = re.compile(r"(?P<least>[0-9]{1,12})(?:-(?P<most>[0-9]{1,12}))?")
+ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
+EXIT_BY_SIGNAL: Final = 128
 HEADS: Final = ("segments", "orders/s", "wait", "95 % wait up to", "stock lasts", "limit")
 
 HoldOption = Annotated[
@@ -112,8 +116,7 @@ def advise(  # noqa: PLR0913  # an option each
     found: Measured | None = None
     if is_measured:
         check_seconds(seconds)
-        with RedisStore.from_url(url) as store:
-            found = measured(store, seconds=seconds)
+        found = _measured_at(url, seconds)
         told = replace(
             told,
             round_trip=found.round_trip if round_trip is None else told.round_trip,
@@ -130,6 +133,34 @@ def advise(  # noqa: PLR0913  # an option each
         write_json(json_file, {"workload": asdict(told)} | facts | asdict(advice))
     if json_file != STDOUT:
         _print_advice(advice, told, found, past)
+
+
+class _Ended(BaseException):
+    """The system wants this process to end."""
+
+
+def _measured_at(url: str, seconds: float) -> Measured:
+    """Measure; a process that is told to end meanwhile removes its pool first."""
+    for number in ENDS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` ignores a hang-up
+            signal.signal(number, _end_once)
+    try:
+        with RedisStore.from_url(url) as store:
+            return measured(store, seconds=seconds)
+    except _Ended as end:
+        typer.echo("segmented: interrupted", err=True)
+        raise typer.Exit(EXIT_BY_SIGNAL + end.args[0]) from None
+    finally:
+        for number in ENDS:
+            if signal.getsignal(number) is _end_once:
+                signal.signal(number, signal.SIG_DFL)
+
+
+def _end_once(number: int, _frame: FrameType | None) -> None:
+    """End the measurement; a second signal must not cut the removal short."""
+    for other in (signal.SIGINT, *ENDS):
+        signal.signal(other, signal.SIG_IGN)
+    raise _Ended(number)
 
 
 def _asked_for() -> str:

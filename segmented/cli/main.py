@@ -8,7 +8,8 @@ A command is a plain function with typer's annotations, or a `typer.Typer` for a
 Only the command that was asked for is imported, so that `segmented server` does not wait for Locust, and so that an
 extra that is not installed takes away its own commands and nothing else.
 
-Exit codes: 0 done; 1 failed; 2 the input was not usable; 130 interrupted; 141 the reader of our output went away.
+Exit codes: 0 done; 1 failed; 2 the input was not usable; 130 interrupted; 141 the reader of our output went away;
+128 and the number of the signal that told a command to end, where it had to tidy up first, as 143 for SIGTERM.
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ from segmented.models import PoolState
 ROWS_MAX: Final = 24
 """Segments that get a row each; more are folded into so many rows at most."""
 
+EXIT_UNREADABLE: Final = 1
+
 SEGMENT_HEADS: Final = ("segment", "units")
 FOLDED_HEADS: Final = ("segments", "units", "least", "most", "empty")
 
@@ -87,6 +89,17 @@ def show_once(state: PoolState, json_file: Path | None) -> None:
         write_json(json_file, as_json(state))
     if json_file != STDOUT:
         print_state(state)
+    if state.unreadable:
+        typer.echo(unreadable(state), err=True)
+        raise typer.Exit(EXIT_UNREADABLE)
+
+
+def unreadable(state: PoolState) -> str:
+    """Say in a sentence which numbers somebody else made something else; empty when there are none."""
+    if not state.unreadable:
+        return ""
+    names = ", ".join(shown(name) for name in state.unreadable)
+    return f"not whole numbers, so counted as 0: {names}; see segmented pool audit {shown(state.sku)}"
 
 
 def print_state(state: PoolState) -> None:
@@ -130,7 +143,7 @@ def watch(found: Iterable[tuple[float, PoolState | StoreUnavailable]], json_file
                 if json_file is not None:
                     _write_look(json_file, state)
                 if json_file != STDOUT:
-                    draw(state, _pace(last, looked, state))
+                    draw(state, unreadable(state) or _pace(last, looked, state))
                 last = (looked, state)
     except KeyboardInterrupt:
         return

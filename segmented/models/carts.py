@@ -76,7 +76,12 @@ def cart_of(cart_id: str, content: str) -> Cart:
 
 def _summed(cart_id: str, lines: Iterable[CartLine]) -> tuple[CartLine, ...]:
     sums: dict[str, int] = {}
-    for line in lines:
+    try:
+        found = iter(lines)
+    except TypeError:
+        message = f"lines {shortened(lines)} of cart {cart_id!r} are not pairs of sku and quantity"
+        raise InvalidInput(message) from None
+    for line in found:
         try:
             sku, quantity = line
         except (TypeError, ValueError):

@@ -28,6 +28,10 @@ class PoolState:
     withdrawn: int = 0
     customer_limit: int | None = None
     is_closed: bool = False
+    unreadable: tuple[str, ...] = ()
+    """Totals and segments ("segment 3") that somebody else made something else than whole numbers: they count as 0."""
+    ledger_end: str = ""
+    """Id of the ledger's last entry if somebody else put it beyond `sequence`, where it stops the pool; else empty."""
 
     @property
     def stocked(self) -> int:

@@ -12,6 +12,7 @@ from segmented.operations.locks import AcquireLock, ReleaseLock, RenewLock
 from segmented.operations.operator import ListLocks, ListMasters, RevokeLock, ShowLock
 from segmented.operations.pool_audit import (
     InspectOrders,
+    MendLedger,
     MendNumber,
     MendRecord,
     ReadCustomers,
@@ -79,6 +80,7 @@ __all__ = [
     "ListDueCarts",
     "ListLocks",
     "ListMasters",
+    "MendLedger",
     "MendNumber",
     "MendRecord",
     "OpenCart",

@@ -44,8 +44,11 @@ class ScanChanges(Operation[tuple[int, tuple[tuple[str, str], ...]]]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadCustomers(Operation[tuple[int, tuple[int, ...]]]):
-    """Read the units that up to 1,000 customers have, and the sequence number at which they have them."""
+class ReadCustomers(Operation[tuple[int, tuple[int | None, ...]]]):
+    """Read the units that up to 1,000 customers have, and the sequence number at which they have them.
+
+    None: somebody else wrote what is no whole number.
+    """
 
     sku: str
     customer_ids: tuple[str, ...]
@@ -53,7 +56,10 @@ class ReadCustomers(Operation[tuple[int, tuple[int, ...]]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadLedgerStart(Operation[int]):
-    """Read the sequence number of the first entry that counts: 1, or that of a checkpoint after a trim."""
+    """Read the sequence number of the first entry that counts: 1, or that of a checkpoint after a trim.
+
+    0: somebody else wrote what is no whole number.
+    """
 
     sku: str
 
@@ -101,3 +107,14 @@ class MendRecord(Operation[Mended | Sound | Differing | Outrun]):
     wanted: str | None
     """None: it is to go."""
     hold_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MendLedger(Operation[Mended | Sound | Differing | Outrun]):
+    """Remove what somebody else put behind the ledger's last change, so that the pool can go on.
+
+    A step removes or copies a bounded number of entries; Outrun says that more are there. Differing: one of them is the
+    pool's own.
+    """
+
+    sku: str

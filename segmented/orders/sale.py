@@ -12,12 +12,15 @@ from segmented import operations as op
 from segmented.errors import OrderMismatch, PoolDiverged, PoolNotGated, SegmentedError
 from segmented.models import Order, Reserved, Settled
 from segmented.orders import answers
+from segmented.plans import run_sync
 from segmented.stock import Grant
+from segmented.stock.plans import due_plan
+from segmented.stock.settings import checked_expire_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.models import Refusal
+    from segmented.models import OrderRecord, Refusal
     from segmented.orders.gate import Gate
     from segmented.stock import Pool
 
@@ -40,7 +43,8 @@ def take_order(
     With `partial` the order takes what is left, if that is less: the grant that `body` gets says how much.
     `body` runs again when a later grant overtook this one, whose lease had lapsed: up to 10 times in a call.
     If `body` raises, the order is voided in the database, its units go back, and the error goes on. If the database
-    cannot be reached, the units stay held: the next call for this order has them.
+    cannot be reached, the units stay held: the next call for this order has them. Raises OrderMismatch for an id that
+    either side knows with other content; what this call took for it goes back.
     """
     _require_gated(pool)
     before = _decided_before(pool, gate, order)
@@ -56,16 +60,20 @@ def take_order(
             except Exception as error:
                 _give_back(pool, gate, order, error)
                 raise
-        decided = gate.confirm(
-            order_id=order.order_id,
-            sku=pool.sku,
-            segment=grant.segment,
-            quantity=grant.quantity,
-            epoch=grant.epoch,
-            fence=grant.fencing_token,
-            customer_id=order.customer_id,
-            asked=_asked(order, grant.quantity),
-        )
+        try:
+            decided = gate.confirm(
+                order_id=order.order_id,
+                sku=pool.sku,
+                segment=grant.segment,
+                quantity=grant.quantity,
+                epoch=grant.epoch,
+                fence=grant.fencing_token,
+                customer_id=order.customer_id,
+                asked=_asked(order, grant.quantity),
+            )
+        except OrderMismatch as error:  # it can never be stored as the pool has it
+            _let_go(pool, order, error)
+            raise
         if not isinstance(decided, answers.Superseded):
             return _told(pool, gate, order, decided, epoch=grant.epoch, holder_id=grant.holder_id)
     raise PoolDiverged(pool.sku, order.order_id, f"{SUPERSEDED_MAX} grants in a row were superseded")
@@ -102,24 +110,30 @@ def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
 def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settled, ...]:
     """Give back what lapsed holds of a gated pool kept, up to `limit` orders, each voided in the database first.
 
-    An order that the database has confirmed is confirmed in the pool instead. Returns what this call decided.
+    An order that the database has confirmed is confirmed in the pool instead. One that it knows with other content can
+    never be sold as the pool has it, so its units go back, too. Returns what this call decided.
     """
     store = pool.store
-    due = store.execute(op.ListDue(pool.sku, limit))
-    records = store.execute(op.ReadOrders(pool.sku, due)) if due else ()
+    records = run_sync(due_plan(pool.sku, checked_expire_limit(pool.sku, limit)), store)
     decided: list[Settled] = []
     for record in records:
-        if record is None:
-            continue
-        asked = record.asked if record.asked != record.quantity else None
-        voided = gate.void(order_id=record.order_id, sku=pool.sku, quantity=record.quantity, asked=asked)
-        if isinstance(voided, answers.AlreadyConfirmed):
+        if _is_confirmed(gate, pool.sku, record):
             answer: Settled | None = pool.confirm(record.order_id)
         else:
             answer = store.execute(op.Expire(pool.sku, record.order_id, voided=True))
         if answer is not None and not answer.replay:
             decided.append(answer)
     return tuple(decided)
+
+
+def _is_confirmed(gate: Gate, sku: str, record: OrderRecord) -> bool:
+    """Void an order as the pool has it; was it confirmed first?"""
+    asked = record.asked if record.asked != record.quantity else None
+    try:
+        voided = gate.void(order_id=record.order_id, sku=sku, quantity=record.quantity, asked=asked)
+    except OrderMismatch:  # the id is taken in the database
+        return False
+    return isinstance(voided, answers.AlreadyConfirmed)
 
 
 def _decided_before(pool: Pool, gate: Gate, order: Order) -> Settled | None:
@@ -180,6 +194,13 @@ def _asked(order: Order, taken: int) -> int | None:
 def _require_gated(pool: Pool) -> None:
     if not pool.is_gated():
         raise PoolNotGated(pool.sku)
+
+
+def _let_go(pool: Pool, order: Order, error: OrderMismatch) -> None:
+    try:
+        pool.cancel(order.order_id, voided=True)
+    except SegmentedError as failure:  # the units stay held until they lapse
+        error.add_note(f"and its units could not be given back: {failure}")
 
 
 def _give_back(pool: Pool, gate: Gate, order: Order, error: Exception) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from segmented.errors import SegmentedError, StockError
+from segmented.errors import SegmentedError, StockError, StoreUnavailable
 from segmented.plans.effects import IsWaitedFor, Join, Leave, Listen, Now, Park, Plan, Within, perform
 from segmented.plans.line import Offer
 
@@ -27,6 +27,7 @@ ATTEMPT_SECONDS = 0.1
 """How long an attempt may take that begins just before the deadline; a server in good order answers sooner."""
 TRY_SECONDS = 2.0
 """How long the one attempt of a wait of 0 may take, connecting included."""
+UNANSWERED = "no answer yet to the attempt that was made when the thing was freed"
 LOOK_SECONDS = 12.0
 """After so long the head of a line looks again whatever was said: a key may be gone without a word."""
 UNDO_SECONDS = 0.25
@@ -85,8 +86,9 @@ def wait_for(
     except BaseException as error:
         # First the place, which a second cancellation must not leave behind. The wake-up that brought us here was
         # perhaps not used; what the undoing frees wakes somebody by itself.
-        yield from perform(Leave(place, AT_ONCE, in_time=False))
-        yield from _undone(None if isinstance(error, stands) else undo, deadline)
+        it_stands = isinstance(error, stands)
+        yield from perform(Leave(place, AT_ONCE, in_time=it_stands))
+        yield from _undone(None if it_stands else undo, deadline)
         raise
     yield from perform(Leave(place, due))
     return answer, asked_at
@@ -145,6 +147,8 @@ def _attempts(
             if not is_busy(answer):
                 return answer, asked_at, due
         if not (yield from perform(Park(place, due, deadline, offer))):
+            if place.is_under_way and offer is not None and not offer.is_undone_late:
+                raise StoreUnavailable(UNANSWERED)  # what was taken stays, for a repeat
             return answer, asked_at, due
         found = place.take_handed()
         if found is not None and not is_busy(found[0]):

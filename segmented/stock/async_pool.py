@@ -57,6 +57,9 @@ class AsyncPool:
 
         `sold_out_mark` is that of `Pool`. Calls of `reserve`, and of `confirm` and `cancel` without a holder, that are
         under way at the same time go to the server in batches; an idle pool sends a call at once.
+
+        One pool serves one event loop: another one may use it when the first is closed, if the store can be used there,
+        and gets InvalidInput before.
         """
         self.store = store
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
@@ -111,7 +114,8 @@ class AsyncPool:
         """Take units for the pool's hold time, without a lock; with `partial`, what is left if that is less.
 
         When the call is cancelled, what was taken for it is cancelled too, in the background and in a short time or not
-        at all; the order id is used up then.
+        at all; the order id is used up then. Not if another call for the same order is under way in this pool, or has
+        been granted it; a repeat that another process makes in that short time is not seen.
         """
         found, mark = as_order(order, quantity), self._mark
         if not mark.seconds:
@@ -153,10 +157,7 @@ class AsyncPool:
         operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
         if holder_id is not None:
             return await run_async(returning(self._mark, perform(operation)), self.store)
-        try:
-            return await self._calls.cancel(order_id, voided=voided)
-        finally:
-            self._mark.clear()
+        return await self._calls.cancel(order_id, voided=voided)  # ends the mark by itself
 
     async def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
         """Confirm many orders, up to 1,000 in a round trip; one answer an order, or the failure of `confirm`."""
@@ -266,6 +267,7 @@ class AsyncPool:
         grant.require()
 
     async def _granted(self, operation: op.Grant, timeout: float | None, *, fair: bool) -> AsyncGrant | Refusal:
+        self._calls.enter_loop()
         answer, asked_at = await run_async(grant_marked(self._mark, operation, timeout, fair=fair), self.store)
         return AsyncGrant(self, answer, asked_at) if isinstance(answer, Granted) else answer
 

@@ -11,20 +11,25 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import StoreRefused
-from segmented.stock.audit_ledger import LedgerTrimmed, begin_plan
-from segmented.stock.audit_orders import OLDER_NAMES, changes_drift, customers_drift, orders_drift
+from segmented.stock.audit_ledger import LedgerTrimmed, LedgerUnreadable, begin_plan
+from segmented.stock.audit_orders import NO_NUMBER_OF_UNITS, OLDER_NAMES, changes_drift, customers_drift, orders_drift
 from segmented.stock.drift import AuditReport, Drift, DriftKind
+from segmented.stock.fold import LedgerFold
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from segmented.models import PoolState
     from segmented.plans import Plan
-    from segmented.stock.fold import LedgerFold
 
 __all__ = ["AuditReport", "Drift", "DriftKind", "all_drift_plan", "audit_plan"]
 
 NAMED_MAX: Final = 1_000
 """Drifts named in a report; the count goes on."""
 TRIES_MAX: Final = 10
+LEDGER_END: Final = "end"
+"""Name of the drift that stops the pool: an entry of somebody else's beyond its last change."""
+SEGMENT: Final = "segment "
 
 
 def audit_plan(sku: str) -> Plan[tuple[AuditReport, LedgerFold]]:
@@ -40,7 +45,7 @@ def report_of(state: PoolState, fold: LedgerFold, drift: list[Drift]) -> AuditRe
         drift=tuple(drift[:NAMED_MAX]),
         drift_count=len(drift),
         refused_wrongly=len(fold.refused_wrongly),
-        oversold=max(0, state.confirmed + state.reserved - state.stocked),
+        oversold=0 if unreadable_totals(state) else max(0, state.confirmed + state.reserved - state.stocked),
         by_kind=dict(Counter(one.kind for one in drift)),
         first_sequence=fold.first_sequence,
     )
@@ -51,13 +56,15 @@ def all_drift_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold, list[Drift]]]:
     for _ in range(TRIES_MAX):
         try:
             state, fold = yield from begin_plan(sku)
-            drift = [*_totals_drift(state, fold), *_ledger_drift(fold)]
+            drift = [*_end_drift(state), *_totals_drift(state, fold), *_ledger_drift(fold)]
             drift += yield from orders_drift(state, fold)
             drift += yield from changes_drift(state, fold)
             if state.customer_limit is not None and not any(one.name in OLDER_NAMES for one in drift):
                 drift += yield from customers_drift(state, fold)
         except LedgerTrimmed:
             continue
+        except LedgerUnreadable as without:
+            return without.state, LedgerFold(), list(_unreadable_drift(without.state, {}, []))
         return state, fold, drift
     message = f"the ledger of {sku!r} was trimmed {TRIES_MAX} times while it was audited"
     raise StoreRefused(message)
@@ -77,6 +84,35 @@ def totals_of(fold: LedgerFold) -> dict[str, int]:
     }
 
 
+def unreadable_totals(state: PoolState) -> list[str]:
+    """Name what is no number and stops the pool; units of a segment that are none do not."""
+    return [name for name in state.unreadable if not name.startswith(SEGMENT)]
+
+
+def _unreadable_drift(state: PoolState, totals: Mapping[str, int], stock: Sequence[int]) -> Iterator[Drift]:
+    """Name what is no number, beside what the ledger says of it, if it does."""
+    for name in state.unreadable:
+        segment = name.removeprefix(SEGMENT)
+        if segment == name:
+            said = f", the ledger says {totals[name]}" if name in totals else ""
+            yield Drift("foreign write", None, f"{name} is no whole number{said}", "total", name)
+        elif segment.isdecimal() and int(segment) < len(stock):
+            detail = f"segment {segment} has {NO_NUMBER_OF_UNITS}, the ledger says {stock[int(segment)]}"
+            yield Drift("foreign write", None, detail, "segment", segment)
+        elif segment.isdecimal():
+            yield Drift("foreign write", None, f"segment {segment} has {NO_NUMBER_OF_UNITS}", "segment", segment)
+        else:
+            detail = f"there are units of a segment {segment!r}, which is no whole number"
+            yield Drift("foreign write", None, detail, "segment", segment)
+
+
+def _end_drift(state: PoolState) -> list[Drift]:
+    if not state.ledger_end:
+        return []
+    detail = f"the ledger ends with {state.ledger_end}, beyond change {state.sequence}: the pool cannot go on"
+    return [Drift("foreign write", None, detail, "ledger", LEDGER_END)]
+
+
 def _totals_drift(state: PoolState, fold: LedgerFold) -> list[Drift]:
     found = {
         "opened": state.opened,
@@ -91,8 +127,10 @@ def _totals_drift(state: PoolState, fold: LedgerFold) -> list[Drift]:
     drift = [
         Drift("foreign write", None, f"{name} is {found[name]}, the ledger says {expected}", "total", name)
         for name, expected in totals_of(fold).items()
-        if found[name] != expected
+        if found[name] != expected and name not in state.unreadable
     ]
+    unreadable = list(_unreadable_drift(state, totals_of(fold), fold.stock))
+    drift += [one for one in unreadable if one.about == "total"]
     if sum(state.stock) != fold.available:
         detail = f"the sum over segments is {sum(state.stock)}, the ledger says {fold.available}"
         drift.append(Drift("foreign write", None, detail, "sum", "stock"))
@@ -105,8 +143,9 @@ def _totals_drift(state: PoolState, fold: LedgerFold) -> list[Drift]:
             str(segment),
         )
         for segment, (units, expected) in enumerate(zip(state.stock, fold.stock, strict=False))
-        if units != expected
+        if units != expected and f"{SEGMENT}{segment}" not in state.unreadable
     ]
+    drift += [one for one in unreadable if one.about == "segment"]
     negative = min(state.available, state.reserved, state.confirmed, *state.stock) < 0
     if negative or state.stocked != state.available + state.reserved + state.confirmed:
         terms = f"{state.available} available + {state.reserved} reserved + {state.confirmed} confirmed"

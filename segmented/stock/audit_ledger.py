@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented import operations as op
@@ -14,14 +15,31 @@ if TYPE_CHECKING:
 PAGE: Final = 1_000
 
 
+NEEDED: Final = frozenset({"epoch", "sequence", "ledger_start"})
+"""Without these numbers no entry of the ledger can be found."""
+
+
+class LedgerUnreadable(Exception):
+    """The ledger cannot be found: somebody else wrote to the numbers that say where it is. No caller ever sees this."""
+
+    def __init__(self, state: PoolState) -> None:
+        """Hand on what could be read."""
+        super().__init__(state.sku)
+        self.state = state
+
+
 class LedgerTrimmed(Exception):
     """The ledger was trimmed while it was folded: begin anew, at its new first entry. No caller ever sees this."""
 
 
 def begin_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold]]:
-    """Read the pool, and fold its ledger up to the pool's sequence number. Raises LedgerTrimmed."""
+    """Read the pool, and fold its ledger up to the pool's sequence number. Raises LedgerTrimmed, LedgerUnreadable."""
     start = yield from perform(op.ReadLedgerStart(sku))
     state = yield from perform(op.ReadPool(sku))
+    if start < 1:
+        state = replace(state, unreadable=(*state.unreadable, "ledger_start"))
+    if NEEDED & set(state.unreadable):
+        raise LedgerUnreadable(state)
     fold = LedgerFold(sequence=start - 1, first_sequence=start)
     yield from extend_plan(sku, fold, state.sequence)
     return state, fold

@@ -22,6 +22,7 @@ ItemT = TypeVar("ItemT")
 OLDER_NAMES: Final = ("older reserved", "older confirmed")
 """Where the orders of a trimmed part do not add up, nobody can say what their customers should have."""
 UNREADABLE: Final = "cannot be read"
+NO_NUMBER_OF_UNITS: Final = "no whole number of units"
 
 
 @dataclass(slots=True)
@@ -235,7 +236,8 @@ def customers_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
         for customer_id, found in zip(page, units, strict=True):
             expected = fold.bought.get(customer_id, 0)
             if found != expected:
-                detail = f"customer {customer_id} has {found} units, the ledger says {expected}"
+                has = NO_NUMBER_OF_UNITS if found is None else f"{found} units"
+                detail = f"customer {customer_id} has {has}, the ledger says {expected}"
                 drift.append(Drift("foreign write", None, detail, "customer", customer_id))
     return drift
 

@@ -143,7 +143,9 @@ def _reserve_lines(record: CartRecord) -> Plan[CartAnswer]:
         try:
             answer = yield from reserve_plan(op.Reserve(sku, order, record.left_ms))
         except (StockError, InvalidInput):  # its pool's keys have vanished, or it is another pool now
-            yield from cancel_cart_plan(cart.home, cart.cart_id)
+            yield from _finish(
+                _with_late_lines((yield from perform(op.DecideCart(cart.home, cart.cart_id, "cancelled"))))
+            )
             raise
         if isinstance(answer, Settled) and answer.state == "expired":  # somebody stopped for longer than its hold
             decision = replace(decision, state="expired")
@@ -151,7 +153,12 @@ def _reserve_lines(record: CartRecord) -> Plan[CartAnswer]:
             decision = replace(decision, state="refused", refusal=LineRefusal(sku, answer))
         if decision.state != "reserved":
             break
-    return (yield from _answer((yield from perform(decision))))
+    return (yield from _answer(_with_late_lines((yield from perform(decision)))))
+
+
+def _with_late_lines(record: CartRecord) -> CartRecord:
+    """Whoever finished the cart meanwhile knew nothing of the lines that were reserved after that: they end now."""
+    return replace(record, is_finished=False)
 
 
 # --- deciding ---

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 DUE_BATCH: Final = 100
 """Holds given back in one step: others are answered in between."""
+COMING_BACK_MAX: Final = 64
+"""Tries of a grant that does not wait, while lapsed holds are given back for it."""
 Verdict = Literal["confirm", "release", "wait"]
 """What a resolver says of an order whose hold has lapsed: sold after all; given back; or not known yet."""
 BUSY_TRIES_MAX: Final = 1_000
@@ -48,6 +50,11 @@ def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[tuple[Granted
             stands=(StockError, StoreError),
             handed="kept late",
         )
+        for _ in range(COMING_BACK_MAX):
+            if left != 0 or not isinstance(answer, Busy) or answer.is_in_hand or answer.free_in_ms != 0:
+                break
+            asked_at = yield from perform(Now())  # lapsed holds are coming back, a few at each call
+            answer = yield from perform(operation)
         if answer is None:  # the deadline came before this waiter's first turn
             return Busy(operation.order.order_id, 0, None), asked_at
         if not (isinstance(answer, Busy) and answer.is_in_hand) or left == 0:

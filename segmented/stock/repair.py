@@ -12,11 +12,12 @@ from segmented import operations as op
 from segmented.models import Differing, Mended, OrderRecord, Outrun, Sound
 from segmented.models.record_text import parse_record, record_text
 from segmented.plans import Plan, perform
-from segmented.stock.audit import all_drift_plan, audit_plan, totals_of
+from segmented.stock.audit import LEDGER_END, all_drift_plan, audit_plan, totals_of, unreadable_totals
 from segmented.stock.audit_ledger import LedgerTrimmed, extend_plan
 from segmented.stock.audit_orders import UNREADABLE, changes_plan
 
 if TYPE_CHECKING:
+    from segmented.models import PoolState
     from segmented.models.audits import NumberKind
     from segmented.stock.drift import AuditReport, Drift, DriftKind
     from segmented.stock.fold import FoldedOrder, LedgerFold
@@ -27,6 +28,12 @@ GONE: Final = "there is nothing left to mend"
 UNSOUND: Final = "cannot be mended: the ledger itself is damaged, so it cannot say what is right"
 TOLD: Final = "cannot be mended: it is in the ledger, which is never rewritten"
 OLD: Final = "cannot be mended: what is from before the trim is known in sums alone"
+NO_NUMBER: Final = (
+    "cannot be mended: no change can be made while a number of the pool cannot be read; write what is right by hand"
+)
+NOT_OURS: Final = "cannot be mended: it is nothing of the pool's; remove it by hand"
+STUCK: Final = "cannot be mended: the ledger takes no entry before its end is mended"
+OWN: Final = "cannot be mended: an entry beyond is the pool's own; its number was changed"
 FOLLOWS: Final = "it follows from the others"
 
 RepairKind = Literal["oversold", "refused wrongly"]
@@ -75,7 +82,8 @@ def repair_plan(report: AuditReport, hold_ms: int, *, yes: bool) -> Plan[RepairR
     lives `hold_ms` from now.
     """
     sku = report.state.sku
-    _, fold, drift = yield from all_drift_plan(sku)
+    state, fold, drift = yield from all_drift_plan(sku)
+    is_stuck = bool(state.ledger_end)
     standing = {one.place: one for one in drift}
     repairs: list[Repair] = []
     sums: list[Drift] = []
@@ -83,10 +91,15 @@ def repair_plan(report: AuditReport, hold_ms: int, *, yes: bool) -> Plan[RepairR
         one = standing.get(named.place)
         if one is None:
             repairs.append(_told(named, GONE))
-        elif why := _why_not(one, fold):
+        elif why := _why_not(one, state, fold):
             repairs.append(_told(one, why))
         elif not yes:
             repairs.append(_told(one, _what_would_be_done(one, fold)))
+        elif _is_end(one):
+            repairs.append((yield from _mend_end_plan(sku, one)))
+            is_stuck = repairs[-1].detail.endswith(OWN)
+        elif is_stuck:
+            repairs.append(_told(one, STUCK))
         elif one.about == "sum":
             sums.append(one)
         else:
@@ -97,13 +110,17 @@ def repair_plan(report: AuditReport, hold_ms: int, *, yes: bool) -> Plan[RepairR
     return RepairReport((*repairs, *_untold(after, last_fold)), after)
 
 
+def _is_end(drift: Drift) -> bool:
+    return (drift.about, drift.name) == ("ledger", LEDGER_END)
+
+
 def _told(drift: Drift, what: str) -> Repair:
     return Repair(drift.kind, drift.order_id, f"{drift.detail}: {what}", is_done=False)
 
 
 def _in_order(drift: tuple[Drift, ...]) -> list[Drift]:
-    """Put totals first: the number of segments decides where units belong."""
-    return sorted(drift, key=lambda one: one.about != "total")
+    """Put the ledger's end first, since nothing can be mended before, then totals: segments depend on their number."""
+    return sorted(drift, key=lambda one: (not _is_end(one), one.about != "total"))
 
 
 def _untold(after: AuditReport, fold: LedgerFold) -> list[Repair]:
@@ -118,7 +135,13 @@ def _untold(after: AuditReport, fold: LedgerFold) -> list[Repair]:
     return told
 
 
-def _why_not(drift: Drift, fold: LedgerFold) -> str | None:
+def _why_not(drift: Drift, state: PoolState, fold: LedgerFold) -> str | None:
+    if unreadable_totals(state):
+        return NO_NUMBER
+    if drift.about == "segment" and not (drift.name.isdecimal() and int(drift.name) < fold.segment_count):
+        return NOT_OURS
+    if _is_end(drift):
+        return None
     if drift.about == "ledger":
         return OLD if drift.name.startswith("older ") else TOLD
     if not fold.is_sound:
@@ -139,6 +162,8 @@ def _what_would_be_done(drift: Drift, fold: LedgerFold) -> str:
             return f"the note would be {'written again' if drift.name in fold.changes else 'removed'}"
         case "sum":
             return FOLLOWS
+        case "ledger":
+            return "what is beyond would be removed"
         case _:
             return "the difference would be added"
 
@@ -160,12 +185,28 @@ def _mend_plan(sku: str, fold: LedgerFold, drift: Drift, hold_ms: int) -> Plan[R
             answer = yield from _mend_number_plan(sku, fold, drift)
         if not isinstance(answer, Outrun):
             break
+    return _outcome(drift, answer)
+
+
+def _outcome(drift: Drift, answer: Mended | Sound | Differing | Outrun) -> Repair:
     if isinstance(answer, Mended):
         return Repair(drift.kind, drift.order_id, f"{drift.detail}: mended by entry {answer.sequence}", is_done=True)
     if isinstance(answer, Sound):
         return _told(drift, GONE)
     changed = isinstance(answer, Differing)
     return _told(drift, "it changed again since it was audited" if changed else "the sale was too fast to mend it")
+
+
+def _mend_end_plan(sku: str, drift: Drift) -> Plan[Repair]:
+    """Remove what is beyond the ledger's end; each step removes or copies a bounded number of entries."""
+    answer: Mended | Sound | Differing | Outrun = Outrun()
+    for _ in range(TRIES_MAX):
+        answer = yield from perform(op.MendLedger(sku))
+        if not isinstance(answer, Outrun):
+            break
+    if isinstance(answer, Differing):
+        return _told(drift, OWN)
+    return _outcome(drift, answer)
 
 
 def _mend_number_plan(sku: str, fold: LedgerFold, drift: Drift) -> Plan[Mended | Sound | Outrun]:

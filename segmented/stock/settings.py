@@ -78,12 +78,7 @@ class PoolSettings:
         return op.TrimLedger(self.sku, keep)
 
     def _check_number(self, value: int, what: str, least: int, most: int) -> None:
-        if type(value) is not int:
-            message = f"{what} {shortened(value)} of {self.sku!r} is not a whole number"
-            raise InvalidInput(message)
-        if not least <= value <= most:
-            message = f"{what} {shortened(value)} of {self.sku!r} must be between {least:,} and {most:,}"
-            raise InvalidInput(message)
+        _check_number_of(self.sku, value, what, least, most)
 
     def grant(self, order: Order, *, holder_id: str | None, keep_refusal: bool, partial: bool) -> op.Grant:
         """Ask for units and a segment. A caller's holder id counts for this order alone, and may be used for others."""
@@ -127,8 +122,22 @@ class PoolSettings:
 
     def expire_limit(self, limit: int) -> int:
         """Check how many orders one call may give back."""
-        self._check_number(limit, "limit of orders to give back", 1, QUANTITY_MAX)
-        return limit
+        return checked_expire_limit(self.sku, limit)
+
+
+def checked_expire_limit(sku: str, limit: int) -> int:
+    """Return how many orders one call may give back. Raises InvalidInput."""
+    _check_number_of(sku, limit, "limit of orders to give back", 1, QUANTITY_MAX)
+    return limit
+
+
+def _check_number_of(sku: str, value: int, what: str, least: int, most: int) -> None:
+    if type(value) is not int:
+        message = f"{what} {shortened(value)} of {sku!r} is not a whole number"
+        raise InvalidInput(message)
+    if not least <= value <= most:
+        message = f"{what} {shortened(value)} of {sku!r} must be between {least:,} and {most:,}"
+        raise InvalidInput(message)
 
 
 def _check_decided(order_id: str, holder_id: str | None) -> None:

@@ -110,8 +110,8 @@ class Shop:
         holder_id = holder_id or f"holder of {order_id}"
         return self.side.execute(op.RenewGrant(self.sku, order_id, holder_id, ttl_ms, ttl_ms))
 
-    def confirm(self, order_id: str) -> Settled:
-        return self.side.execute(op.Confirm(self.sku, order_id))
+    def confirm(self, order_id: str, holder_id: str | None = None) -> Settled:
+        return self.side.execute(op.Confirm(self.sku, order_id, holder_id))
 
     def cancel(self, order_id: str, holder_id: str | None = None, *, voided: bool = False) -> Settled | Superseded:
         return self.side.execute(op.Cancel(self.sku, order_id, holder_id, voided))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.errors import OrderMismatch
-from segmented.models import Granted, Order, Reserved, Settled, SoldOut
+from segmented.models import Busy, Granted, Order, Reserved, Settled, SoldOut
 from tests.contract.shop import SHORT_MS
 
 if TYPE_CHECKING:
@@ -124,10 +124,12 @@ def test_holds_that_have_lapsed_come_back_before_less_is_given(shop: Shop) -> No
     assert answer.quantity == 8
 
 
-def test_a_partial_order_does_not_wait_for_more_due_holds_than_one_step_gives_back(shop: Shop) -> None:
+def test_a_partial_order_asks_again_while_more_is_coming_back(shop: Shop) -> None:
     shop.open(40, 4)
     shop.reserve_many([Order(f"late{index}", 1) for index in range(40)], hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
+    assert isinstance(shop.reserve("a", 40, partial=True), Busy)
+    assert isinstance(shop.reserve("a", 40, partial=True), Busy)
     answer = shop.reserve("a", 40, partial=True)
     assert isinstance(answer, Reserved)
-    assert answer.quantity == 16
+    assert answer.quantity == 40

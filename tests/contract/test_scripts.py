@@ -39,8 +39,8 @@ def keys_of(store: RedisStore) -> set[str]:
     return {text(key) for key in store.client.keys("*")}
 
 
-def test_there_are_fifty_scripts() -> None:
-    assert len(SCRIPTS) == 50
+def test_there_are_fifty_one_scripts() -> None:
+    assert len(SCRIPTS) == 51
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

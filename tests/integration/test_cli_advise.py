@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -12,7 +14,8 @@ from segmented.advise import measure, past_hold
 from segmented.errors import InvalidInput, StoreError
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import RedisStore
-from tests.command_line import on_a_terminal, ran
+from tests.command_line import on_a_terminal, ran, started
+from tests.selling import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,6 +124,24 @@ def test_a_measurement_that_is_interrupted_leaves_nothing_behind(valkey: ValkeyS
     with Interrupted.from_url(valkey.url) as store:
         with pytest.raises(KeyboardInterrupt):
             measure(store, seconds=1)
+        assert store.client.keys("*") == []
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_measuring_command_that_is_told_to_end_leaves_nothing_behind(
+    valkey: ValkeyServer, number: signal.Signals, exit_code: int
+) -> None:
+    with (
+        RedisStore.from_url(valkey.url) as store,
+        started(*SALE, "--hold", "20ms", "--measure", "--for", "60", url=valkey.url) as run,
+    ):
+        try:
+            until(lambda: len(store.client.keys("*advise-*")) >= 4)
+            os.kill(run.pid, number)
+            shown, wrong = run.communicate(timeout=SECONDS)
+        finally:
+            run.kill()
+        assert (run.returncode, shown, wrong) == (exit_code, "", "segmented: interrupted\n")
         assert store.client.keys("*") == []
 
 

@@ -348,3 +348,25 @@ def test_a_password_in_the_url_is_never_shown() -> None:
     ]
     assert [done.returncode for done in shown] == [2, 2, 2, 2]
     assert "geheim" not in "".join(done.stdout + done.stderr for done in shown)
+
+
+# --- what somebody else wrote ---
+
+
+def test_numbers_that_cannot_be_read_are_named_in_a_sentence(pool: Pool, valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        store.client.hset(shard_keys(SKU).meta, "available", "abc")
+        store.client.hset(shard_keys(SKU).stock, "2", "1.5")
+    assert pool.state().unreadable == ("available", "segment 2")
+    sentence = f"not whole numbers, so counted as 0: available, segment 2; see segmented pool audit {SKU}\n"
+    done = ran("pool", "show", SKU, url=valkey.url)
+    assert (done.returncode, done.stderr) == (1, sentence)
+    assert rows_of(done.stdout)["confirmed"] == "3"
+    found = ran("pool", "show", SKU, "--json", "-", url=valkey.url)
+    assert (found.returncode, json.loads(found.stdout)["unreadable"]) == (1, ["available", "segment 2"])
+    live = ran("pool", "show", SKU, "--watch", "--for", "0.1", url=valkey.url)
+    assert (live.returncode, sentence.strip() in live.stdout) == (0, True)
+    for words in (["audit", SKU], ["repair", SKU, "--yes"]):
+        done = ran("pool", *words, url=valkey.url)
+        assert (done.returncode, done.stderr) == (1, "")
+        assert "available is no whole number, the ledger says 95" in done.stdout

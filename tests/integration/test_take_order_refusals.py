@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from segmented import MemoryStore, Order, Pool, RedisStore, Reserved, Settled, SoldOut
-from segmented.errors import InvalidInput, OrderMismatch, SegmentedError
+from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, SegmentedError, StoreUnavailable
 from segmented.models import Closed, LimitReached
-from segmented.operations import ReadOrders
+from segmented.operations import ListDue, ReadOrders
 from segmented.orders.answers import AlreadyConfirmed, Voided
 from segmented.orders.opening import open_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
@@ -168,6 +168,73 @@ def test_the_gate_takes_any_part_of_what_was_asked_and_no_more(gate: Gate) -> No
     assert gate.void(order_id="b", sku="mug", quantity=5, asked=5) == Voided(replay=False)
     assert confirm(gate, "b", quantity=3, asked=5) == Voided(replay=True)
     assert gate.totals("mug").sold == 3
+
+
+# --- an id that the database knows with other content ---
+
+
+def test_units_of_an_order_that_the_database_knows_with_other_content_go_back(
+    open_pool: Callable[..., Pool], gate: Gate
+) -> None:
+    pool = open_pool()
+    with pytest.raises(OrderUnknown):
+        cancel_order(pool, gate, Order("x", 5))  # before it has arrived
+    with pytest.raises(OrderMismatch, match="quantity 5 is stored, 3 was given"):
+        take_order(pool, gate, Order("x", 3), timeout=0)
+    assert (pool.state().available, pool.state().reserved) == (6, 0)
+    assert state_of(take_order(pool, gate, Order("x", 3), timeout=0)) == ("cancelled", 3, True)
+    assert gate.orders("mug", ["x"])["x"].quantity == 5
+    check_agree(pool, gate)
+
+
+def test_the_mismatch_is_told_even_where_its_units_cannot_go_back(
+    open_pool: Callable[..., Pool], gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = open_pool()
+    gate.void(order_id="x", sku="mug", quantity=5)
+
+    def silent(_: Grant) -> None:
+        monkeypatch.setattr(pool, "cancel", unavailable)
+
+    with pytest.raises(OrderMismatch, match="quantity 5 is stored") as caught:
+        take_order(pool, gate, Order("x", 3), timeout=0, body=silent)
+    assert caught.value.__notes__ == ["and its units could not be given back: no reply in time"]
+
+
+def unavailable(*_: object, **__: object) -> None:
+    message = "no reply in time"
+    raise StoreUnavailable(message)
+
+
+def test_one_lapsed_order_with_other_content_does_not_keep_those_behind_it(
+    open_pool: Callable[..., Pool], gate: Gate
+) -> None:
+    pool = open_pool(hold=0.001)
+    gate.void(order_id="x", sku="mug", quantity=5)
+    assert isinstance(pool.reserve(Order("x", 3)), Reserved)
+    assert isinstance(pool.reserve(Order("y", 2)), Reserved)
+    decided: dict[str, tuple[str, int, bool]] = {}
+    while len(decided) < 2:
+        decided |= {one.order_id: state_of(one) for one in expire_voided(pool, gate)}
+    assert decided == {"x": ("expired", 3, False), "y": ("expired", 2, False)}
+    assert gate.orders("mug", ["x"])["x"].quantity == 5
+    check_agree(pool, gate)
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, "x", 1_000_000_001])
+def test_a_limit_that_no_sweep_can_have_is_refused(open_pool: Callable[..., Pool], gate: Gate, limit: Any) -> None:  # noqa: ANN401  # what a caller may get wrong
+    pool = open_pool()
+    with pytest.raises(InvalidInput, match="limit of orders to give back"):
+        expire_voided(pool, gate, limit=limit)
+
+
+def test_nine_thousand_lapsed_holds_are_given_back_by_one_call(open_pool: Callable[..., Pool], gate: Gate) -> None:
+    pool = open_pool(9_000, hold=0.001)
+    pool.reserve_many([Order(f"o{number}", 1) for number in range(9_000)])
+    while len(pool.store.execute(ListDue("mug", 9_000))) < 9_000:
+        pass
+    assert len(expire_voided(pool, gate, limit=9_000)) == 9_000
+    assert pool.state().available == 9_000
 
 
 # --- limits ---

@@ -229,6 +229,7 @@ class PoolsAgree(Agreement):
     def inspect(self, order_ids: list[str]) -> None:
         self.agree_on(op.InspectOrders(self.name, tuple(order_ids)))
         self.agree_on(op.ReadCustomers(self.name, ("ann", "bob", "nobody")))
+        self.agree_on(op.MendLedger(self.name))
 
     @rule()
     def scan(self) -> None:

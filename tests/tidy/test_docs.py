@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
+import segmented
 from tests.tidy.sources import ROOT, files
 
 START = ROOT / "docs" / "index.md"
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s#]*)(#(?P<part>[^)\s]*))?\)")
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+IMPORTS = (ast.Import, ast.ImportFrom)
+PUBLIC = {*segmented.__all__, "asyncio"}
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -45,6 +50,31 @@ def headings(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as code hosts make them."""
     titles = re.findall(r"^#+ +(.*)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def unimported(page: Path) -> list[str]:
+    """Return the public names that a page's Python uses before it, or an earlier part of the page, imports them."""
+    known, lacking = set[str](), list[str]()
+    for block in PYTHON.findall(page.read_text(encoding="utf-8")):
+        tree = ast.parse(block, mode="exec", feature_version=(3, 11))
+        nodes = list(ast.walk(tree))
+        known |= {alias.asname or alias.name for node in nodes if isinstance(node, IMPORTS) for alias in node.names}
+        used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        lacking += sorted((used & PUBLIC) - known)
+    return lacking
+
+
+def test_every_public_name_in_an_example_is_imported_on_its_page() -> None:
+    pages = [*files("docs", suffix=".md"), ROOT / "README.md"]
+    assert {str(page.relative_to(ROOT)): lacking for page in pages if (lacking := unimported(page))} == {}
+
+
+def test_an_example_that_imports_too_little_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\nfrom segmented import Pool\nPool(store)\n```\n```python\nPool, Order\n```\n", encoding="utf-8"
+    )
+    assert unimported(page) == ["Order"]
 
 
 def test_every_page_is_reachable_from_the_index() -> None:

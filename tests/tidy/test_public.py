@@ -9,11 +9,15 @@ import tomllib
 import pytest
 
 import segmented
+from segmented import errors
 from tests.tidy.sources import ROOT
 
 ENTRIES = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
 COMMANDS: dict[str, str] = ENTRIES["segmented.commands"]
 NAMES: list[str] = list(getattr(segmented, "__all__", []))
+
+
+ERRORS = [name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)]
 
 
 def undocumented(names: list[str], module: object) -> list[str]:
@@ -42,6 +46,12 @@ def test_a_public_name_without_a_docstring_is_noticed() -> None:
             """Something."""
 
     assert undocumented(["Bare", "MadeUp", "Said"], Shop) == ["Bare", "MadeUp"]
+
+
+def test_every_error_is_a_public_name() -> None:
+    """So that a page that names one says enough to catch it."""
+    assert len(ERRORS) >= 30
+    assert [name for name in ERRORS if name not in NAMES] == []
 
 
 def test_the_public_names_exist_once_there_is_a_pool() -> None:

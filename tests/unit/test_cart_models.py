@@ -36,6 +36,12 @@ def test_27_lines_of_one_sku_are_summed_and_sorted(lines: list[tuple[str, int]])
     assert Cart("c", reversed(lines)) == cart
 
 
+@pytest.mark.parametrize("lines", [5, None, 1.5, True])
+def test_lines_that_cannot_be_looked_through_are_bad_input(lines: Any) -> None:  # noqa: ANN401  # what may be given
+    with pytest.raises(InvalidInput, match=r"^lines .* of cart 'c' are not pairs of sku and quantity$"):
+        Cart("c", lines)
+
+
 @given(cart_id=TEXTS, lines=st.lists(st.tuples(TEXTS, st.integers(1, 9)), min_size=1), customer_id=st.none() | TEXTS)
 def test_a_cart_is_made_again_from_what_is_kept_of_it(
     cart_id: str, lines: list[tuple[str, int]], customer_id: str | None

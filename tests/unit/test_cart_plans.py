@@ -63,6 +63,55 @@ def totals(store: MemoryStore, skus: Sequence[str] = "abc") -> list[tuple[int, i
     return [(state.available, state.reserved, state.confirmed) for state in states]
 
 
+def end_before(store: FlakyStore, sku: str, end: Callable[[], object], error: SegmentedError | None = None) -> None:
+    """Let `end` happen just before the first reservation in the pool `sku`; then the pool `c` fails, if at all."""
+
+    def fails_c(operation: op.Operation[Any]) -> SegmentedError | None:
+        return error if isinstance(operation, op.Reserve) and operation.sku == "c" else None
+
+    def strike(operation: op.Operation[Any]) -> SegmentedError | None:
+        if isinstance(operation, op.Reserve) and operation.sku == sku:
+            store.mend()
+            end()
+            store.fails = fails_c
+        return None
+
+    store.fails = strike
+
+
+@pytest.mark.parametrize("sku", ["a", "b", "c"])
+def test_a_cart_that_is_cancelled_between_two_lines_keeps_none(store: FlakyStore, sku: str) -> None:
+    carts = Carts(store)
+    seen: list[CartSettled] = []
+    end_before(store, sku, lambda: seen.append(carts.cancel("c1", home="a")))
+    assert carts.reserve(CART) == CartSettled("c1", "cancelled", replay=True, is_finished=True)
+    assert seen == [CartSettled("c1", "cancelled", replay=False, is_finished=True)]
+    assert totals(store) == [(10, 0, 0)] * 3
+
+
+@pytest.mark.parametrize("sku", ["a", "b", "c"])
+def test_a_cart_that_is_swept_at_its_deadline_between_two_lines_keeps_none(store: FlakyStore, sku: str) -> None:
+    carts = Carts(store, hold=60)
+    seen: list[CartSettled] = []
+
+    def sweep() -> None:
+        store.clock.advance(60)  # type: ignore[attr-defined]  # a manual clock
+        seen.extend(carts.finish("a").finished)
+
+    end_before(store, sku, sweep)
+    assert carts.reserve(CART) == CartSettled("c1", "expired", replay=True, is_finished=True)
+    assert seen == [CartSettled("c1", "expired", replay=False, is_finished=True)]
+    assert totals(store) == [(10, 0, 0)] * 3
+
+
+def test_a_cart_that_is_cancelled_before_a_line_whose_pool_vanished_keeps_none(store: FlakyStore) -> None:
+    carts = Carts(store)
+    end_before(store, "b", lambda: carts.cancel("c1", home="a"), PoolMissing("c"))
+    with pytest.raises(PoolMissing):
+        carts.reserve(CART)
+    assert totals(store) == [(10, 0, 0)] * 3
+
+
 @pytest.mark.parametrize("sku", ["a", "b", "c"])
 def test_a_pool_that_does_not_answer_a_confirm_gets_it_later(store: FlakyStore, sku: str) -> None:
     carts = Carts(store)

@@ -217,7 +217,7 @@ def test_an_undo_after_the_deadline_has_a_quarter_of_a_second() -> None:
 
 def test_an_answer_that_is_an_error_took_nothing_and_is_not_undone() -> None:
     hand, place = in_line()
-    assert hand.fail(OrderMismatch("a")) == Leave(place, 0.0, in_time=False)
+    assert hand.fail(OrderMismatch("a")) == Leave(place, 0.0)
     hand.raises(OrderMismatch)
     first = at_first_try()
     with pytest.raises(OrderMismatch):

@@ -54,6 +54,7 @@ class PoolAudits:
             op.ReadLedgerStart: self.read_start,
             op.MendNumber: self.mend_number,
             op.MendRecord: self.mend_record,
+            op.MendLedger: self.mend_ledger,
             op.TrimLedger: self.trim,
         }
 
@@ -142,6 +143,11 @@ class PoolAudits:
         return Mended(sequence)
 
     # --- the ledger ---
+
+    def mend_ledger(self, operation: op.MendLedger) -> Sound:
+        """Nobody else writes to this one."""
+        self._pool(operation.sku)
+        return Sound()
 
     def trim(self, operation: op.TrimLedger) -> Trimmed:
         """Write a checkpoint and forget what is before an older one."""

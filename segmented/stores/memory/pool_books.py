@@ -43,6 +43,8 @@ class Room:
 
     due_so_far: int = 0
     is_nothing_due: bool = False
+    is_stuck: bool = False
+    """Has an order to ask again? Those behind it must not have its units."""
 
 
 class PoolBooks:

@@ -101,6 +101,7 @@ class PoolModel(PoolBooks):
                 allowed = self._allowed(pool, order, room, partial=operation.partial)
                 if not isinstance(allowed, int):
                     answers.append(allowed)
+                    room.is_stuck = isinstance(allowed, Busy)
                     continue
                 parts = pool.gather(start, allowed)
                 start = parts[0][0]
@@ -176,6 +177,8 @@ class PoolModel(PoolBooks):
         self, pool: ModelPool, order: Order, room: Room, *, partial: bool
     ) -> int | SoldOut | Busy | Closed | LimitReached | InvalidInput:
         """Return how many units an order gets, or what refuses it."""
+        if room.is_stuck:
+            return Busy(order.order_id, pool.sequence, 0)
         if pool.is_closed:
             return Closed(order.order_id)
         wanted = order.quantity
@@ -189,7 +192,9 @@ class PoolModel(PoolBooks):
         refusal = self._want_of_units(pool, order, wanted, room)
         if refusal is None:
             return wanted
-        return min(wanted, pool.available) if partial and pool.available else refusal
+        if isinstance(refusal, Busy) or not (partial and pool.available):
+            return refusal
+        return min(wanted, pool.available)
 
     def _limited(
         self, pool: ModelPool, order: Order, customer_id: str, room: Room, *, partial: bool
@@ -202,10 +207,10 @@ class PoolModel(PoolBooks):
         is_more_due = self._give_back_some(pool, room)
         has = pool.bought.get(customer_id, 0)
         left = limit - has
+        if left < wanted and is_more_due:
+            return Busy(order.order_id, pool.sequence, 0)
         if left > 0 and (partial or left >= wanted):
             return min(wanted, left)
-        if is_more_due:
-            return Busy(order.order_id, pool.sequence, 0)
         return LimitReached(order.order_id, wanted, customer_id, limit, has)
 
     def _take(self, pool: ModelPool, record: OrderRecord) -> OrderRecord:
@@ -342,7 +347,8 @@ class PoolModel(PoolBooks):
         """Return what stands against ending a reservation; None when nothing does."""
         is_holders = holder_id in {None, record.holder_id}
         if record.state != "reserved":
-            if state == "confirmed" and is_holders:
+            is_own = holder_id is not None and holder_id == record.holder_id
+            if is_own or (state == "confirmed" and is_holders):
                 self._free(pool, record)
             return settled_answer(record, replay=True)
         if state == "cancelled" and not is_holders:

@@ -8,6 +8,7 @@ from segmented import operations as op
 from segmented.errors import PoolDrifted
 from segmented.keys import shard_keys
 from segmented.models import Differing, Inspected, Mended, Outrun, Sound, Trimmed
+from segmented.stores.redis.foreign import moment, whole
 from segmented.stores.redis.pool_codec import SCAN_COUNT, keys_of, kind_of
 from segmented.stores.redis.wire import Call, Codec, Reply, plain_call, script_call, text
 
@@ -41,9 +42,7 @@ def _encode_inspect(operation: op.InspectOrders) -> Call:
 def _decode_inspect(operation: op.InspectOrders, reply: Reply) -> tuple[Inspected, ...]:
     found = zip(operation.order_ids, reply[1], reply[2], strict=True)
     return tuple(
-        Inspected(
-            order_id, None if raw is None else _foreign_text(raw), None if until is None else int(float(text(until)))
-        )
+        Inspected(order_id, None if raw is None else _foreign_text(raw), None if until is None else moment(until))
         for order_id, raw, until in found
     )
 
@@ -71,9 +70,9 @@ def _encode_customers(operation: op.ReadCustomers) -> Call:
     return script_call("read_customers", keys_of(operation.sku), *operation.customer_ids)
 
 
-def _decode_customers(operation: op.ReadCustomers, reply: Reply) -> tuple[int, tuple[int, ...]]:
+def _decode_customers(operation: op.ReadCustomers, reply: Reply) -> tuple[int, tuple[int | None, ...]]:
     kind_of(operation.sku, reply)
-    return int(reply[1]), tuple(0 if units is None else int(units) for units in reply[2])
+    return whole(reply[1]) or 0, tuple(0 if units is None else whole(units) for units in reply[2])
 
 
 def _encode_start(operation: op.ReadLedgerStart) -> Call:
@@ -81,7 +80,7 @@ def _encode_start(operation: op.ReadLedgerStart) -> Call:
 
 
 def _decode_start(_: op.ReadLedgerStart, reply: Reply) -> int:
-    return 1 if reply is None else int(reply)
+    return 1 if reply is None else whole(reply) or 0
 
 
 # --- changing ---
@@ -108,7 +107,13 @@ def _encode_record(operation: op.MendRecord) -> Call:
     return script_call("mend_record", keys_of(operation.sku), *head, seen, wanted, operation.hold_ms)
 
 
-def _decode_mended(operation: op.MendNumber | op.MendRecord, reply: Reply) -> Mended | Sound | Differing | Outrun:
+def _encode_ledger(operation: op.MendLedger) -> Call:
+    return script_call("mend_ledger", keys_of(operation.sku))
+
+
+def _decode_mended(
+    operation: op.MendNumber | op.MendRecord | op.MendLedger, reply: Reply
+) -> Mended | Sound | Differing | Outrun:
     match kind_of(operation.sku, reply):
         case "mended":
             return Mended(int(reply[1]))
@@ -129,4 +134,5 @@ AUDIT_CODECS: Final = {
     op.TrimLedger: Codec(_encode_trim, _decode_trim),
     op.MendNumber: Codec(_encode_number, _decode_mended),
     op.MendRecord: Codec(_encode_record, _decode_mended),
+    op.MendLedger: Codec(_encode_ledger, _decode_mended),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from segmented import operations as op
-from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, PoolGated, SegmentedError
+from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, PoolDrifted, PoolGated, SegmentedError
 from segmented.keys import shard_keys
 from segmented.ledger_lines import parse_parts
 from segmented.models import (
@@ -67,6 +67,8 @@ def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Settled | Cl
         case "nobody":
             message = f"order {order_id!r} names no customer, but pool {sku!r} limits what one may have"
             return InvalidInput(message)
+        case "drifted":
+            return PoolDrifted(sku)
         case _:
             return OrderMismatch(order_id)
 
@@ -218,6 +220,8 @@ def _not_ended(
             return OrderUnknown(order_id)
         case "gated":
             return PoolGated(sku, order_id)
+        case "drifted":
+            return PoolDrifted(sku)
         case _:
             return None
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from segmented import operations as op
-from segmented.errors import ChangeMismatch, OrderMismatch, OrderUnknown, PoolGated, PoolMissing, StoreRefused
-from segmented.keys import shard_keys
+from segmented.errors import (
+    ChangeMismatch,
+    OrderMismatch,
+    OrderUnknown,
+    PoolDrifted,
+    PoolGated,
+    PoolMissing,
+    StoreRefused,
+)
+from segmented.keys import cart_keys, shard_keys
 from segmented.ledger_lines import parse_parts
 from segmented.models import (
     AlreadyOpen,
@@ -21,7 +29,8 @@ from segmented.models import (
     Restocked,
     TooFew,
 )
-from segmented.stores.redis.wire import Call, Codec, Reply, optional_number, plain_call, script_call, text
+from segmented.stores.redis.foreign import moment, pool_state
+from segmented.stores.redis.wire import Call, Codec, Reply, optional_number, plain_call, readable, script_call, text
 
 SCAN_COUNT: Final = 1_000
 STATES: Final[dict[str, OrderState]] = {
@@ -48,6 +57,8 @@ def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
         raise OrderMismatch(order_id)
     if kind == "unknown":
         raise OrderUnknown(order_id)
+    if kind == "drifted":
+        raise PoolDrifted(sku)
     if kind == "gated":
         raise PoolGated(sku, order_id or None)
     return kind
@@ -59,7 +70,8 @@ def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
 def _encode_open(operation: op.OpenPool) -> Call:
     gated = "1" if operation.gated else "0"
     arguments = (operation.stock, operation.segment_count, gated, operation.epoch, operation.customer_limit or 0)
-    return script_call("open_pool", keys_of(operation.sku), *arguments)
+    kept = cart_keys(operation.sku)
+    return script_call("open_pool", [*keys_of(operation.sku), kept.carts, kept.unfinished], *arguments)
 
 
 def _decode_open(operation: op.OpenPool, reply: Reply) -> Opened | AlreadyOpen:
@@ -81,26 +93,7 @@ def _decode_read(operation: op.ReadPool, reply: Reply) -> PoolState:
 
 def _state(sku: str, reply: Reply) -> PoolState:
     kind_of(sku, reply)
-    numbers = [int(value) for value in reply[1:14]]
-    flat = reply[14]
-    units = {int(flat[index]): int(flat[index + 1]) for index in range(0, len(flat), 2)}
-    return PoolState(
-        sku=sku,
-        epoch=numbers[0],
-        segment_count=numbers[1],
-        gated=bool(numbers[2]),
-        sequence=numbers[3],
-        opened=numbers[4],
-        available=numbers[5],
-        reserved=numbers[6],
-        confirmed=numbers[7],
-        order_count=numbers[12],
-        stock=tuple(units.get(segment, 0) for segment in range(numbers[1])),
-        restocked=numbers[8],
-        withdrawn=numbers[9],
-        customer_limit=numbers[10] or None,
-        is_closed=bool(numbers[11]),
-    )
+    return pool_state(sku, reply)
 
 
 def _record(order_id: str, raw: Reply, hold_until_ms: int | None) -> OrderRecord:
@@ -129,7 +122,7 @@ def _encode_read_orders(operation: op.ReadOrders) -> Call:
 def _decode_read_orders(operation: op.ReadOrders, reply: Reply) -> tuple[OrderRecord | None, ...]:
     found = zip(operation.order_ids, reply[1], reply[2], strict=True)
     return tuple(
-        None if raw is None else _record(order_id, raw, None if until is None else int(text(until)))
+        None if raw is None else _record(order_id, raw, None if until is None else moment(until))
         for order_id, raw, until in found
     )
 
@@ -155,9 +148,12 @@ def _decode_read_ledger(operation: op.ReadLedger, reply: Reply) -> tuple[LedgerE
 
 def _entries(entry_id: str, flat: Reply) -> list[LedgerEntry]:
     epoch, _, sequence = entry_id.partition("-")
-    found = {text(flat[index]): text(flat[index + 1]) for index in range(0, len(flat), 2)}
-    head = (int(epoch), int(sequence), found["kind"], int(found["at_us"]))
-    return [_entry(head, line, found["chain"]) for line in found["lines"].split("\n")]
+    found = {readable(flat[index]): readable(flat[index + 1]) for index in range(0, len(flat), 2)}
+    try:
+        head = (int(epoch), int(sequence), found["kind"], int(found["at_us"]))
+        return [_entry(head, line, found["chain"]) for line in found["lines"].split("\n")]
+    except (KeyError, ValueError):
+        return []  # somebody else's; where one of the pool's should be, the audit finds it missing
 
 
 def _entry(head: tuple[int, int, Any, int], line: str, chain: str) -> LedgerEntry:

@@ -10,7 +10,7 @@ end
 if pool.is_closed then
   return { 'closed', pool_state(), '1' }
 end
+append(pool, 'closed', pool_line('', pool.available, '', '')) -- the first write: if it fails, nothing has changed
 redis.call('HSET', META, 'closed', '1')
-append(pool, 'closed', pool_line('', pool.available, '', ''))
 write_pool(pool)
 return { 'closed', pool_state(), '0' }

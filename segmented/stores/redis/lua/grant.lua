@@ -4,7 +4,7 @@
 -- ARGV     1 order_id   2 quantity   3 customer_id ("" for none)   4 partial ("1": whatever is left will do)
 --          5 holder_id   6 ttl_ms   7 hold_ms   8 keep_refusal ("1": store "refused" as the order's final state)
 -- answers  {"missing"}    the pool is not open
---          {line}         as reserve.lua has them: mismatch, settled, closed, nobody, limit, sold_out, busy
+--          {line}         as reserve.lua has them: mismatch, settled, closed, nobody, limit, sold_out, busy, drifted
 --          {"sold_out", available, reserved, sequence, "1"}   refused before, and kept
 --          {"busy", sequence, free_in_ms}   no segment is free
 --          {"in_hand", sequence, free_in_ms}   another holder's lease on this order lives
@@ -116,7 +116,6 @@ end
 -- 4. units, from this segment first
 pool.fence = pool.fence + 1
 local fence = digits(tonumber(pool.epoch) * 4294967296 + pool.fence)
-note_free_at(pool, segment, now_ms + ttl_ms)
 local replay = record and '1' or '0'
 if record then
   local parts = record.parts == '' and digits(record.segment) .. ':' .. digits(record.quantity) or record.parts
@@ -125,6 +124,13 @@ if record then
   append(pool, 'granted', line_of(id, record))
 else
   local first, parts = gather(pool, segment, count)
+  if not first then
+    redis.call('DEL', lock_of(segment))
+    if due_so_far > 0 then
+      write_pool(pool)
+    end
+    return { 'drifted' }
+  end
   if parts == '' and first ~= segment then
     parts = digits(first) .. ':' .. digits(count)
   end
@@ -135,6 +141,7 @@ else
   append(pool, 'reserved', line_of(id, record))
 end
 record.sequence = pool.sequence
+note_free_at(pool, segment, now_ms + ttl_ms)
 redis.call('HSET', ORDERS, id, packed(record))
 redis.call('ZADD', HOLDS, 'GT', hold_until, id)
 write_pool(pool)

@@ -1,7 +1,8 @@
 #!lua
 -- uses shared/pool.lua
 -- Bring a number to what the ledger says: the caller has folded it up to a change, and what came since is added here.
--- The difference is added, nothing is set; the ledger gets an entry that names it. A repeat finds nothing to mend.
+-- The difference is added, nothing is set; only what is no whole number counts as 0 and is overwritten. The ledger gets
+-- an entry that names it. A repeat finds nothing to mend.
 -- ARGV     1 kind ("total", "segment" or "customer")   2 name of the total, segment, or customer id
 --          3 after (sequence)   4 expected at that change
 -- answers  {"missing"}
@@ -64,13 +65,18 @@ for _, entry in ipairs(tail) do
 end
 
 local key = kind == 'total' and META or kind == 'segment' and STOCK or CUSTOMERS
-local difference = expected - tonumber(redis.call('HGET', key, name) or '0')
-if difference == 0 then
+local found = redis.call('HGET', key, name) or '0'
+local is_number = found == '0' or string.match(found, '^%-?[1-9]%d*$') and #found < 16
+local difference = expected - (is_number and tonumber(found) or 0)
+if difference == 0 and is_number then
   return { 'sound' }
 end
 local note = kind .. ' ' .. name .. ' by ' .. digits(difference)
 append(pool, 'repaired', pool_line('', math.abs(difference), '', note))
 write_pool(pool)
+if not is_number then
+  redis.call('HSET', key, name, '0')
+end
 redis.call('HINCRBY', key, name, digits(difference))
 if kind == 'customer' and expected == 0 then
   redis.call('HDEL', key, name)

@@ -1,6 +1,7 @@
 #!lua
 -- uses shared/pool.lua
 -- Open a pool once. A pool whose keys vanished in part is not reopened: its remains would be sold again.
+-- KEYS     after those of the pool: 11 carts (hash)   12 unfinished (zset): the carts that the pool keeps
 -- ARGV     1 stock   2 segment_count   3 gated ("1" or "0")   4 epoch   5 customer_limit (0: none)
 -- answers  {"already_open", state}   {"opened", state}   state as read_pool answers it
 --          {"remains"}   some keys exist but not meta
@@ -9,7 +10,7 @@ local stock, segment_count = tonumber(ARGV[1]), tonumber(ARGV[2])
 if read_pool() then
   return { 'already_open', pool_state() }
 end
-if redis.call('EXISTS', META, STOCK, FREE, ORDERS, HOLDS, LEDGER, CUSTOMERS, CHANGES) > 0 then
+if redis.call('EXISTS', META, STOCK, FREE, ORDERS, HOLDS, LEDGER, CUSTOMERS, CHANGES, KEYS[11], KEYS[12]) > 0 then
   return { 'remains' }
 end
 

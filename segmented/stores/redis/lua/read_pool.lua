@@ -1,11 +1,20 @@
 #!lua flags=no-writes
 -- uses shared/pool.lua
--- Totals, sequence number and units a segment, in one step.
+-- Totals, sequence number and units a segment, in one step, whatever somebody else has written there.
 -- ARGV     none
 -- answers  {"missing"}
 --          {"pool", epoch, segment_count, gated, sequence, opened, available, reserved, confirmed, restocked,
---           withdrawn, customer_limit, closed, order_count, {segment, units, ...}}
-if not read_pool() then
+--           withdrawn, customer_limit, closed, order_count, {segment, units, ...}, {ledger's last id, fence, cursor}}
+if redis.call('EXISTS', META) == 0 then
   return { 'missing' }
 end
-return pool_state()
+local answer, last_id = pool_state(), ''
+if redis.call('EXISTS', LEDGER) > 0 then
+  local about = redis.call('XINFO', 'STREAM', LEDGER)
+  for index = 1, #about, 2 do
+    last_id = about[index] == 'last-generated-id' and about[index + 1] or last_id
+  end
+end
+local more = redis.call('HMGET', META, 'fence', 'cursor')
+answer[#answer + 1] = { last_id, more[1] or '', more[2] or '' }
+return answer

@@ -12,7 +12,8 @@
 --            closed       no new orders
 --            nobody       the pool limits customers, and the order names none
 --            limit, units a customer may have, units that this one has
---            busy, sequence, 0   more holds are due than one step gives back: ask again
+--            busy, sequence, 0   more holds are due than one step gives back, also for an order before it: ask again
+--            drifted      the units of the segments do not add up to the total: written to from outside
 --            sold_out, available, reserved, sequence
 --            segment, quantity, parts   taken, at the answer's sequence; `parts` may be missing
 local hold_until, is_partial, width = digits(now_ms + tonumber(ARGV[1])), ARGV[2] == '1', tonumber(ARGV[3])
@@ -60,14 +61,24 @@ local function plain_answer(quantity)
   return answer
 end
 
+local is_stuck = false -- once an order has to ask again, those behind it must not have its units
+
 local function take(id, quantity, customer)
   book()
+  if is_stuck then
+    return busy_line(pool)
+  end
   local allowed_quantity, refused = allowed(pool, quantity, customer, is_partial)
   if not allowed_quantity then
+    is_stuck = string.sub(refused, 1, 5) == 'busy\t'
+    is_plain = is_plain and not is_stuck
     return refused
   end
-  local found
-  start, found = gather(pool, start, allowed_quantity) -- the next order begins where there were units
+  local segment, found = gather(pool, start, allowed_quantity)
+  if not segment then
+    return 'drifted'
+  end
+  start = segment -- the next order begins where there were units
   plain_answers = {}
   pool.available, pool.reserved = pool.available - allowed_quantity, pool.reserved + allowed_quantity
   add_bought(pool, customer, allowed_quantity)

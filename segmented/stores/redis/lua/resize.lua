@@ -17,6 +17,7 @@ local shares = {}
 for segment, share in string.gmatch(parts, '(%d+):(%d+)') do
   shares[tonumber(segment)] = share
 end
+append(pool, 'resized', pool_line('', pool.available, parts, ARGV[1])) -- first: if it fails, nothing has changed
 redis.call('DEL', STOCK)
 for first = 0, count - 1, MANY do
   local fields = {}
@@ -38,6 +39,5 @@ if count > pool.segment_count then
 end
 pool.segment_count, pool.cursor = count, 0
 redis.call('HSET', META, 'segment_count', ARGV[1])
-append(pool, 'resized', pool_line('', pool.available, parts, ARGV[1]))
 write_pool(pool)
 return { 'resized', pool_state(), '0' }

@@ -6,6 +6,7 @@
 --          {"done", units, sequence, available, replay}
 --          {"closed"}    restocked: the pool is closed
 --          {"too_few", available}   withdrawn: fewer are free
+--          {"drifted"}   the units of the segments do not add up to the total, or cannot be read
 local change_id, kind, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local pool = read_pool()
 if not pool then
@@ -28,6 +29,9 @@ if kind == 'restocked' then
   parts = even_parts(count, pool.segment_count)
   for segment, share in string.gmatch(parts, '(%d+):(%d+)') do
     add_units(tonumber(segment), tonumber(share))
+    if unreadable[tonumber(segment)] then
+      return { 'drifted' }
+    end
   end
   pool.available, pool.restocked = pool.available + count, pool.restocked + count
 else
@@ -36,6 +40,9 @@ else
   end
   local first
   first, parts = gather(pool, pool.cursor, count)
+  if not first then
+    return { 'drifted' }
+  end
   if parts == '' then
     parts = digits(first) .. ':' .. digits(count)
   end

@@ -16,6 +16,7 @@
 --            superseded, fence   cancelled: another holder has it
 --            alive        expired: not yet
 --            gated        cancelled, expired: to be voided first
+--            drifted      its segment's units cannot be read: written to from outside
 --            done, quantity, segment, fence   ended now, at the answer's sequence
 local state, is_voided = ARGV[1], ARGV[2] == '1'
 local pool = read_pool()
@@ -33,8 +34,9 @@ local due = state == 'expired' and redis.call('ZMSCORE', HOLDS, unpack(ids))
 local answers, done_ids, done_records, keeps, seen = {}, {}, {}, {}, {}
 local ends_plain = state == 'confirmed' or state == 'cancelled' and (is_voided or not pool.is_gated)
 
-local function ended_before(id, record, is_holders)
-  if state == 'confirmed' and is_holders and not seen[id] and has_lease(record) then
+local function ended_before(index, id, record, is_holders)
+  local is_own = holders[index] ~= '' and record.holder == holders[index]
+  if (is_own or state == 'confirmed' and is_holders) and not seen[id] and has_lease(record) then
     free_segment(pool, record)
   end
   return seen[id] and 'again' or settled_line(record)
@@ -43,7 +45,7 @@ end
 local function decide(index, id, record)
   local is_holders = holders[index] == '' or record.holder == holders[index]
   if record.state ~= 'r' or seen[id] then
-    return ended_before(id, record, is_holders)
+    return ended_before(index, id, record, is_holders)
   end
   if state == 'cancelled' and not is_holders then
     return 'superseded\t' .. (record.fence ~= '' and record.fence or '0')
@@ -54,6 +56,9 @@ local function decide(index, id, record)
   if state ~= 'confirmed' and pool.is_gated and not is_voided then
     return 'gated'
   end
+  if state ~= 'confirmed' and not can_give_back(pool, record) then
+    return 'drifted'
+  end
   seen[id] = record
   keeps[id] = not is_holders
   done_ids[#done_ids + 1], done_records[#done_records + 1] = id, record
@@ -63,7 +68,7 @@ end
 -- A plain one, as `decide` would; nil when that has to look.
 local function decide_plain(index, id, raw)
   local record = ends_plain and holders[index] == '' and not seen[id] and of_many(raw)
-  if not record then
+  if not record or state ~= 'confirmed' and record.count == 0 and not can_give_back(pool, record) then
     return nil
   end
   seen[id] = record

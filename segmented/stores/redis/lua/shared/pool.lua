@@ -36,12 +36,23 @@ local function trimmed(text)
   return (string.gsub(text, '\t+$', ''))
 end
 
--- The pool's numbers, nil when it is not open. They are changed in this table, and written by write_pool.
+-- A number that somebody else may have written; nil for what is no whole one.
+local function whole(text)
+  return string.match(text, '^%-?%d+$') and tonumber(text)
+end
+
+-- The pool's numbers, nil when it is not open. They are changed in this table, and written by write_pool. Fails before
+-- anything is written when one of them cannot be read.
 local function read_pool()
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'available', 'reserved',
     'confirmed', 'fence', 'cursor', 'chain', 'customer_limit', 'closed', 'opened', 'restocked', 'withdrawn')
   if not found[1] then
     return nil
+  end
+  for index = 1, #found do
+    if index ~= 10 and not (found[index] and whole(found[index])) then
+      error({ err = 'DRIFTED a number of the pool is missing or cannot be read: it was written to from outside' })
+    end
   end
   local pool = { epoch = found[1], segment_count = tonumber(found[2]), is_gated = found[3] == '1',
     sequence = tonumber(found[4]), available = tonumber(found[5]), reserved = tonumber(found[6]),
@@ -56,15 +67,20 @@ end
 
 -- --- units of segments: read once, changed here, written by write_pool ---
 
-local units, changed = {}, {}
+local units, changed, unreadable = {}, {}, {}
+
+-- Units that are no whole number were written from outside: they count as none, and are left alone.
+local function note_units(segment, text)
+  local found = text and whole(text)
+  unreadable[segment] = text and not found
+  units[segment] = found or 0
+end
 
 local function units_of(segment)
-  local found = units[segment]
-  if not found then
-    found = tonumber(redis.call('HGET', STOCK, segment) or '0')
-    units[segment] = found
+  if not units[segment] then
+    note_units(segment, redis.call('HGET', STOCK, segment))
   end
-  return found
+  return units[segment]
 end
 
 local function add_units(segment, count)
@@ -73,18 +89,19 @@ local function add_units(segment, count)
 end
 
 -- Take units: first from `start`, then from any other segment, locked or not, from where some were found last. Returns
--- the first segment that gave some, and the parts. The caller has checked that enough are free: a stock that says
--- otherwise was written to from outside.
+-- the first segment that gave some, and the parts. The caller has checked that enough are free: of a stock that says
+-- otherwise, which was written to from outside, nothing is taken and nil returned.
 local function gather(pool, start, quantity)
   local own = units_of(start)
   if own >= quantity then
     add_units(start, -quantity)
     return start, ''
   end
-  local parts, needed, first = {}, quantity, nil
+  local parts, takes, needed, first = {}, {}, quantity, nil
   local function take_from(segment)
     local taken = math.min(units[segment], needed)
     if taken > 0 then
+      takes[#takes + 1] = { segment, taken }
       first = first or segment
       parts[#parts + 1] = digits(segment) .. ':' .. digits(taken)
       add_units(segment, -taken)
@@ -103,7 +120,7 @@ local function gather(pool, start, quantity)
     end
     if #asked > 0 then
       for index, found in ipairs(redis.call('HMGET', STOCK, unpack(asked))) do
-        units[asked[index]] = tonumber(found or '0')
+        note_units(asked[index], found)
       end
     end
     for offset = step, math.min(step + WINDOW, count) - 1 do
@@ -118,7 +135,10 @@ local function gather(pool, start, quantity)
       end
     end
   end
-  error('the units of the segments do not add up to the total')
+  for _, taken in ipairs(takes) do
+    add_units(taken[1], taken[2])
+  end
+  return nil
 end
 
 -- Call `act` with each segment of a record and its units.
@@ -130,6 +150,16 @@ local function each_part(record, act)
   for segment, count in string.gmatch(record.parts, '(%d+):(%d+)') do
     act(tonumber(segment), tonumber(count))
   end
+end
+
+-- Can the segments of a record take its units back?
+local function can_give_back(pool, record)
+  local can = true
+  each_part(record, function(segment)
+    units_of(segment % pool.segment_count)
+    can = can and not unreadable[segment % pool.segment_count]
+  end)
+  return can
 end
 
 -- --- customers, in a pool that limits them ---
@@ -252,7 +282,8 @@ local function free_in_ms()
 end
 
 local function has_lease(record)
-  return record.holder ~= '' and redis.call('GET', lock_of(record.segment)) == record.holder
+  -- MGET has nothing to say of a key of another type, and does not fail
+  return record.holder ~= '' and redis.call('MGET', lock_of(record.segment))[1] == record.holder
 end
 
 local function free_segment(pool, record)
@@ -294,7 +325,7 @@ end
 -- End reservations that the caller has found reserved: `state` is confirmed, cancelled or expired. A record may be shared
 -- (`of_many`). With `keeps[id]` the segment is left to whoever has it. One ledger entry; write_pool is the caller's.
 local function settle(pool, state, ids, records, keeps)
-  local lines, fields, shared = {}, {}, {}
+  local lines, fields, shared, freed = {}, {}, {}, {}
   for index, id in ipairs(ids) do
     local record = records[index]
     if record.tail then
@@ -306,12 +337,15 @@ local function settle(pool, state, ids, records, keeps)
     else
       end_units(pool, state, record, 1)
       if not (keeps and keeps[id]) and has_lease(record) then
-        free_segment(pool, record)
+        freed[#freed + 1] = record
       end
       lines[index] = line_of(id, record)
     end
   end
-  append(pool, state, table.concat(lines, '\n'))
+  append(pool, state, table.concat(lines, '\n')) -- the first write: if it fails, nothing has changed
+  for _, record in ipairs(freed) do
+    free_segment(pool, record)
+  end
   local letter, sequence = LETTERS[state], pool.sequence
   for _, record in ipairs(shared) do
     end_units(pool, state, record, record.count)
@@ -334,19 +368,25 @@ end
 local due_so_far, is_nothing_due = 0, false
 
 -- Give back what lapsed holds kept, at most `limit` orders: whose lease lives is left alone. True when more are due.
+-- A hold without a reservation, which somebody else wrote, is dropped: it would stand before all others for ever.
 local function expire_due(pool, limit)
   local due = redis.call('ZRANGE', HOLDS, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit + 1)
-  local ids, records = {}, {}
+  local ids, records, strays = {}, {}, {}
   local raws = #due > 0 and redis.call('HMGET', ORDERS, unpack(due))
   for index = 1, math.min(limit, #due) do
     local raw = raws[index]
     local record = raw and (of_many(raw) or parsed(raw))
-    if record and record.state == 'r' and not has_lease(record) then
+    if not record or record.state ~= 'r' then
+      strays[#strays + 1] = due[index]
+    elseif not has_lease(record) and can_give_back(pool, record) then
       ids[#ids + 1], records[#records + 1] = due[index], record
     end
   end
   if #ids > 0 then
     settle(pool, 'expired', ids, records)
+  end
+  if #strays > 0 then
+    redis.call('ZREM', HOLDS, unpack(strays))
   end
   return #due > limit, ids, records
 end
@@ -395,21 +435,21 @@ local function allowed(pool, quantity, customer, is_partial)
     if pool.customer_limit - bought_by(customer) < wanted then
       local is_more_due = give_back_some(pool) -- what the customer let lapse does not count
       local left = pool.customer_limit - bought_by(customer)
+      if left < wanted and is_more_due then
+        return nil, busy_line(pool)
+      end
       if left <= 0 or left < wanted and not is_partial then
-        if is_more_due then
-          return nil, busy_line(pool)
-        end
         return nil, 'limit\t' .. digits(pool.customer_limit) .. '\t' .. digits(bought_by(customer))
       end
       wanted = math.min(wanted, left)
     end
   end
   local why = refusal(pool, wanted)
-  if why and is_partial and pool.available > 0 then
-    return math.min(wanted, pool.available)
-  end
   if why == 'busy' then
     return nil, busy_line(pool)
+  end
+  if why and is_partial and pool.available > 0 then
+    return math.min(wanted, pool.available)
   end
   if why then
     return nil, table.concat({ 'sold_out', digits(pool.available), digits(pool.reserved), digits(pool.sequence) }, '\t')

@@ -1,0 +1,81 @@
+#!lua
+-- uses shared/pool.lua
+-- Remove what somebody else put behind the ledger's last change: otherwise the pool can append nothing any more. The
+-- server lets no stream go back before an entry that was deleted, so the pool's own entries are copied into a new stream
+-- (<ledger>:copy) that takes the place of the old one; meanwhile they stand still. An entry that looks like the pool's own
+-- is never removed. The ledger gets an entry that says how many went. A repeat finds nothing to mend, or goes on.
+-- ARGV     none
+-- answers  {"missing"}
+--          {"sound"}       nothing is beyond the last change
+--          {"differing"}   an entry beyond is the pool's own: the sequence number was changed, not the ledger
+--          {"outrun"}      some entries went or were copied, and more are there: call again
+--          {"mended", sequence}
+local PAGE = 1000
+local COPIED_MAX = 10000
+local COPY = LEDGER .. ':copy'
+local pool = read_pool()
+if not pool then
+  return { 'missing' }
+end
+if redis.call('EXISTS', LEDGER) == 0 then
+  return { 'sound' }
+end
+local own_id = pool.epoch .. '-' .. digits(pool.sequence)
+local last_id
+local about = redis.call('XINFO', 'STREAM', LEDGER)
+for index = 1, #about, 2 do
+  last_id = about[index] == 'last-generated-id' and about[index + 1] or last_id
+end
+local epoch, sequence = string.match(last_id, '^(%d+)-(%d+)$')
+local is_earlier = tonumber(epoch) < tonumber(pool.epoch)
+if is_earlier or epoch == pool.epoch and tonumber(sequence) <= pool.sequence then
+  return { 'sound' }
+end
+
+local beyond = redis.call('XRANGE', LEDGER, '(' .. own_id, '+', 'COUNT', PAGE + 1)
+local ids = {}
+for index, entry in ipairs(beyond) do
+  local names = {}
+  for field = 1, #entry[2], 2 do
+    names[entry[2][field]] = true
+  end
+  if names.kind and names.at_us and names.lines and names.chain then
+    return { 'differing' }
+  end
+  if index <= PAGE then
+    ids[index] = entry[1]
+  end
+end
+if #beyond > PAGE then
+  redis.call('XDEL', LEDGER, unpack(ids))
+  return { 'outrun' }
+end
+
+local newest = redis.call('XREVRANGE', COPY, '+', '-', 'COUNT', 1)[1]
+local same = newest and redis.call('XRANGE', LEDGER, newest[1], newest[1])[1]
+if newest and not (same and table.concat(same[2], '\n') == table.concat(newest[2], '\n')) then
+  redis.call('DEL', COPY) -- left by a repair that was given up, of another ledger than this
+  return { 'outrun' }
+end
+local from = newest and '(' .. newest[1] or '-'
+for _ = 1, COPIED_MAX / PAGE do
+  local page = redis.call('XRANGE', LEDGER, from, own_id, 'COUNT', PAGE)
+  for _, entry in ipairs(page) do
+    redis.call('XADD', COPY, entry[1], unpack(entry[2]))
+    from = '(' .. entry[1]
+  end
+end
+if #redis.call('XRANGE', LEDGER, from, own_id, 'COUNT', 1) > 0 then
+  return { 'outrun' }
+end
+if redis.call('XLEN', COPY) ~= redis.call('XLEN', LEDGER) - #beyond then
+  redis.call('DEL', COPY) -- the ledger is not as it was when the copy was begun
+  return { 'outrun' }
+end
+redis.call('DEL', LEDGER)
+if redis.call('EXISTS', COPY) > 0 then
+  redis.call('RENAME', COPY, LEDGER)
+end
+append(pool, 'repaired', pool_line('', #beyond, '', 'ledger end'))
+write_pool(pool)
+return { 'mended', digits(pool.sequence) }
