@@ -112,7 +112,7 @@ def test_eight_processes_of_eight_threads_exclude_each_other_for_thirty_seconds(
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "lock"])
 def test_every_other_kind_keeps_its_promise_for_a_few_seconds(kind: str) -> None:
-    results = tortured(TortureOptions(kind=kind, seconds=4.0, processes=4, threads=4))
+    results = tortured(TortureOptions(kind=kind, seconds=6.0, processes=4, threads=4))
     verdict = results.verdict
     assert verdict.acquisitions > 30
     assert verdict.kills + verdict.pauses > 2

@@ -191,7 +191,7 @@ def test_a_waiting_writer_shuts_the_door_to_new_readers(waiting_side: Side) -> N
 def test_a_writer_whose_time_is_up_opens_the_door_at_once(waiting_side: Side) -> None:
     lock = book(waiting_side, waiting_side.name("book"))
     reader = lock.read.acquire(timeout=0)
-    writer = waiting_side.start(lambda: lock.write.acquire(timeout=0.3))
+    writer = waiting_side.start(lambda: lock.write.acquire(timeout=1.5))  # to be seen waiting, also on a busy machine
     wait_until(lambda: lock.read.try_acquire() is None)
     late = waiting_side.start(lambda: lock.read.acquire(timeout=PATIENCE))
     assert isinstance(writer.exception(SOON), AcquireTimeout)
