@@ -78,7 +78,7 @@ def test_a_callback_that_raises_ends_neither_the_keeper_nor_the_other_callbacks(
 
 
 def keepers() -> set[threading.Thread]:
-    """The keepers of all stores of this process: those of other tests' stores may still mind leases until they lapse."""
+    """All keepers of this process: those of other tests' stores may still mind leases until they lapse."""
     return {thread for thread in threading.enumerate() if thread.name == "segmented-keeper"}
 
 
