@@ -255,6 +255,8 @@ class ShardKeys:
     """Hash: customer id -> units reserved and confirmed; only in a pool that limits customers."""
     changes: str
     """Hash: id of a restock or withdrawal -> what was done."""
+    ledger_copy: str
+    """Stream: what a repair has copied of the ledger so far; only while it is under way, and of its script alone."""
 
     def listed(self) -> list[str]:
         """Return KEYS of every pool script."""
@@ -277,6 +279,7 @@ def shard_keys(sku: str, shard: int = 0) -> ShardKeys:
         freed=f"{tag}:freed",
         customers=f"{tag}:customers",
         changes=f"{tag}:changes",
+        ledger_copy=f"{tag}:ledger:copy",
     )
 
 

@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from segmented.errors import InvalidInput, SegmentedError, WrongKind
+from segmented.cli.output import (
+    DEFAULT_URL,
+    STDOUT,
+    JsonOption,
+    UrlOption,
+    YesOption,
+    print_table,
+    require_somebody,
+    shown,
+    write_json,
+)
+from segmented.errors import SegmentedError, WrongKind
 from segmented.lock_state import LockHolder, LockState
 from segmented.locks import operator
 from segmented.locks.durations import checked_name
 from segmented.operations import ShowLock
 from segmented.stores.redis import RedisStore
 
-DEFAULT_URL: Final = "redis://localhost:6379/0"
 LIST_MAX: Final = 1_000
 STATES_AT_ONCE: Final = 200
 EXIT_REFUSED: Final = 1
-STDOUT: Final = Path("-")
 
 lock = typer.Typer(no_args_is_help=True, help="Look at locks on a server, of whatever kind, and revoke one.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The lock's name, as the program gives it.")]
-UrlOption = Annotated[
-    str,
-    typer.Option(
-        metavar="URL",
-        envvar="SEGMENTED_URL",
-        help="Redis or Valkey: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://.",
-    ),
-]
-JsonOption = Annotated[
-    Path | None,
-    typer.Option("--json", metavar="FILE", help="Write what was found as a JSON object; - is standard output."),
-]
 
 
 @lock.command()
@@ -54,13 +44,13 @@ def show(name: NameArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOpt
     with RedisStore.from_url(url) as store:
         state = operator.show(store, name)
     if json_file is not None:
-        _write(json_file, {"name": name, "is_free": state is None} | ({} if state is None else asdict(state)))
+        write_json(json_file, {"name": name, "is_free": state is None} | ({} if state is None else asdict(state)))
     if json_file == STDOUT:
         return
     if state is None:
         typer.echo("free")
     else:
-        _print_table(("", ""), _described(state))
+        print_table(("", ""), _described(state))
 
 
 @lock.command()
@@ -68,7 +58,7 @@ def revoke(
     name: NameArgument,
     *,
     url: UrlOption = DEFAULT_URL,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: YesOption = False,
     json_file: JsonOption = None,
 ) -> None:
     """End every lease on a lock, and wake who waits. Asks first; --yes is needed where nobody can be asked.
@@ -77,17 +67,14 @@ def revoke(
     that what the lock protects checks fencing tokens.
     """
     checked_name(name)
-    is_asked = not yes and sys.stdin.isatty() and sys.stdout.isatty()
-    if not (yes or is_asked):
-        message = "revoke needs --yes where nobody can be asked"
-        raise InvalidInput(message)
+    is_asked = require_somebody("revoke", yes=yes)
     with RedisStore.from_url(url) as store:
         if is_asked and not _is_wanted(operator.show(store, name), name):
             raise typer.Exit(EXIT_REFUSED)
         revoked = operator.revoke(store, name)
     if json_file is not None:
         found = {} if revoked is None else asdict(revoked)
-        _write(json_file, {"name": name, "is_revoked": revoked is not None} | found)
+        write_json(json_file, {"name": name, "is_revoked": revoked is not None} | found)
     if json_file == STDOUT:
         return
     if revoked is None:
@@ -112,10 +99,10 @@ def list_locks(
         found = operator.list_locks(store, match, names_max=limit)
         states = _states(store, found.names)
     if json_file is not None:
-        _write(json_file, {"locks": [asdict(state) for state in states], "is_complete": found.is_complete})
+        write_json(json_file, {"locks": [asdict(state) for state in states], "is_complete": found.is_complete})
     if json_file == STDOUT:
         return
-    _print_table(("name", "kind", "held by", "for", "fence", "wait"), [_row(state) for state in states])
+    print_table(("name", "kind", "held by", "for", "fence", "wait"), [_row(state) for state in states])
     if not found.is_complete:
         typer.echo(f"there are more than {limit}: narrow --match, or raise --limit", err=True)
 
@@ -135,12 +122,12 @@ def _states(store: RedisStore, names: tuple[str, ...]) -> list[LockState]:
 def _is_wanted(state: LockState | None, name: str) -> bool:
     if state is None:
         return True
-    _print_table(("", ""), _described(state))
-    return typer.confirm(f"End {state.holder_count} lease(s) on {_shown(name)}?")
+    print_table(("", ""), _described(state))
+    return typer.confirm(f"End {state.holder_count} lease(s) on {shown(name)}?")
 
 
 def _described(state: LockState) -> list[tuple[str, ...]]:
-    rows = [("name", _shown(state.name)), ("kind", state.kind)]
+    rows = [("name", shown(state.name)), ("kind", state.kind)]
     if state.is_delayed:
         rows.append(("held by", "nobody: the lock-delay after a lost lease runs"))
     rows += [("held by", f"{_who(holder)}, {_seconds(holder.remaining_ms)}") for holder in state.holders]
@@ -159,46 +146,14 @@ def _row(state: LockState) -> tuple[str, ...]:
     more = f" +{state.holder_count - 1}" if state.holder_count > 1 else ""
     waiting = state.waiters if state.waiters is not None else state.listeners
     token, wait = (str(value) if value is not None else "-" for value in (state.fencing_token, waiting))
-    return (_shown(state.name), state.kind, f"{who}{more}", _seconds(state.free_in_ms), token, wait)
+    return (shown(state.name), state.kind, f"{who}{more}", _seconds(state.free_in_ms), token, wait)
 
 
 def _who(holder: LockHolder) -> str:
     count = f" x{holder.count}" if holder.count > 1 else ""
     mode = "" if holder.mode in {"exclusive", "permit"} else f" ({holder.mode})"
-    return f"{_shown(holder.owner) if holder.owner else holder.holder_id_start}{count}{mode}"
+    return f"{shown(holder.owner) if holder.owner else holder.holder_id_start}{count}{mode}"
 
 
 def _seconds(milliseconds: int | None) -> str:
     return "no end" if milliseconds is None else f"{milliseconds / 1000:.3f} s"
-
-
-def _shown(name: str) -> str:
-    """Return a name as it is, unless it could steer the terminal: any program may have written the key."""
-    return name if name.isprintable() else repr(name)
-
-
-def _print_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Print a table on a terminal; else one line a row, with tabs between."""
-    if not sys.stdout.isatty():
-        for row in rows:
-            typer.echo("\t".join(row))
-        return
-    table = Table(*heads, show_header=any(heads), box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(cell, overflow="fold") for cell in row))
-    Console().print(table)
-
-
-def _write(file: Path, content: dict[str, Any]) -> None:
-    """Write an object, in one step: who waits for the file never reads half of it."""
-    written = json.dumps(content, indent=2) + "\n"
-    if file == STDOUT:
-        typer.echo(written, nl=False)
-        return
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
-    try:
-        part.write_text(written)
-        part.replace(file)
-    except OSError as error:
-        message = f"{file} cannot be written: {error.strerror}"
-        raise InvalidInput(message) from error

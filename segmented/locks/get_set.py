@@ -23,23 +23,22 @@ ever gets such a name.
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from math import inf
-from typing import TYPE_CHECKING, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Final
 
 from segmented.clock import Clock, WallClock
-from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, SegmentedError, WrongKind
+from segmented.errors import AcquireTimeout, LeaseLost, WrongKind
 from segmented.keys import polling_channel
 from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeout, milliseconds
 from segmented.locks.handle import DEFAULT_TTL, Acquiring
+from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.operations import DeleteValue, GetSet, GetValue, SetNx
 from segmented.plans import Now, Plan, Within, pause, perform, run_async, run_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from segmented.plans.drivers import AsyncStore, Store
 
@@ -102,18 +101,18 @@ def _has_expired(name: str, value: str, wall_clock: Clock) -> bool:
     return float(value) <= wall_clock.now()
 
 
-class _LeaseState:
+class _LeaseState(StaysInItsProcess):
     """What both colours of the lease know: a time on the client's own wall clock, and nothing else."""
 
     def __init__(self, name: str, expires_at: float, wall_clock: Clock) -> None:
         """Believe the wall clock."""
+        super().__init__()
         self.name = name
         self.expires_at = expires_at
         """Seconds since 1970, by this client's clock."""
         self.has_ended = False
         """True once it was released."""
         self._wall_clock = wall_clock
-        self._process_id = os.getpid()
         self._is_lost = False
 
     @property
@@ -151,23 +150,13 @@ class _LeaseState:
     def _lost(self) -> LeaseLost:
         return LeaseLost(self.name, _stamp(self.expires_at))
 
-    def _require_own_process(self) -> None:
-        if os.getpid() != self._process_id:
-            message = f"the lease on {self.name!r} belongs to process {self._process_id}; acquire in this one"
-            raise InvalidInput(message)
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: two processes would both believe that they hold it."""
-        message = f"the lease on {self.name!r} cannot be pickled: acquire in the process that needs it"
-        raise InvalidInput(message)
-
     def __repr__(self) -> str:
         """Show the name, what is left, and what it is."""
         state = "lost" if self.is_lost else "ended" if self.has_ended else f"{self.remaining():.3f} s left"
         return f"<{type(self).__name__} {self.name!r} {state} ({LABEL})>"
 
 
-class GetSetLease(_LeaseState):
+class GetSetLease(EndsWithItsBlock, _LeaseState):
     """A historical lock held, for threads: no fencing token, no holder id, no renewal, no lost signal."""
 
     def __init__(self, store: Store, name: str, expires_at: float, wall_clock: Clock) -> None:
@@ -179,21 +168,8 @@ class GetSetLease(_LeaseState):
         """Delete the key, whoever wrote it, unless our own time has come: then raise LeaseLost."""
         run_sync(self._releasing(), self._store)
 
-    def __enter__(self) -> Self:
-        """Return the lease."""
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Release; the body's own error is never hidden by a failed release."""
-        try:
-            self.release()
-        except SegmentedError as failure:
-            if error is None:
-                raise
-            error.add_note(f"and afterwards: {failure}")
-
-
-class AsyncGetSetLease(_LeaseState):
+class AsyncGetSetLease(EndsWithItsAsyncBlock, _LeaseState):
     """A historical lock held, for asyncio; otherwise as `GetSetLease`."""
 
     def __init__(self, store: AsyncStore, name: str, expires_at: float, wall_clock: Clock) -> None:
@@ -204,21 +180,6 @@ class AsyncGetSetLease(_LeaseState):
     async def release(self) -> None:
         """Delete the key, whoever wrote it, unless our own time has come: then raise LeaseLost."""
         await run_async(self._releasing(), self._store)
-
-    async def __aenter__(self) -> Self:
-        """Return the lease."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        """Release; the body's own error is never hidden by a failed release."""
-        try:
-            await self.release()
-        except SegmentedError as failure:
-            if error is None:
-                raise
-            error.add_note(f"and afterwards: {failure}")
 
 
 class _Handle:

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from segmented.errors import SegmentedError
 from segmented.locks.cancel_scope import CancelScope
 from segmented.locks.durations import milliseconds
 from segmented.locks.keeper import async_keeper, thread_keeper
+from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock
 from segmented.locks.lease_state import LeaseState, Renewal
 from segmented.locks.sequencer import Sequencer
-from segmented.plans import perform, run_async, run_sync
+from segmented.plans import Within, perform, run_async, run_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from segmented.locks.claim import Claim
     from segmented.models import Acquired
     from segmented.plans.drivers import AsyncStore, Store
 
 
-class HeldLease(LeaseState):
+class HeldLease(EndsWithItsBlock, LeaseState):
     """A held lock, for threads. Usable in a `with` statement, which releases it."""
 
     def __init__(self, store: Store, claim: Claim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
@@ -50,7 +49,7 @@ class HeldLease(LeaseState):
 
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Call `callback` once when the lease is lost, from the keeper; at once if it is lost already."""
-        if self._call_when_lost(callback):
+        if self.call_when_lost(callback):
             self._watch()
 
     def renew(self, *, ttl: float | None = None) -> None:
@@ -67,7 +66,7 @@ class HeldLease(LeaseState):
         if not self.has_ended:
             self._require_own_process()
             self.note_release_asked()
-            answer = run_sync(perform(self.releasing()), self._store)
+            answer = run_sync(perform(Within(self.claim.releasing(), self.release_deadline())), self._store)
             try:
                 self.note_release(answer)
             finally:
@@ -78,21 +77,8 @@ class HeldLease(LeaseState):
         self._is_watched = True
         thread_keeper(self._store).watch(self, self._store)
 
-    def __enter__(self) -> Self:
-        """Return the lease."""
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Release; the body's own error is never hidden by a failed release."""
-        try:
-            self.release()
-        except SegmentedError as failure:
-            if error is None:
-                raise
-            error.add_note(f"and afterwards: {failure}")
-
-
-class AsyncHeldLease(LeaseState):
+class AsyncHeldLease(EndsWithItsAsyncBlock, LeaseState):
     """A held lock, for asyncio; otherwise as `HeldLease`."""
 
     def __init__(self, store: AsyncStore, claim: Claim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
@@ -115,7 +101,7 @@ class AsyncHeldLease(LeaseState):
 
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Call `callback` once when the lease is lost, from the keeper; at once if it is lost already."""
-        if self._call_when_lost(callback):
+        if self.call_when_lost(callback):
             self._watch()
 
     def cancel_scope(self) -> CancelScope:
@@ -136,7 +122,7 @@ class AsyncHeldLease(LeaseState):
         if not self.has_ended:
             self._require_own_process()
             self.note_release_asked()
-            answer = await run_async(perform(self.releasing()), self._store)
+            answer = await run_async(perform(Within(self.claim.releasing(), self.release_deadline())), self._store)
             try:
                 self.note_release(answer)
             finally:
@@ -146,21 +132,6 @@ class AsyncHeldLease(LeaseState):
     def _watch(self) -> None:
         self._is_watched = True
         async_keeper(self._store).watch(self, self._store)
-
-    async def __aenter__(self) -> Self:
-        """Return the lease."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        """Release; the body's own error is never hidden by a failed release."""
-        try:
-            await self.release()
-        except SegmentedError as failure:
-            if error is None:
-                raise
-            error.add_note(f"and afterwards: {failure}")
 
 
 class Lease(HeldLease):

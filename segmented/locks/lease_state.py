@@ -8,15 +8,15 @@ page).
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from segmented.errors import InvalidInput, LeaseLost, SegmentedError
+from segmented.errors import LeaseLost, SegmentedError
+from segmented.locks.lease_manners import StaysInItsProcess
 from segmented.models import Lost, Released, Renewed
-from segmented.plans import Batch, Now, Plan, Within, perform
+from segmented.plans import Batch, Now, Plan, perform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,11 +53,12 @@ class Renewal:
     seconds_max: float
 
 
-class LeaseState:
+class LeaseState(StaysInItsProcess):
     """Who holds what, and for how long. Made by `acquire`, never by hand; of use in the process that acquired it."""
 
     def __init__(self, claim: Claim, ttl_ms: int, asked_at: float, clock: Clock) -> None:
         """Start trusting at `asked_at`."""
+        super().__init__()
         self.claim = claim
         self.name = claim.name
         self.holder_id = claim.holder_id
@@ -66,7 +67,6 @@ class LeaseState:
         self.has_ended = False
         """True once it was released."""
         self._clock = clock
-        self._process_id = os.getpid()
         self._is_lost = False
         self._on_lost: list[Callable[[], None]] = []
         self._renew_at = inf
@@ -180,9 +180,9 @@ class LeaseState:
             self._lose()
             raise LeaseLost(self.name, self.holder_id)
 
-    def releasing(self) -> Within[Released | Lost]:
-        """Ask for the release, for no longer than a moment after the lease ends by itself."""
-        return Within(self.claim.releasing(), max(self.trusted_until, self._clock.now()) + RELEASE_SECONDS)
+    def release_deadline(self) -> float:
+        """Return the local time until which a release may take: a moment after the lease ends by itself."""
+        return max(self.trusted_until, self._clock.now()) + RELEASE_SECONDS
 
     def note_release_asked(self) -> None:
         """Ask for no more renewals, and note whether the lease still lived: a reply may be lost from now on."""
@@ -199,17 +199,7 @@ class LeaseState:
         renew_at = asked_at + self.ttl_ms / 1000 / RENEWALS_PER_TTL
         self._renew_at = renew_at if renew_at <= self._renew_until else inf
 
-    def _require_own_process(self) -> None:
-        if os.getpid() != self._process_id:
-            message = f"the lease on {self.name!r} belongs to process {self._process_id}; acquire in this one"
-            raise InvalidInput(message)
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: two processes would both believe that they hold it."""
-        message = f"the lease on {self.name!r} cannot be pickled: acquire in the process that needs it"
-        raise InvalidInput(message)
-
-    def _call_when_lost(self, callback: Callable[[], None]) -> bool:
+    def call_when_lost(self, callback: Callable[[], None]) -> bool:
         """Note a callback; False when the lease is lost already, and it was called."""
         self._on_lost.append(callback)  # before looking: the keeper may find the loss in this moment
         if not self.is_lost:

@@ -7,22 +7,20 @@ together.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING
 
-from segmented.errors import InvalidInput, LeaseLost, PartlyReleased, SegmentedError
+from segmented.errors import LeaseLost, PartlyReleased, SegmentedError
 from segmented.locks.cancel_scope import CancelScope
 from segmented.locks.durations import milliseconds
 from segmented.locks.keeper import async_keeper, thread_keeper
+from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.lease_state import LeaseState
 from segmented.plans import Batch, Now, Plan, perform, run_async, run_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
     from segmented.clock import Clock
     from segmented.locks.handle import Found
@@ -43,16 +41,13 @@ class Part(LeaseState):
         super().__init__(claim, acquired.ttl_ms, asked_at, clock)
         self.fencing_token = acquired.fencing_token
 
-    def call_when_lost(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called at the loss of this one."""
-        self._on_lost.append(callback)
 
-
-class MultiLeaseState:
+class MultiLeaseState(StaysInItsProcess):
     """What both colours know. Made by `acquire`, never by hand; of use in the process that acquired it."""
 
     def __init__(self, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal, clock: Clock) -> None:
         """Hold all of `claims`."""
+        super().__init__()
         self._parts = [Part(claim, one, clock) for claim, one in zip(claims, found, strict=True)]
         for part in self._parts:
             part.keep_renewed(renewal)
@@ -63,7 +58,6 @@ class MultiLeaseState:
             {part.name: part.fencing_token for part in self._parts}
         )
         """The fencing token of each name; a resource is given that of the name which protects it."""
-        self._process_id = os.getpid()
 
     @property
     def trusted_until(self) -> float:
@@ -94,7 +88,8 @@ class MultiLeaseState:
         for part in self._parts:
             part.require()
 
-    def _add_callback(self, callback: Callable[[], None]) -> None:
+    def _call_when_lost(self, callback: Callable[[], None]) -> bool:
+        """Note a callback; False when one of the names is lost already, and it was called."""
         waiting = [callback]
 
         def once() -> None:
@@ -104,8 +99,7 @@ class MultiLeaseState:
                 return
             first()
 
-        for part in self._parts:
-            part.call_when_lost(once)
+        return all(part.call_when_lost(once) for part in self._parts)
 
     def _renewing(self, ttl: float | None) -> Plan[None]:
         self.require()
@@ -131,15 +125,14 @@ class MultiLeaseState:
         self.require()
 
     def _releasing(self) -> Plan[None]:
-        if os.getpid() != self._process_id:
-            message = f"the lease on {self.name!r} belongs to process {self._process_id}; acquire in this one"
-            raise InvalidInput(message)
+        self._require_own_process()
         pending = [part for part in self._parts if not part.has_ended]
         if not pending:
             return
+        deadline = max(part.release_deadline() for part in pending)
         for part in pending:
             part.note_release_asked()
-        answers = yield from perform(Batch(tuple(part.claim.releasing() for part in pending), inf))
+        answers = yield from perform(Batch(tuple(part.claim.releasing() for part in pending), deadline))
         self._note_releases(pending, answers)
 
     def _note_releases(self, pending: Sequence[Part], answers: ReleaseAnswers) -> None:
@@ -160,18 +153,13 @@ class MultiLeaseState:
         if lost:
             raise LeaseLost(", ".join(lost), self.holder_id)
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: two processes would both believe that they hold it."""
-        message = f"the lease on {self.name!r} cannot be pickled: acquire in the process that needs it"
-        raise InvalidInput(message)
-
     def __repr__(self) -> str:
         """Show the names and what is left."""
         state = "lost" if self.is_lost else "ended" if self.has_ended else f"{self.remaining():.3f} s left"
         return f"<{type(self).__name__} {self.name!r} {state}>"
 
 
-class MultiLease(MultiLeaseState):
+class MultiLease(EndsWithItsBlock, MultiLeaseState):
     """Several names held together, for threads. Usable in a `with` statement, which releases them all.
 
     It is lost as soon as one of them is.
@@ -196,11 +184,8 @@ class MultiLease(MultiLeaseState):
 
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Call `callback` once when one of the names is lost, from the keeper; at once if one is lost already."""
-        if self.is_lost:
-            callback()
-            return
-        self._add_callback(callback)
-        self._watch()
+        if self._call_when_lost(callback):
+            self._watch()
 
     def renew(self, *, ttl: float | None = None) -> None:
         """Push all ends out to `ttl` seconds from now (default: as acquired). Raises LeaseLost when it is too late.
@@ -229,21 +214,8 @@ class MultiLease(MultiLeaseState):
         for part in self._parts:
             thread_keeper(self._store).watch(part, self._store)
 
-    def __enter__(self) -> Self:
-        """Return the lease."""
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Release; the body's own error is never hidden by a failed release."""
-        try:
-            self.release()
-        except SegmentedError as failure:
-            if error is None:
-                raise
-            error.add_note(f"and afterwards: {failure}")
-
-
-class AsyncMultiLease(MultiLeaseState):
+class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState):
     """Several names held together, for asyncio; otherwise as `MultiLease`."""
 
     def __init__(
@@ -267,11 +239,8 @@ class AsyncMultiLease(MultiLeaseState):
 
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Call `callback` once when one of the names is lost, from the keeper; at once if one is lost already."""
-        if self.is_lost:
-            callback()
-            return
-        self._add_callback(callback)
-        self._watch()
+        if self._call_when_lost(callback):
+            self._watch()
 
     def cancel_scope(self) -> CancelScope:
         """Return a scope for `async with`: its body is cancelled at the loss of a name and LeaseLost is raised."""
@@ -297,18 +266,3 @@ class AsyncMultiLease(MultiLeaseState):
         self._is_watched = True
         for part in self._parts:
             async_keeper(self._store).watch(part, self._store)
-
-    async def __aenter__(self) -> Self:
-        """Return the lease."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        """Release; the body's own error is never hidden by a failed release."""
-        try:
-            await self.release()
-        except SegmentedError as failure:
-            if error is None:
-                raise
-            error.add_note(f"and afterwards: {failure}")

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
-from typing import TYPE_CHECKING, NoReturn, Self, cast
+from typing import TYPE_CHECKING, cast
 
-from segmented.errors import InvalidInput, LeaseLost, SegmentedError, StoreUnavailable
+from segmented.errors import LeaseLost, StoreUnavailable
 from segmented.locks.cancel_scope import CancelScope
+from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.zookeeper_plan import release_plan
 from segmented.plans import run_async, run_sync
 from segmented.stores.zookeeper.held import Held
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from segmented.locks.lease import AsyncHeldLease
     from segmented.locks.zookeeper_plan import Claim, Turn
@@ -29,11 +28,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger("segmented.locks")
 
 
-class ZooKeeperLeaseState(Held):
+class ZooKeeperLeaseState(StaysInItsProcess, Held):
     """What both colours know. Made by `acquire`, never by hand; of use in the process that acquired it."""
 
     def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
         """Have the session look after it."""
+        super().__init__()
         self.name = claim.name
         self.holder_id = claim.holder_id
         self.fencing_token = turn.entered.fencing_token
@@ -46,7 +46,6 @@ class ZooKeeperLeaseState(Held):
         self._claim = claim
         self._turn = turn
         self._seen_link = turn.link
-        self._process_id = os.getpid()
         self._guard = threading.Lock()
         self._is_gone = False
         self._is_lost = False
@@ -166,16 +165,6 @@ class ZooKeeperLeaseState(Held):
         message = f"whether lock {self.name!r} is released is unknown; it is being seen to in the background"
         raise StoreUnavailable(message) from failure
 
-    def _require_own_process(self) -> None:
-        if os.getpid() != self._process_id:
-            message = f"the lease on {self.name!r} belongs to process {self._process_id}; acquire in this one"
-            raise InvalidInput(message)
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: two processes would both believe that they hold it."""
-        message = f"the lease on {self.name!r} cannot be pickled: acquire in the process that needs it"
-        raise InvalidInput(message)
-
     def __repr__(self) -> str:
         """Show the name, the token and the state."""
         over = "lost" if self._is_lost else "ended" if self.has_ended else ""
@@ -183,7 +172,7 @@ class ZooKeeperLeaseState(Held):
         return f"<{type(self).__name__} {self.name!r} token={self.fencing_token} {state}>"
 
 
-class ZooKeeperLease(ZooKeeperLeaseState):
+class ZooKeeperLease(EndsWithItsBlock, ZooKeeperLeaseState):
     """A held lock, for threads. Usable in a `with` statement, which releases it.
 
     At most one lease a name is trusted, as long as ZooKeeper keeps its promises and this machine's clock runs at the
@@ -222,21 +211,8 @@ class ZooKeeperLease(ZooKeeperLeaseState):
             raise
         self._note_release(is_released=is_released)
 
-    def __enter__(self) -> Self:
-        """Return the lease."""
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Release; the body's own error is never hidden by a failed release."""
-        try:
-            self.release()
-        except SegmentedError as failure:
-            if error is None:
-                raise
-            error.add_note(f"and afterwards: {failure}")
-
-
-class AsyncZooKeeperLease(ZooKeeperLeaseState):
+class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
     """A held lock, for asyncio; otherwise as `ZooKeeperLease`."""
 
     def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
@@ -278,18 +254,3 @@ class AsyncZooKeeperLease(ZooKeeperLeaseState):
     def tell(self) -> None:
         """Tell the holder, in its event loop, that the lease is lost."""
         self._session.post(self._loop, self._lose)
-
-    async def __aenter__(self) -> Self:
-        """Return the lease."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        """Release; the body's own error is never hidden by a failed release."""
-        try:
-            await self.release()
-        except SegmentedError as failure:
-            if error is None:
-                raise
-            error.add_note(f"and afterwards: {failure}")

@@ -208,7 +208,7 @@ def test_a_long_ledger_is_copied_in_steps(pool: Pool, keys: ShardKeys, server: r
     server.xadd(keys.ledger, {"x": "y"})
     done = pool.repair(pool.audit(), yes=True)
     assert [repair.detail.rpartition(": ")[2] for repair in done.repairs] == ["mended by entry 10005"]
-    assert (done.is_clean, server.xlen(keys.ledger), server.exists(f"{keys.ledger}:copy")) == (True, 10_005, 0)
+    assert (done.is_clean, server.xlen(keys.ledger), server.exists(keys.ledger_copy)) == (True, 10_005, 0)
     assert it_sells(pool)
 
 
@@ -217,13 +217,13 @@ def test_a_copy_that_an_earlier_repair_has_left_is_not_trusted(
     pool: Pool, keys: ShardKeys, server: redis.Redis, *, is_own: bool
 ) -> None:
     if is_own:
-        server.copy(keys.ledger, f"{keys.ledger}:copy")
-        server.xdel(f"{keys.ledger}:copy", "1-1")
+        server.copy(keys.ledger, keys.ledger_copy)
+        server.xdel(keys.ledger_copy, "1-1")
     else:
-        server.xadd(f"{keys.ledger}:copy", {"stale": "y"}, id="1-2")
+        server.xadd(keys.ledger_copy, {"stale": "y"}, id="1-2")
     server.xadd(keys.ledger, {"x": "y"})
     assert pool.repair(pool.audit(), yes=True).is_clean
-    assert (server.xlen(keys.ledger), server.exists(f"{keys.ledger}:copy")) == (5, 0)
+    assert (server.xlen(keys.ledger), server.exists(keys.ledger_copy)) == (5, 0)
     assert it_sells(pool)
 
 

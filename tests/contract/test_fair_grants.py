@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from segmented import Pool, RedisStore
 from segmented.keys import fair_keys
 from segmented.models import Busy, SoldOut
 from segmented.stock import Grant
+from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,16 +27,12 @@ def stores(valkey: ValkeyServer) -> Iterator[list[RedisStore]]:
         yield [first, second]
 
 
-def wait_for_queue(store: RedisStore, length: int) -> None:
-    queue = fair_keys("pool:ticket:door").queue
-    tick = threading.Event()
-    for _ in range(2_000):
-        found: Any = store.client.zcard(queue)
-        if found >= length:
-            return
-        tick.wait(0.005)
-    message = f"no {length} in the queue in time"
-    raise TimeoutError(message)
+def have_come(store: RedisStore, count: int) -> bool:
+    """Are so many at the door: one of them inside, waiting for a segment there?"""
+    door = fair_keys("pool:ticket:door")
+    inside: Any = store.client.exists(door.lock)
+    queued: Any = store.client.zcard(door.queue)
+    return bool(inside and inside + queued >= count)
 
 
 def test_grants_of_two_stores_come_in_the_order_of_arrival(stores: list[RedisStore]) -> None:
@@ -53,7 +51,7 @@ def test_grants_of_two_stores_come_in_the_order_of_arrival(stores: list[RedisSto
         waiter = threading.Thread(target=buy, args=(pools[number % 2], f"o{number}"))
         waiter.start()
         waiters.append(waiter)
-        wait_for_queue(stores[0], number)  # the first of them is inside, and waits for the segment there
+        wait_until(partial(have_come, stores[0], number + 1))
     first.confirm()
     for waiter in waiters:
         waiter.join(30)

@@ -12,6 +12,7 @@ from segmented import AsyncLock, AsyncPool, AsyncRedisStore, Lock, Pool, RedisSt
 from segmented.errors import AcquireTimeout, StoreUnavailable
 from segmented.models import Granted
 from segmented.stock import AsyncGrant, Grant
+from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,16 +56,6 @@ def offers(store: RedisStore | AsyncRedisStore) -> int:
     return sum(place.offer is not None for line in lines for place in line._places)  # noqa: SLF001  # as above
 
 
-def wait_until_parked(store: RedisStore, count: int) -> None:
-    tick = threading.Event()
-    for _ in range(2_000):
-        if offers(store) >= count:
-            return
-        tick.wait(0.005)
-    message = "nobody parked in time"
-    raise TimeoutError(message)
-
-
 def commands(store: RedisStore) -> int:
     found: Any = store.client.info("commandstats")
     return sum(stats["calls"] for name, stats in found.items() if name in SENT)
@@ -76,7 +67,7 @@ def test_a_release_acquires_for_the_next_waiter_with_three_commands_in_all(store
     found: list[int] = []
     waiter = threading.Thread(target=lambda: found.append(lock.acquire(timeout=20).fencing_token))
     waiter.start()
-    wait_until_parked(store, 1)
+    wait_until(lambda: offers(store) >= 1)
     before = commands(store)
     first.release()
     waiter.join(10)
@@ -94,7 +85,7 @@ def test_a_confirm_grants_the_freed_segment_to_the_next_waiter_with_a_fresh_toke
     found: list[Any] = []
     waiter = threading.Thread(target=lambda: found.append(pool.grant("b", timeout=20)))
     waiter.start()
-    wait_until_parked(store, 1)
+    wait_until(lambda: offers(store) >= 1)
     first.confirm()
     waiter.join(10)
     assert spy.count == 1
@@ -117,7 +108,7 @@ def test_a_lock_handed_to_somebody_whose_deadline_has_come_is_free_again(store: 
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    wait_until_parked(store, 1)
+    wait_until(lambda: offers(store) >= 1)
     first.release()
     waiter.join(10)
     assert given_up.is_set()
@@ -139,7 +130,7 @@ def test_an_order_handed_to_somebody_whose_deadline_has_come_keeps_its_units_for
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    wait_until_parked(store, 1)
+    wait_until(lambda: offers(store) >= 1)
     first.confirm()
     waiter.join(10)
     assert given_up.is_set()
@@ -218,7 +209,7 @@ def test_a_row_of_waiters_is_served_by_hand_overs_and_now_and_then_by_a_message(
     waiters = [threading.Thread(target=visit) for _ in range(20)]
     for waiter in waiters:
         waiter.start()
-    wait_until_parked(store, 20)
+    wait_until(lambda: offers(store) >= 20)
     first.release()
     for waiter in waiters:
         waiter.join(30)

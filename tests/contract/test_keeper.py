@@ -16,9 +16,9 @@ from segmented.locks.lease_state import Renewal
 from segmented.locks.lock import LockClaim
 from segmented.models import Acquired
 from segmented.operations import Operation, ReleaseLock, RenewLock
+from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
 
@@ -33,13 +33,6 @@ class Moody(MemoryStore):
             message = "no answer"
             raise StoreUnavailable(message)
         return super().execute(operation, deadline=deadline)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_renewing_lease_outlives_its_time_to_live_and_ends_with_its_release() -> None:

@@ -106,15 +106,24 @@ def test_a_benchmark_program_that_fails_is_quoted(
         measure_bare(private_valkey.url, client, 10, depth=1, by_digest=True, driver="redis-benchmark")
 
 
-def test_server_and_client_have_cores_of_their_own_and_get_them_back(private_valkey: ValkeyServer) -> None:
+def test_server_and_client_have_cores_of_their_own_if_there_are_two_and_get_them_back(
+    private_valkey: ValkeyServer,
+) -> None:
     cores = os.sched_getaffinity(0)
-    if len(cores) < 2:
-        pytest.skip("one core")
-    with pinned(private_valkey.pid) as said:
-        assert os.sched_getaffinity(private_valkey.pid) == {max(cores)}
-        assert os.sched_getaffinity(0) == cores - {max(cores)}
-        assert said.startswith(f"server on core {max(cores)}, client on ")
-    assert os.sched_getaffinity(0) == cores
+    last = max(cores)
+    for own in (cores, {last}):
+        os.sched_setaffinity(0, own)
+        try:
+            before = os.sched_getaffinity(private_valkey.pid)
+            with pinned(private_valkey.pid) as said:
+                is_pinned = said.startswith(f"server on core {last}, client on ")
+                assert is_pinned or said == "server and client are not pinned"
+                assert is_pinned == (len(own) > 1)
+                assert os.sched_getaffinity(private_valkey.pid) == ({last} if is_pinned else before)
+                assert os.sched_getaffinity(0) == (own - {last} if is_pinned else own)
+            assert os.sched_getaffinity(0) == own
+        finally:
+            os.sched_setaffinity(0, cores)
 
 
 def test_the_whole_benchmark_shows_every_figure_and_who_drove_the_bare_one(

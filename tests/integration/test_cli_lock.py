@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -21,16 +17,17 @@ from segmented.keys import lock_keys
 from segmented.locks import Lock, ReentrantLock, Semaphore
 from segmented.locks.operator import async_list_locks, async_revoke, async_show, list_locks
 from segmented.stores.redis import AsyncRedisStore, RedisStore
+from tests import command_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from segmented.servers import ValkeyServer
     from tests.deployments import Cluster
 
-MAIN: Final = [sys.executable, "-c", "from segmented.cli.main import main; main()", "lock"]
-ROOT: Final = Path(__file__).parents[2]
-SECONDS: Final = 60.0
+ran = partial(command_line.ran, "lock")
+on_a_terminal = partial(command_line.on_a_terminal, "lock")
 LONG: Final = 600.0
 
 
@@ -38,43 +35,6 @@ LONG: Final = 600.0
 def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
     with RedisStore.from_url(valkey.url) as store:
         yield store
-
-
-def ran(*words: str, url: str | None) -> subprocess.CompletedProcess[str]:
-    """Run the command in a pipe, with the URL from the environment."""
-    environment = {name: value for name, value in os.environ.items() if name != "SEGMENTED_URL"}
-    if url is not None:
-        environment["SEGMENTED_URL"] = url
-    return subprocess.run(
-        [*MAIN, *words],
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-
-
-def on_a_terminal(*words: str, url: str, typed: str = "") -> tuple[int, str]:
-    """Run the command on a terminal, and type something; return the exit code and what was shown."""
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "SEGMENTED_URL": url, "TERM": "xterm", "COLUMNS": "100"}
-    with subprocess.Popen(
-        [*MAIN, *words], cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
-    ) as run:
-        os.close(theirs)
-        os.write(ours, typed.encode())
-        shown = b""
-        try:
-            while part := os.read(ours, 4096):
-                shown += part
-        except OSError:  # how Linux says that the other end is closed
-            pass
-        os.close(ours)
-        code = run.wait(SECONDS)
-    return code, re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
 
 
 def test_a_held_lock_is_shown_in_plain_lines(store: RedisStore, valkey: ValkeyServer) -> None:

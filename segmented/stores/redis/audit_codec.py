@@ -108,7 +108,7 @@ def _encode_record(operation: op.MendRecord) -> Call:
 
 
 def _encode_ledger(operation: op.MendLedger) -> Call:
-    return script_call("mend_ledger", keys_of(operation.sku))
+    return script_call("mend_ledger", [*keys_of(operation.sku), shard_keys(operation.sku).ledger_copy])
 
 
 def _decode_mended(
