@@ -28,17 +28,20 @@ from segmented.errors import (
     PoolDiverged,
     PoolDrifted,
     PoolGated,
+    PoolInShards,
     PoolMissing,
     PoolNotGated,
     PoolVanished,
     ReplicasMissing,
     SegmentedError,
+    ShardVanished,
     StaleToken,
     StockError,
     StoreError,
     StoreRefused,
     StoreUnavailable,
     TransactionConflict,
+    TransferSkipped,
     WrongKind,
 )
 from segmented.locks import (
@@ -88,7 +91,19 @@ from segmented.locks import (
     thread_owner,
 )
 from segmented.models import Busy, Cart, CartRefused, CartReserved, CartSettled, Order, Reserved, Settled, SoldOut
-from segmented.stock import AsyncCarts, AsyncGrant, AsyncPool, AuditReport, Carts, Grant, Pool, RepairReport
+from segmented.stock import (
+    AsyncCarts,
+    AsyncGrant,
+    AsyncPool,
+    AsyncShardedPool,
+    AuditReport,
+    Carts,
+    Grant,
+    Pool,
+    RepairReport,
+    ShardedAuditReport,
+    ShardedPool,
+)
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
 from segmented.stores.redis import AsyncRedisStore, RedisStore
@@ -171,10 +186,12 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "AsyncCarts",
     "AsyncGrant",
     "AsyncPool",
+    "AsyncShardedPool",
     "AuditReport",
     "Carts",
     "Grant",
     "Pool",
+    "ShardedPool",
     # orders and answers
     "Busy",
     "Cart",
@@ -183,6 +200,7 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "CartSettled",
     "Order",
     "RepairReport",
+    "ShardedAuditReport",
     "Reserved",
     "Settled",
     "SoldOut",
@@ -209,6 +227,9 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "PoolDiverged",
     "PoolDrifted",
     "PoolGated",
+    "PoolInShards",
+    "ShardVanished",
+    "TransferSkipped",
     "PoolMissing",
     "PoolNotGated",
     "PoolVanished",

@@ -152,6 +152,36 @@ class PoolMissing(StockError):
         self.sku = sku
 
 
+class PoolInShards(StockError):
+    """The sku is sold in shards, so it is not opened in one hash slot as well, or the other way round."""
+
+    def __init__(self, sku: str, *, is_in_shards: bool = True) -> None:
+        """Name the pool, and say which of the two it is."""
+        kind, other = ("shards", "Pool") if is_in_shards else ("one hash slot", "ShardedPool")
+        super().__init__(f"{sku!r} is sold in {kind} already: opening a {other} beside would sell its units twice")
+        self.sku = sku
+
+
+class ShardVanished(StockError):
+    """A shard of an open pool has no keys, or the pool's directory is gone: it is never opened again silently."""
+
+    def __init__(self, sku: str) -> None:
+        """Name the shard, or the pool."""
+        super().__init__(
+            f"{sku!r} was open and its keys are gone: bring its data back; opening it again could sell its units twice"
+        )
+        self.sku = sku
+
+
+class TransferSkipped(StockError):
+    """A transfer came whose predecessor has not: the shards do not belong together, or one lost data."""
+
+    def __init__(self, shard: str, source: int, number: int, last: int) -> None:
+        """Name both shards and both numbers."""
+        super().__init__(f"{shard!r} was to receive transfer {number} from shard {source}, and has got {last} so far")
+        self.shard = shard
+
+
 class PoolDrifted(StoreRefused):
     """The numbers of the pool do not add up, because somebody else wrote to it: audit and repair it."""
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from segmented.errors import InvalidInput
+from segmented.models.shards import SHARD_MARK
 
 KEPT_MAX: Final = 1_024
 """Names whose keys are kept, because each call needs them."""
@@ -255,19 +256,24 @@ class ShardKeys:
     """Hash: customer id -> units reserved and confirmed; only in a pool that limits customers."""
     changes: str
     """Hash: id of a restock or withdrawal -> what was done."""
+    transfers: str
+    """Hash: `sent:`, `away:` or `received:` and the other shard's number -> number and units; in shards only."""
+    directory: str
+    """String: that a pool of this sku is sold in shards. Not of the pool: it is not opened beside."""
     ledger_copy: str
     """Stream: what a repair has copied of the ledger so far; only while it is under way, and of its script alone."""
 
     def listed(self) -> list[str]:
         """Return KEYS of every pool script."""
         stock = [self.meta, self.stock, self.free, self.orders, self.holds, self.ledger, self.lock, self.freed]
-        return [*stock, self.customers, self.changes]
+        return [*stock, self.customers, self.changes, self.transfers]
 
 
 @lru_cache(KEPT_MAX)
-def shard_keys(sku: str, shard: int = 0) -> ShardKeys:
-    """Build the keys of one shard of the pool `sku`."""
-    tag = f"seg:{{{_encoded(sku)}:{shard}}}"
+def shard_keys(sku: str) -> ShardKeys:
+    """Build the keys of a pool in one hash slot: of the pool `sku`, or of one shard, which a `Shard` names."""
+    name, _, place = sku.partition(SHARD_MARK)
+    tag = pool_tag(name, place or "0")
     return ShardKeys(
         meta=f"{tag}:meta",
         stock=f"{tag}:stock",
@@ -279,8 +285,40 @@ def shard_keys(sku: str, shard: int = 0) -> ShardKeys:
         freed=f"{tag}:freed",
         customers=f"{tag}:customers",
         changes=f"{tag}:changes",
+        transfers=f"{tag}:transfers",
+        directory=directory_key(tag),
         ledger_copy=f"{tag}:ledger:copy",
     )
+
+
+def directory_key(tag: str) -> str:
+    """Build the key of a directory of shards."""
+    return f"{tag}:directory"
+
+
+def pool_tag(sku: str, place: str) -> str:
+    """Begin the keys of a pool in one hash slot; `place` is "0", or that of a shard: its number and its salt."""
+    return f"seg:{{{_encoded(sku)}:{place}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryKeys:
+    """Keys of one copy of a pool's directory of shards."""
+
+    directory: str
+    """String: whether the pool is open, and what was written down when it was opened."""
+    meta: str
+    """Of the pool of the same sku in one hash slot, which must not be open beside; next to the first copy."""
+
+    def listed(self) -> list[str]:
+        """Return KEYS of the script."""
+        return [self.directory, self.meta]
+
+
+def directory_keys(sku: str, copy: int) -> DirectoryKeys:
+    """Build the keys of a copy, from 0: each is in a slot of its own, so that most outlive a master that is down."""
+    tag = pool_tag(sku, f"copy{copy}" if copy else "0")
+    return DirectoryKeys(directory=directory_key(tag), meta=f"{tag}:meta")
 
 
 @dataclass(frozen=True, slots=True)

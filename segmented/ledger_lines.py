@@ -63,6 +63,8 @@ class Checkpoint:
     opened: int
     restocked: int
     withdrawn: int
+    sent: int
+    received: int
     reserved: int
     confirmed: int
     is_closed: bool
@@ -71,7 +73,8 @@ class Checkpoint:
 
     def note(self) -> str:
         """Write it."""
-        numbers = (self.segment_count, self.opened, self.restocked, self.withdrawn, self.reserved, self.confirmed)
+        stocked = (self.opened, self.restocked, self.withdrawn, self.sent, self.received)
+        numbers = (self.segment_count, *stocked, self.reserved, self.confirmed)
         return " ".join([*map(str, numbers), "1" if self.is_closed else "0", self.chain_before])
 
 
@@ -79,7 +82,8 @@ def parse_checkpoint(note: str) -> Checkpoint | None:
     """Read what `Checkpoint.note` writes; None for anything else."""
     try:
         *numbers, is_closed, chain_before = note.split(" ")
-        segments, opened, restocked, withdrawn, reserved, confirmed = map(int, numbers)
+        segments, opened, restocked, withdrawn, sent, received, reserved, confirmed = map(int, numbers)
     except ValueError:
         return None
-    return Checkpoint(segments, opened, restocked, withdrawn, reserved, confirmed, is_closed == "1", chain_before)
+    stocked = (opened, restocked, withdrawn, sent, received)
+    return Checkpoint(segments, *stocked, reserved, confirmed, is_closed == "1", chain_before)

@@ -51,7 +51,9 @@ def list_plan(match: str, names_max: int = DEFAULT_NAMES_MAX) -> Plan[LockNames]
     checked_name(match, "a pattern of lock names")
     _checked(names_max, "names_max")
     found: set[str] = set()
-    for slot in (yield from perform(ListMasters())) or (None,):
+    masters = yield from perform(ListMasters())
+    slots: list[int | None] = [ranges[0][0] for ranges in masters]
+    for slot in slots or [None]:
         cursor = 0
         while True:
             page = yield from perform(ListLocks(match, cursor, slot))

@@ -77,6 +77,14 @@ from segmented.models.pools import (
     Restocked,
     TooFew,
 )
+from segmented.models.shards import (
+    SHARD_COUNT_MAX,
+    Received,
+    Shard,
+    ShardDirectory,
+    ShardFound,
+    Transfer,
+)
 
 __all__ = [
     "CART_ID_BYTES_MAX",
@@ -86,6 +94,7 @@ __all__ = [
     "PINNED_UNTIL_MS",
     "QUANTITY_MAX",
     "SEGMENT_COUNT_MAX",
+    "SHARD_COUNT_MAX",
     "SHOWN_MAX",
     "SKU_BYTES_MAX",
     "STOCK_MAX",
@@ -126,6 +135,7 @@ __all__ = [
     "Part",
     "PoolClosed",
     "PoolState",
+    "Received",
     "Reestablished",
     "Refusal",
     "Released",
@@ -135,12 +145,16 @@ __all__ = [
     "Restocked",
     "ServerIdentity",
     "Settled",
+    "Shard",
+    "ShardDirectory",
+    "ShardFound",
     "SoldOut",
     "Sound",
     "Standing",
     "Superseded",
     "Taken",
     "TooFew",
+    "Transfer",
     "Trimmed",
     "Uncached",
     "Unreplicated",

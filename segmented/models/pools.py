@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from segmented.models.orders import Part
+    from segmented.models.shards import Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +27,23 @@ class PoolState:
     stock: tuple[int, ...]
     restocked: int = 0
     withdrawn: int = 0
+    sent: int = 0
+    """Units that a shard has sent to others."""
+    received: int = 0
+    """Units that a shard has received from others."""
     customer_limit: int | None = None
     is_closed: bool = False
     unreadable: tuple[str, ...] = ()
     """Totals and segments ("segment 3") that somebody else made something else than whole numbers: they count as 0."""
     ledger_end: str = ""
     """Id of the ledger's last entry if somebody else put it beyond `sequence`, where it stops the pool; else empty."""
+    transfers: tuple[Transfer, ...] = ()
+    """What a shard knows of units between it and others; not in the shorter state that changes answer with."""
 
     @property
     def stocked(self) -> int:
-        """Units that were ever put in and not taken out by a withdrawal: the most that can be sold."""
-        return self.opened + self.restocked - self.withdrawn
+        """Units that were ever put in and not taken out by a withdrawal or a transfer: the most that can be sold."""
+        return self.opened + self.restocked - self.withdrawn + self.received - self.sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +106,8 @@ EntryKind = Literal[
     "refused",
     "restocked",
     "withdrawn",
+    "sent",
+    "received",
     "resized",
     "closed",
     "repaired",
@@ -119,7 +128,7 @@ class LedgerEntry:
     at_us: int
     """The server's clock, in microseconds."""
     order_id: str | None
-    """Of a restock or a withdrawal, its change id."""
+    """Of a restock or a withdrawal, its change id; of a transfer, the other shard's number, a colon, and its own."""
     quantity: int
     parts: tuple[Part, ...]
     """Units by segment: those of the order; put in or taken out; or, of a pool opened or resized, all that are free."""

@@ -9,7 +9,7 @@ from segmented.operations.carts import DecideCart, FinishCart, ListDueCarts, Ope
 from segmented.operations.fair import AcquireFair, FairTimes, ReleaseFair, RenewFair
 from segmented.operations.get_set import DeleteValue, GetSet, GetValue, SetNx
 from segmented.operations.locks import AcquireLock, ReleaseLock, RenewLock
-from segmented.operations.operator import ListLocks, ListMasters, RevokeLock, ShowLock
+from segmented.operations.operator import ListLocks, RevokeLock, ShowLock
 from segmented.operations.pool_audit import (
     InspectOrders,
     MendLedger,
@@ -48,9 +48,20 @@ from segmented.operations.read_write import AcquireRead, AcquireWrite, ReleaseRe
 from segmented.operations.reentrant import AcquireReentrant, ReleaseReentrant, RenewReentrant
 from segmented.operations.semaphore import AcquirePermit, ReleasePermit, RenewPermit
 from segmented.operations.sequencer import CheckSequencer, FencedSet
+from segmented.operations.shards import (
+    AcknowledgeUnits,
+    ListMasters,
+    LookAtShard,
+    ReadDirectory,
+    ReceiveUnits,
+    SendUnits,
+    SlotRanges,
+    WriteDirectory,
+)
 
 __all__ = [
     "BATCH_MAX",
+    "AcknowledgeUnits",
     "AcquireFair",
     "AcquireLock",
     "AcquirePermit",
@@ -80,6 +91,7 @@ __all__ = [
     "ListDueCarts",
     "ListLocks",
     "ListMasters",
+    "LookAtShard",
     "MendLedger",
     "MendNumber",
     "MendRecord",
@@ -90,11 +102,13 @@ __all__ = [
     "ReadCached",
     "ReadCart",
     "ReadCustomers",
+    "ReadDirectory",
     "ReadLedger",
     "ReadLedgerStart",
     "ReadOrAcquire",
     "ReadOrders",
     "ReadPool",
+    "ReceiveUnits",
     "ReleaseFair",
     "ReleaseLock",
     "ReleasePermit",
@@ -116,10 +130,13 @@ __all__ = [
     "ScanChanges",
     "ScanIds",
     "ScanOrders",
+    "SendUnits",
     "SetNx",
     "SettleMany",
     "ShowLock",
+    "SlotRanges",
     "TrimLedger",
     "Withdraw",
     "WriteCached",
+    "WriteDirectory",
 ]

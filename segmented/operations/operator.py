@@ -38,8 +38,3 @@ class ListLocks(Operation[NamesPage]):
     match: str
     cursor: int = 0
     slot: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ListMasters(Operation[tuple[int, ...]]):
-    """Name one hash slot of each master of a cluster; nothing for a server that is in none."""

@@ -6,11 +6,13 @@ from segmented.stock.carts import AsyncCarts, Carts
 from segmented.stock.fold import LedgerFold
 from segmented.stock.pool import Grant, Pool
 from segmented.stock.repair import Repair, RepairReport
+from segmented.stock.sharded import AsyncShardedPool, ShardedAuditReport, ShardedPool
 
 __all__ = [
     "AsyncCarts",
     "AsyncGrant",
     "AsyncPool",
+    "AsyncShardedPool",
     "AuditReport",
     "Carts",
     "Drift",
@@ -19,4 +21,6 @@ __all__ = [
     "Pool",
     "Repair",
     "RepairReport",
+    "ShardedAuditReport",
+    "ShardedPool",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 from segmented import operations as op
 from segmented.errors import ChangeGated, NotGranted, PoolNotGated, SegmentedError
@@ -276,10 +276,17 @@ class AsyncPool:
         return f"AsyncPool({self.sku!r}, {self.store!r})"
 
 
+class Grants(Protocol):
+    """A pool, in one hash slot or in shards, that can be asked for a grant."""
+
+    async def _granted(self, operation: op.Grant, timeout: float | None, *, fair: bool) -> AsyncGrant | Refusal:
+        """Grant, or refuse."""
+
+
 class Granting:
     """A grant that has not begun: awaitable, and an asynchronous context manager."""
 
-    def __init__(self, pool: AsyncPool, operation: op.Grant, timeout: float | None, *, fair: bool) -> None:
+    def __init__(self, pool: Grants, operation: op.Grant, timeout: float | None, *, fair: bool) -> None:
         """Ask `pool` when asked."""
         self._pool = pool
         self._operation = operation

@@ -30,6 +30,7 @@ TRIES_MAX: Final = 10
 LEDGER_END: Final = "end"
 """Name of the drift that stops the pool: an entry of somebody else's beyond its last change."""
 SEGMENT: Final = "segment "
+TRANSFER: Final = "transfer "
 
 
 def audit_plan(sku: str) -> Plan[tuple[AuditReport, LedgerFold]]:
@@ -76,6 +77,8 @@ def totals_of(fold: LedgerFold) -> dict[str, int]:
         "opened": fold.opened,
         "restocked": fold.restocked,
         "withdrawn": fold.withdrawn,
+        "sent": fold.sent,
+        "received": fold.received,
         "segment_count": fold.segment_count,
         "available": fold.available,
         "reserved": fold.reserved,
@@ -86,14 +89,17 @@ def totals_of(fold: LedgerFold) -> dict[str, int]:
 
 def unreadable_totals(state: PoolState) -> list[str]:
     """Name what is no number and stops the pool; units of a segment that are none do not."""
-    return [name for name in state.unreadable if not name.startswith(SEGMENT)]
+    return [name for name in state.unreadable if not name.startswith((SEGMENT, TRANSFER))]
 
 
 def _unreadable_drift(state: PoolState, totals: Mapping[str, int], stock: Sequence[int]) -> Iterator[Drift]:
     """Name what is no number, beside what the ledger says of it, if it does."""
     for name in state.unreadable:
         segment = name.removeprefix(SEGMENT)
-        if segment == name:
+        if name.startswith(TRANSFER):
+            detail = f"{name} is no number and units"
+            yield Drift("foreign write", None, detail, "transfer", name.removeprefix(TRANSFER))
+        elif segment == name:
             said = f", the ledger says {totals[name]}" if name in totals else ""
             yield Drift("foreign write", None, f"{name} is no whole number{said}", "total", name)
         elif segment.isdecimal() and int(segment) < len(stock):
@@ -118,6 +124,8 @@ def _totals_drift(state: PoolState, fold: LedgerFold) -> list[Drift]:
         "opened": state.opened,
         "restocked": state.restocked,
         "withdrawn": state.withdrawn,
+        "sent": state.sent,
+        "received": state.received,
         "segment_count": state.segment_count,
         "available": state.available,
         "reserved": state.reserved,
@@ -131,6 +139,8 @@ def _totals_drift(state: PoolState, fold: LedgerFold) -> list[Drift]:
     ]
     unreadable = list(_unreadable_drift(state, totals_of(fold), fold.stock))
     drift += [one for one in unreadable if one.about == "total"]
+    drift += [one for one in unreadable if one.about == "transfer"]
+    drift += _transfers_drift(state, fold)
     if sum(state.stock) != fold.available:
         detail = f"the sum over segments is {sum(state.stock)}, the ledger says {fold.available}"
         drift.append(Drift("foreign write", None, detail, "sum", "stock"))
@@ -151,6 +161,26 @@ def _totals_drift(state: PoolState, fold: LedgerFold) -> list[Drift]:
         terms = f"{state.available} available + {state.reserved} reserved + {state.confirmed} confirmed"
         drift.append(Drift("foreign write", None, f"stocked {state.stocked}, but {terms}", "sum", "stocked"))
     return drift
+
+
+def _transfers_drift(state: PoolState, fold: LedgerFold) -> Iterator[Drift]:
+    """Compare what a shard keeps of its transfers; what a trim took away is known in the totals alone."""
+    kept: dict[tuple[str, int], tuple[int, int]] = {
+        (one.kind, one.other): (one.number, one.units) for one in state.transfers
+    }
+    for place in sorted({*fold.transfers, *(place for place in kept if place[0] != "away")}):
+        found, expected = kept.get(place), fold.transfers.get(place)
+        if found == expected or (fold.first_sequence > 1 and found and (not expected or found[0] == expected[0])):
+            continue
+        name = f"{place[0]}:{place[1]}"
+        said = f"{found[0]} with {found[1]} units in all" if found else "missing"
+        ledger = f"{expected[0]} with {expected[1]}" if expected else "nothing"
+        yield Drift("foreign write", None, f"transfer {name} is {said}, the ledger says {ledger}", "transfer", name)
+    for kind, total in (("sent", fold.sent), ("received", fold.received)):
+        found_in_all = sum(units for (one, _), (_, units) in kept.items() if one == kind)
+        if found_in_all != total and fold.first_sequence > 1:
+            detail = f"transfers {kind} add up to {found_in_all} units, the ledger says {total}"
+            yield Drift("foreign write", None, detail, "transfer", kind)
 
 
 def _ledger_drift(fold: LedgerFold) -> list[Drift]:

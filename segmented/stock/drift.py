@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from segmented.models import PoolState
 
-DriftKind = Literal["lost", "duplicate", "leaked hold", "foreign write"]
+DriftKind = Literal["lost", "duplicate", "leaked hold", "orphan transfer", "foreign write"]
 """What kind of damage it is.
 
 | kind | what is found |
@@ -18,9 +18,10 @@ DriftKind = Literal["lost", "duplicate", "leaked hold", "foreign write"]
 | lost | the ledger tells of an order, a restock or a withdrawal of which there is no record |
 | duplicate | two effects for one order id |
 | leaked hold | a hold without a reserved order, or a reserved order that would never lapse |
+| orphan transfer | units that left one shard, and are neither in the other nor known to be on the way |
 | foreign write | a number, a record or a ledger entry that no operation of the pool has left so |
 """
-About = Literal["total", "segment", "customer", "order", "change", "ledger", "sum"]
+About = Literal["total", "segment", "customer", "order", "change", "transfer", "ledger", "sum"]
 
 
 @dataclass(frozen=True, slots=True)

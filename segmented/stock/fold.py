@@ -25,6 +25,9 @@ STATE_AFTER: Final[dict[EntryKind, OrderState]] = {
 }
 """What an order is after a change; the other kinds are changes of the pool."""
 
+SUMS: Final = ("opened", "restocked", "withdrawn", "sent", "received", "reserved", "confirmed")
+"""Totals in a checkpoint, beside the free units."""
+
 
 @dataclass(slots=True)
 class FoldedOrder:
@@ -56,6 +59,10 @@ class LedgerFold:
     opened: int = 0
     restocked: int = 0
     withdrawn: int = 0
+    sent: int = 0
+    received: int = 0
+    transfers: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    """(sent or received, other shard) -> number of the last transfer, units of all since this ledger begins."""
     available: int = 0
     reserved: int = 0
     confirmed: int = 0
@@ -165,8 +172,22 @@ class LedgerFold:
                 self.withdrawn += entry.quantity
                 self._add(entry, -1)
                 self.changes[entry.order_id or ""] = f"withdrawn {entry.quantity} {entry.sequence}"
+            case "sent" | "received":
+                self._transfer(entry)
             case "checkpoint":
                 self._check(entry)
+
+    def _transfer(self, entry: LedgerEntry) -> None:
+        other, _, number = (entry.order_id or "").partition(":")
+        if entry.kind == "sent":
+            self.sent += entry.quantity
+            self._add(entry, -1)
+        else:
+            self.received += entry.quantity
+            self._add(entry, +1)
+        if other.isdecimal() and number.isdecimal():
+            place = entry.kind, int(other)
+            self.transfers[place] = int(number), self.transfers.get(place, (0, 0))[1] + entry.quantity
 
     def _spread(self, entry: LedgerEntry, count: int) -> None:
         units = dict(entry.parts)
@@ -193,17 +214,15 @@ class LedgerFold:
             self.contradicted.append((entry.sequence, "it cannot be read"))
         elif entry.sequence == self.first_sequence:
             self.opened, self.restocked, self.withdrawn = found.opened, found.restocked, found.withdrawn
+            self.sent, self.received = found.sent, found.received
             self.available, self.reserved, self.confirmed = entry.quantity, found.reserved, found.confirmed
             self.is_closed = found.is_closed
             self._spread(entry, found.segment_count)
         else:
-            said = (entry.quantity, found.opened, found.restocked, found.withdrawn, found.reserved, found.confirmed)
-            folded = (self.available, self.opened, self.restocked, self.withdrawn, self.reserved, self.confirmed)
-            names = ("available", "opened", "restocked", "withdrawn", "reserved", "confirmed")
             differing = [
-                f"{name} {one}, the changes before it {other}"
-                for name, one, other in zip(names, said, folded, strict=True)
-                if one != other
+                f"{name} {said}, the changes before it {getattr(self, name)}"
+                for name, said in (("available", entry.quantity), *((name, getattr(found, name)) for name in SUMS))
+                if said != getattr(self, name)
             ]
             if found.is_closed != self.is_closed:
                 differing.append("another answer to whether the pool is closed")

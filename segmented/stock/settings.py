@@ -13,9 +13,11 @@ from segmented.models import (
     ORDER_ID_BYTES_MAX,
     QUANTITY_MAX,
     SEGMENT_COUNT_MAX,
+    SHARD_COUNT_MAX,
     SKU_BYTES_MAX,
     STOCK_MAX,
     Order,
+    Shard,
     check_id,
     shortened,
 )
@@ -38,7 +40,8 @@ class PoolSettings:
 
     def __init__(self, sku: str, *, ttl: float, hold: float) -> None:
         """Check once what every grant uses."""
-        check_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
+        if not isinstance(sku, Shard):  # its sku was checked when the pool was opened
+            check_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
         self.sku = sku
         self.ttl_ms = milliseconds(ttl, "ttl")
         self.hold_ms = milliseconds(hold, "hold")
@@ -54,6 +57,18 @@ class PoolSettings:
         if customer_limit is not None:
             self._check_number(customer_limit, "limit per customer", 1, QUANTITY_MAX)
         return op.OpenPool(self.sku, stock, segments, gated, epoch, customer_limit)
+
+    def shard_count(self, shards: int, stock: int, segments: int) -> int:
+        """Check into how many shards the stock and the segments are to be split."""
+        self._check_number(shards, "shard count", 1, SHARD_COUNT_MAX)
+        self._check_number(stock, "stock", shards, STOCK_MAX)
+        self.sharded_segments(segments, shards)
+        return shards
+
+    def sharded_segments(self, segments: int, shards: int) -> int:
+        """Check the segment count of a pool in shards: each has at least one."""
+        self._check_number(segments, "segment count", shards, SEGMENT_COUNT_MAX)
+        return segments
 
     def restock(self, units: int, restock_id: str) -> op.Restock:
         """Check units and id."""

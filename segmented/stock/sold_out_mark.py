@@ -17,6 +17,8 @@ from segmented.stock.fair_grants import fair_grant_plan
 from segmented.stock.plans import grant_plan, reserve_many_plan, reserve_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from segmented import operations as op
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
@@ -48,6 +50,8 @@ class SoldOutMark:
         self._known: dict[str, bool] = {}
         """Order id -> whether an answer said that it has, or had, units; False as long as none has come."""
         self.refused_count = 0
+        self.on_clear: Callable[[], None] | None = None
+        """Told as well when units came back here: of a shard, the pool as a whole."""
 
     def refusal(self, order: Order, *, partial: bool) -> SoldOut | None:
         """Return what refuses an order here; None when the server is to be asked, and then `note` what it says."""
@@ -95,6 +99,8 @@ class SoldOutMark:
         if self.seconds:
             with self._guard:
                 self._found, self._returned_at = None, self._clock.now()
+        if self.on_clear is not None:
+            self.on_clear()
 
 
 # --- the plans of the pool, with its mark ---
@@ -103,14 +109,25 @@ class SoldOutMark:
 def grant_marked(
     mark: SoldOutMark, operation: op.Grant, timeout: float | None, *, fair: bool
 ) -> Plan[tuple[Granted | Refusal, float]]:
-    """Grant, unless the mark refuses. A refusal that is to be kept as the order's state is the server's alone."""
-    if mark.seconds and not operation.keep_refusal:
-        refused = mark.refusal(operation.order, partial=operation.partial)
+    """Grant, unless the mark refuses."""
+    plan = (fair_grant_plan if fair else grant_plan)(operation, timeout)
+    return (yield from marked(mark, operation.order, plan, partial=operation.partial, is_kept=operation.keep_refusal))
+
+
+def marked(
+    mark: SoldOutMark, order: Order, plan: Plan[tuple[AnswerT, float]], *, partial: bool, is_kept: bool = False
+) -> Plan[tuple[AnswerT | SoldOut, float]]:
+    """Run a plan that serves an order, unless the mark refuses; it answers, and says when it asked.
+
+    A refusal that is to be kept as the order's state (`is_kept`) is the server's alone.
+    """
+    if mark.seconds and not is_kept:
+        refused = mark.refusal(order, partial=partial)
         if refused is not None:
             return refused, mark.now()
-    answer, asked_at = yield from (fair_grant_plan if fair else grant_plan)(operation, timeout)
+    answer, asked_at = yield from plan
     if mark.seconds:
-        mark.note(operation.order.order_id, answer, asked_at, is_kept=operation.keep_refusal)
+        mark.note(order.order_id, answer, asked_at, is_kept=is_kept)
     return answer, asked_at
 
 
@@ -127,10 +144,14 @@ def reserve_marked(mark: SoldOutMark, operation: op.Reserve) -> Plan[Taken]:
     return answer
 
 
-def reserve_many_marked(mark: SoldOutMark, operation: op.ReserveMany) -> Plan[list[Taken | SegmentedError]]:
-    """Reserve for those orders that the mark does not refuse."""
+def reserve_many_marked(
+    mark: SoldOutMark,
+    operation: op.ReserveMany,
+    plan_of: Callable[[op.ReserveMany], Plan[list[Taken | SegmentedError]]] = reserve_many_plan,
+) -> Plan[list[Taken | SegmentedError]]:
+    """Reserve, by `plan_of`, for those orders that the mark does not refuse."""
     if not mark.seconds:
-        return (yield from reserve_many_plan(operation))
+        return (yield from plan_of(operation))
     answers: dict[int, Taken | SegmentedError] = {}
     asked: list[int] = []
     for index, order in enumerate(operation.orders):
@@ -142,7 +163,7 @@ def reserve_many_marked(mark: SoldOutMark, operation: op.ReserveMany) -> Plan[li
     if asked:
         asked_at = mark.now()
         left = replace(operation, orders=tuple(operation.orders[index] for index in asked))
-        for index, answer in zip(asked, (yield from reserve_many_plan(left)), strict=True):
+        for index, answer in zip(asked, (yield from plan_of(left)), strict=True):
             answers[index] = answer
             mark.note(operation.orders[index].order_id, answer, asked_at)
     return [answers[index] for index in range(len(operation.orders))]

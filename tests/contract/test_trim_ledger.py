@@ -61,7 +61,7 @@ def test_a_trim_that_keeps_nothing_leaves_a_checkpoint(shop: Trimming) -> None:
         997,
         dict(enumerate(before.stock)),
     )
-    assert entry.note.split(" ")[:-1] == ["3", "1000", "0", "0", "1", "2", "0"]
+    assert entry.note.split(" ")[:-1] == ["3", "1000", "0", "0", "0", "0", "1", "2", "0"]
     assert shop.audit().is_clean
     assert shop.audit().first_sequence == 5
 

@@ -188,7 +188,11 @@ def test_the_same_in_an_event_loop(cluster: Cluster) -> None:
 
 def test_every_master_is_named_once(cluster: Cluster) -> None:
     with RedisStore.from_url(cluster.url) as store:
-        assert len(set(store.execute(op.ListMasters()))) == 3
+        masters = store.execute(op.ListMasters())
+    assert len(set(masters)) == 3
+    assert sorted(slot for ranges in masters for first, last in ranges for slot in range(first, last + 1)) == list(
+        range(16_384)
+    )
 
 
 def test_listing_leaves_the_server_as_it_was(store: RedisStore, valkey: ValkeyServer) -> None:

@@ -101,7 +101,7 @@ def checkpoint(sequence: int, quantity: int, note: Checkpoint, *parts: Part) -> 
 def begun_at_checkpoint(*later: LedgerEntry) -> LedgerFold:
     """A ledger of which the first three changes were trimmed: of 10 units 5 are free, 2 reserved, 3 confirmed."""
     before = chained([OPENED, entry(2, "reserved", "old", 2, (0, 2)), entry(3, "confirmed", "sold", 3, (1, 3))])
-    note = Checkpoint(2, 10, 0, 0, 2, 3, is_closed=False, chain_before=before[-1].chain)
+    note = Checkpoint(2, 10, 0, 0, 0, 0, 2, 3, is_closed=False, chain_before=before[-1].chain)
     ledger = chained([*before, checkpoint(4, 5, note, (0, 1), (1, 4)), *later])
     fold = LedgerFold(sequence=3, first_sequence=4)
     fold.apply(one for one in ledger if one.sequence > 3)
@@ -134,7 +134,7 @@ def test_a_ledger_that_should_begin_with_a_checkpoint_but_does_not_is_broken() -
 
 
 def test_a_checkpoint_on_the_way_is_compared() -> None:
-    right = Checkpoint(4, 10, 0, 0, 4, 0, is_closed=False, chain_before="")
+    right = Checkpoint(4, 10, 0, 0, 0, 0, 4, 0, is_closed=False, chain_before="")
     taken = entry(2, "reserved", "a", 4, (0, 3), (1, 1))
     rest = ((1, 2), (2, 2), (3, 2))
     assert folded(OPENED, taken, checkpoint(3, 6, right, *rest)).contradicted == []
@@ -151,7 +151,7 @@ def test_a_checkpoint_on_the_way_is_compared() -> None:
 
 
 def test_what_a_checkpoint_says_is_read_as_written() -> None:
-    written = Checkpoint(4, 10, 3, 2, 4, 1, is_closed=True, chain_before="0123456789abcdef")
+    written = Checkpoint(4, 10, 3, 2, 6, 7, 4, 1, is_closed=True, chain_before="0123456789abcdef")
     assert parse_checkpoint(written.note()) == written
     assert parse_checkpoint("4 10") is None
     assert parse_checkpoint("") is None

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import redis
 
-from segmented.keys import listener_channel, lock_keys, shard_keys
+from segmented.keys import directory_keys, listener_channel, lock_keys, shard_keys
+from segmented.models import Shard
 
 NASTY = ["a", "{a}", "}", "{", "a{b}c", "%", "%7B", "100 % {x}", "a:b", "ü票", " ", "a\nb", "{}"]
 
@@ -33,8 +34,9 @@ def test_a_shards_keys_are_these() -> None:
         "seg:{ticket:0}:freed",
         "seg:{ticket:0}:customers",
         "seg:{ticket:0}:changes",
+        "seg:{ticket:0}:transfers",
     ]
-    assert shard_keys("ticket", 3).meta == "seg:{ticket:3}:meta"
+    assert shard_keys(Shard("ticket", 3, "b")).meta == "seg:{ticket:3b}:meta"
 
 
 @pytest.mark.parametrize("name", NASTY)
@@ -59,7 +61,14 @@ def test_different_names_have_different_keys() -> None:
 
 
 def test_names_that_differ_by_a_shards_number_do_not_meet() -> None:
-    assert shard_keys("a:1", 0).meta != shard_keys("a", 1).meta
+    found = [Shard("a:1", 0, "b"), Shard("a", 1, "b"), Shard("a", 10, "b"), Shard("a", 1, "bb"), "a:1", "a", "a:1b"]
+    assert len({shard_keys(name).meta for name in found}) == len(found)
+
+
+def test_the_copies_of_a_directory_have_keys_of_their_own() -> None:
+    copies = [directory_keys("ticket", copy).directory for copy in range(3)]
+    assert copies == ["seg:{ticket:0}:directory", "seg:{ticket:copy1}:directory", "seg:{ticket:copy2}:directory"]
+    assert directory_keys("ticket", 0).meta == shard_keys("ticket").meta
 
 
 def test_a_listener_has_a_channel_of_its_own() -> None:

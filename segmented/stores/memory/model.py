@@ -17,6 +17,7 @@ from segmented.stores.memory.read_write import ReadWriteModel
 from segmented.stores.memory.reentrant import ReentrantModel
 from segmented.stores.memory.semaphores import SemaphoreModel
 from segmented.stores.memory.sequencers import SequencerModel
+from segmented.stores.memory.shards import ShardModel
 from segmented.stores.memory.votes import VoteModel
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class MemoryModel:
             op.FencedSet: sequencers.set,
             **pools.bodies(),
             **CartModel(clock, pools.read).bodies(),
+            **ShardModel(pools).bodies(),
         }
 
     def execute(self, operation: op.Operation[AnswerT]) -> AnswerT:

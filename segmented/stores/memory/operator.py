@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from segmented.lock_state import LockState
-    from segmented.operations import ListLocks, ListMasters, RevokeLock, ShowLock
+    from segmented.operations import ListLocks, ListMasters, RevokeLock, ShowLock, SlotRanges
 
 WILD: Final = re.compile(r"\\(?P<plain>.)|\[(?P<not>\^?)(?P<set>[^\]]*)\]|(?P<any>\*)|(?P<one>\?)", re.DOTALL)
 
@@ -62,7 +62,7 @@ class OperatorModel:
         found = {name for kind in self._kinds for name in kind.names() if kind.state(name, 0) is not None}
         return NamesPage(tuple(sorted(name for name in found if pattern.fullmatch(name))), 0)
 
-    def list_masters(self, _: ListMasters) -> tuple[int, ...]:
+    def list_masters(self, _: ListMasters) -> tuple[SlotRanges, ...]:
         """Belong to no cluster."""
         return ()
 

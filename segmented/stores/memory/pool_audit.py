@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
 TAIL_MAX: Final = 1_000
 DELETED_MAX: Final = 10_000
-FREE_SIGNS: Final = {"reserved": -1, "cancelled": 1, "expired": 1, "restocked": 1, "withdrawn": -1}
+FREE_SIGNS: Final = {
+    "reserved": -1,
+    "cancelled": 1,
+    "expired": 1,
+    "restocked": 1,
+    "withdrawn": -1,
+    "sent": -1,
+    "received": 1,
+}
 SIGNS: Final[dict[str, dict[str, int]]] = {
     "available": FREE_SIGNS,
     "segment": FREE_SIGNS,
@@ -29,6 +37,8 @@ SIGNS: Final[dict[str, dict[str, int]]] = {
     "confirmed": {"confirmed": 1},
     "restocked": {"restocked": 1},
     "withdrawn": {"withdrawn": 1},
+    "sent": {"sent": 1},
+    "received": {"received": 1},
     "customer": {"reserved": 1, "cancelled": -1, "expired": -1},
 }
 """What a change of each kind adds to a number, for each unit."""
@@ -152,7 +162,7 @@ class PoolAudits:
     def trim(self, operation: op.TrimLedger) -> Trimmed:
         """Write a checkpoint and forget what is before an older one."""
         pool, keep = self._pool(operation.sku), operation.keep
-        stocked = pool.opened + pool.restocked - pool.withdrawn
+        stocked = pool.opened + pool.restocked - pool.withdrawn + pool.received - pool.sent
         if sum(pool.stock) != pool.available or stocked != pool.available + pool.reserved + pool.confirmed:
             raise PoolDrifted(operation.sku)
         if pool.sequence - max(pool.checkpoints, default=0) >= max(1, keep // 4):
@@ -161,6 +171,8 @@ class PoolAudits:
                 pool.opened,
                 pool.restocked,
                 pool.withdrawn,
+                pool.sent,
+                pool.received,
                 pool.reserved,
                 pool.confirmed,
                 pool.is_closed,

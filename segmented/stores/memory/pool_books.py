@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from segmented.errors import ChangeMismatch, OrderMismatch, OrderUnknown, PoolGated, PoolMissing
+from segmented.errors import ChangeMismatch, OrderMismatch, OrderUnknown, PoolGated, PoolInShards, PoolMissing
 from segmented.keys import shard_keys
 from segmented.models import (
     PINNED_UNTIL_MS,
@@ -55,6 +55,8 @@ class PoolBooks:
         self._clock = clock
         self._publish = publish
         self._pools: dict[str, ModelPool] = {}
+        self.in_shards: set[str] = set()
+        """Skus with a directory of shards."""
 
     # --- opening, reading, changing ---
 
@@ -62,6 +64,8 @@ class PoolBooks:
         """Open once."""
         if pool := self._pools.get(operation.sku):
             return AlreadyOpen(pool.state())
+        if operation.sku in self.in_shards:
+            raise PoolInShards(operation.sku)
         count = operation.segment_count
         parts = even_parts(operation.stock, count)
         stock = [dict(parts).get(segment, 0) for segment in range(count)]
@@ -71,12 +75,13 @@ class PoolBooks:
         pool.available = operation.stock
         pool.free = dict.fromkeys(range(count), 0)
         self._pools[operation.sku] = pool
-        self._append(pool, "opened", [pool_entry(operation.stock, parts, note=str(count))])
+        self.append(pool, "opened", [pool_entry(operation.stock, parts, note=str(count))])
         return Opened(pool.state())
 
     def read(self, operation: op.ReadPool) -> PoolState:
         """Read totals and units a segment."""
-        return self._pool(operation.sku).state()
+        pool = self.found(operation.sku)
+        return replace(pool.state(), transfers=pool.transfers)
 
     def read_orders(self, operation: op.ReadOrders) -> tuple[OrderRecord | None, ...]:
         """Read records; a pool that is not open has none."""
@@ -90,17 +95,17 @@ class PoolBooks:
 
     def read_ledger(self, operation: op.ReadLedger) -> tuple[LedgerEntry, ...]:
         """Read entries by their sequence numbers."""
-        ledger = self._pool(operation.sku).ledger
+        ledger = self.found(operation.sku).ledger
         first = max(operation.after + 1, ledger[0].sequence)  # a trim may have taken what was before
         return tuple(entry for entry in ledger if first <= entry.sequence < first + operation.limit)
 
     def list_due(self, operation: op.ListDue) -> tuple[str, ...]:
         """Name orders whose hold has lapsed."""
-        return tuple(self._due(self._pool(operation.sku), operation.limit))
+        return tuple(self._due(self.found(operation.sku), operation.limit))
 
     def restock(self, operation: op.Restock) -> Restocked | Closed:
         """Put units in, once."""
-        pool = self._pool(operation.sku)
+        pool = self.found(operation.sku)
         if before := self._changed_before(pool, operation.change_id, "restocked", operation.units):
             return before
         if pool.is_closed:
@@ -114,7 +119,7 @@ class PoolBooks:
 
     def withdraw(self, operation: op.Withdraw) -> Restocked | TooFew:
         """Take free units out, once."""
-        pool = self._pool(operation.sku)
+        pool = self.found(operation.sku)
         if before := self._changed_before(pool, operation.change_id, "withdrawn", operation.units):
             return before
         if pool.available < operation.units:
@@ -126,7 +131,7 @@ class PoolBooks:
 
     def resize(self, operation: op.Resize) -> Resized:
         """Change the number of segments."""
-        pool, count = self._pool(operation.sku), operation.segment_count
+        pool, count = self.found(operation.sku), operation.segment_count
         before = pool.segment_count
         if before == count:
             return Resized(pool.state(), replay=True)
@@ -139,16 +144,16 @@ class PoolBooks:
         if count > before:
             self._publish(shard_keys(pool.sku).freed)
         pool.cursor = 0
-        self._append(pool, "resized", [pool_entry(pool.available, parts, note=str(count))])
+        self.append(pool, "resized", [pool_entry(pool.available, parts, note=str(count))])
         return Resized(pool.state(), replay=False)
 
     def close(self, operation: op.ClosePool) -> PoolClosed:
         """Take no new orders."""
-        pool = self._pool(operation.sku)
+        pool = self.found(operation.sku)
         if pool.is_closed:
             return PoolClosed(pool.state(), replay=True)
         pool.is_closed = True
-        self._append(pool, "closed", [pool_entry(pool.available, ())])
+        self.append(pool, "closed", [pool_entry(pool.available, ())])
         return PoolClosed(pool.state(), replay=False)
 
     def _changed_before(self, pool: ModelPool, change_id: str, kind: EntryKind, units: int) -> Restocked | None:
@@ -160,7 +165,7 @@ class PoolBooks:
         return Restocked(change_id, units, before[2], pool.available, replay=True)
 
     def _change(self, pool: ModelPool, change_id: str, kind: EntryKind, entry: LedgerEntry) -> Restocked:
-        sequence = self._append(pool, kind, [replace(entry, order_id=change_id)])
+        sequence = self.append(pool, kind, [replace(entry, order_id=change_id)])
         pool.changes[change_id] = (kind, entry.quantity, sequence)
         return Restocked(change_id, entry.quantity, sequence, pool.available, replay=False)
 
@@ -175,7 +180,7 @@ class PoolBooks:
 
     def expire_due(self, operation: op.ExpireDue) -> tuple[tuple[Settled, ...], bool]:
         """Give back what lapsed holds kept."""
-        pool = self._pool(operation.sku)
+        pool = self.found(operation.sku)
         if pool.gated:
             raise PoolGated(operation.sku, None)
         settled, is_more_due = self._expire_due(pool, operation.limit)
@@ -204,7 +209,7 @@ class PoolBooks:
             pool.reserved -= record.quantity
             if record.order_id not in keeps:
                 self._free(pool, record)
-        sequence = self._append(pool, state, [entry_of(record) for record in records])
+        sequence = self.append(pool, state, [entry_of(record) for record in records])
         settled = [replace(record, state=state, sequence=sequence) for record in records]
         for record in settled:
             pool.orders[record.order_id] = record
@@ -215,14 +220,14 @@ class PoolBooks:
         """Return what refuses `quantity` units; due holds come back first, unless somebody else decides their fate."""
         if pool.available >= quantity:
             return None
-        is_more_due = self._give_back_some(pool, room)
+        is_more_due = self.give_back_some(pool, room)
         if pool.available >= quantity:
             return None
         if is_more_due:
             return Busy(order.order_id, pool.sequence, 0)
         return SoldOut(order.order_id, order.quantity, pool.available, pool.reserved, pool.sequence)
 
-    def _give_back_some(self, pool: ModelPool, room: Room) -> bool:
+    def give_back_some(self, pool: ModelPool, room: Room) -> bool:
         """Give back some due holds before an order is refused; True when more may be due."""
         if pool.gated or room.is_nothing_due:
             return False
@@ -238,13 +243,18 @@ class PoolBooks:
     def _now_ms(self) -> int:
         return int(self._clock.now() * 1000)
 
-    def _pool(self, sku: str) -> ModelPool:
+    def has(self, sku: str) -> bool:
+        """Is the pool open?"""
+        return sku in self._pools
+
+    def found(self, sku: str) -> ModelPool:
+        """Return an open pool. Raises PoolMissing."""
         if sku not in self._pools:
             raise PoolMissing(sku)
         return self._pools[sku]
 
     def _found(self, sku: str, order_id: str) -> tuple[ModelPool, OrderRecord]:
-        pool = self._pool(sku)
+        pool = self.found(sku)
         if order_id not in pool.orders:
             raise OrderUnknown(order_id)
         return pool, pool.orders[order_id]
@@ -255,7 +265,8 @@ class PoolBooks:
             raise OrderMismatch(order.order_id)
         return record
 
-    def _append(self, pool: ModelPool, kind: EntryKind, entries: Sequence[LedgerEntry]) -> int:
+    def append(self, pool: ModelPool, kind: EntryKind, entries: Sequence[LedgerEntry]) -> int:
+        """Put changes of one step into the ledger; returns their sequence number."""
         return pool.append(kind, int(self._clock.now() * 1_000_000), entries)
 
     def _lease(self, pool: ModelPool, record: OrderRecord) -> tuple[str, int] | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from segmented.ledger_lines import NO_DIGEST, digest
-from segmented.models import LedgerEntry, Order, OrderRecord, Part, PoolState, Reserved, Settled
+from segmented.models import LedgerEntry, Order, OrderRecord, Part, PoolState, Reserved, Settled, Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from segmented.models import EntryKind
 
 FENCE_BITS = 32
+INCREASING = frozenset({"cancelled", "expired", "restocked", "received", "repaired"})
+"""Changes after which more may be free."""
 
 
 @dataclass(slots=True)
@@ -29,6 +31,13 @@ class ModelPool:
     is_closed: bool = False
     restocked: int = 0
     withdrawn: int = 0
+    sent_to: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Other shard -> number of the last transfer there, units of all."""
+    away: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Other shard -> number and units of the last transfer there, until it is acknowledged."""
+    received_from: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Other shard -> number of the last transfer from there, units of all."""
+    increases: int = 0
     sequence: int = 0
     fence: int = 0
     available: int = 0
@@ -49,6 +58,26 @@ class ModelPool:
     checkpoints: tuple[int, ...] = ()
 
     @property
+    def sent(self) -> int:
+        """Units sent to other shards."""
+        return sum(units for _, units in self.sent_to.values())
+
+    @property
+    def received(self) -> int:
+        """Units received from other shards."""
+        return sum(units for _, units in self.received_from.values())
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """What is known of units between this shard and others."""
+        kinds: tuple[tuple[Literal["sent", "away", "received"], dict[int, tuple[int, int]]], ...] = (
+            ("sent", self.sent_to),
+            ("away", self.away),
+            ("received", self.received_from),
+        )
+        return tuple(sorted(Transfer(kind, other, *kept[other]) for kind, kept in kinds for other in kept))
+
+    @property
     def segment_count(self) -> int:
         """How many segments there are now."""
         return len(self.stock)
@@ -56,6 +85,7 @@ class ModelPool:
     def append(self, kind: EntryKind, at_us: int, entries: Sequence[LedgerEntry]) -> int:
         """Put changes of one step into the ledger; returns their sequence number."""
         self.sequence += 1
+        self.increases += kind in INCREASING
         numbered = [
             replace(entry, epoch=self.epoch, sequence=self.sequence, kind=kind, at_us=at_us) for entry in entries
         ]
@@ -128,6 +158,8 @@ class ModelPool:
             stock=tuple(self.stock),
             restocked=self.restocked,
             withdrawn=self.withdrawn,
+            sent=self.sent,
+            received=self.received,
             customer_limit=self.customer_limit,
             is_closed=self.is_closed,
         )

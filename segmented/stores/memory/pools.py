@@ -67,7 +67,7 @@ class PoolModel(PoolBooks):
             op.ReadOrders: self.read_orders,
             op.ScanOrders: self.scan_orders,
             op.ReadLedger: self.read_ledger,
-            **PoolAudits(self._clock, self._pool, self._pools).bodies(),
+            **PoolAudits(self._clock, self.found, self._pools).bodies(),
         }
 
     # --- taking ---
@@ -82,7 +82,7 @@ class PoolModel(PoolBooks):
 
     def reserve_many(self, operation: op.ReserveMany) -> tuple[Taken | SegmentedError, ...]:
         """Take units without a lock, for one order after the other."""
-        pool = self._pool(operation.sku)
+        pool = self.found(operation.sku)
         hold_until_ms = self._now_ms() + operation.hold_ms
         start = pool.sequence % pool.segment_count
         room = Room()
@@ -110,7 +110,7 @@ class PoolModel(PoolBooks):
             answers.append(reserved_answer(pool, record, replay=index != taken[order.order_id]))
         if taken:
             records = [pool.orders[order_id] for order_id in taken]
-            sequence = self._append(pool, "reserved", [entry_of(record) for record in records])
+            sequence = self.append(pool, "reserved", [entry_of(record) for record in records])
             for record in records:
                 pool.orders[record.order_id] = replace(record, sequence=sequence)
                 pool.holds[record.order_id] = hold_until_ms
@@ -124,7 +124,7 @@ class PoolModel(PoolBooks):
 
     def grant(self, operation: op.Grant) -> Granted | SoldOut | Busy | Settled | Closed | LimitReached:
         """Take units and a segment's lock."""
-        pool, order = self._pool(operation.sku), operation.order
+        pool, order = self.found(operation.sku), operation.order
         record = self._known(pool, order)
         quantity = 0
         # 1. a known order
@@ -160,7 +160,7 @@ class PoolModel(PoolBooks):
             fencing_token=(pool.epoch << FENCE_BITS) + pool.fence,
         )
         self._hold(pool, leased, operation.hold_ms)
-        sequence = self._append(pool, "reserved" if record is None else "granted", [entry_of(leased)])
+        sequence = self.append(pool, "reserved" if record is None else "granted", [entry_of(leased)])
         leased = replace(leased, sequence=sequence)
         pool.orders[order.order_id] = leased
         return self._granted(pool, leased, replay=record is not None)
@@ -204,7 +204,7 @@ class PoolModel(PoolBooks):
         left = limit - pool.bought.get(customer_id, 0)
         if left >= wanted:
             return wanted
-        is_more_due = self._give_back_some(pool, room)
+        is_more_due = self.give_back_some(pool, room)
         has = pool.bought.get(customer_id, 0)
         left = limit - has
         if left < wanted and is_more_due:
@@ -231,7 +231,7 @@ class PoolModel(PoolBooks):
 
     def _keep_refusal(self, pool: ModelPool, order: Order, refusal: SoldOut) -> SoldOut:
         kept = replace(new_record(order, order.quantity, -1, ()), state="refused")
-        kept = replace(kept, sequence=self._append(pool, "refused", [entry_of(kept)]))
+        kept = replace(kept, sequence=self.append(pool, "refused", [entry_of(kept)]))
         pool.orders[order.order_id] = kept
         return replace(refusal, sequence=kept.sequence)
 
@@ -309,7 +309,7 @@ class PoolModel(PoolBooks):
 
     def settle_many(self, operation: op.SettleMany) -> tuple[Settled | SegmentedError | None, ...]:
         """End many in one step, each as if alone."""
-        pool = self._pool(operation.sku)
+        pool = self.found(operation.sku)
         ending: dict[str, OrderRecord] = {}
         found: list[Settled | Superseded | SegmentedError | str | None] = []
         for order_id in operation.order_ids:

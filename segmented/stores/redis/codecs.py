@@ -17,6 +17,7 @@ from segmented.stores.redis.read_write_codec import READ_WRITE_CODECS
 from segmented.stores.redis.reentrant_codec import REENTRANT_CODECS
 from segmented.stores.redis.semaphore_codec import SEMAPHORE_CODECS
 from segmented.stores.redis.sequencer_codec import SEQUENCER_CODECS
+from segmented.stores.redis.shard_codec import SHARD_CODECS
 from segmented.stores.redis.vote_codec import VOTE_CODECS
 
 if TYPE_CHECKING:
@@ -38,4 +39,5 @@ CODECS: Final[dict[type[Operation[Any]], Codec]] = {
     **ORDER_CODECS,
     **CART_CODECS,
     **AUDIT_CODECS,
+    **SHARD_CODECS,
 }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from segmented.models import PoolState
+from segmented.models import PoolState, Transfer
 from segmented.stores.redis.wire import Reply, readable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 NAMES: Final = (
@@ -20,11 +23,15 @@ NAMES: Final = (
     "confirmed",
     "restocked",
     "withdrawn",
+    "sent",
+    "received",
     "customer_limit",
     "closed",
     "order_count",
 )
 """As the scripts answer them, from the second place on; the units of the segments follow."""
+TRANSFER: Final = re.compile(r"(sent|away|received):([0-9]{1,4})")
+TRANSFERRED: Final = re.compile(r"([0-9]{1,15}) ([0-9]{1,15})")
 MOMENT_MAX: Final = 1 << 62
 
 
@@ -44,11 +51,13 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
     found = {name: whole(value) for name, value in zip(NAMES, reply[1:], strict=False)}
     flat = reply[len(NAMES) + 1]
     units = {readable(flat[index]): whole(flat[index + 1]) for index in range(0, len(flat), 2)}
-    more = reply[len(NAMES) + 2] if len(reply) > len(NAMES) + 2 else None
+    more, transfers = (*reply[len(NAMES) + 2 :], None, None)[:2]
     if more:
         found |= {"fence": whole(more[1]), "cursor": whole(more[2])}
+    between = _transfers(transfers or ())
     unreadable = [name for name, value in found.items() if value is None]
     unreadable += [f"segment {name}" for name, value in units.items() if value is None or whole(name) is None]
+    unreadable += [field for field, transfer in between.items() if transfer is None]
     number = {name: value or 0 for name, value in found.items()}
     return PoolState(
         sku=sku,
@@ -64,11 +73,26 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
         stock=tuple(units.get(str(segment)) or 0 for segment in range(number["segment_count"])),
         restocked=number["restocked"],
         withdrawn=number["withdrawn"],
+        sent=number["sent"],
+        received=number["received"],
         customer_limit=number["customer_limit"] or None,
         is_closed=bool(number["closed"]),
         unreadable=tuple(unreadable),
         ledger_end=_end_beyond(readable(more[0]), number["epoch"], number["sequence"]) if more else "",
+        transfers=tuple(sorted(transfer for transfer in between.values() if transfer is not None)),
     )
+
+
+def _transfers(flat: Sequence[Reply]) -> dict[str, Transfer | None]:
+    """Read what a shard knows of units between it and others; None for what cannot be read."""
+    found: dict[str, Transfer | None] = {}
+    for index in range(0, len(flat), 2):
+        field, said = readable(flat[index]), readable(flat[index + 1])
+        about, numbers = TRANSFER.fullmatch(field), TRANSFERRED.fullmatch(said)
+        found[f"transfer {field}"] = (
+            Transfer(about[1], int(about[2]), int(numbers[1]), int(numbers[2])) if about and numbers else None  # type: ignore[arg-type]  # one of the three kinds
+        )
+    return found
 
 
 def _end_beyond(last_id: str, epoch: int, sequence: int) -> str:

@@ -12,7 +12,7 @@ from redis.crc import key_slot
 from segmented.errors import WrongKind
 from segmented.keys import lock_name, lock_pattern, operator_keys
 from segmented.lock_state import HOLDER_ID_SHOWN, HolderMode, LockHolder, LockKind, LockState, NamesPage, Revoked
-from segmented.operations import ListLocks, ListMasters, RevokeLock, ShowLock
+from segmented.operations import ListLocks, ListMasters, RevokeLock, ShowLock, SlotRanges
 from segmented.stores.redis.lock_codec import FENCE_IDLE_MS
 from segmented.stores.redis.scripts import load_script
 from segmented.stores.redis.wire import Call, Codec, Reply, optional_number, script_call, text
@@ -111,8 +111,8 @@ def _encode_masters(_: ListMasters) -> Call:
     return _CallAnywhere(load_script("list_masters"), (), ())
 
 
-def _decode_masters(_: ListMasters, reply: Reply) -> tuple[int, ...]:
-    return tuple(int(slot) for slot in reply)
+def _decode_masters(_: ListMasters, reply: Reply) -> tuple[SlotRanges, ...]:
+    return tuple(tuple((int(flat[index]), int(flat[index + 1])) for index in range(0, len(flat), 2)) for flat in reply)
 
 
 OPERATOR_CODECS: Final = {

@@ -11,6 +11,7 @@ from segmented.errors import (
     OrderUnknown,
     PoolDrifted,
     PoolGated,
+    PoolInShards,
     PoolMissing,
     StoreRefused,
 )
@@ -71,7 +72,8 @@ def _encode_open(operation: op.OpenPool) -> Call:
     gated = "1" if operation.gated else "0"
     arguments = (operation.stock, operation.segment_count, gated, operation.epoch, operation.customer_limit or 0)
     kept = cart_keys(operation.sku)
-    return script_call("open_pool", [*keys_of(operation.sku), kept.carts, kept.unfinished], *arguments)
+    keys = [*keys_of(operation.sku), kept.carts, kept.unfinished, shard_keys(operation.sku).directory]
+    return script_call("open_pool", keys, *arguments)
 
 
 def _decode_open(operation: op.OpenPool, reply: Reply) -> Opened | AlreadyOpen:
@@ -79,6 +81,8 @@ def _decode_open(operation: op.OpenPool, reply: Reply) -> Opened | AlreadyOpen:
     if kind == "remains":
         message = f"pool {operation.sku!r} lost some of its keys; opening it again could sell its units twice"
         raise StoreRefused(message)
+    if kind == "in_shards":
+        raise PoolInShards(operation.sku)
     state = _state(operation.sku, reply[1])
     return Opened(state) if kind == "opened" else AlreadyOpen(state)
 

@@ -10,7 +10,8 @@
 --          {"sound"}    it is as it should be
 --          {"mended", sequence}
 local TAIL_MAX = 1000
-local FREE_SIGNS = { reserved = -1, cancelled = 1, expired = 1, restocked = 1, withdrawn = -1 }
+local FREE_SIGNS = { reserved = -1, cancelled = 1, expired = 1, restocked = 1, withdrawn = -1,
+  sent = -1, received = 1 }
 local SIGNS = {
   available = FREE_SIGNS,
   segment = FREE_SIGNS,
@@ -18,6 +19,8 @@ local SIGNS = {
   confirmed = { confirmed = 1 },
   restocked = { restocked = 1 },
   withdrawn = { withdrawn = 1 },
+  sent = { sent = 1 },
+  received = { received = 1 },
   customer = { reserved = 1, cancelled = -1, expired = -1 },
 }
 local SPREADS_ANEW = { resized = { segment = true, segment_count = true }, closed = { closed = true } }
@@ -78,6 +81,9 @@ if not is_number then
   redis.call('HSET', key, name, '0')
 end
 redis.call('HINCRBY', key, name, digits(difference))
+if kind == 'total' and name == 'available' and difference > 0 then
+  redis.call('HINCRBY', META, 'increases', 1)
+end
 if kind == 'customer' and expected == 0 then
   redis.call('HDEL', key, name)
 end

@@ -1,23 +1,29 @@
 #!lua
 -- uses shared/pool.lua
 -- Open a pool once. A pool whose keys vanished in part is not reopened: its remains would be sold again.
--- KEYS     after those of the pool: 11 carts (hash)   12 unfinished (zset): the carts that the pool keeps
+-- KEYS     after those of the pool: 12 carts (hash)   13 unfinished (zset): the carts that the pool keeps
+--          14 directory (string): of a pool of that sku in shards
 -- ARGV     1 stock   2 segment_count   3 gated ("1" or "0")   4 epoch   5 customer_limit (0: none)
 -- answers  {"already_open", state}   {"opened", state}   state as read_pool answers it
 --          {"remains"}   some keys exist but not meta
+--          {"in_shards"}   the sku is sold in shards
 local stock, segment_count = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 if read_pool() then
   return { 'already_open', pool_state() }
 end
-if redis.call('EXISTS', META, STOCK, FREE, ORDERS, HOLDS, LEDGER, CUSTOMERS, CHANGES, KEYS[11], KEYS[12]) > 0 then
+if redis.call('EXISTS', KEYS[14]) == 1 then
+  return { 'in_shards' }
+end
+if redis.call('EXISTS', META, STOCK, FREE, ORDERS, HOLDS, LEDGER, CUSTOMERS, CHANGES, TRANSFERS, KEYS[12],
+    KEYS[13]) > 0 then
   return { 'remains' }
 end
 
 local base, extra = math.floor(stock / segment_count), stock % segment_count
 redis.call('HSET', META, 'epoch', ARGV[4], 'segment_count', ARGV[2], 'gated', ARGV[3], 'sequence', '0', 'fence', '0',
   'opened', ARGV[1], 'available', ARGV[1], 'reserved', '0', 'confirmed', '0', 'restocked', '0', 'withdrawn', '0',
-  'cursor', '0', 'chain', NO_DIGEST, 'customer_limit', ARGV[5], 'closed', '0')
+  'sent', '0', 'received', '0', 'cursor', '0', 'chain', NO_DIGEST, 'customer_limit', ARGV[5], 'closed', '0')
 for first = 0, segment_count - 1, MANY do
   local shares, free = {}, {}
   for segment = first, math.min(first + MANY, segment_count) - 1 do

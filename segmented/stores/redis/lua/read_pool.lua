@@ -4,7 +4,8 @@
 -- ARGV     none
 -- answers  {"missing"}
 --          {"pool", epoch, segment_count, gated, sequence, opened, available, reserved, confirmed, restocked,
---           withdrawn, customer_limit, closed, order_count, {segment, units, ...}, {ledger's last id, fence, cursor}}
+--           withdrawn, sent, received, customer_limit, closed, order_count, {segment, units, ...},
+--           {ledger's last id, fence, cursor}, {field, text, ...} of the transfers}
 if redis.call('EXISTS', META) == 0 then
   return { 'missing' }
 end
@@ -17,4 +18,5 @@ if redis.call('EXISTS', LEDGER) > 0 then
 end
 local more = redis.call('HMGET', META, 'fence', 'cursor')
 answer[#answer + 1] = { last_id, more[1] or '', more[2] or '' }
+answer[#answer + 1] = redis.call('HGETALL', TRANSFERS)
 return answer

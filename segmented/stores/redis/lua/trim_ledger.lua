@@ -15,7 +15,7 @@ local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
-local remembered = redis.call('HMGET', META, 'ledger_start', 'checkpoints')
+local remembered = redis.call('HMGET', META, 'ledger_start', 'checkpoints', 'sent', 'received')
 local start, checkpoints = tonumber(remembered[1] or '1'), {}
 for sequence in string.gmatch(remembered[2] or '', '%d+') do
   checkpoints[#checkpoints + 1] = tonumber(sequence)
@@ -39,14 +39,16 @@ local function stock_parts()
 end
 
 local parts, sum = stock_parts()
-if sum ~= pool.available
-  or pool.opened + pool.restocked - pool.withdrawn ~= pool.available + pool.reserved + pool.confirmed then
+local sent, received = remembered[3] and whole(remembered[3]), remembered[4] and whole(remembered[4])
+if not sent or not received or sum ~= pool.available
+  or pool.opened + pool.restocked - pool.withdrawn + received - sent ~= pool.available + pool.reserved + pool.confirmed then
   return { 'unsound' }
 end
 
 if pool.sequence - (checkpoints[#checkpoints] or 0) >= math.max(1, math.floor(keep / 4)) then
   local note = table.concat({ digits(pool.segment_count), digits(pool.opened), digits(pool.restocked),
-    digits(pool.withdrawn), digits(pool.reserved), digits(pool.confirmed), pool.is_closed and '1' or '0', pool.chain }, ' ')
+    digits(pool.withdrawn), digits(sent), digits(received), digits(pool.reserved), digits(pool.confirmed),
+    pool.is_closed and '1' or '0', pool.chain }, ' ')
   append(pool, 'checkpoint', pool_line('', pool.available, parts, note))
   checkpoints[#checkpoints + 1] = pool.sequence
   write_pool(pool)

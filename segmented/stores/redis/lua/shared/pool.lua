@@ -3,12 +3,13 @@
 --       4 orders (hash: order id -> record)   5 holds (zset: order id -> ms)   6 ledger (stream)
 --       7 lock (prefix: <lock>:<segment> is a string with PX that holds the holder id)   8 freed (channel)
 --       9 customers (hash: customer id -> units; only with a limit)   10 changes (hash: change id -> what was done)
+--       11 transfers (hash: sent:, away: or received:<shard> -> number and units; only of a shard of several)
 -- A record is state, quantity, segment, sequence, parts, customer, asked, holder, fence, with tabs between them and none
 -- at its end. (Numbers up to 14 digits may be put into a text by `..`; longer ones need `digits`.) The state is r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). `parts` is empty when all
 -- units are the segment's, else "segment:units,..."; `asked` is empty when that many were taken.
 -- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, likewise.
-local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES, TRANSFERS =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local DUE_MAX = 16
 local DUE_IN_ALL_MAX = 160
 local MANY = 1000
@@ -55,7 +56,7 @@ local function read_pool()
     end
   end
   local pool = { epoch = found[1], segment_count = tonumber(found[2]), is_gated = found[3] == '1',
-    sequence = tonumber(found[4]), available = tonumber(found[5]), reserved = tonumber(found[6]),
+    sequence = tonumber(found[4]), available = tonumber(found[5]), was_available = tonumber(found[5]), reserved = tonumber(found[6]),
     confirmed = tonumber(found[7]), fence = tonumber(found[8]), cursor = tonumber(found[9]), chain = found[10],
     customer_limit = tonumber(found[11]), is_closed = found[12] == '1', opened = tonumber(found[13]),
     restocked = tonumber(found[14]), withdrawn = tonumber(found[15]) }
@@ -245,6 +246,9 @@ local function write_pool(pool)
   redis.call('HSET', META, 'sequence', digits(pool.sequence), 'available', digits(pool.available),
     'reserved', digits(pool.reserved), 'confirmed', digits(pool.confirmed), 'fence', digits(pool.fence),
     'cursor', digits(pool.cursor), 'chain', pool.chain)
+  if pool.available > pool.was_available then
+    redis.call('HINCRBY', META, 'increases', 1) -- who looks at several shards must see that units came in between
+  end
   for segment, count in pairs(changed) do
     if count ~= 0 then
       redis.call('HINCRBY', STOCK, segment, digits(count))
@@ -480,7 +484,7 @@ end
 local function pool_state()
   local answer = { 'pool' }
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'opened', 'available',
-    'reserved', 'confirmed', 'restocked', 'withdrawn', 'customer_limit', 'closed')
+    'reserved', 'confirmed', 'restocked', 'withdrawn', 'sent', 'received', 'customer_limit', 'closed')
   for index = 1, #found do
     answer[index + 1] = found[index]
   end

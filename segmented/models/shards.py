@@ -1,0 +1,124 @@
+"""Shards of a pool: their names, where they are written down, and units on the way between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from string import ascii_lowercase, digits
+from typing import Final, Literal, Self
+
+SHARD_MARK: Final = "\x1f"
+"""Between the sku and the place of a shard. A sku has no control characters, so no pool has the name of a shard."""
+SHARD_COUNT_MAX: Final = 64
+
+
+class Shard(str):  # it is the name itself, wherever an operation asks for that of a pool
+    """The name of one shard of a pool, which is a pool of its own: one hash slot, one atomic domain."""
+
+    __slots__ = ()
+
+    def __new__(cls, sku: str, number: int, salt: str) -> Self:
+        """Name shard `number` of `sku`; the salt, letters, decides its hash slot."""
+        return super().__new__(cls, f"{sku}{SHARD_MARK}{number}{salt}")
+
+    @property
+    def sku(self) -> str:
+        """The pool it belongs to."""
+        return self.partition(SHARD_MARK)[0]
+
+    @property
+    def number(self) -> int:
+        """Its place among the shards of the pool, from 0."""
+        return int(self.partition(SHARD_MARK)[2].rstrip(ascii_lowercase))
+
+    @property
+    def salt(self) -> str:
+        """Letters, which decide its hash slot."""
+        return self.partition(SHARD_MARK)[2].lstrip(digits)
+
+    def __repr__(self) -> str:
+        """Say it in words: this is how messages name it."""
+        return f"shard {self.number} of {self.sku!r}"
+
+    def __getnewargs__(self) -> tuple[str, int, str]:  # type: ignore[override]  # as `__new__` takes them, not as str does
+        """Travel between processes."""
+        return self.sku, self.number, self.salt
+
+
+@dataclass(frozen=True, slots=True)
+class ShardDirectory:
+    """What is written down of a pool in shards when it is opened, and never changes."""
+
+    sku: str
+    salts: tuple[str, ...]
+    """One a shard."""
+    stock: int
+    segment_count: int
+    """Over all shards."""
+    epoch: int
+    customer_limit: int | None
+    is_open: bool
+    """False until every shard is open: nothing has been sold then, and whoever opens the pool again goes on with it."""
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The names of the shards."""
+        return tuple(Shard(self.sku, number, salt) for number, salt in enumerate(self.salts))
+
+    def shares(self, units: int) -> tuple[int, ...]:
+        """Split a number over the shards as evenly as whole units allow."""
+        base, extra = divmod(units, len(self.salts))
+        return tuple(base + (number < extra) for number in range(len(self.salts)))
+
+    @property
+    def content(self) -> str:
+        """What is kept of it, as text, but for `is_open`."""
+        return f"{','.join(self.salts)} {self.stock} {self.segment_count} {self.epoch} {self.customer_limit or 0}"
+
+
+def parse_directory(sku: str, content: str, *, is_open: bool) -> ShardDirectory:
+    """Read `ShardDirectory.content`. Raises ValueError for anything else."""
+    salts, *numbers = content.split(" ")
+    stock, segment_count, epoch, customer_limit = map(int, numbers)
+    return ShardDirectory(sku, tuple(salts.split(",")), stock, segment_count, epoch, customer_limit or None, is_open)
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Transfer:
+    """Units between this shard and another: the number of the last transfer, and units.
+
+    | kind | units |
+    | --- | --- |
+    | sent | all that this shard has ever sent to the other |
+    | away | those of the last transfer to the other, as long as it is not known that they arrived |
+    | received | all that this shard has ever received from the other |
+    """
+
+    kind: Literal["sent", "away", "received"]
+    other: int
+    """Number of the other shard."""
+    number: int
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFound:
+    """What one shard has, in one step, after some lapsed holds were given back."""
+
+    shard: Shard
+    available: int
+    reserved: int
+    away: tuple[Transfer, ...]
+    """Transfers that may not have arrived."""
+    is_more_due: bool
+    """Are more lapsed holds to be given back?"""
+    increases: int = field(compare=False)
+    """How often the free units have grown: two looks with the same number have seen no unit come in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The units are in the target's stock; as a replay, they were before."""
+
+    number: int
+    units: int
+    replay: bool

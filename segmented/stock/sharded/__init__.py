@@ -1,0 +1,7 @@
+"""Pools in shards: one sku over several hash slots, for the masters of a cluster to share."""
+
+from segmented.stock.sharded.async_pool import AsyncShardedPool
+from segmented.stock.sharded.audit import ShardedAuditReport
+from segmented.stock.sharded.pool import ShardedPool
+
+__all__ = ["AsyncShardedPool", "ShardedAuditReport", "ShardedPool"]

@@ -1,0 +1,110 @@
+"""The audit of a pool in shards: that of each shard, and whether what one has sent has come to the other.
+
+The sources are read before the targets: what a source knows to have arrived must be in the target then. After that the
+sources are read again: a target cannot have got more than they have sent by now. So a sale that goes on, and transfers
+on the way, give no false alarm.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from segmented import operations as op
+from segmented.stock.audit import AuditReport, Drift, audit_plan
+from segmented.stock.sharded.opening import all_plan, summed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from segmented.models import PoolState, ShardDirectory, Transfer
+    from segmented.plans import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedAuditReport:
+    """What the audit of every shard found, and of the transfers between them."""
+
+    state: PoolState
+    """The sum of the shards, each as of its own sequence number."""
+    shards: tuple[AuditReport, ...]
+    transfers: tuple[Drift, ...]
+    away: int
+    """Units on the way from one shard to another: whoever gathers next, or `finish_transfers`, brings them in."""
+
+    @property
+    def drift(self) -> tuple[Drift, ...]:
+        """What was found in the shards, in their order, then between them."""
+        return (*(one for report in self.shards for one in report.drift), *self.transfers)
+
+    @property
+    def drift_count(self) -> int:
+        """How many drifts there are, also those that are not named."""
+        return sum(report.drift_count for report in self.shards) + len(self.transfers)
+
+    @property
+    def refused_wrongly(self) -> int:
+        """Recorded refusals at which enough units were free in the order's own shard."""
+        return sum(report.refused_wrongly for report in self.shards)
+
+    @property
+    def oversold(self) -> int:
+        """Units confirmed and reserved beyond those that the shards ever had."""
+        return sum(report.oversold for report in self.shards)
+
+    @property
+    def by_kind(self) -> Mapping[str, int]:
+        """How many drifts there are of each kind that was found."""
+        found: Counter[str] = Counter(one.kind for one in self.transfers)
+        for report in self.shards:
+            found.update(report.by_kind)
+        return dict(found)
+
+    @property
+    def is_clean(self) -> bool:
+        """Does every number follow from the ledgers, with nothing oversold, refused wrongly or lost on the way?"""
+        return not self.transfers and all(report.is_clean for report in self.shards)
+
+
+def sharded_audit_plan(directory: ShardDirectory) -> Plan[ShardedAuditReport]:
+    """Audit every shard, then the transfers between them."""
+    reports: list[AuditReport] = []
+    for shard in directory.shards:
+        report, _ = yield from audit_plan(shard)
+        reports.append(report)
+    before = yield from all_plan(op.ReadPool(shard) for shard in directory.shards)
+    between = yield from all_plan(op.ReadPool(shard) for shard in directory.shards)
+    after = yield from all_plan(op.ReadPool(shard) for shard in directory.shards)
+    drift = tuple(_transfers_drift(before, between, after))
+    away = sum(transfer.units for transfer in _kept(before, "away").values())
+    state = summed(directory, [report.state for report in reports])
+    return ShardedAuditReport(state, tuple(reports), drift, away)
+
+
+def _kept(states: list[PoolState], kind: str) -> dict[tuple[int, int], Transfer]:
+    """Return what shards know, by their own number and the other's."""
+    return {
+        (number, one.other): one for number, state in enumerate(states) for one in state.transfers if one.kind == kind
+    }
+
+
+def _transfers_drift(before: list[PoolState], between: list[PoolState], after: list[PoolState]) -> Iterator[Drift]:
+    sent, away, received = _kept(before, "sent"), _kept(before, "away"), _kept(between, "received")
+    sent_later = _kept(after, "sent")
+    for source, target in sorted({*sent, *((source, target) for target, source in received)}):
+        place = source, target
+        name = f"{source}>{target}"
+        has = received.get((target, source))
+        arrived, units = (has.number, has.units) if has else (0, 0)
+        first, last = sent.get(place), sent_later.get(place)
+        sure = first.number - (place in away) if first else 0
+        if arrived < sure:
+            detail = f"transfer {sure} from shard {source} to shard {target} is known to have arrived, and has not"
+            yield Drift("orphan transfer", None, detail, "transfer", name)
+        elif arrived > (last.number if last else 0):
+            detail = f"shard {target} has got transfer {arrived} from shard {source}, which has not sent it"
+            yield Drift("foreign write", None, detail, "transfer", name)
+        elif first and last and first.number == last.number == arrived and first.units != units:
+            detail = f"shard {source} has sent {first.units} units to shard {target}, which has got {units}"
+            yield Drift("orphan transfer", None, detail, "transfer", name)

@@ -1,0 +1,128 @@
+"""Opening a pool in shards, and finding it again: its directory, of which there are copies in several hash slots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from segmented import operations as op
+from segmented.errors import PoolInShards, PoolMissing, SegmentedError, ShardVanished, StoreUnavailable
+from segmented.models import AlreadyOpen, Opened, PoolState, ShardDirectory
+from segmented.plans import Batch, Now, Plan, Within, perform
+from segmented.stock.sharded.placement import salts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import TypeVar
+
+    from segmented.operations import Operation
+
+    AnswerT = TypeVar("AnswerT")
+
+COPIES: Final = 5
+"""Of three masters, one has all five once in 81 pools: then nobody can begin to use the pool while it is down."""
+READ_SECONDS: Final = 2.0
+"""How long one copy may keep us waiting before the next is asked for."""
+ALL_SECONDS: Final = 10.0
+"""How long something that is asked of all shards may take."""
+
+
+def directory_plan(sku: str) -> Plan[ShardDirectory]:
+    """Find the directory of a pool that is open. Raises PoolMissing."""
+    failure: StoreUnavailable | None = None
+    for copy in range(COPIES):
+        soon = (yield from perform(Now())) + READ_SECONDS
+        try:
+            found = yield from perform(Within(op.ReadDirectory(sku, copy), soon))
+        except StoreUnavailable as error:
+            failure = failure or error
+            continue
+        if found is not None and found.is_open:
+            return found
+    raise failure or PoolMissing(sku)
+
+
+def open_plan(wanted: op.OpenPool, shard_count: int) -> Plan[Opened | AlreadyOpen]:
+    """Open all shards once: write the directory down, open each, mark the directory as open, copy it.
+
+    Nothing is sold before the mark, so an opening that was cut short is gone on with, in the numbers that it began
+    with; after it no shard is ever opened again. Raises PoolInShards when the sku is sold in one hash slot already, and
+    ShardVanished when a copy of the directory is all that is left of it.
+    """
+    sku = wanted.sku
+    copies = yield from all_plan(op.ReadDirectory(sku, copy) for copy in range(COPIES))
+    found = copies[0]
+    if found is None and any(copies):
+        raise ShardVanished(sku)
+    if found is None:
+        found = yield from _written_plan(wanted, shard_count)
+    is_new = not found.is_open
+    if is_new:
+        shares = zip(found.shards, found.shares(found.stock), found.shares(found.segment_count), strict=True)
+        yield from all_plan(
+            op.OpenPool(shard, stock, segments, gated=False, epoch=found.epoch, customer_limit=found.customer_limit)
+            for shard, stock, segments in shares
+        )
+        found = (yield from perform(op.WriteDirectory(replace(found, is_open=True), 0))) or found
+    yield from all_plan(op.WriteDirectory(found, copy) for copy in range(1, COPIES) if copies[copy] is None)
+    state = yield from state_plan(found)
+    return Opened(state) if is_new else AlreadyOpen(state)
+
+
+def _written_plan(wanted: op.OpenPool, shard_count: int) -> Plan[ShardDirectory]:
+    masters = yield from perform(op.ListMasters())
+    mine = ShardDirectory(
+        wanted.sku,
+        salts(wanted.sku, shard_count, masters),
+        wanted.stock,
+        wanted.segment_count,
+        wanted.epoch,
+        wanted.customer_limit,
+        is_open=False,
+    )
+    found = yield from perform(op.WriteDirectory(mine, 0))
+    if found is None:
+        raise PoolInShards(wanted.sku, is_in_shards=False)
+    return found
+
+
+def state_plan(directory: ShardDirectory) -> Plan[PoolState]:
+    """Read every shard and add up. Each is read in one step, all of them are not."""
+    states = yield from all_plan(op.ReadPool(shard) for shard in directory.shards)
+    return summed(directory, states)
+
+
+def summed(directory: ShardDirectory, states: list[PoolState]) -> PoolState:
+    """Add the shards up. Units on the way between two are in `stocked`, and in no other number."""
+    first = states[0]
+    return PoolState(
+        sku=directory.sku,
+        epoch=first.epoch,
+        segment_count=sum(state.segment_count for state in states),
+        gated=first.gated,
+        sequence=sum(state.sequence for state in states),
+        opened=sum(state.opened for state in states),
+        available=sum(state.available for state in states),
+        reserved=sum(state.reserved for state in states),
+        confirmed=sum(state.confirmed for state in states),
+        order_count=sum(state.order_count for state in states),
+        stock=tuple(units for state in states for units in state.stock),
+        restocked=sum(state.restocked for state in states),
+        withdrawn=sum(state.withdrawn for state in states),
+        customer_limit=first.customer_limit,
+        is_closed=all(state.is_closed for state in states),
+        unreadable=tuple(f"{state.sku!r}: {name}" for state in states for name in state.unreadable),
+    )
+
+
+def all_plan(operations: Iterable[Operation[AnswerT]]) -> Plan[list[AnswerT]]:
+    """Perform operations on several shards at once; raises the first failure, after all have been tried.
+
+    A shard without keys, of a pool whose directory says that it is open, is told as ShardVanished.
+    """
+    deadline = (yield from perform(Now())) + ALL_SECONDS
+    answers = yield from perform(Batch(tuple(operations), deadline))
+    for answer in answers:
+        if isinstance(answer, SegmentedError):
+            raise ShardVanished(answer.sku) if isinstance(answer, PoolMissing) else answer
+    return answers  # type: ignore[return-value]  # the failures were raised

@@ -1,0 +1,240 @@
+"""What a pool in shards does, as plans: both shells run them, and the simulator does."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+from segmented import operations as op
+from segmented.errors import InvalidInput, PoolMissing, SegmentedError, ShardVanished
+from segmented.models import Busy, LimitReached, PoolClosed, Resized, SoldOut
+from segmented.plans import Batch, Now, Plan, perform
+from segmented.stock.plans import expire_plan
+from segmented.stock.sharded.gathering import Gathering
+from segmented.stock.sharded.opening import ALL_SECONDS, all_plan, directory_plan, open_plan, state_plan, summed
+from segmented.stock.sharded.placement import home_of
+from segmented.stock.sharded.serving import granting, reserving, served_plan, withdrawn_plan
+from segmented.stock.sold_out_mark import SoldOutMark, marked, reserve_many_marked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from segmented.clock import Clock
+    from segmented.models import (
+        AlreadyOpen,
+        Closed,
+        Granted,
+        Opened,
+        Order,
+        PoolState,
+        Refusal,
+        Restocked,
+        Settled,
+        Shard,
+        Superseded,
+        Taken,
+        TooFew,
+    )
+    from segmented.operations import Operation
+    from segmented.stock.settings import PoolSettings
+
+    ItemT = TypeVar("ItemT")
+    AnswerT = TypeVar("AnswerT")
+
+Found = tuple["Granted | Refusal", float, "Shard"]
+"""The answer to a grant, the local time from which a lease counts, and the shard that gave it."""
+CUSTOMER_WANTED: Final = "limits its customers, so an order's shard is that of its customer: name the customer of"
+
+
+class ShardedPlans:
+    """Routes what is asked of a pool to its shards. The directory is read once, and never changes."""
+
+    def __init__(self, settings: PoolSettings, sold_out_mark: float, clock: Clock) -> None:
+        """Work on the pool of `settings`."""
+        self.settings = settings
+        self.mark = SoldOutMark(sold_out_mark, clock)
+        self._clock = clock
+        self._gathering: Gathering | None = None
+
+    def found(self) -> Plan[Gathering]:
+        """Return what brings units together; reads the directory at the first call. Raises PoolMissing."""
+        if self._gathering is None:
+            self._gathering = Gathering((yield from directory_plan(self.settings.sku)), self._clock)
+        return self._gathering
+
+    def note_return(self) -> None:
+        """Forget what refused orders here: units came back."""
+        self.mark.clear()
+        if self._gathering is not None:
+            self._gathering.shortage.clear()
+
+    def home(self, gathering: Gathering, order_id: str, customer_id: str | None) -> Shard:
+        """Return the shard of an order. Raises InvalidInput when only its customer can tell."""
+        directory = gathering.directory
+        if directory.customer_limit is None:
+            name = order_id
+        elif customer_id is None:
+            message = f"pool {directory.sku!r} {CUSTOMER_WANTED} order {order_id!r}"
+            raise InvalidInput(message)
+        else:
+            name = customer_id
+        return gathering.shards[home_of(name, len(gathering.shards))]
+
+    # --- opening, reading, changing ---
+
+    def open(self, operation: op.OpenPool, shards: int) -> Plan[Opened | AlreadyOpen]:
+        """Open all shards once."""
+        count = self.settings.shard_count(shards, operation.stock, operation.segment_count)
+        return (yield from open_plan(operation, count))
+
+    def state(self) -> Plan[PoolState]:
+        """Add all shards up."""
+        return (yield from state_plan((yield from self.found()).directory))
+
+    def restock(self, operation: op.Restock) -> Plan[Restocked | Closed]:
+        """Put units into one shard, from where they are brought to where they are wanted."""
+        home = yield from self._home_of_change(operation.change_id)
+        return (yield from self._returning(perform(replace(operation, sku=home))))
+
+    def withdraw(self, operation: op.Withdraw) -> Plan[Restocked | TooFew]:
+        """Take units out of one shard, after they were brought there if need be."""
+        gathering = yield from self.found()
+        home = yield from self._home_of_change(operation.change_id)
+        return (yield from withdrawn_plan(gathering, home, replace(operation, sku=home)))
+
+    def resize(self, segments: int) -> Plan[Resized]:
+        """Split the segments over the shards."""
+        directory = (yield from self.found()).directory
+        shares = directory.shares(self.settings.sharded_segments(segments, len(directory.salts)))
+        answers = yield from all_plan(map(op.Resize, directory.shards, shares))
+        state = summed(directory, [answer.state for answer in answers])
+        return Resized(state, replay=all(answer.replay for answer in answers))
+
+    def close(self) -> Plan[PoolClosed]:
+        """Close every shard."""
+        directory = (yield from self.found()).directory
+        answers = yield from all_plan(map(op.ClosePool, directory.shards))
+        state = summed(directory, [answer.state for answer in answers])
+        return PoolClosed(state, replay=all(answer.replay for answer in answers))
+
+    # --- taking ---
+
+    def grant(self, operation: op.Grant, timeout: float | None, *, fair: bool) -> Plan[Found]:
+        """Grant from the order's home shard, after units were brought there if need be."""
+        order, partial, keeps = operation.order, operation.partial, operation.keep_refusal
+        gathering = yield from self.found()
+        home = self.home(gathering, order.order_id, order.customer_id)
+        attempt = granting(replace(operation, sku=home), timeout, fair=fair)
+        plan = served_plan(gathering, home, order, attempt, partial=partial, keeps_refusal=keeps)
+        answer, asked_at = yield from marked(self.mark, order, plan, partial=partial, is_kept=keeps)
+        return answer, asked_at, home
+
+    def reserve(self, operation: op.Reserve) -> Plan[Taken]:
+        """Reserve at the order's home shard, after units were brought there if need be."""
+        plan = self.reserve_on(operation, None)
+        return (yield from marked(self.mark, operation.order, plan, partial=operation.partial))[0]
+
+    def reserve_on(self, operation: op.Reserve, first: tuple[Taken, float] | None) -> Plan[tuple[Taken, float]]:
+        """Reserve whatever the mark says; `first` is what the home shard answered already, asked without `partial`."""
+        order = operation.order
+        gathering = yield from self.found()
+        home = self.home(gathering, order.order_id, order.customer_id)
+        attempt = reserving(replace(operation, sku=home))
+        return (yield from served_plan(gathering, home, order, attempt, partial=operation.partial, first=first))
+
+    def reserve_many(self, operation: op.ReserveMany) -> Plan[list[Taken | SegmentedError]]:
+        """Reserve at each order's home shard, many in a step; what one shard cannot serve, one after the other."""
+        return (yield from reserve_many_marked(self.mark, operation, self._reserve_many))
+
+    def _reserve_many(self, operation: op.ReserveMany) -> Plan[list[Taken | SegmentedError]]:
+        gathering = yield from self.found()
+        homes = [self.home(gathering, order.order_id, order.customer_id) for order in operation.orders]
+        asked_at = yield from perform(Now())
+        answers = yield from paged_plan(
+            homes, operation.orders, lambda home, page: replace(operation, sku=home, orders=page, partial=False)
+        )
+        for index, answer in enumerate(answers):
+            if isinstance(answer, Busy | SoldOut | LimitReached):
+                one = op.Reserve(operation.sku, operation.orders[index], operation.hold_ms, operation.partial)
+                first = None if isinstance(answer, Busy) else (answer, asked_at)
+                try:
+                    answers[index], _ = yield from self.reserve_on(one, first)
+                except SegmentedError as error:
+                    answers[index] = error
+        return answers
+
+    # --- deciding ---
+
+    def confirm(self, operation: op.Confirm, customer_id: str | None) -> Plan[Settled]:
+        """Confirm at the order's home shard."""
+        home = self.home((yield from self.found()), operation.order_id, customer_id)
+        return (yield from perform(replace(operation, sku=home)))
+
+    def cancel(self, operation: op.Cancel, customer_id: str | None) -> Plan[Settled | Superseded]:
+        """Cancel at the order's home shard."""
+        home = self.home((yield from self.found()), operation.order_id, customer_id)
+        return (yield from self._returning(perform(replace(operation, sku=home))))
+
+    def settle_many(
+        self, state: Literal["confirmed", "cancelled"], orders: Iterable[str | Order]
+    ) -> Plan[list[Settled | SegmentedError | None]]:
+        """End many reservations, each at its home shard, many in a step."""
+        found = tuple(orders) if not isinstance(orders, str) else orders
+        ids = found if isinstance(found, str) else [one if isinstance(one, str) else one.order_id for one in found]
+        operation = self.settings.settle_many(state, ids)
+        gathering = yield from self.found()
+        customers = [None if isinstance(one, str) else one.customer_id for one in found]
+        homes = list(map(self.home, [gathering] * len(found), operation.order_ids, customers))
+        plan = paged_plan(homes, operation.order_ids, lambda home, page: replace(operation, sku=home, order_ids=page))
+        return (yield from plan if state == "confirmed" else self._returning(plan))
+
+    def expire(self, limit: int) -> Plan[tuple[Settled, ...]]:
+        """Give back what lapsed holds kept, shard after shard."""
+        expired: list[Settled] = []
+        for shard in (yield from self.found()).shards:
+            if len(expired) < limit:
+                expired += yield from self._returning(expire_plan(shard, limit - len(expired)))
+        return tuple(expired)
+
+    def finish_transfers(self) -> Plan[int]:
+        """Bring in all units that are on the way; returns how many transfers were."""
+        gathering = yield from self.found()
+        return (yield from self._returning(gathering.finish_all_plan()))
+
+    # --- pieces ---
+
+    def _home_of_change(self, change_id: str) -> Plan[Shard]:
+        shards = (yield from self.found()).shards
+        return shards[home_of(change_id, len(shards))]
+
+    def _returning(self, plan: Plan[AnswerT]) -> Plan[AnswerT]:
+        try:
+            return (yield from plan)
+        finally:
+            self.note_return()
+
+
+def paged_plan(
+    homes: Sequence[Shard],
+    items: Sequence[ItemT],
+    make: Callable[[Shard, tuple[ItemT, ...]], Operation[tuple[AnswerT, ...]]],
+) -> Plan[list[AnswerT | SegmentedError]]:
+    """Perform for each item what `make` builds for many of one shard: all shards at once, up to 1,000 each in a step.
+
+    A shard that cannot be asked is the failure of its own items only.
+    """
+    indices: dict[Shard, list[int]] = defaultdict(list)
+    for index, home in enumerate(homes):
+        indices[home].append(index)
+    answers: list[Any] = [None] * len(items)
+    for first in range(0, max(map(len, indices.values()), default=0), op.BATCH_MAX):
+        pages = [(home, own[first : first + op.BATCH_MAX]) for home, own in indices.items() if len(own) > first]
+        operations = tuple(make(home, tuple(items[index] for index in page)) for home, page in pages)
+        deadline = (yield from perform(Now())) + ALL_SECONDS
+        for (home, page), found in zip(pages, (yield from perform(Batch(operations, deadline))), strict=True):
+            failure = ShardVanished(home) if isinstance(found, PoolMissing) else found
+            said = [failure] * len(page) if isinstance(failure, SegmentedError) else failure
+            for index, answer in zip(page, said, strict=True):
+                answers[index] = answer
+    return answers

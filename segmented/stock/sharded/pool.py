@@ -1,0 +1,188 @@
+"""The pool in shards, for threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from segmented import operations as op
+from segmented.locks.durations import checked_timeout
+from segmented.models import Granted
+from segmented.plans import run_sync
+from segmented.stock.pool import Grant, Pool
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
+from segmented.stock.sharded.audit import ShardedAuditReport, sharded_audit_plan
+from segmented.stock.sharded.plans import ShardedPlans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from segmented.errors import SegmentedError
+    from segmented.models import (
+        AlreadyOpen,
+        Closed,
+        Opened,
+        Order,
+        PoolClosed,
+        PoolState,
+        Refusal,
+        Resized,
+        Restocked,
+        Settled,
+        Superseded,
+        Taken,
+        TooFew,
+    )
+    from segmented.plans.drivers import Store
+
+
+class ShardedPool:
+    """A stock of one sku that is split over several hash slots, so that the masters of a cluster share its work.
+
+    Each shard is a pool of its own, and each order is at home in one of them. What its home cannot serve is served with
+    units from the others, which travel by numbered transfers. Never oversells, and never says sold out while enough
+    units are free in all shards together; a refusal is exact as of at most 0.1 s before it. A master that is down stops
+    the orders of its own shards, and those that could only be served, or refused, with its units.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        sku: str,
+        *,
+        ttl: float = DEFAULT_TTL,
+        hold: float = DEFAULT_HOLD,
+        sold_out_mark: float = 0.0,
+    ) -> None:
+        """Sell `sku` from `store`; the parameters are those of `Pool`."""
+        self.store = store
+        self.sku = sku
+        self._ttl, self._hold = ttl, hold
+        self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
+        self._plans = ShardedPlans(self._settings, sold_out_mark, store.clock)
+        self._shards: tuple[Pool, ...] = ()
+
+    def open(
+        self, *, stock: int, segments: int, shards: int, epoch: int = 1, customer_limit: int | None = None
+    ) -> Opened | AlreadyOpen:
+        """Open the pool once, its stock and segments split evenly over `shards`, which lie on the masters in turn.
+
+        Opening again changes nothing and says what is there. The number of shards stays. Raises PoolInShards when the
+        sku is sold by a `Pool`, and ShardVanished when what is left of it shows that data was lost.
+        """
+        operation = self._settings.open(stock, segments, gated=False, epoch=epoch, customer_limit=customer_limit)
+        return run_sync(self._plans.open(operation, shards), self.store)
+
+    @property
+    def shards(self) -> tuple[Pool, ...]:
+        """Return the shards, each a pool of its own; the directory is read once. Raises PoolMissing."""
+        if not self._shards:
+            names = run_sync(self._plans.found(), self.store).shards
+            self._shards = tuple(Pool(self.store, name, ttl=self._ttl, hold=self._hold) for name in names)
+            for pool in self._shards:
+                pool._mark.on_clear = self._plans.note_return  # noqa: SLF001  # what a shard gets back, the whole has
+        return self._shards
+
+    def shard_of(self, order_id: str, *, customer_id: str | None = None) -> Pool:
+        """Return the shard where an order is at home; in a pool with a limit its customer decides."""
+        home = self._plans.home(run_sync(self._plans.found(), self.store), order_id, customer_id)
+        return self.shards[home.number]
+
+    @property
+    def refused_by_mark(self) -> int:
+        """How many orders the sold-out mark has refused here, without a command sent."""
+        return self._plans.mark.refused_count
+
+    def state(self) -> PoolState:
+        """Read all shards and add them up; each is read in one step, all of them are not. Raises PoolMissing."""
+        return run_sync(self._plans.state(), self.store)
+
+    def grant(
+        self,
+        order: Order | str,
+        *,
+        quantity: int = 1,
+        timeout: float | None = None,
+        holder_id: str | None = None,
+        keep_refusal: bool = False,
+        partial: bool = False,
+        fair: bool = False,
+    ) -> Grant | Refusal:
+        """Take units and the lock of a free segment of the order's home shard; otherwise as `Pool.grant`.
+
+        Segments are numbered within their shard, and so are fencing tokens: `grant.pool` says which it is.
+        """
+        operation = self._settings.grant(
+            as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
+        )
+        plan = self._plans.grant(operation, checked_timeout(timeout), fair=fair)
+        answer, asked_at, home = run_sync(plan, self.store)
+        return Grant(self.shards[home.number], answer, asked_at) if isinstance(answer, Granted) else answer
+
+    def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
+        """Take units for the pool's hold time, without a lock; with `partial`, what is left if that is less."""
+        operation = op.Reserve(self.sku, as_order(order, quantity), self._settings.hold_ms, partial)
+        return run_sync(self._plans.reserve(operation), self.store)
+
+    def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
+        """Reserve for many orders, at each shard up to 1,000 in a round trip; see `Pool.reserve_many`.
+
+        A shard that cannot be asked is the failure of its own orders only.
+        """
+        operation = self._settings.reserve_many(orders, partial=partial)
+        return run_sync(self._plans.reserve_many(operation), self.store)
+
+    def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
+        """Make the order final; a pool with a limit wants the customer named, to find the order. See `Pool.confirm`."""
+        operation = self._settings.confirm(order_id, holder_id=holder_id)
+        return run_sync(self._plans.confirm(operation, customer_id), self.store)
+
+    def cancel(
+        self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None
+    ) -> Settled | Superseded:
+        """Give the units back, to the order's home shard; see `confirm` and `Pool.cancel`."""
+        operation = self._settings.cancel(order_id, holder_id=holder_id, voided=False)
+        return run_sync(self._plans.cancel(operation, customer_id), self.store)
+
+    def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError | None]:
+        """Confirm many orders, by their ids, or as orders where the pool has a limit; see `Pool.confirm_many`."""
+        return run_sync(self._plans.settle_many("confirmed", orders), self.store)
+
+    def cancel_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError | None]:
+        """Cancel many orders, by their ids, or as orders where the pool has a limit; see `Pool.cancel_many`."""
+        return run_sync(self._plans.settle_many("cancelled", orders), self.store)
+
+    def expire(self, *, limit: int = 1_000) -> tuple[Settled, ...]:
+        """Give back what lapsed holds kept, up to `limit` orders, shard after shard."""
+        return run_sync(self._plans.expire(self._settings.expire_limit(limit)), self.store)
+
+    def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
+        """Put units in while the sale runs, once for each id. They go to one shard, and from there where wanted."""
+        return run_sync(self._plans.restock(self._settings.restock(units, restock_id)), self.store)
+
+    def withdraw(self, units: int, *, withdraw_id: str) -> Restocked | TooFew:
+        """Take free units out while the sale runs, all or none, once for each id, from whatever shards have them."""
+        return run_sync(self._plans.withdraw(self._settings.withdraw(units, withdraw_id)), self.store)
+
+    def resize(self, segments: int) -> Resized:
+        """Change the number of segments, over all shards, while the sale runs; the number of shards stays."""
+        return run_sync(self._plans.resize(segments), self.store)
+
+    def close(self) -> PoolClosed:
+        """Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse."""
+        return run_sync(self._plans.close(), self.store)
+
+    def finish_transfers(self) -> int:
+        """Bring in all units that are on the way between shards, whoever sent them; returns how many transfers were.
+
+        An order that is short does this by itself; at the end of a sale it makes the numbers of the shards final.
+        """
+        return run_sync(self._plans.finish_transfers(), self.store)
+
+    def audit(self) -> ShardedAuditReport:
+        """Audit every shard and the transfers between them; safe while the pool sells."""
+        directory = run_sync(self._plans.found(), self.store).directory
+        return run_sync(sharded_audit_plan(directory), self.store)
+
+    def __repr__(self) -> str:
+        """Name the pool."""
+        return f"ShardedPool({self.sku!r}, {self.store!r})"

@@ -1,0 +1,42 @@
+#!lua
+-- uses shared/pool.lua
+-- Take free units out for another shard. They are remembered as away until `acknowledge_units`; there is one transfer to
+-- a shard at a time, so a repeat finds it.
+-- ARGV     1 target (number of a shard)   2 units (at most)
+-- answers  {"missing"}   {"none"}   nothing is free
+--          {"away", number, units}
+--          {"drifted"}   the units of the segments do not add up to the total, or a number cannot be read
+local target, wanted = ARGV[1], tonumber(ARGV[2])
+local pool = read_pool()
+if not pool then
+  return { 'missing' }
+end
+local found = redis.call('HMGET', TRANSFERS, 'away:' .. target, 'sent:' .. target)
+local totals = redis.call('HGET', META, 'sent')
+if found[1] then
+  local number, count = string.match(found[1], '^(%d+) (%d+)$')
+  return number and { 'away', number, count } or { 'drifted' }
+end
+local last, sum = string.match(found[2] or '0 0', '^(%d+) (%d+)$')
+if not last or not whole(totals) then
+  return { 'drifted' }
+end
+local count = math.min(wanted, pool.available)
+if count <= 0 then
+  return { 'none' }
+end
+local first, parts = gather(pool, pool.cursor, count)
+if not first then
+  return { 'drifted' }
+end
+if parts == '' then
+  parts = digits(first) .. ':' .. digits(count)
+end
+local number = digits(tonumber(last) + 1)
+pool.available = pool.available - count
+append(pool, 'sent', pool_line(target .. ':' .. number, count, parts, '')) -- the first write
+redis.call('HSET', TRANSFERS, 'away:' .. target, number .. ' ' .. digits(count),
+  'sent:' .. target, number .. ' ' .. digits(tonumber(sum) + count))
+redis.call('HSET', META, 'sent', digits(tonumber(totals) + count))
+write_pool(pool)
+return { 'away', number, digits(count) }

@@ -1,0 +1,17 @@
+#!lua
+-- Write down once how a pool is split into shards, then mark it as open. Nothing else changes it.
+-- KEYS     1 directory (string: "opening <content>" or "open <content>")   2 meta of the pool of that sku in one hash
+--          slot, which must not be open beside
+-- ARGV     1 content   2 state ("opening" or "open")
+-- answers  {"one_slot"}   that pool is open
+--          {"kept", state, content}   what the directory says now
+local found = redis.call('GET', KEYS[1])
+if redis.call('EXISTS', KEYS[2]) == 1 then
+  return { 'one_slot' }
+end
+if not found or ARGV[2] == 'open' and found == 'opening ' .. ARGV[1] then
+  found = ARGV[2] .. ' ' .. ARGV[1]
+  redis.call('SET', KEYS[1], found)
+end
+local state, content = string.match(found, '^(%l+) (.*)$')
+return { 'kept', state or '', content or '' }
