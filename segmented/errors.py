@@ -174,11 +174,12 @@ class ShardVanished(StockError):
 
 
 class TransferSkipped(StockError):
-    """A transfer came whose predecessor has not: the shards do not belong together, or one lost data."""
+    """A transfer came whose predecessor has not: a shard lost data. An audit finds it, and a repair brings it in."""
 
     def __init__(self, shard: str, source: int, number: int, last: int) -> None:
         """Name both shards and both numbers."""
-        super().__init__(f"{shard!r} was to receive transfer {number} from shard {source}, and has got {last} so far")
+        what = f"{shard!r} was to receive transfer {number} from shard {source}, and has got {last} so far"
+        super().__init__(f"{what}: audit the pool, and repair it")
         self.shard = shard
 
 

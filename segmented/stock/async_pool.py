@@ -325,23 +325,24 @@ class AsyncGrant(GrantState):
     def __init__(self, pool: AsyncPool, granted: Granted, asked_at: float) -> None:
         """Belong to `pool`."""
         super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock)  # noqa: SLF001  # made by the pool
-        self._pool = pool
+        self.pool = pool
+        """The pool, or the shard, whose segment and units these are."""
 
     async def confirm(self) -> Settled:
         """Make it final and free the segment."""
-        settled = await self._pool.confirm(self.order_id, holder_id=self.holder_id)
+        settled = await self.pool.confirm(self.order_id, holder_id=self.holder_id)
         self._is_settled = True
         return settled
 
     async def cancel(self) -> Settled | Superseded:
         """Give the units back and free the segment, unless another holder has the order by now."""
-        answer = await self._pool.cancel(self.order_id, holder_id=self.holder_id)
+        answer = await self.pool.cancel(self.order_id, holder_id=self.holder_id)
         self._is_settled = True
         return answer
 
     async def renew(self) -> None:
         """Push the end of the lease and the hold out. Raises LeaseLost when it is too late."""
-        await self._pool.renew(self)
+        await self.pool.renew(self)
 
     async def __aenter__(self) -> Self:
         """Return the grant."""

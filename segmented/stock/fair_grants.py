@@ -17,6 +17,7 @@ from segmented.locks.claim import new_holder_id
 from segmented.locks.fair import FairClaim, FairTry
 from segmented.locks.handle import acquire_plan
 from segmented.models import Busy, Lost
+from segmented.models.shards import SHARD_MARK
 from segmented.plans import Now, Plan, perform
 from segmented.stock.plans import grant_plan
 
@@ -37,7 +38,7 @@ def fair_grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
         return (yield from grant_plan(operation, timeout))
     deadline = inf if timeout is None else (yield from perform(Now())) + timeout
     kind = FairTry if timeout == 0 else FairClaim
-    door = kind(f"pool:{operation.sku}:door", new_holder_id(), DOOR_TTL_MS)
+    door = kind(f"pool:{operation.sku}:door".replace(SHARD_MARK, " shard "), new_holder_id(), DOOR_TTL_MS)
     while True:
         try:
             yield from acquire_plan(door, timeout)

@@ -281,23 +281,24 @@ class Grant(GrantState):
     def __init__(self, pool: Pool, granted: Granted, asked_at: float) -> None:
         """Belong to `pool`."""
         super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock)  # noqa: SLF001  # made by it
-        self._pool = pool
+        self.pool = pool
+        """The pool, or the shard, whose segment and units these are."""
 
     def confirm(self) -> Settled:
         """Make it final and free the segment."""
-        settled = self._pool.confirm(self.order_id, holder_id=self.holder_id)
+        settled = self.pool.confirm(self.order_id, holder_id=self.holder_id)
         self._is_settled = True
         return settled
 
     def cancel(self) -> Settled | Superseded:
         """Give the units back and free the segment, unless another holder has the order by now."""
-        answer = self._pool.cancel(self.order_id, holder_id=self.holder_id)
+        answer = self.pool.cancel(self.order_id, holder_id=self.holder_id)
         self._is_settled = True
         return answer
 
     def renew(self) -> None:
         """Push the end of the lease and the hold out. Raises LeaseLost when it is too late."""
-        self._pool.renew(self)
+        self.pool.renew(self)
 
     def __enter__(self) -> Self:
         """Return the grant."""

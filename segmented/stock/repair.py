@@ -32,6 +32,7 @@ NO_NUMBER: Final = (
     "cannot be mended: no change can be made while a number of the pool cannot be read; write what is right by hand"
 )
 NOT_OURS: Final = "cannot be mended: it is nothing of the pool's; remove it by hand"
+BETWEEN: Final = "cannot be mended: what a shard keeps of its transfers is written by transfers alone"
 STUCK: Final = "cannot be mended: the ledger takes no entry before its end is mended"
 OWN: Final = "cannot be mended: an entry beyond is the pool's own; its number was changed"
 FOLLOWS: Final = "it follows from the others"
@@ -142,6 +143,8 @@ def _why_not(drift: Drift, state: PoolState, fold: LedgerFold) -> str | None:
         return NOT_OURS
     if _is_end(drift):
         return None
+    if drift.about == "transfer":
+        return BETWEEN
     if drift.about == "ledger":
         return OLD if drift.name.startswith("older ") else TOLD
     if not fold.is_sound:

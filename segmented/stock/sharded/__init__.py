@@ -3,5 +3,6 @@
 from segmented.stock.sharded.async_pool import AsyncShardedPool
 from segmented.stock.sharded.audit import ShardedAuditReport
 from segmented.stock.sharded.pool import ShardedPool
+from segmented.stock.sharded.repair import ShardedRepairReport
 
-__all__ = ["AsyncShardedPool", "ShardedAuditReport", "ShardedPool"]
+__all__ = ["AsyncShardedPool", "ShardedAuditReport", "ShardedPool", "ShardedRepairReport"]

@@ -12,6 +12,7 @@ from segmented.stock.async_pool import AsyncGrant, AsyncPool, Granting
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import ShardedAuditReport, sharded_audit_plan
 from segmented.stock.sharded.plans import ShardedPlans
+from segmented.stock.sharded.repair import ShardedRepairReport, sharded_repair_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -185,6 +186,15 @@ class AsyncShardedPool:
         """Audit every shard and the transfers between them; safe while the pool sells."""
         gathering = await run_async(self._plans.found(), self.store)
         return await run_async(sharded_audit_plan(gathering.directory), self.store)
+
+    async def repair(self, report: ShardedAuditReport, *, yes: bool) -> ShardedRepairReport:
+        """Mend what an audit's `report` names, if it is still so; without a yes, only tell what would be done.
+
+        Each shard as `Pool.repair` does; a transfer that a shard lost with its data is brought in again from the ledger
+        of the shard that sent it, and so is what is on the way. Safe while the pool sells, and safe to run twice.
+        """
+        gathering = await run_async(self._plans.found(), self.store)
+        return await run_async(sharded_repair_plan(gathering, report, self._settings.hold_ms, yes=yes), self.store)
 
     async def _granted(self, operation: op.Grant, timeout: float | None, *, fair: bool) -> AsyncGrant | Refusal:
         pools = await self.shards()

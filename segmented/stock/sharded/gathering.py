@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented import operations as op
-from segmented.errors import AcquireTimeout, LeaseLost, PoolMissing, SegmentedError, ShardVanished, StoreError
+from segmented.errors import (
+    AcquireTimeout,
+    LeaseLost,
+    PoolMissing,
+    SegmentedError,
+    ShardVanished,
+    StoreError,
+    TransferSkipped,
+)
 from segmented.locks.claim import new_holder_id
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lock import LockClaim
@@ -28,8 +36,10 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.models import Shard, ShardDirectory, Transfer
 
-LOOK_SECONDS: Final = 2.0
+LOOK_SECONDS: Final = 1.0
 """How long a shard may keep a look at all of them waiting."""
+DOWN_SECONDS: Final = 1.0
+"""How long a shard that could not be asked is left alone: meanwhile the others serve what they can."""
 ALONE_TTL_MS: Final = 2_000
 ALONE_SECONDS: Final = 2.0
 """How long who gathers waits for another to end."""
@@ -43,6 +53,44 @@ class FreeInAll:
     available: int
     reserved: int
     asked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at every shard."""
+
+    found: tuple[ShardFound, ...]
+    failure: SegmentedError | None
+    """Why some shard could not be asked."""
+
+    @property
+    def available(self) -> int:
+        """Units free in all that answered."""
+        return sum(one.available for one in self.found)
+
+    @property
+    def reserved(self) -> int:
+        """Units on hold in all that answered."""
+        return sum(one.reserved for one in self.found)
+
+    @property
+    def is_more_due(self) -> bool:
+        """Are lapsed holds left to be given back?"""
+        return any(one.is_more_due for one in self.found)
+
+    @property
+    def away(self) -> list[tuple[Shard, Transfer]]:
+        """Transfers that may not have arrived, with the shards that sent them."""
+        return [(one.shard, transfer) for one in self.found for transfer in one.away]
+
+    @property
+    def increases(self) -> dict[int, int]:
+        """How often each shard's free units have grown."""
+        return {one.shard.number: one.increases for one in self.found}
+
+    def is_enough(self, wanted: int) -> bool:
+        """Have those that answered enough?"""
+        return self.available >= wanted
 
 
 class Shortage:
@@ -83,6 +131,10 @@ class Gathering:
         self.directory = directory
         self.shards: Sequence[Shard] = directory.shards
         self.shortage = Shortage(clock)
+        self._down: dict[int, tuple[SegmentedError, float]] = {}
+        """Shards that could not be asked: why, and the local time from which they are asked again."""
+        self._alone_from = float("-inf")
+        """Local time from which the lock is asked for again."""
 
     def bring_plan(self, home: Shard, wanted: int) -> Plan[FreeInAll | None]:
         """See that `home` has `wanted` free units. None: try to take them now; else fewer are free in all shards.
@@ -92,19 +144,20 @@ class Gathering:
         known = self.shortage.of(wanted)
         if known is not None:
             return known
-        lock = LockClaim(f"pool:{self.directory.sku}:gather", new_holder_id(), ALONE_TTL_MS)
-        is_alone = yield from _entered(lock)
-        try:
-            known = self.shortage.of(wanted)  # found by who was here before
-            found = known or (yield from self._brought(home, wanted))
-        except GeneratorExit:  # the process is gone: the lock lapses
-            raise
-        except BaseException:
-            yield from _left(lock, is_alone=is_alone)
-            raise
-        yield from _left(lock, is_alone=is_alone)
-        if found is not None:
-            self.shortage.note(found)
+        asked_at = yield from perform(Now())
+        look = yield from self._look()
+        if look.is_enough(wanted) or look.away:
+            yield from self._alone(self._brought(home, wanted))
+            return None
+        if look.failure is not None:
+            raise look.failure
+        if look.is_more_due:
+            return None
+        again = yield from self._look()
+        if again.failure is not None or again.increases != look.increases:
+            return None
+        found = FreeInAll(look.available, look.reserved, asked_at)
+        self.shortage.note(found)
         return found
 
     def finish_plan(self, source: Shard, transfer: Transfer) -> Plan[None]:
@@ -118,67 +171,62 @@ class Gathering:
 
     def finish_all_plan(self) -> Plan[int]:
         """Finish every transfer that is on the way; returns how many were."""
-        found, failure = yield from self._look()
-        if failure is not None:
-            raise failure
-        count = 0
-        for one in found.values():
-            for transfer in one.away:
-                yield from self.finish_plan(one.shard, transfer)
-                count += 1
-        return count
+        self._down.clear()
+        look = yield from self._look()
+        if look.failure is not None:
+            raise look.failure
+        for source, transfer in look.away:
+            yield from self.finish_plan(source, transfer)
+        return len(look.away)
 
     # --- pieces ---
 
-    def _look(self) -> Plan[tuple[dict[int, ShardFound], SegmentedError | None]]:
-        """Look at every shard; what one found by its number, and why another could not be asked."""
-        deadline = (yield from perform(Now())) + LOOK_SECONDS
-        answers = yield from perform(Batch(tuple(op.LookAtShard(shard) for shard in self.shards), deadline))
-        found = {number: answer for number, answer in enumerate(answers) if isinstance(answer, ShardFound)}
-        failures = [answer for answer in answers if isinstance(answer, SegmentedError)]
-        for failure in failures:
-            if isinstance(failure, PoolMissing):
-                raise ShardVanished(failure.sku)
-        return found, failures[0] if failures else None
+    def _look(self) -> Plan[Look]:
+        """Look at every shard. One that could not be asked a moment ago is not asked by everybody again."""
+        now = yield from perform(Now())
+        failures = [error for error, until in self._down.values() if now < until]
+        asked = [shard for shard in self.shards if shard.number not in self._down or now >= self._down[shard.number][1]]
+        for number in {shard.number for shard in asked} & set(self._down):  # others go on without it meanwhile
+            self._down[number] = self._down[number][0], now + LOOK_SECONDS + DOWN_SECONDS
+        answers = yield from perform(Batch(tuple(map(op.LookAtShard, asked)), now + LOOK_SECONDS))
+        found: list[ShardFound] = []
+        for shard, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, ShardFound):
+                found.append(answer)
+                self._down.pop(shard.number, None)
+            elif isinstance(answer, PoolMissing):
+                raise ShardVanished(shard)
+            else:
+                failures.append(answer)
+                self._down[shard.number] = answer, (yield from perform(Now())) + DOWN_SECONDS
+        return Look(tuple(found), failures[0] if failures else None)
 
-    def _brought(self, home: Shard, wanted: int) -> Plan[FreeInAll | None]:
-        asked_at = yield from perform(Now())
-        found, failure = yield from self._look()
-        has_finished = False
-        for number, one in found.items():
-            for transfer in one.away:
-                try:
-                    yield from self.finish_plan(self.shards[number], transfer)
-                    has_finished = True
-                except StoreError as error:
-                    failure = failure or error  # its target cannot be asked: what it has may be enough
+    def _brought(self, home: Shard, wanted: int) -> Plan[None]:
+        """Finish what is on the way; if nothing was, send what `home` lacks."""
+        look = yield from self._look()
+        failure, has_finished = look.failure, False
+        for source, transfer in look.away:
+            try:
+                yield from self.finish_plan(source, transfer)
+                has_finished = True
+            except (StoreError, TransferSkipped) as error:
+                failure = failure or error  # its target cannot take it: what the others have may be enough
         if has_finished:
-            return None
-        in_all = sum(one.available for one in found.values())
-        if in_all >= wanted and home.number in found:
-            yield from self._moved(home, wanted, found)
-            return None
-        if failure is not None:
+            return
+        free = {one.shard.number: one.available for one in look.found}
+        if failure is not None and (home.number not in free or not look.is_enough(wanted)):
             raise failure
-        if any(one.is_more_due for one in found.values()):
-            return None
-        again, failure = yield from self._look()
-        if failure is not None:
-            raise failure
-        if any(again[number].increases != one.increases for number, one in found.items()):
-            return None
-        return FreeInAll(in_all, sum(one.reserved for one in found.values()), asked_at)
+        if look.is_enough(wanted):
+            yield from self._moved(home, wanted, free)
 
-    def _moved(self, home: Shard, wanted: int, found: dict[int, ShardFound]) -> Plan[None]:
+    def _moved(self, home: Shard, wanted: int, free: dict[int, int]) -> Plan[None]:
         """Send units home, the richest shards first: at least half of what one has more, for the next orders."""
-        have = found[home.number].available
-        others = [number for number in found if number != home.number]
+        have = free.pop(home.number)
         failure: StoreError | None = None
-        for number in sorted(others, key=lambda number: -found[number].available):
+        for number in sorted(free, key=lambda number: -free[number]):
             if have >= wanted:
                 return
-            free = found[number].available
-            units = min(free, max(wanted - have, (free - have) // 2))
+            units = min(free[number], max(wanted - have, (free[number] - have) // 2))
             if units <= 0:
                 break
             try:
@@ -191,13 +239,31 @@ class Gathering:
         if have < wanted and failure is not None:
             raise failure
 
+    def _alone(self, plan: Plan[None]) -> Plan[None]:
+        """Run a plan while no other process does, if that can be had soon."""
+        lock = LockClaim(f"pool:{self.directory.sku}:gather", new_holder_id(), ALONE_TTL_MS)
+        is_alone = yield from self._entered(lock)
+        try:
+            yield from plan
+        except GeneratorExit:  # the process is gone: the lock lapses
+            raise
+        except BaseException:
+            yield from _left(lock, is_alone=is_alone)
+            raise
+        yield from _left(lock, is_alone=is_alone)
 
-def _entered(lock: LockClaim) -> Plan[bool]:
-    try:
-        yield from acquire_plan(lock, ALONE_SECONDS)
-    except (AcquireTimeout, LeaseLost, StoreError):
-        return False
-    return True
+    def _entered(self, lock: LockClaim) -> Plan[bool]:
+        now = yield from perform(Now())
+        if now < self._alone_from:
+            return False
+        try:
+            yield from acquire_plan(lock, ALONE_SECONDS)
+        except StoreError:
+            self._alone_from = (yield from perform(Now())) + ALONE_SECONDS
+            return False
+        except (AcquireTimeout, LeaseLost):
+            return False
+        return True
 
 
 def _left(lock: LockClaim, *, is_alone: bool) -> Plan[None]:

@@ -12,6 +12,7 @@ from segmented.stock.pool import Grant, Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import ShardedAuditReport, sharded_audit_plan
 from segmented.stock.sharded.plans import ShardedPlans
+from segmented.stock.sharded.repair import ShardedRepairReport, sharded_repair_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,7 +110,7 @@ class ShardedPool:
     ) -> Grant | Refusal:
         """Take units and the lock of a free segment of the order's home shard; otherwise as `Pool.grant`.
 
-        Segments are numbered within their shard, and so are fencing tokens: `grant.pool` says which it is.
+        Segments are numbered within their shard, and so are fencing tokens: `grant.pool` is that shard.
         """
         operation = self._settings.grant(
             as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
@@ -182,6 +183,15 @@ class ShardedPool:
         """Audit every shard and the transfers between them; safe while the pool sells."""
         directory = run_sync(self._plans.found(), self.store).directory
         return run_sync(sharded_audit_plan(directory), self.store)
+
+    def repair(self, report: ShardedAuditReport, *, yes: bool) -> ShardedRepairReport:
+        """Mend what an audit's `report` names, if it is still so; without a yes, only tell what would be done.
+
+        Each shard as `Pool.repair` does; a transfer that a shard lost with its data is brought in again from the ledger
+        of the shard that sent it, and so is what is on the way. Safe while the pool sells, and safe to run twice.
+        """
+        gathering = run_sync(self._plans.found(), self.store)
+        return run_sync(sharded_repair_plan(gathering, report, self._settings.hold_ms, yes=yes), self.store)
 
     def __repr__(self) -> str:
         """Name the pool."""
