@@ -14,6 +14,7 @@ from bench.stock.bare import OWN, program
 from bench.stock.costs import measure_costs
 from bench.stock.grants import measure_grants
 from bench.stock.rates import measure_rates
+from bench.stock.shards import measure_shards
 from bench.stock.sizes import Sizes
 from bench.stock.stage import Stage, pinned
 from segmented.servers import ValkeyServer
@@ -54,7 +55,7 @@ def measure_stock(url: str | None, watch: Watch, sizes: Sizes | None = None) -> 
         }
         with watch.strategy(NAME) as told:
             stage = Stage(url, sizes or Sizes(), told)
-            figures = (*measure_rates(stage), *measure_costs(stage), *measure_grants(stage))
+            figures = (*measure_rates(stage), *measure_costs(stage), *measure_shards(stage), *measure_grants(stage))
     remarks = [f"The bare decrement was driven by {program()}; {placement}."]
     if program() == OWN:
         remarks.append("Ratios to it are too good: that client is written in Python. Install redis-benchmark.")

@@ -22,6 +22,7 @@ class Sizes:
     order_counts: tuple[int, int] = (10_000, 1_000_000)
     """Orders in a pool between which the server's time for an order is compared."""
     refused: int = 1_000
+    sharded_stock: int = 20_000
     holds_ms: tuple[int, ...] = (5, 20)
     lanes: tuple[int, ...] = (1, 4, 16, 64)
     grant_seconds: float = 3.0

@@ -16,6 +16,7 @@ from bench.stock.bare import OWN, PROGRAMS, measure_bare
 from bench.stock.costs import measure_costs
 from bench.stock.grants import measure_grants
 from bench.stock.rates import measure_rates
+from bench.stock.shards import measure_shards
 from bench.stock.sizes import Sizes
 from bench.stock.stage import Stage, pinned
 from bench.watch import watch_on
@@ -33,6 +34,7 @@ SMALL: Final = Sizes(
     segment_counts=(1, 20),
     order_counts=(3_000, 6_000),
     refused=50,
+    sharded_stock=900,
     holds_ms=(5,),
     lanes=(2,),
     grant_seconds=0.3,
@@ -72,6 +74,14 @@ def test_costs_are_counted_and_a_refused_order_is_one_command(private_valkey: Va
     assert 30 < found["memory of its ledger entry, when reserved alone"].value < 300
     assert found["reserve_many: server time, 20 segments / 1"].at_most == 1.2
     assert found["reserve_many: server time, 6,000 orders / 3,000"].at_most == 1.1
+    assert keys_of(private_valkey) == []
+
+
+def test_transfers_are_counted_until_the_last_unit_of_a_pool_in_shards(private_valkey: ValkeyServer) -> None:
+    early, late, refused = measure_shards(Stage(private_valkey.url, SMALL, nobody_told))
+    assert (early.value, early.at_most) == (2 / 290, 0.05)
+    assert 0 < late.value < 0.5
+    assert 1 <= refused.value <= 2
     assert keys_of(private_valkey) == []
 
 

@@ -1,0 +1,91 @@
+"""The repair of a pool in shards: that of each shard, and the transfers that a shard which lost data never got.
+
+The ledger of the source says how many units each transfer had, and the target takes the next number only, so what is
+brought in again comes in once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from segmented import operations as op
+from segmented.plans import perform
+from segmented.stock.ledger import first_page_plan, next_page
+from segmented.stock.repair import Repair, repair_plan
+from segmented.stock.sharded.audit import ShardedAuditReport, sharded_audit_plan
+
+if TYPE_CHECKING:
+    from segmented.models import ShardDirectory
+    from segmented.plans import Plan
+    from segmented.stock.drift import Drift
+    from segmented.stock.sharded.gathering import Gathering
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedRepairReport:
+    """What a repair did in each shard, and between them."""
+
+    repairs: tuple[Repair, ...]
+    after: ShardedAuditReport
+    """The audit when all was done; without a yes, of the pool as it still is."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Is nothing left to mend?"""
+        return self.after.is_clean
+
+    @property
+    def done_count(self) -> int:
+        """How many drifts were mended by this call."""
+        return sum(repair.is_done for repair in self.repairs)
+
+
+def sharded_repair_plan(
+    gathering: Gathering, report: ShardedAuditReport, hold_ms: int, *, yes: bool
+) -> Plan[ShardedRepairReport]:
+    """Mend what `report` names, shard after shard, then between them, then bring in what is on the way."""
+    repairs: list[Repair] = []
+    for one in report.shards:
+        repairs += (yield from repair_plan(one, hold_ms, yes=yes)).repairs
+    for drift in report.transfers:
+        repairs.append((yield from _mend_plan(gathering.directory, drift, yes=yes)))
+    if yes:
+        yield from gathering.finish_all_plan()
+    return ShardedRepairReport(tuple(repairs), (yield from sharded_audit_plan(gathering.directory)))
+
+
+def _mend_plan(directory: ShardDirectory, drift: Drift, *, yes: bool) -> Plan[Repair]:
+    def told(what: str) -> Repair:
+        return Repair(drift.kind, None, f"{drift.detail}: {what}", is_done=False)
+
+    source, target = (directory.shards[int(number)] for number in drift.name.split(">"))
+    kept = {(one.kind, one.other): one for one in (yield from perform(op.ReadPool(target))).transfers}
+    got = kept.get(("received", source.number))
+    states = (yield from perform(op.ReadPool(source))).transfers
+    sent = max((one.number for one in states if one.kind == "sent" and one.other == target.number), default=0)
+    arrived = got.number if got else 0
+    if drift.kind != "orphan transfer" or arrived >= sent:
+        return told("cannot be mended: which of the two shards is right, nobody can tell")
+    missing = yield from _sent_plan(source, target.number, arrived)
+    if sorted(missing) != list(range(arrived + 1, sent + 1)):
+        return told("cannot be mended: the ledger of its source begins later")
+    units = sum(missing.values())
+    if not yes:
+        return told(f"{units} units would be brought in")
+    for number in sorted(missing):
+        yield from perform(op.ReceiveUnits(target, source.number, number, missing[number]))
+    return Repair(drift.kind, None, f"{drift.detail}: {units} units were brought in", is_done=True)
+
+
+def _sent_plan(source: str, target: int, after: int) -> Plan[dict[int, int]]:
+    """Return the units of each transfer to a shard after number `after`, as the ledger of the source tells them."""
+    found: dict[int, int] = {}
+    page = yield from first_page_plan(source, 0)
+    while page:
+        for entry in page:
+            other, _, number = (entry.order_id or "").partition(":")
+            if entry.kind == "sent" and other == str(target) and int(number) > after:
+                found[int(number)] = entry.quantity
+        page = yield from perform(next_page(source, page))
+    return found
