@@ -110,6 +110,7 @@ def _report_json(report: AuditReport) -> dict[str, Any]:
         "oversold": report.oversold,
         "refused_wrongly": report.refused_wrongly,
         "drift": [asdict(each) for each in report.drift],
+        "unread": list(report.unread),
         "state": as_json(report.state),
     }
 
@@ -119,6 +120,8 @@ def _print_report(report: AuditReport) -> None:
         typer.echo(shown(str(each)))
     if report.drift_count > len(report.drift):
         typer.echo(f"and {report.drift_count - len(report.drift)} more")
+    for why in report.unread:
+        typer.echo(shown(f"not judged: {why}"))
     state = report.state
     rows = [
         ("stocked", str(state.stocked)),

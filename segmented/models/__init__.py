@@ -3,7 +3,7 @@
 Answers are values: sold out is the usual outcome of a flash sale, not an exception.
 """
 
-from segmented.models.audits import Differing, Inspected, Mended, Outrun, Sound, Trimmed
+from segmented.models.audits import Differing, Inspected, InspectedCart, Mended, Outrun, Sound, Trimmed
 from segmented.models.carts import (
     CART_ID_BYTES_MAX,
     CART_SKUS_MAX,
@@ -120,6 +120,7 @@ __all__ = [
     "Held",
     "HeldBy",
     "Inspected",
+    "InspectedCart",
     "LedgerEntry",
     "LimitReached",
     "LineRefusal",

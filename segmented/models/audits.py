@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from segmented.models.carts import Cart, CartState
 
 MendedKind = Literal["order", "change"]
 """An order's record with its hold; or the note of a restock or withdrawal."""
 NumberKind = Literal["total", "segment", "customer"]
 ScannedKey = Literal["orders", "holds", "customers"]
+ScannedCarts = Literal["carts", "unfinished"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,21 @@ class Inspected:
     raw: str | None
     """The record's text; it may be anything if somebody else wrote it."""
     hold_until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedCart:
+    """What its home keeps of a cart, read in one step."""
+
+    cart_id: str
+    is_kept: bool
+    """Is there a record, whatever it is?"""
+    is_unfinished: bool
+    """Does it stand among those that somebody may have to finish?"""
+    cart: Cart | None = None
+    """None when there is no record, or one that cannot be read."""
+    state: CartState | None = None
+    """None likewise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,6 +213,8 @@ class OrderRecord:
     """Of the last change; for a refusal, the one at which it was decided."""
     asked: int
     """Units asked for: more than `quantity` when it took what was left."""
+    cart_home: str | None = None
+    """Of an order that a cart has pinned, the sku whose pool keeps the cart's record."""
 
     def is_of(self, order: Order) -> bool:
         """Is this what `order` asks for? The same id with other content is an error."""

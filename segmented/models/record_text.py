@@ -21,7 +21,7 @@ LETTERS: Final[dict[OrderState, str]] = {state: letter for letter, state in STAT
 
 
 def record_text(record: OrderRecord) -> str:
-    """Write a record: nine fields with tabs between them and none at its end."""
+    """Write a record: ten fields with tabs between them and none at its end."""
     segment = None if record.segment < 0 else record.segment
     fields = (
         LETTERS[record.state],
@@ -33,6 +33,7 @@ def record_text(record: OrderRecord) -> str:
         "" if record.asked == record.quantity else str(record.asked),
         record.holder_id or "",
         "" if record.fencing_token is None else str(record.fencing_token),
+        record.cart_home or "",
     )
     return "\t".join(fields).rstrip("\t")
 
@@ -40,9 +41,9 @@ def record_text(record: OrderRecord) -> str:
 def parse_record(order_id: str, raw: str, *, hold_until_ms: int | None = None) -> OrderRecord | None:
     """Read what `record_text` writes; None for a text that no script has written."""
     fields = raw.split("\t")
-    if not 4 <= len(fields) <= 9 or fields[0] not in STATES:  # noqa: PLR2004  # the fields of a record
+    if not 4 <= len(fields) <= 10 or fields[0] not in STATES:  # noqa: PLR2004  # the fields of a record
         return None
-    state, quantity, segment, sequence, parts, customer, asked, holder, fence = (*fields, *[""] * 5)[:9]
+    state, quantity, segment, sequence, parts, customer, asked, holder, fence, home = (*fields, *[""] * 6)[:10]
     try:
         number, units = int(segment) if segment else None, int(quantity)
         return OrderRecord(
@@ -57,6 +58,7 @@ def parse_record(order_id: str, raw: str, *, hold_until_ms: int | None = None) -
             customer_id=customer or None,
             sequence=int(sequence),
             asked=int(asked) if asked else units,
+            cart_home=home or None,
         )
     except ValueError:
         return None

@@ -5,7 +5,17 @@ The type parameter is the answer. A store executes an operation in one step (`Re
 
 from segmented.operations.base import Effect, Operation
 from segmented.operations.cache import ForgetCached, ReadCached, ReadOrAcquire, WriteCached
-from segmented.operations.carts import DecideCart, FinishCart, ListDueCarts, OpenCart, PinOrder, ReadCart
+from segmented.operations.carts import (
+    DecideCart,
+    FinishCart,
+    InspectCarts,
+    ListDueCarts,
+    OpenCart,
+    PinOrder,
+    ReadCart,
+    ScanCarts,
+    ScanPinned,
+)
 from segmented.operations.fair import AcquireFair, FairTimes, ReleaseFair, RenewFair
 from segmented.operations.get_set import DeleteValue, GetSet, GetValue, SetNx
 from segmented.operations.locks import AcquireLock, ReleaseLock, RenewLock
@@ -86,6 +96,7 @@ __all__ = [
     "GetValue",
     "Grant",
     "IdentifyServer",
+    "InspectCarts",
     "InspectOrders",
     "ListDue",
     "ListDueCarts",
@@ -127,9 +138,11 @@ __all__ = [
     "Resize",
     "Restock",
     "RevokeLock",
+    "ScanCarts",
     "ScanChanges",
     "ScanIds",
     "ScanOrders",
+    "ScanPinned",
     "SendUnits",
     "SetNx",
     "SettleMany",

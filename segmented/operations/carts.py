@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from segmented.models import Cart, CartRecord, LineRefusal, OrderState
+from segmented.models import Cart, CartRecord, InspectedCart, LineRefusal, OrderState
 from segmented.operations.base import Operation
+
+if TYPE_CHECKING:
+    from segmented.models.audits import ScannedCarts
 
 CartMove = Literal["reserved", "refused", "cancelled", "expired", "confirmed"]
 """A state that a cart may be moved to."""
@@ -65,3 +68,30 @@ class PinOrder(Operation[OrderState]):
 
     sku: str
     order_id: str
+    home: str
+    """Of its cart: noted in the record, so that who finds it pinned knows where the decision is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanCarts(Operation[tuple[int, tuple[str, ...]]]):
+    """Read some cart ids of a key and the next cursor (0 at the end); one may come twice while the sale runs."""
+
+    home: str
+    key: ScannedCarts
+    cursor: int
+
+
+@dataclass(frozen=True, slots=True)
+class InspectCarts(Operation[tuple[InspectedCart, ...]]):
+    """Read what is kept of up to 1,000 carts, whatever it is, in one step. Raises PoolMissing."""
+
+    home: str
+    cart_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPinned(Operation[tuple[int, tuple[str, ...]]]):
+    """Read some ids of orders that carts have pinned, and the next cursor (0 at the end); one may come twice."""
+
+    sku: str
+    cursor: int

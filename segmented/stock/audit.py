@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import StoreRefused
+from segmented.stock.audit_carts import carts_plan
 from segmented.stock.audit_ledger import LedgerTrimmed, LedgerUnreadable, begin_plan
 from segmented.stock.audit_orders import NO_NUMBER_OF_UNITS, OLDER_NAMES, changes_drift, customers_drift, orders_drift
 from segmented.stock.drift import AuditReport, Drift, DriftKind
@@ -36,10 +37,11 @@ TRANSFER: Final = "transfer "
 def audit_plan(sku: str) -> Plan[tuple[AuditReport, LedgerFold]]:
     """Audit the pool `sku`; returns the report and the fold it rests on."""
     state, fold, drift = yield from all_drift_plan(sku)
-    return report_of(state, fold, drift), fold
+    carts = yield from carts_plan(state, fold)
+    return report_of(state, fold, [*drift, *carts.drift], carts.told()), fold
 
 
-def report_of(state: PoolState, fold: LedgerFold, drift: list[Drift]) -> AuditReport:
+def report_of(state: PoolState, fold: LedgerFold, drift: list[Drift], unread: tuple[str, ...] = ()) -> AuditReport:
     """Put a report together."""
     return AuditReport(
         state=state,
@@ -49,6 +51,7 @@ def report_of(state: PoolState, fold: LedgerFold, drift: list[Drift]) -> AuditRe
         oversold=0 if unreadable_totals(state) else max(0, state.confirmed + state.reserved - state.stocked),
         by_kind=dict(Counter(one.kind for one in drift)),
         first_sequence=fold.first_sequence,
+        unread=unread,
     )
 
 

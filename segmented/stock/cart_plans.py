@@ -168,7 +168,7 @@ def _pin_and_decide(record: CartRecord) -> Plan[CartRecord]:
     """Confirm a reserved cart if no line has lapsed. No line can lapse between the pins and the decision."""
     cart = record.cart
     order_id = cart.order_id
-    pins = tuple(op.PinOrder(sku, order_id) for sku, _ in cart.lines)
+    pins = tuple(op.PinOrder(sku, order_id, cart.home) for sku, _ in cart.lines)
     states = set()
     for found in (yield from perform(Batch(pins, inf))):
         if isinstance(found, SegmentedError):

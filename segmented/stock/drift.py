@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from segmented.models import PoolState
 
-DriftKind = Literal["lost", "duplicate", "leaked hold", "orphan transfer", "foreign write"]
+DriftKind = Literal["lost", "duplicate", "leaked hold", "orphan transfer", "foreign write", "torn cart"]
 """What kind of damage it is.
 
 | kind | what is found |
@@ -20,8 +20,9 @@ DriftKind = Literal["lost", "duplicate", "leaked hold", "orphan transfer", "fore
 | leaked hold | a hold without a reserved order, or a reserved order that would never lapse |
 | orphan transfer | units that left one shard, and are neither in the other nor known to be on the way |
 | foreign write | a number, a record or a ledger entry that no operation of the pool has left so |
+| torn cart | a cart whose decision and whose orders contradict each other |
 """
-About = Literal["total", "segment", "customer", "order", "change", "transfer", "ledger", "sum"]
+About = Literal["total", "segment", "customer", "order", "change", "transfer", "ledger", "sum", "cart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Drift:
     about: About = "order"
     """Where it is; a "sum" follows from other drift, and goes with it."""
     name: str = ""
-    """Of the total, segment, customer, restock or withdrawal."""
+    """Of the total, segment, customer, restock, withdrawal or cart."""
 
     @property
     def place(self) -> tuple[str, str]:
@@ -66,6 +67,8 @@ class AuditReport:
     """How many drifts there are of each kind that was found."""
     first_sequence: int = 1
     """Where the ledger begins: 1, or the checkpoint of a trim. What was decided before it is only compared in sums."""
+    unread: tuple[str, ...] = ()
+    """Other pools of this one's carts that did not answer, and why: what depends on them was not judged."""
 
     @property
     def is_clean(self) -> bool:

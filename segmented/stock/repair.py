@@ -35,6 +35,7 @@ NOT_OURS: Final = "cannot be mended: it is nothing of the pool's; remove it by h
 BETWEEN: Final = "cannot be mended: what a shard keeps of its transfers is written by transfers alone"
 STUCK: Final = "cannot be mended: the ledger takes no entry before its end is mended"
 OWN: Final = "cannot be mended: an entry beyond is the pool's own; its number was changed"
+CARTS: Final = "cannot be mended from the ledger, which tells nothing of carts"
 FOLLOWS: Final = "it follows from the others"
 
 RepairKind = Literal["oversold", "refused wrongly"]
@@ -89,7 +90,7 @@ def repair_plan(report: AuditReport, hold_ms: int, *, yes: bool) -> Plan[RepairR
     repairs: list[Repair] = []
     sums: list[Drift] = []
     for named in _in_order(report.drift):
-        one = standing.get(named.place)
+        one = named if named.about == "cart" else standing.get(named.place)
         if one is None:
             repairs.append(_told(named, GONE))
         elif why := _why_not(one, state, fold):
@@ -137,6 +138,8 @@ def _untold(after: AuditReport, fold: LedgerFold) -> list[Repair]:
 
 
 def _why_not(drift: Drift, state: PoolState, fold: LedgerFold) -> str | None:
+    if drift.about == "cart":
+        return CARTS
     if unreadable_totals(state):
         return NO_NUMBER
     if drift.about == "segment" and not (drift.name.isdecimal() and int(drift.name) < fold.segment_count):
@@ -265,4 +268,5 @@ def _record(order_id: str, expected: FoldedOrder, found: OrderRecord | None) -> 
         customer_id=expected.customer_id,
         sequence=expected.sequence,
         asked=asked,
+        cart_home=found.cart_home if found is not None else None,
     )

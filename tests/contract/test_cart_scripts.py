@@ -10,6 +10,7 @@ from segmented import operations as op
 from segmented.errors import StoreRefused, WrongKind
 from segmented.keys import cart_keys, shard_keys
 from segmented.models import Cart
+from segmented.stock.audit import audit_plan
 from segmented.stores.redis.wire import text
 from tests.contract.carts import SHORT, SHORT_MS, Market
 
@@ -92,6 +93,8 @@ def test_something_else_under_a_key_of_carts_is_refused_before_the_first_write(m
     for key, value in kept.items():
         if key != place:
             assert server.dump(key) == value
+    assert "in the place of the pool's carts" in str(market.side.run(audit_plan(cart.home))[0].drift)
+    server.restore(place, 0, kept[place] or b"", replace=True)
     assert market.totals()["a"] == (9, 1, 0)
 
 

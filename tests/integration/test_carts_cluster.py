@@ -12,7 +12,9 @@ from segmented import operations as op
 from segmented.keys import cart_keys, shard_keys
 from segmented.models import Cart, CartRefused, CartReserved, CartSettled, SoldOut
 from segmented.stock import AsyncCarts, Carts
+from segmented.stock.audit import audit_plan
 from tests.contract.shop import Shop
+from tests.fixtures.stores_deployed import COLOURS, deployed_side
 
 if TYPE_CHECKING:
     from tests.deployments import Cluster
@@ -28,7 +30,10 @@ def carts_of(side: Side, hold: float = 600.0) -> Carts:
 @pytest.fixture
 def shops(shared_sides: tuple[Side, Side], cluster: Cluster) -> list[Shop]:
     """Three open pools in the order of their skus, one on each master."""
-    side = shared_sides[0]
+    return shops_on(shared_sides[0], cluster)
+
+
+def shops_on(side: Side, cluster: Cluster) -> list[Shop]:
     word, found = side.name("cart"), dict[int, str]()
     for number in range(1_000):
         sku = f"{word}-{number:04}"
@@ -69,7 +74,7 @@ def test_what_was_decided_and_not_carried_out_is_finished_from_another_process(
     for cart in (sold, void):
         assert isinstance(carts.reserve(cart), CartReserved)
     for shop in shops:
-        shared_sides[0].execute(op.PinOrder(shop.sku, sold.order_id))
+        shared_sides[0].execute(op.PinOrder(shop.sku, sold.order_id, sold.home))
     shared_sides[0].execute(op.DecideCart(sold.home, "sold", "confirmed"))
     shared_sides[0].execute(op.DecideCart(void.home, "void", "expired"))
     sweep = carts_of(shared_sides[1]).finish(sold.home)
@@ -99,3 +104,40 @@ def test_the_records_of_carts_are_in_the_slot_of_their_home(shops: list[Shop], c
     for shop in shops:
         keys = [*cart_keys(shop.sku).listed(), *shop.keys.listed()]
         assert len({cluster.nodes[0].ask("CLUSTER", "KEYSLOT", key) for key in keys}) == 1
+
+
+def test_an_audit_asks_the_home_and_the_lines_on_other_masters(
+    shared_sides: tuple[Side, Side], shops: list[Shop]
+) -> None:
+    side, (home, line, _) = shared_sides[0], shops
+    cart, gone = Cart("left", [(shop.sku, 2) for shop in shops]), Cart("gone", [(home.sku, 1), (line.sku, 1)])
+    carts_of(side).reserve(cart)
+    line.reserved(gone.order_id)
+    for one in (cart, gone):
+        side.execute(op.PinOrder(line.sku, one.order_id, home.sku))
+    side.execute(op.DecideCart(home.sku, "left", "cancelled"))
+    side.execute(op.FinishCart(home.sku, "left"))
+    for shop, names in ((home, ["left"]), (line, ["gone", "left"])):
+        drift = side.run(audit_plan(shop.sku))[0].drift
+        assert sorted((one.kind, one.name) for one in drift) == [("leaked hold", name) for name in names]
+    for one in (cart, gone):
+        line.cancel(one.order_id)
+    home.check_books()
+    line.check_books()
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_an_audit_says_which_pool_it_could_not_read_and_guesses_nothing(private_cluster: Cluster, colour: str) -> None:
+    side = deployed_side(private_cluster.url, colour, patience=1.0)
+    home, line, _ = shops_on(side, private_cluster)
+    cart = Cart("c1", [(home.sku, 1), (line.sku, 1)])
+    carts_of(side).reserve(cart)
+    side.execute(op.PinOrder(line.sku, cart.order_id, home.sku))
+    gone = private_cluster.master_of(home.keys.meta)
+    private_cluster.replica_of(gone).kill()
+    gone.kill()
+    report = side.run(audit_plan(line.sku))[0]
+    assert report.is_clean
+    (told,) = report.unread
+    assert told.startswith(f"carts with pool {home.sku!r}: ")
+    side.close()

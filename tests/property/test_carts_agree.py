@@ -109,11 +109,11 @@ class CartsAgree(Agreement):
     def list_due(self, place: int, limit: int, skip: int) -> None:
         self.agree_on(op.ListDueCarts(self.sku(place), limit, skip))
 
-    @rule(place=PLACES, order_id=CART_IDS, hold_ms=LIVES)
+    @rule(place=PLACES, order_id=st.sampled_from(["c1", "c1~0", "ü {%}~1"]), hold_ms=LIVES)
     def pin(self, place: int, order_id: str, hold_ms: int) -> None:
-        self.agree_on(op.PinOrder(self.sku(place), order_id))
+        self.agree_on(op.PinOrder(self.sku(place), order_id, self.sku(0)))
         self.agree_on(op.Reserve(self.sku(place), Order(order_id, 1, "bob"), hold_ms))
-        self.agree_on(op.PinOrder(self.sku(place), order_id))
+        self.agree_on(op.PinOrder(self.sku(place), order_id, self.sku(0)))
         self.agree_on(op.ExpireDue(self.sku(place), 10))
 
     @rule(cart_id=CART_IDS, lines=LINES, customer=CUSTOMERS)
@@ -130,19 +130,31 @@ class CartsAgree(Agreement):
         self.agree(lambda store: _swept(store, self.sku(place)), place)
         self.agree_on(op.ListDueCarts(self.sku(place), 100))
 
+    @rule(place=PLACES, key=st.sampled_from(["carts", "unfinished"]))
+    def inspect(self, place: int, key: Any) -> None:  # noqa: ANN401  # one of two names
+        self.agree_on(op.InspectCarts(self.sku(place), ("c1", "nobody", "ü {%}")))
+        self.agree(lambda store: sorted(store.execute(op.ScanCarts(self.sku(place), key, 0))[1]), key)
+        self.agree(lambda store: sorted(store.execute(op.ScanPinned(self.sku(place), 0))[1]), place)
+
     def teardown(self) -> None:
         """Compare the ledgers, and audit every pool of both."""
         for place in range(3):
             self.agree(lambda store, place=place: _story(store, self.sku(place)), place)
-            for store in (self.redis, self.memory):
-                report, _ = run_sync(audit_plan(self.sku(place)), store)
-                assert (report.drift, report.refused_wrongly, report.oversold) == ((), 0, 0)
+            self.agree(lambda store, place=place: _audited(store, self.sku(place)), place)
 
 
 def _swept(store: Any, home: str) -> tuple[object, ...]:  # noqa: ANN401  # either store
     found = run_sync(finish_carts_plan(home, 100), store)
     failed = sorted((cart_id, str(error)) for cart_id, error in found.failed)
     return sorted((one.cart_id, one.state, one.replay) for one in found.finished), failed
+
+
+def _audited(store: Any, sku: str) -> list[str]:  # noqa: ANN401  # either store
+    """Audit: carts were moved, and orders pinned, by hand, so that these may be named; nothing else may be."""
+    report, _ = run_sync(audit_plan(sku), store)
+    assert (report.refused_wrongly, report.oversold) == (0, 0)
+    assert {one.about for one in report.drift} <= {"cart"}, report.drift
+    return sorted(f"{one.name} {one}" for one in report.drift)
 
 
 def _story(store: Any, sku: str) -> tuple[object, ...]:  # noqa: ANN401  # either store

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.models import CartRecord
+    from segmented.stock import Drift
 
 SEEDS: Final = range(80)
 SKUS: Final = ("a", "b", "c", "d")
@@ -60,6 +61,14 @@ def sweeper(rounds: int) -> Plan[None]:
         for sku in SKUS:
             yield from insisting(partial(finish_carts_plan, sku, 100))
         yield from perform(Sleep(0.02))
+
+
+def auditor(found: list[Drift], rounds: int) -> Plan[None]:
+    """Audit every pool, again and again; collect what is named."""
+    for _ in range(rounds):
+        for sku in SKUS:
+            audited = yield from insisting(partial(audit_plan, sku))
+            found += audited[0].drift if audited is not None else ()
 
 
 class Bazaar:
@@ -104,6 +113,15 @@ class Bazaar:
             if state in {"open", "reserved"}:
                 assert "cancelled" not in lines, (cart, lines)
 
+    def sell(self) -> None:
+        """Begin buyers that confirm, cancel and walk away, some of them twice, and somebody who sweeps."""
+        for index, cart in enumerate(self.carts):
+            end = self.chance.choice(["confirm", "confirm", "cancel", "forget"])
+            self.world.start(f"{cart.cart_id}", buyer(cart, end, self.chance.choice([0.0, 0.04, 0.08])))
+            if index % 3 == 0:  # a second delivery
+                self.world.start(f"{cart.cart_id} again", buyer(cart, "confirm", 0.01))
+        self.world.start("sweeper", sweeper(6))
+
     def run(self) -> None:
         self.world.run(check=self.check)
 
@@ -143,14 +161,24 @@ class Bazaar:
 def test_deaths_and_lost_replies_between_any_two_steps_leave_every_cart_whole(seed: int) -> None:
     bazaar = Bazaar(seed, lost_replies=0.05, kills=0.02)
     bazaar.make_carts(14)
-    for index, cart in enumerate(bazaar.carts):
-        end = bazaar.chance.choice(["confirm", "confirm", "cancel", "forget"])
-        bazaar.world.start(f"{cart.cart_id}", buyer(cart, end, bazaar.chance.choice([0.0, 0.04, 0.08])))
-        if index % 3 == 0:  # a second delivery
-            bazaar.world.start(f"{cart.cart_id} again", buyer(cart, "confirm", 0.01))
-    bazaar.world.start("sweeper", sweeper(6))
+    bazaar.sell()
     bazaar.run()
     bazaar.end()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_audits_between_any_two_steps_name_nothing(seed: int) -> None:
+    bazaar = Bazaar(seed, lost_replies=0.02, kills=0.01)
+    bazaar.make_carts(10)
+    found: list[Drift] = []
+    for index in range(4):
+        bazaar.world.start(f"auditor {index}", auditor(found, 4))
+    bazaar.sell()
+    bazaar.run()
+    bazaar.world.kills = 0.0
+    bazaar.world.start("last audit", auditor(found, 1))
+    bazaar.run()
+    assert found == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented import operations as op
 from segmented.errors import CartMismatch, CartUnknown
-from segmented.models import CartRecord
+from segmented.models import CartRecord, InspectedCart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +50,8 @@ class CartModel:
             op.DecideCart: self.decide,
             op.FinishCart: self.finish,
             op.ListDueCarts: self.list_due,
+            op.ScanCarts: self.scan,
+            op.InspectCarts: self.inspect,
         }
 
     def open(self, operation: op.OpenCart) -> CartRecord:
@@ -99,6 +101,26 @@ class CartModel:
         )
         page = due[operation.skip : operation.skip + operation.limit]
         return tuple(self._record(place, replay=True) for _, place in page)
+
+    # --- for the audit ---
+
+    def scan(self, operation: op.ScanCarts) -> tuple[int, tuple[str, ...]]:
+        """Read all ids at once."""
+        places = self._carts if operation.key == "carts" else self._unfinished
+        return 0, tuple(cart_id for home, cart_id in places if home == operation.home)
+
+    def inspect(self, operation: op.InspectCarts) -> tuple[InspectedCart, ...]:
+        """Read what is kept of each."""
+        self._check_pool(op.ReadPool(operation.home))
+        return tuple(self._inspected((operation.home, cart_id)) for cart_id in operation.cart_ids)
+
+    def _inspected(self, place: tuple[str, str]) -> InspectedCart:
+        found, is_unfinished = self._carts.get(place), place in self._unfinished
+        if found is None:
+            return InspectedCart(place[1], is_kept=False, is_unfinished=is_unfinished)
+        return InspectedCart(place[1], is_kept=True, is_unfinished=is_unfinished, cart=found.cart, state=found.state)
+
+    # --- pieces ---
 
     def _found(self, home: str, cart_id: str) -> tuple[str, str]:
         self._check_pool(op.ReadPool(home))

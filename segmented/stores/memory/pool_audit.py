@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented import operations as op
 from segmented.errors import PoolDrifted
 from segmented.ledger_lines import Checkpoint
-from segmented.models import Differing, Inspected, Mended, Outrun, Sound, Trimmed
+from segmented.models import PINNED_UNTIL_MS, Differing, Inspected, Mended, Outrun, Sound, Trimmed
 from segmented.models.record_text import parse_record, record_text
 from segmented.stores.memory.pool_records import pool_entry
 
@@ -59,6 +59,7 @@ class PoolAudits:
         return {
             op.InspectOrders: self.inspect,
             op.ScanIds: self.scan_ids,
+            op.ScanPinned: self.scan_pinned,
             op.ScanChanges: self.scan_changes,
             op.ReadCustomers: self.read_customers,
             op.ReadLedgerStart: self.read_start,
@@ -87,6 +88,12 @@ class PoolAudits:
             return 0, ()
         kept: dict[ScannedKey, Iterable[str]] = {"orders": pool.orders, "holds": pool.holds, "customers": pool.bought}
         return 0, tuple(kept[operation.key])
+
+    def scan_pinned(self, operation: op.ScanPinned) -> tuple[int, tuple[str, ...]]:
+        """Read all ids at once."""
+        pool = self._pools.get(operation.sku)
+        holds = pool.holds if pool else {}
+        return 0, tuple(order_id for order_id, until_ms in holds.items() if until_ms == PINNED_UNTIL_MS)
 
     def scan_changes(self, operation: op.ScanChanges) -> tuple[int, tuple[tuple[str, str], ...]]:
         """Read all notes at once."""

@@ -173,6 +173,7 @@ class PoolBooks:
         """Keep a reservation until it is confirmed or cancelled."""
         pool, record = self._found(operation.sku, operation.order_id)
         if record.state == "reserved":
+            pool.orders[record.order_id] = replace(record, cart_home=operation.home)
             pool.holds[record.order_id] = PINNED_UNTIL_MS
         return record.state
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def _foreign_text(value: Reply) -> str:
+def foreign_text(value: Reply) -> str:
     """Read a text that anybody may have written."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _pairs(found: Reply) -> Iterator[tuple[str, str]]:
+def pairs_in(found: Reply) -> Iterator[tuple[str, str]]:
     """Read what HSCAN and ZSCAN find, in any of the shapes in which it comes."""
     if isinstance(found, dict):
         pairs = list(found.items())
@@ -29,7 +29,7 @@ def _pairs(found: Reply) -> Iterator[tuple[str, str]]:
         pairs = found
     else:
         pairs = list(zip(found[::2], found[1::2], strict=True))
-    return ((_foreign_text(name), _foreign_text(value)) for name, value in pairs)
+    return ((foreign_text(name), foreign_text(value)) for name, value in pairs)
 
 
 # --- reading ---
@@ -42,7 +42,7 @@ def _encode_inspect(operation: op.InspectOrders) -> Call:
 def _decode_inspect(operation: op.InspectOrders, reply: Reply) -> tuple[Inspected, ...]:
     found = zip(operation.order_ids, reply[1], reply[2], strict=True)
     return tuple(
-        Inspected(order_id, None if raw is None else _foreign_text(raw), None if until is None else moment(until))
+        Inspected(order_id, None if raw is None else foreign_text(raw), None if until is None else moment(until))
         for order_id, raw, until in found
     )
 
@@ -55,7 +55,7 @@ def _encode_scan_ids(operation: op.ScanIds) -> Call:
 
 
 def _decode_scan_ids(_: op.ScanIds, reply: Reply) -> tuple[int, tuple[str, ...]]:
-    return int(reply[0]), tuple(name for name, _ in _pairs(reply[1]))
+    return int(reply[0]), tuple(name for name, _ in pairs_in(reply[1]))
 
 
 def _encode_scan_changes(operation: op.ScanChanges) -> Call:
@@ -63,7 +63,7 @@ def _encode_scan_changes(operation: op.ScanChanges) -> Call:
 
 
 def _decode_scan_changes(_: op.ScanChanges, reply: Reply) -> tuple[int, tuple[tuple[str, str], ...]]:
-    return int(reply[0]), tuple(_pairs(reply[1]))
+    return int(reply[0]), tuple(pairs_in(reply[1]))
 
 
 def _encode_customers(operation: op.ReadCustomers) -> Call:

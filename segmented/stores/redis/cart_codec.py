@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import re
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from segmented import operations as op
-from segmented.errors import CartMismatch, CartUnknown
-from segmented.keys import cart_keys
+from segmented.errors import CartMismatch, CartUnknown, InvalidInput
+from segmented.keys import cart_keys, shard_keys
 from segmented.models import (
     PINNED_UNTIL_MS,
     Busy,
     CartRecord,
     CartState,
     Closed,
+    InspectedCart,
     LimitReached,
     LineRefusal,
     OrderState,
@@ -22,10 +24,13 @@ from segmented.models import (
     SoldOut,
     cart_of,
 )
-from segmented.stores.redis.pool_codec import STATES, keys_of, kind_of
+from segmented.stores.redis.audit_codec import foreign_text, pairs_in
+from segmented.stores.redis.foreign import moment
+from segmented.stores.redis.pool_codec import SCAN_COUNT, STATES, keys_of, kind_of
 from segmented.stores.redis.wire import Call, Codec, Reply, plain_call, script_call, text
 
 CART_STATES: Final[dict[str, CartState]] = {"o": "open", **STATES}
+RECORD: Final = re.compile(r"([a-z])\t[0-9]{1,18}\t([^\n]*)\n(.*)", re.DOTALL)
 LETTERS: Final = {state: letter for letter, state in CART_STATES.items()}
 REFUSALS: Final[dict[str, Any]] = {kind.__name__: kind for kind in (SoldOut, Busy, Settled, Closed, LimitReached)}
 
@@ -101,12 +106,59 @@ def _decode_list_due(operation: op.ListDueCarts, reply: Reply) -> tuple[CartReco
 
 
 def _encode_pin(operation: op.PinOrder) -> Call:
-    return script_call("pin_order", keys_of(operation.sku), operation.order_id, PINNED_UNTIL_MS)
+    return script_call("pin_order", keys_of(operation.sku), operation.order_id, PINNED_UNTIL_MS, operation.home)
 
 
 def _decode_pin(operation: op.PinOrder, reply: Reply) -> OrderState:
     kind_of(operation.sku, reply, operation.order_id)
     return STATES[text(reply[1])]
+
+
+# --- for the audit ---
+
+
+def _encode_scan(operation: op.ScanCarts) -> Call:
+    keys = cart_keys(operation.home)
+    command, key = ("HSCAN", keys.carts) if operation.key == "carts" else ("ZSCAN", keys.unfinished)
+    return plain_call(command, key, operation.cursor, "COUNT", SCAN_COUNT)
+
+
+def _decode_scan(_: op.ScanCarts, reply: Reply) -> tuple[int, tuple[str, ...]]:
+    return int(reply[0]), tuple(cart_id for cart_id, _ in pairs_in(reply[1]))
+
+
+def _encode_inspect(operation: op.InspectCarts) -> Call:
+    return script_call("inspect_carts", cart_keys(operation.home).listed(), *operation.cart_ids)
+
+
+def _decode_inspect(operation: op.InspectCarts, reply: Reply) -> tuple[InspectedCart, ...]:
+    kind_of(operation.home, reply)
+    found = zip(operation.cart_ids, reply[1], reply[2], strict=True)
+    return tuple(_inspected(operation.home, cart_id, raw, is_unfinished=due is not None) for cart_id, raw, due in found)
+
+
+def _inspected(home: str, cart_id: str, raw: Reply, *, is_unfinished: bool) -> InspectedCart:
+    if raw is None:
+        return InspectedCart(cart_id, is_kept=False, is_unfinished=is_unfinished)
+    unreadable = InspectedCart(cart_id, is_kept=True, is_unfinished=is_unfinished)
+    parts = RECORD.fullmatch(foreign_text(raw))
+    try:
+        state, refusal, content = parts.groups() if parts else ("", "", "")
+        cart = cart_of(cart_id, content)
+        _refusal(refusal)
+        found = replace(unreadable, cart=cart, state=CART_STATES[state])
+    except (InvalidInput, LookupError, RecursionError, TypeError, ValueError):
+        return unreadable
+    return found if (cart.home, cart.content) == (home, content) else unreadable
+
+
+def _encode_scan_pinned(operation: op.ScanPinned) -> Call:
+    return plain_call("ZSCAN", shard_keys(operation.sku).holds, operation.cursor, "COUNT", SCAN_COUNT)
+
+
+def _decode_scan_pinned(_: op.ScanPinned, reply: Reply) -> tuple[int, tuple[str, ...]]:
+    found = pairs_in(reply[1])
+    return int(reply[0]), tuple(order_id for order_id, until in found if moment(until) == PINNED_UNTIL_MS)
 
 
 CART_CODECS: Final = {
@@ -116,4 +168,7 @@ CART_CODECS: Final = {
     op.FinishCart: Codec(_encode_finish, _decode_finish),
     op.ListDueCarts: Codec(_encode_list_due, _decode_list_due),
     op.PinOrder: Codec(_encode_pin, _decode_pin),
+    op.ScanCarts: Codec(_encode_scan, _decode_scan),
+    op.InspectCarts: Codec(_encode_inspect, _decode_inspect),
+    op.ScanPinned: Codec(_encode_scan_pinned, _decode_scan_pinned),
 }

@@ -103,7 +103,7 @@ def _state(sku: str, reply: Reply) -> PoolState:
 def _record(order_id: str, raw: Reply, hold_until_ms: int | None) -> OrderRecord:
     fields = text(raw).split("\t")
     state, quantity, segment, sequence = fields[0], int(fields[1]), optional_number(fields[2]), int(fields[3])
-    parts, customer, asked, holder, fence = (*fields[4:], "", "", "", "", "")[:5]
+    parts, customer, asked, holder, fence, home = (*fields[4:], "", "", "", "", "", "")[:6]
     return OrderRecord(
         order_id=order_id,
         state=STATES[state],
@@ -116,6 +116,7 @@ def _record(order_id: str, raw: Reply, hold_until_ms: int | None) -> OrderRecord
         customer_id=customer or None,
         sequence=sequence,
         asked=int(asked) if asked else quantity,
+        cart_home=home or None,
     )
 
 

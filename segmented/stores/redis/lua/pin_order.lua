@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
 -- Keep a reservation until it is confirmed or cancelled: its hold lapses no more. Works when memory is full.
--- ARGV     1 order_id   2 pinned_until_ms (later than any hold)
+-- ARGV     1 order_id   2 pinned_until_ms (later than any hold)   3 home (of its cart: who finds it pinned looks there)
 -- answers  {"missing"}   the pool is not open
 --          {"unknown"}   no such order
 --          {"order", state}   "r": pinned; any other: it was decided before
@@ -13,6 +13,8 @@ if not record then
   return { 'unknown' }
 end
 if record.state == 'r' then
+  record.home = ARGV[3]
+  redis.call('HSET', ORDERS, ARGV[1], packed(record))
   redis.call('ZADD', HOLDS, ARGV[2], ARGV[1])
 end
 return { 'order', record.state }

@@ -4,8 +4,9 @@
 --       7 lock (prefix: <lock>:<segment> is a string with PX that holds the holder id)   8 freed (channel)
 --       9 customers (hash: customer id -> units; only with a limit)   10 changes (hash: change id -> what was done)
 --       11 transfers (hash: sent:, away: or received:<shard> -> number and units; only of a shard of several)
--- A record is state, quantity, segment, sequence, parts, customer, asked, holder, fence, with tabs between them and none
--- at its end. (Numbers up to 14 digits may be put into a text by `..`; longer ones need `digits`.) The state is r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). `parts` is empty when all
+-- A record is state, quantity, segment, sequence, parts, customer, asked, holder, fence, home (of the cart that pinned
+-- it), with tabs between them and none at its end. (Numbers up to 14 digits may be put into a text by `..`; longer ones
+-- need `digits`.) The state is r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). `parts` is empty when all
 -- units are the segment's, else "segment:units,..."; `asked` is empty when that many were taken.
 -- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, likewise.
 local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES, TRANSFERS =
@@ -188,10 +189,10 @@ end
 local function parsed(raw)
   local state, quantity, segment, sequence, rest = string.match(raw, '^(%l)\t(%d+)\t(%d*)\t(%d+)(.*)$')
   local record = { state = state, quantity = tonumber(quantity), segment = tonumber(segment),
-    sequence = tonumber(sequence), parts = '', customer = '', asked = '', holder = '', fence = '' }
+    sequence = tonumber(sequence), parts = '', customer = '', asked = '', holder = '', fence = '', home = '' }
   if rest ~= '' then
-    record.parts, record.customer, record.asked, record.holder, record.fence =
-      string.match(rest, '^\t([^\t]*)\t?([^\t]*)\t?([^\t]*)\t?([^\t]*)\t?([^\t]*)$')
+    record.parts, record.customer, record.asked, record.holder, record.fence, record.home =
+      string.match(rest, '^\t([^\t]*)\t?([^\t]*)\t?([^\t]*)\t?([^\t]*)\t?([^\t]*)\t?([^\t]*)$')
   end
   return record
 end
@@ -208,11 +209,12 @@ local function is_short(record)
 end
 
 local function packed(record)
-  if record.segment and is_short(record) then
+  if record.segment and is_short(record) and (record.home or '') == '' then
     return record.state .. '\t' .. record.quantity .. '\t' .. record.segment .. '\t' .. record.sequence
   end
   return trimmed(table.concat({ record.state, digits(record.quantity), record.segment and digits(record.segment) or '',
-    digits(record.sequence), record.parts, record.customer, record.asked, record.holder, record.fence }, '\t'))
+    digits(record.sequence), record.parts, record.customer, record.asked, record.holder, record.fence,
+    record.home or '' }, '\t'))
 end
 
 local function is_same_order(record, quantity, customer)

@@ -1,0 +1,286 @@
+"""The audit's comparison of carts: their records at their home, and their orders in the pool of each line.
+
+A cart's record and its orders are in different pools, so no single read sees both. What is reported is a contradiction
+in whatever order they were read, because each rule rests on what cannot be undone:
+
+- A record is never removed, and its final states are final. It is opened before the first line is reserved.
+- A cart becomes reserved when every line has its order, and confirmed when every one of them is pinned. An order's
+  record is never removed, and nothing takes a pin off but the end of the order.
+- A line is confirmed only after its cart, and cancelled only after its cart is void.
+- A cart is finished after its decision is carried out in every line's pool. A line that comes later is not pinned.
+
+So a record that was read first says what its lines must be, now or later; and a line that was read first says what its
+record must be by now. Everything else may be a cart under way, which is not judged, however long it takes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from segmented import operations as op
+from segmented.errors import PoolMissing, SegmentedError, StoreError, WrongKind
+from segmented.models import PINNED_UNTIL_MS
+from segmented.models.record_text import parse_record
+from segmented.plans import Plan, perform
+from segmented.plans.effects import Batch
+from segmented.stock.drift import Drift
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from segmented.models import Inspected, InspectedCart, OrderRecord, PoolState
+    from segmented.models.audits import ScannedCarts
+    from segmented.stock.drift import DriftKind
+    from segmented.stock.fold import LedgerFold
+
+CARTS_PAGE: Final = 200
+"""Carts that are judged together: each has up to 100 lines."""
+PINNED_PAGE: Final = 1_000
+VOID: Final = frozenset({"cancelled", "expired", "refused"})
+UNDER_WAY: Final = frozenset({"open", "reserved"})
+KEPT: Final[tuple[ScannedCarts, ...]] = ("carts", "unfinished")
+
+
+@dataclass(slots=True)
+class CartsAudit:
+    """What the audit of a pool has found out about carts."""
+
+    sku: str
+    drift: list[Drift] = field(default_factory=list)
+    silent: dict[str, SegmentedError] = field(default_factory=dict)
+    """Other pools that did not answer."""
+
+    def told(self) -> tuple[str, ...]:
+        """Say which pools did not answer, and why."""
+        return tuple(f"carts with pool {sku!r}: {error}" for sku, error in self.silent.items())
+
+    def add(self, kind: DriftKind, cart_id: str, detail: str, *, order_id: str | None = None) -> None:
+        """Name one contradiction."""
+        self.drift.append(Drift(kind, order_id, detail, "cart", cart_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a cart, as it was found in its pool."""
+
+    sku: str
+    cart: InspectedCart
+    order_id: str
+    record: OrderRecord | None
+    hold_until_ms: int | None
+
+    @property
+    def state(self) -> str | None:
+        """The state of its order; None without one."""
+        return self.record.state if self.record is not None else None
+
+    @property
+    def is_pinned(self) -> bool:
+        """Is it on hold until somebody ends it?"""
+        return self.state == "reserved" and (self.hold_until_ms or 0) >= PINNED_UNTIL_MS
+
+
+def carts_plan(state: PoolState, fold: LedgerFold) -> Plan[CartsAudit]:
+    """Judge the carts that a pool keeps, with their lines in all pools, and the orders that carts have pinned in it."""
+    audit = CartsAudit(state.sku)
+    try:
+        yield from _kept_plan(audit, fold)
+    except WrongKind:
+        audit.add("foreign write", "", "something else is in the place of the pool's carts, so none can be read")
+    yield from _pinned_plan(audit)
+    return audit
+
+
+# --- carts at their home ---
+
+
+def _kept_plan(audit: CartsAudit, fold: LedgerFold) -> Plan[None]:
+    found: dict[str, None] = {}
+    for key in KEPT:
+        cursor = -1
+        while cursor != 0:
+            cursor, ids = yield from perform(op.ScanCarts(audit.sku, key, max(cursor, 0)))
+            found |= dict.fromkeys(ids)
+    for page in _pages(list(found), CARTS_PAGE):
+        carts = yield from perform(op.InspectCarts(audit.sku, page))
+        for one in carts:
+            _judge_record(audit, one)
+        lines = yield from _lines_plan(audit, carts)
+        suspects = [line for line in lines if not _judge_line(audit, line, fold) and _is_suspect(line)]
+        yield from _judge_again_plan(audit, suspects)
+
+
+def _judge_record(audit: CartsAudit, one: InspectedCart) -> None:
+    cart_id = one.cart_id
+    if one.is_kept and one.cart is None:
+        audit.add("foreign write", cart_id, f"the record of cart {cart_id!r} cannot be read: put it right by hand")
+    elif one.is_unfinished and not one.is_kept:
+        audit.add(
+            "lost", cart_id, f"cart {cart_id!r} is to be finished, but has no record: remove it from `unfinished`"
+        )
+    elif one.state in UNDER_WAY and not one.is_unfinished:
+        detail = f"cart {cart_id!r} is {one.state}, but no sweep knows of it: confirm or cancel the cart"
+        audit.add("lost", cart_id, detail)
+
+
+def _lines_plan(audit: CartsAudit, carts: Iterable[InspectedCart]) -> Plan[list[Line]]:
+    """Read the lines of carts in all their pools, but for pools that do not answer and orders that cannot be read."""
+    wanted: defaultdict[str, dict[str, InspectedCart]] = defaultdict(dict)
+    for one in carts:
+        for sku, _ in one.cart.lines if one.cart is not None else ():
+            if sku not in audit.silent and one.cart is not None:
+                wanted[sku][one.cart.order_id] = one
+    if not wanted:
+        return []
+    inspections = tuple(op.InspectOrders(sku, tuple(orders)) for sku, orders in wanted.items())
+    lines: list[Line] = []
+    for (sku, orders), answer in zip(wanted.items(), (yield from perform(Batch(inspections, inf))), strict=True):
+        if isinstance(answer, SegmentedError):
+            _note_silent(audit, sku, answer)
+            continue
+        for inspected in answer:
+            record = _record(inspected)
+            if record is not None or inspected.raw is None:
+                order_id = inspected.order_id
+                lines.append(Line(sku, orders[order_id], order_id, record, inspected.hold_until_ms))
+    return lines
+
+
+def _judge_line(audit: CartsAudit, line: Line, fold: LedgerFold) -> bool:
+    """Judge a line that was read after its cart; says whether it contradicts."""
+    state, pool = line.cart.state, f"in pool {line.sku!r}"
+    is_finished = not line.cart.is_unfinished
+    if line.state is None and state in {"reserved", "confirmed"}:
+        if line.sku == audit.sku and line.order_id in fold.orders:
+            return False  # a lost record, which is named already
+        return _tell(audit, line, "torn cart", f"its order {pool} is gone")
+    if state == "confirmed" and line.state == "reserved":
+        if is_finished:
+            return _tell(audit, line, "leaked hold", f"finished, but its order {pool} is on hold: confirm it there")
+        if not line.is_pinned and line.hold_until_ms is not None:
+            return _tell(audit, line, "torn cart", f"its order {pool} may lapse: confirm the cart again, or it there")
+        return False
+    if state == "confirmed" and line.state != "confirmed":
+        return _tell(audit, line, "torn cart", f"its order {pool} was {line.state}, so the buyer lacks those units")
+    if state in VOID and line.state == "confirmed":
+        return _tell(audit, line, "torn cart", f"its order {pool} was confirmed, so those units are sold")
+    if state in VOID and is_finished and line.is_pinned:
+        return _tell(audit, line, "leaked hold", f"finished, but its order {pool} is on hold for ever: cancel it there")
+    return False
+
+
+def _is_suspect(line: Line) -> bool:
+    """Would the line contradict its cart, if the cart has not moved on since it was read?"""
+    return line.cart.state in UNDER_WAY and line.state in {"confirmed", "cancelled"}
+
+
+def _judge_again_plan(audit: CartsAudit, suspects: list[Line]) -> Plan[None]:
+    """Judge lines by what their carts are now, after the lines were read."""
+    if not suspects:
+        return
+    cart_ids = tuple(dict.fromkeys(line.cart.cart_id for line in suspects))
+    now = {one.cart_id: one for one in (yield from perform(op.InspectCarts(audit.sku, cart_ids)))}
+    for line in suspects:
+        cart = now[line.cart.cart_id]
+        is_right = cart.state == "confirmed" if line.state == "confirmed" else cart.state in VOID
+        if cart.state is not None and not is_right:
+            later = Line(line.sku, cart, line.order_id, line.record, line.hold_until_ms)
+            _tell(audit, later, "torn cart", f"its order in pool {line.sku!r} was {line.state} all the same")
+
+
+def _tell(audit: CartsAudit, line: Line, kind: DriftKind, what: str) -> bool:
+    cart = line.cart
+    joint = " and" if what.startswith("finished") else ", but"
+    audit.add(kind, cart.cart_id, f"cart {cart.cart_id!r} is {cart.state}{joint} {what}", order_id=line.order_id)
+    return True
+
+
+# --- orders that are pinned in this pool ---
+
+
+def _pinned_plan(audit: CartsAudit) -> Plan[None]:
+    found: dict[str, None] = {}
+    cursor = -1
+    while cursor != 0:
+        cursor, ids = yield from perform(op.ScanPinned(audit.sku, max(cursor, 0)))
+        found |= dict.fromkeys(ids)
+    for page in _pages(list(found), PINNED_PAGE):
+        suspects: dict[str, tuple[str, str]] = {}
+        homes: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for record in (yield from _still_pinned_plan(audit, page)):
+            cart_id = record.order_id.rpartition("~")[0]
+            if record.cart_home is None or not cart_id:
+                why = "it is on hold for ever, but its record names no cart: finish its cart if it has one, or end it"
+                suspects[record.order_id] = (cart_id, why)
+            elif record.cart_home not in audit.silent:
+                homes[record.cart_home][record.order_id] = cart_id
+        suspects |= yield from _without_cart_plan(audit, homes)
+        for record in (yield from _still_pinned_plan(audit, tuple(suspects))):
+            cart_id, why = suspects[record.order_id]
+            audit.add("leaked hold", cart_id, why, order_id=record.order_id)
+
+
+def _still_pinned_plan(audit: CartsAudit, order_ids: tuple[str, ...]) -> Plan[list[OrderRecord]]:
+    """Read which of these orders are reserved and on hold until somebody ends them."""
+    if not order_ids:
+        return []
+    records = []
+    for inspected in (yield from perform(op.InspectOrders(audit.sku, order_ids))):
+        record, until_ms = _record(inspected), inspected.hold_until_ms
+        if record is not None and record.state == "reserved" and until_ms == PINNED_UNTIL_MS:
+            records.append(record)
+    return records
+
+
+def _without_cart_plan(audit: CartsAudit, homes: dict[str, dict[str, str]]) -> Plan[dict[str, tuple[str, str]]]:
+    """Ask the homes of pinned orders which of them no cart will end; by order id, with the cart's id and why."""
+    leaked: dict[str, tuple[str, str]] = {}
+    if not homes:
+        return leaked
+    inspections = tuple(op.InspectCarts(home, tuple(orders.values())) for home, orders in homes.items())
+    for (home, orders), answer in zip(homes.items(), (yield from perform(Batch(inspections, inf))), strict=True):
+        if isinstance(answer, PoolMissing):
+            why = f"it is on hold for ever for a cart of {home!r}, but that pool is not open: cancel or confirm it"
+            leaked |= {order_id: (cart_id, why) for order_id, cart_id in orders.items()}
+        elif isinstance(answer, WrongKind) and home == audit.sku:
+            continue  # named already
+        elif isinstance(answer, SegmentedError):
+            _note_silent(audit, home, answer)
+        else:
+            for order_id, one in zip(orders, answer, strict=True):
+                if told := _why_leaked(audit, home, order_id, one):
+                    leaked[order_id] = (one.cart_id, told)
+    return leaked
+
+
+def _why_leaked(audit: CartsAudit, home: str, order_id: str, one: InspectedCart) -> str | None:
+    """Say why no cart will ever end a pinned order; None where one may, or where its home is to name it."""
+    if one.is_kept and one.cart is None:
+        return None
+    if one.cart is None or one.cart.order_id != order_id:
+        return f"it is on hold for ever for cart {one.cart_id!r}, unknown in its home {home!r}: cancel or confirm it"
+    if one.is_unfinished or one.state in UNDER_WAY or home == audit.sku:
+        return None
+    end = "confirm" if one.state == "confirmed" else "cancel"
+    return f"it is on hold for ever, though cart {one.cart_id!r} of {home!r} is {one.state} and finished: {end} it"
+
+
+# --- pieces ---
+
+
+def _record(inspected: Inspected) -> OrderRecord | None:
+    return None if inspected.raw is None else parse_record(inspected.order_id, inspected.raw)
+
+
+def _note_silent(audit: CartsAudit, sku: str, error: SegmentedError) -> None:
+    """Remember a pool that did not answer. Raises what is no answer to that, and what this pool itself answered."""
+    if sku == audit.sku or not isinstance(error, StoreError):
+        raise error
+    audit.silent[sku] = error
+
+
+def _pages(items: list[str], size: int) -> Iterator[tuple[str, ...]]:
+    return (tuple(items[first : first + size]) for first in range(0, len(items), size))

@@ -1,0 +1,10 @@
+#!lua flags=no-writes
+-- uses shared/cart.lua
+-- What is kept of carts, whoever wrote it, and whether they stand among the unfinished, in one step.
+-- ARGV     cart ids, at most 1,000
+-- answers  {"missing"}   the pool is not open
+--          {"carts", {record or nothing, ...}, {ms or nothing, ...}}
+if is_pool_missing() then
+  return { 'missing' }
+end
+return { 'carts', redis.call('HMGET', CARTS, unpack(ARGV)), redis.call('ZMSCORE', UNFINISHED, unpack(ARGV)) }
