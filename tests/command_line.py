@@ -15,18 +15,19 @@ ROOT: Final = Path(__file__).parents[1]
 SECONDS: Final = 60.0
 
 
-def environment(url: str | None) -> dict[str, str]:
-    """Return our environment with this server in it, and no other."""
-    ours = {name: value for name, value in os.environ.items() if name != "SEGMENTED_URL"}
-    return ours if url is None else ours | {"SEGMENTED_URL": url}
+def environment(url: str | None, database: str | None = None) -> dict[str, str]:
+    """Return our environment with these servers in it, and no others."""
+    said = {"SEGMENTED_URL": url, "SEGMENTED_DATABASE": database}
+    ours = {name: value for name, value in os.environ.items() if name not in said}
+    return ours | {name: value for name, value in said.items() if value is not None}
 
 
-def started(*words: str, url: str | None) -> subprocess.Popen[str]:
+def started(*words: str, url: str | None, database: str | None = None) -> subprocess.Popen[str]:
     """Start the command in a pipe; to be ended by the caller."""
     return subprocess.Popen(
         [*MAIN, *words],
         cwd=ROOT,
-        env=environment(url),
+        env=environment(url, database),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -34,9 +35,9 @@ def started(*words: str, url: str | None) -> subprocess.Popen[str]:
     )
 
 
-def ran(*words: str, url: str | None) -> subprocess.CompletedProcess[str]:
-    """Run the command in a pipe, with the URL from the environment."""
-    with started(*words, url=url) as run:
+def ran(*words: str, url: str | None, database: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command in a pipe, with the URLs from the environment."""
+    with started(*words, url=url, database=database) as run:
         try:
             shown, wrong = run.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:

@@ -31,6 +31,14 @@ JsonOption = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Write what was found as a JSON object; - is standard output."),
 ]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        envvar="SEGMENTED_DATABASE",
+        help="Order database of a gated pool: postgresql:// or sqlite:///path.",
+    ),
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 Row = tuple[str, ...]
@@ -47,6 +55,12 @@ def require_somebody(what: str, *, yes: bool) -> bool:
         message = f"{what} needs --yes where nobody can be asked"
         raise InvalidInput(message)
     return not yes
+
+
+def is_said(context: typer.Context, option: str) -> bool:
+    """Was it given on the command line? What stands in the environment is for whoever needs it."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def shown(name: str) -> str:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli import pool_books
+from segmented.cli import pool_books, pool_carts, pool_changes
 from segmented.cli.output import (
     DEFAULT_URL,
     STDOUT,
+    DatabaseOption,
     JsonOption,
     UrlOption,
     YesOption,
+    is_said,
     print_table,
     require_somebody,
     shown,
@@ -23,7 +24,7 @@ from segmented.cli.output import (
 from segmented.cli.pool_view import as_json, looks, show_once, total_rows, watch
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput
-from segmented.models import AlreadyOpen, Closed, PoolState, Restocked, TooFew
+from segmented.models import AlreadyOpen, PoolState
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 
@@ -36,15 +37,11 @@ pool = typer.Typer(
 )
 
 SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="What is sold, as the program names it.")]
-UnitsArgument = Annotated[int, typer.Argument(metavar="UNITS", help="How many units.")]
-IdOption = Annotated[
-    str,
-    typer.Option("--id", metavar="ID", help="Names this change: run again with the same id, nothing is done twice."),
-]
 
 
 @pool.command("open")
-def open_pool(
+def open_pool(  # noqa: PLR0913  # an option each
+    context: typer.Context,
     sku: SkuArgument,
     *,
     stock: Annotated[int, typer.Option(metavar="N", help="Units to sell.")],
@@ -53,7 +50,11 @@ def open_pool(
         int | None, typer.Option(metavar="N", help="Units that one customer may have; every order then names one.")
     ] = None,
     gated: Annotated[
-        bool, typer.Option("--gated", help="An order database decides every order: open its Gate too.")
+        bool, typer.Option("--gated", help="The order database named by --database decides every order.")
+    ] = False,
+    database: DatabaseOption = None,
+    create_tables: Annotated[
+        bool, typer.Option("--create-tables", help="Make the tables that the order database lacks.")
     ] = False,
     epoch: Annotated[
         int, typer.Option(metavar="N", help="Higher than any before, for a pool that is opened anew.")
@@ -61,15 +62,29 @@ def open_pool(
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Open a pool, once. A pool that is open stays as it is; exit code 1 if it is not the one asked for."""
+    """Open a pool, once. A pool that is open stays as it is; exit code 1 if it is not the one asked for.
+
+    A gated pool gets its rows in the order database first; what was interrupted, the same command finishes.
+    """
+    if not gated and (create_tables or is_said(context, "database")):
+        message = f"{'--create-tables' if create_tables else '--database'} is for a pool that is opened with --gated"
+        raise InvalidInput(message)
+    if gated and database is None:
+        message = f"--gated needs --database URL: the order database that is to decide the orders of {sku!r}"
+        raise InvalidInput(message)
     with RedisStore.from_url(url) as store:
-        answer = Pool(store, sku).open(
-            stock=stock, segments=segments, gated=gated, epoch=epoch, customer_limit=limit_per_customer
-        )
+        found = Pool(store, sku)
+        if gated and database is not None:
+            from segmented.cli.pool_gate import Opening, open_both  # noqa: PLC0415  # SQLAlchemy, for who needs it
+
+            asked = Opening(stock, segments, epoch, limit_per_customer, creates_tables=create_tables)
+            answer = open_both(found, database, asked)
+        else:
+            answer = found.open(stock=stock, segments=segments, epoch=epoch, customer_limit=limit_per_customer)
     state = answer.state
     is_new = not isinstance(answer, AlreadyOpen)
-    found = (state.opened, state.segment_count, state.customer_limit, state.gated, state.epoch)
-    is_as_asked = found == (stock, segments, limit_per_customer, gated, epoch)
+    numbers = (state.opened, state.segment_count, state.customer_limit, state.gated, state.epoch)
+    is_as_asked = numbers == (stock, segments, limit_per_customer, gated, epoch)
     if json_file is not None:
         write_json(json_file, {"is_new": is_new, "is_as_asked": is_as_asked} | as_json(state))
     if json_file != STDOUT:
@@ -109,52 +124,9 @@ def show(
             show_once(found.state(), json_file)
 
 
-@pool.command()
-def restock(
-    sku: SkuArgument,
-    units: UnitsArgument,
-    *,
-    change_id: IdOption,
-    url: UrlOption = DEFAULT_URL,
-    json_file: JsonOption = None,
-) -> None:
-    """Put units in while the sale runs, once for each id. A closed pool refuses, with exit code 1."""
-    with RedisStore.from_url(url) as store:
-        answer = Pool(store, sku).restock(units, restock_id=change_id)
-    _tell_change("restocked", answer, units, json_file)
-
-
-@pool.command()
-def withdraw(
-    sku: SkuArgument,
-    units: UnitsArgument,
-    *,
-    change_id: IdOption,
-    url: UrlOption = DEFAULT_URL,
-    json_file: JsonOption = None,
-) -> None:
-    """Take free units out while the sale runs, all or none, once for each id. Exit code 1 if fewer are free."""
-    with RedisStore.from_url(url) as store:
-        answer = Pool(store, sku).withdraw(units, withdraw_id=change_id)
-    _tell_change("withdrawn", answer, units, json_file)
-
-
-@pool.command()
-def resize(
-    sku: SkuArgument,
-    segments: Annotated[int, typer.Argument(metavar="SEGMENTS", help="How many segments from now on.")],
-    *,
-    url: UrlOption = DEFAULT_URL,
-    json_file: JsonOption = None,
-) -> None:
-    """Change the number of segments while the sale runs, without a pause; free units are split evenly.
-
-    Whoever holds a segment that goes away finishes undisturbed.
-    """
-    with RedisStore.from_url(url) as store:
-        answer = Pool(store, sku).resize(segments)
-    count = answer.state.segment_count
-    _tell(answer.state, {"is_changed": not answer.replay}, json_file, _resized(count, was_so=answer.replay))
+pool.command()(pool_changes.restock)
+pool.command()(pool_changes.withdraw)
+pool.command()(pool_changes.resize)
 
 
 @pool.command()
@@ -175,6 +147,8 @@ def close(
     _tell(answer.state, {"is_changed": not answer.replay}, json_file, said)
 
 
+pool.command()(pool_carts.carts)
+pool.command("finish-carts")(pool_carts.finish_carts)
 pool.command()(pool_books.audit)
 pool.command()(pool_books.repair)
 pool.command()(pool_books.export)
@@ -187,32 +161,8 @@ def _is_wanted(state: PoolState) -> bool:
     return typer.confirm(f"Close {shown(state.sku)} for good, with {state.available} units unsold?")
 
 
-def _resized(count: int, *, was_so: bool) -> str:
-    many = f"{count} segment{'s' if count != 1 else ''}"
-    return f"{many} before: nothing is changed" if was_so else f"{many} now"
-
-
 def _tell(state: PoolState, more: dict[str, Any], json_file: Path | None, sentence: str) -> None:
     if json_file is not None:
         write_json(json_file, more | as_json(state))
     if json_file != STDOUT:
         typer.echo(sentence)
-
-
-def _tell_change(word: str, answer: Restocked | TooFew | Closed, units: int, json_file: Path | None) -> None:
-    if isinstance(answer, Restocked):
-        found: dict[str, Any] = {"answer": word} | asdict(answer)
-        now = "nothing is changed now" if answer.replay else f"{answer.available} are free now"
-        said = f"{word}{' before under this id' if answer.replay else ''}: {answer.units} units, {now}"
-    elif isinstance(answer, TooFew):
-        found = {"answer": "too_few"} | asdict(answer)
-        said = f"only {answer.available} units are free, not {units}: nothing is changed"
-    else:
-        found = {"answer": "closed", "change_id": answer.order_id, "units": units}
-        said = "the pool is closed: nothing is changed"
-    if json_file is not None:
-        write_json(json_file, found)
-    if json_file != STDOUT:
-        typer.echo(said)
-    if not isinstance(answer, Restocked):
-        raise typer.Exit(EXIT_REFUSED)

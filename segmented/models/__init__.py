@@ -18,6 +18,8 @@ from segmented.models.carts import (
     CartState,
     CartSweep,
     LineRefusal,
+    UnfinishedCart,
+    UnfinishedCarts,
     cart_of,
 )
 from segmented.models.ids import (
@@ -158,6 +160,8 @@ __all__ = [
     "Transfer",
     "Trimmed",
     "Uncached",
+    "UnfinishedCart",
+    "UnfinishedCarts",
     "Unreplicated",
     "Written",
     "cart_of",

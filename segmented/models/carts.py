@@ -129,6 +129,31 @@ class CartRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class UnfinishedCart:
+    """A cart that holds units, or whose decision is not carried out yet in every line's pool."""
+
+    record: CartRecord
+    due_in_ms: int
+    """Server milliseconds until anybody may finish it; 0 or less: it is due, and has been for so long."""
+
+    @property
+    def is_due(self) -> bool:
+        """Has its hold lapsed, or is it decided, so that a sweep finishes it?"""
+        return self.due_in_ms <= 0
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedCarts:
+    """Carts of one home that are not finished, longest due first, all read in one step."""
+
+    carts: tuple[UnfinishedCart, ...]
+    count: int
+    """How many there are; more than `carts` has where a limit was reached."""
+    due_count: int
+    """How many of them are due."""
+
+
+@dataclass(frozen=True, slots=True)
 class CartReserved:
     """Every line's units are taken, until the cart's hold lapses."""
 

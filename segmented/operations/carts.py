@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from segmented.models import Cart, CartRecord, InspectedCart, LineRefusal, OrderState
+from segmented.models import Cart, CartRecord, InspectedCart, LineRefusal, OrderState, UnfinishedCarts
 from segmented.operations.base import Operation
 
 if TYPE_CHECKING:
@@ -60,6 +60,14 @@ class ListDueCarts(Operation[tuple[CartRecord, ...]]):
     home: str
     limit: int
     skip: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ListCarts(Operation[UnfinishedCarts]):
+    """Read up to `limit` carts that are not finished, due or not, longest due first, and count all of them."""
+
+    home: str
+    limit: int
 
 
 @dataclass(frozen=True, slots=True)

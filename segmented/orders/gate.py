@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from sqlalchemy import insert
+from sqlalchemy import insert, inspect
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from segmented.errors import GrantSuperseded, InvalidInput
@@ -71,6 +71,14 @@ class Gate:
             connection.commit()
 
         self._run(work)
+
+    def missing_tables(self) -> tuple[str, ...]:
+        """Name the tables that `create` would make: all of them where no gate has been, and none where it can work."""
+        return self._run(
+            lambda connection: tuple(
+                name for name in sorted(metadata.tables) if not inspect(connection).has_table(name)
+            )
+        )
 
     def open(self, sku: str, quotas: Sequence[int], epoch: int = 1) -> Opened | AlreadyOpen:
         """Store one row a segment, each with its quota. A sku that has rows keeps them, and the answer says which."""

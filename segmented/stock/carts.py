@@ -13,10 +13,12 @@ from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, fini
 from segmented.stock.settings import DEFAULT_HOLD
 
 if TYPE_CHECKING:
-    from segmented.models import Cart, CartAnswer, CartRecord, CartSettled, CartSweep
+    from segmented.models import Cart, CartAnswer, CartRecord, CartSettled, CartSweep, UnfinishedCarts
     from segmented.plans.drivers import AsyncStore, Store
 
 SWEEP_LIMIT: Final = 1_000
+LIST_MAX: Final = 1_000
+"""Carts that are read in one step at most: the server does nothing else meanwhile."""
 
 
 class Carts:
@@ -58,6 +60,13 @@ class Carts:
         """Read a cart's record; changes nothing. Raises CartUnknown."""
         return self.store.execute(op.ReadCart(*_checked(home, cart_id)))
 
+    def unfinished(self, home: str, *, limit: int = LIST_MAX) -> UnfinishedCarts:
+        """Read up to `limit` carts of one home, at most 1,000, that hold units or wait to be finished; changes nothing.
+
+        Longest due first. Those that are not due are bought just now.
+        """
+        return self.store.execute(op.ListCarts(*_checked_list(home, limit)))
+
     def finish(self, home: str, *, limit: int = SWEEP_LIMIT) -> CartSweep:
         """Finish up to `limit` carts of one home that have lapsed, or were decided by a process that died since."""
         return run_sync(finish_carts_plan(*_checked_sweep(home, limit)), self.store)
@@ -92,6 +101,13 @@ class AsyncCarts:
         """Read a cart's record; changes nothing. Raises CartUnknown."""
         return await self.store.execute(op.ReadCart(*_checked(home, cart_id)))
 
+    async def unfinished(self, home: str, *, limit: int = LIST_MAX) -> UnfinishedCarts:
+        """Read up to `limit` carts of one home, at most 1,000, that hold units or wait to be finished; changes nothing.
+
+        Longest due first. Those that are not due are bought just now.
+        """
+        return await self.store.execute(op.ListCarts(*_checked_list(home, limit)))
+
     async def finish(self, home: str, *, limit: int = SWEEP_LIMIT) -> CartSweep:
         """Finish up to `limit` carts of one home that have lapsed, or were decided by a process that died since."""
         return await run_async(finish_carts_plan(*_checked_sweep(home, limit)), self.store)
@@ -111,5 +127,13 @@ def _checked_sweep(home: str, limit: int) -> tuple[str, int]:
     check_id(home, "home of carts", bytes_max=SKU_BYTES_MAX)
     if type(limit) is not int or limit < 1:
         message = f"limit {shortened(limit)} of a sweep is not a whole number from 1 on"
+        raise InvalidInput(message)
+    return home, limit
+
+
+def _checked_list(home: str, limit: int) -> tuple[str, int]:
+    check_id(home, "home of carts", bytes_max=SKU_BYTES_MAX)
+    if type(limit) is not int or not 1 <= limit <= LIST_MAX:
+        message = f"limit {shortened(limit)} of a list of carts is not a whole number from 1 to {LIST_MAX:,}"
         raise InvalidInput(message)
     return home, limit

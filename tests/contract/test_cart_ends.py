@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import operations as op
-from segmented.errors import CartDiverged
-from segmented.models import CartSettled, Order
+from segmented.errors import CartDiverged, InvalidInput, PoolMissing
+from segmented.models import CartSettled, Order, UnfinishedCarts
 from tests.contract.carts import SHORT, SHORT_MS, Market
 
 if TYPE_CHECKING:
@@ -97,6 +97,38 @@ def test_a_cart_decided_by_somebody_who_died_is_finished_by_whoever_comes(market
     sweep = market.carts().finish(market.sku("a"))
     assert {(one.cart_id, one.state) for one in sweep.finished} == {("c1", "confirmed"), ("c2", "cancelled")}
     assert market.totals() == {"a": (9, 0, 1), "b": (8, 0, 2), "c": (10, 0, 0)}
+
+
+def test_carts_that_are_not_finished_are_listed_longest_due_first_and_counted(market: Market) -> None:
+    """Whatever they wait for; one that is finished is not among them."""
+    names = ("lapsed", "lives", "void", "sold")
+    carts = {name: market.cart(name, ("a", 1), ("b", 1)) for name in names}
+    for name, cart in carts.items():
+        market.reserved(cart, hold=SHORT if name == "lapsed" else 600)
+    market.let_lapse(carts["lapsed"])
+    market.confirm(carts["sold"])
+    market.side.execute(op.DecideCart(market.sku("a"), "void", "cancelled"))
+    found = market.carts().unfinished(market.sku("a"))
+    assert [(one.record.cart, one.record.state, one.is_due) for one in found.carts] == [
+        (carts["lapsed"], "reserved", True),
+        (carts["void"], "cancelled", True),
+        (carts["lives"], "reserved", False),
+    ]
+    assert (found.count, found.due_count) == (3, 2)
+    assert 500_000 < found.carts[2].due_in_ms <= 600_000
+    first = market.carts().unfinished(market.sku("a"), limit=1)
+    assert ([one.record.cart.cart_id for one in first.carts], first.count, first.due_count) == (["lapsed"], 3, 2)
+    assert market.carts().unfinished(market.sku("b")) == UnfinishedCarts((), 0, 0)
+    market.carts().finish(market.sku("a"))
+    assert [one.record.cart.cart_id for one in market.carts().unfinished(market.sku("a")).carts] == ["lives"]
+
+
+@pytest.mark.parametrize("limit", [0, 1_001, True, 1.5])
+def test_a_list_of_carts_has_a_limit(market: Market, limit: int) -> None:
+    with pytest.raises(InvalidInput, match="of a list of carts is not a whole number from 1 to 1,000"):
+        market.carts().unfinished(market.sku("a"), limit=limit)
+    with pytest.raises(PoolMissing):
+        market.carts().unfinished("nowhere")
 
 
 @pytest.mark.parametrize("ask", ["reserve", "confirm", "cancel"])

@@ -87,7 +87,7 @@ def test_something_else_under_a_key_of_carts_is_refused_before_the_first_write(m
     market.reserved(cart)
     kept = {key: server.dump(key) for key in (keys.carts, keys.unfinished)}
     server.set(place, "something else")
-    for ask in (market.confirm, market.cancel):
+    for ask in (market.confirm, market.cancel, lambda cart: market.carts().unfinished(cart.home)):
         with pytest.raises(WrongKind):
             ask(cart)
     for key, value in kept.items():

@@ -66,9 +66,9 @@ def test_a_pool_that_is_open_with_other_numbers_is_left_alone_and_said(pool: Poo
         1,
         "open already, with other numbers than these: nothing is changed",
     )
-    found = ran("pool", "open", SKU, "--stock", "100", "--segments", "4", "--gated", "--json", "-", url=valkey.url)
+    found = ran("pool", "open", SKU, "--stock", "100", "--segments", "4", "--epoch", "2", "--json", "-", url=valkey.url)
     answer = json.loads(found.stdout)
-    assert (found.returncode, answer["is_new"], answer["is_as_asked"], answer["gated"]) == (1, False, False, False)
+    assert (found.returncode, answer["is_new"], answer["is_as_asked"], answer["epoch"]) == (1, False, False, 1)
     assert pool.state() == before
 
 

@@ -22,6 +22,7 @@ from segmented.models import (
     LineRefusal,
     Order,
     SoldOut,
+    UnfinishedCarts,
 )
 from segmented.plans import run_sync
 from segmented.stock import Carts, Pool
@@ -47,11 +48,18 @@ CUSTOMERS = st.sampled_from([None, "ann"])
 _ids = count()
 
 
+def lapsed_or_not(record: CartRecord) -> CartRecord:
+    return replace(record, left_ms=min(record.left_ms, 1))
+
+
 def timeless(answer: object) -> object:
     """Leave out how long a cart has left; keep whether it has lapsed."""
     match answer:
         case CartRecord():
-            return replace(answer, left_ms=min(answer.left_ms, 1))
+            return lapsed_or_not(answer)
+        case UnfinishedCarts(carts=carts):
+            found = (replace(one, record=lapsed_or_not(one.record), due_in_ms=int(not one.is_due)) for one in carts)
+            return replace(answer, carts=tuple(found))
         case tuple():
             return tuple(timeless(one) for one in answer)
     return answer
@@ -109,7 +117,14 @@ class CartsAgree(Agreement):
     def list_due(self, place: int, limit: int, skip: int) -> None:
         self.agree_on(op.ListDueCarts(self.sku(place), limit, skip))
 
-    @rule(place=PLACES, order_id=st.sampled_from(["c1", "c1~0", "ü {%}~1"]), hold_ms=LIVES)
+    @rule(hold_ms=LIVES)
+    def list_all(self, hold_ms: int) -> None:
+        for cart_id in ("c1", "c2", "c3"):
+            self.agree_on(op.OpenCart(self.cart(cart_id, [(0, 1)], None), hold_ms))
+        for limit in (1, 100):
+            self.agree_on(op.ListCarts(self.sku(0), limit))
+
+    @rule(place=PLACES, order_id=CART_IDS, hold_ms=LIVES)
     def pin(self, place: int, order_id: str, hold_ms: int) -> None:
         self.agree_on(op.PinOrder(self.sku(place), order_id, self.sku(0)))
         self.agree_on(op.Reserve(self.sku(place), Order(order_id, 1, "bob"), hold_ms))

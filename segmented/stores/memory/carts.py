@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented import operations as op
 from segmented.errors import CartMismatch, CartUnknown
-from segmented.models import CartRecord, InspectedCart
+from segmented.models import CartRecord, InspectedCart, UnfinishedCart, UnfinishedCarts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +49,7 @@ class CartModel:
             op.ReadCart: self.read,
             op.DecideCart: self.decide,
             op.FinishCart: self.finish,
+            op.ListCarts: self.list_all,
             op.ListDueCarts: self.list_due,
             op.ScanCarts: self.scan,
             op.InspectCarts: self.inspect,
@@ -89,6 +90,17 @@ class CartModel:
     def finish(self, operation: op.FinishCart) -> bool:
         """Note that nothing is left to do."""
         return self._unfinished.pop((operation.home, operation.cart_id), None) is not None
+
+    def list_all(self, operation: op.ListCarts) -> UnfinishedCarts:
+        """Read what is not finished."""
+        self._check_pool(op.ReadPool(operation.home))
+        now_ms = self._now_ms()
+        found = sorted((due_ms, place) for place, due_ms in self._unfinished.items() if place[0] == operation.home)
+        carts = tuple(
+            UnfinishedCart(self._record(place, replay=True), int(due_ms) - now_ms)
+            for due_ms, place in found[: operation.limit]
+        )
+        return UnfinishedCarts(carts, len(found), sum(due_ms <= now_ms for due_ms, _ in found))
 
     def list_due(self, operation: op.ListDueCarts) -> tuple[CartRecord, ...]:
         """Read what is to be finished."""

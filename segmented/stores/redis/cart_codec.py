@@ -22,6 +22,8 @@ from segmented.models import (
     OrderState,
     Settled,
     SoldOut,
+    UnfinishedCart,
+    UnfinishedCarts,
     cart_of,
 )
 from segmented.stores.redis.audit_codec import foreign_text, pairs_in
@@ -105,6 +107,19 @@ def _decode_list_due(operation: op.ListDueCarts, reply: Reply) -> tuple[CartReco
     return tuple(_record(operation.home, text(cart_id), found) for cart_id, found in reply[1:])
 
 
+def _encode_list(operation: op.ListCarts) -> Call:
+    return script_call("list_carts", cart_keys(operation.home).listed(), operation.limit)
+
+
+def _decode_list(operation: op.ListCarts, reply: Reply) -> UnfinishedCarts:
+    kind_of(operation.home, reply)
+    carts = tuple(
+        UnfinishedCart(_record(operation.home, text(cart_id), found), int(due_in_ms))
+        for cart_id, due_in_ms, found in reply[3:]
+    )
+    return UnfinishedCarts(carts, count=int(reply[1]), due_count=int(reply[2]))
+
+
 def _encode_pin(operation: op.PinOrder) -> Call:
     return script_call("pin_order", keys_of(operation.sku), operation.order_id, PINNED_UNTIL_MS, operation.home)
 
@@ -167,6 +182,7 @@ CART_CODECS: Final = {
     op.DecideCart: Codec(_encode_decide, _decode_read),
     op.FinishCart: Codec(_encode_finish, _decode_finish),
     op.ListDueCarts: Codec(_encode_list_due, _decode_list_due),
+    op.ListCarts: Codec(_encode_list, _decode_list),
     op.PinOrder: Codec(_encode_pin, _decode_pin),
     op.ScanCarts: Codec(_encode_scan, _decode_scan),
     op.InspectCarts: Codec(_encode_inspect, _decode_inspect),

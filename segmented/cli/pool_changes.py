@@ -1,0 +1,134 @@
+"""Changes of a pool that sells: `segmented pool restock`, `withdraw` and `resize`, of a gated one on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from segmented.cli.output import DEFAULT_URL, STDOUT, DatabaseOption, JsonOption, UrlOption, is_said, write_json
+from segmented.cli.pool_view import as_json
+from segmented.errors import InvalidInput
+from segmented.models import Closed, Restocked, TooFew
+from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from segmented.cli.pool_gate import GatedPool
+
+EXIT_REFUSED: Final = 1
+
+SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="What is sold, as the program names it.")]
+UnitsArgument = Annotated[int, typer.Argument(metavar="UNITS", help="How many units.")]
+IdOption = Annotated[
+    str,
+    typer.Option("--id", metavar="ID", help="Names this change: run again with the same id, nothing is done twice."),
+]
+
+
+def restock(
+    context: typer.Context,
+    sku: SkuArgument,
+    units: UnitsArgument,
+    *,
+    change_id: IdOption,
+    database: DatabaseOption = None,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """Put units in while the sale runs, once for each id. A closed pool refuses, with exit code 1.
+
+    Of a gated pool, the order database has them first. What was interrupted, a run with the same id finishes.
+    """
+    with RedisStore.from_url(url) as store, _changeable(Pool(store, sku), "restock", context, database) as found:
+        answer = found.restock(units, restock_id=change_id)
+    _tell_change("restocked", answer, units, json_file)
+
+
+def withdraw(
+    context: typer.Context,
+    sku: SkuArgument,
+    units: UnitsArgument,
+    *,
+    change_id: IdOption,
+    database: DatabaseOption = None,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """Take free units out while the sale runs, all or none, once for each id. Exit code 1 if fewer are free.
+
+    Of a gated pool, the order database gives them up last. What was interrupted, a run with the same id finishes.
+    """
+    with RedisStore.from_url(url) as store, _changeable(Pool(store, sku), "withdraw", context, database) as found:
+        answer = found.withdraw(units, withdraw_id=change_id)
+    _tell_change("withdrawn", answer, units, json_file)
+
+
+def resize(
+    context: typer.Context,
+    sku: SkuArgument,
+    segments: Annotated[int, typer.Argument(metavar="SEGMENTS", help="How many segments from now on.")],
+    *,
+    database: DatabaseOption = None,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """Change the number of segments while the sale runs, without a pause; free units are split evenly.
+
+    Whoever holds a segment that goes away finishes undisturbed. Of a gated pool, new segments have their rows in the
+    order database first.
+    """
+    with RedisStore.from_url(url) as store, _changeable(Pool(store, sku), "resize", context, database) as found:
+        answer = found.resize(segments)
+    if json_file is not None:
+        write_json(json_file, {"is_changed": not answer.replay} | as_json(answer.state))
+    if json_file != STDOUT:
+        typer.echo(_resized(answer.state.segment_count, was_so=answer.replay))
+
+
+@contextmanager
+def _changeable(pool: Pool, verb: str, context: typer.Context, database: str | None) -> Iterator[Pool | GatedPool]:
+    """Return what is to be changed: the pool, or the pool and its order database. Raises InvalidInput, PoolMissing."""
+    if not pool.is_gated():
+        if is_said(context, "database"):
+            message = (
+                f"pool {pool.sku!r} is not gated: no order database is to know of a change, so leave --database out"
+            )
+            raise InvalidInput(message)
+        yield pool
+        return
+    if database is None:
+        message = f"pool {pool.sku!r} is gated: {verb} it with --database URL, because its order database must know"
+        raise InvalidInput(message)
+    from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
+
+    with gated_pool(pool, database) as both:
+        yield both
+
+
+def _resized(count: int, *, was_so: bool) -> str:
+    many = f"{count} segment{'s' if count != 1 else ''}"
+    return f"{many} before: nothing is changed" if was_so else f"{many} now"
+
+
+def _tell_change(word: str, answer: Restocked | TooFew | Closed, units: int, json_file: Path | None) -> None:
+    if isinstance(answer, Restocked):
+        found: dict[str, Any] = {"answer": word} | asdict(answer)
+        now = "nothing is changed now" if answer.replay else f"{answer.available} are free now"
+        said = f"{word}{' before under this id' if answer.replay else ''}: {answer.units} units, {now}"
+    elif isinstance(answer, TooFew):
+        found = {"answer": "too_few"} | asdict(answer)
+        said = f"only {answer.available} units are free, not {units}: nothing is changed"
+    else:
+        found = {"answer": "closed", "change_id": answer.order_id, "units": units}
+        said = "the pool is closed: nothing is changed"
+    if json_file is not None:
+        write_json(json_file, found)
+    if json_file != STDOUT:
+        typer.echo(said)
+    if not isinstance(answer, Restocked):
+        raise typer.Exit(EXIT_REFUSED)

@@ -1,0 +1,122 @@
+"""The order database of a gated pool, as the commands that change both sides need it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from segmented.errors import InvalidInput
+from segmented.models import AlreadyOpen
+from segmented.orders import Gate, connect, open_gated, resize_gated, restock_gated, withdraw_gated
+from segmented.orders.engine import parse, shown
+from segmented.orders.opening import state_of
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.models import Closed, Opened, Resized, Restocked, TooFew
+    from segmented.stock import Pool
+
+LACKS_TABLES = "name the one that the pool was opened with, or make what is missing by Gate.create"
+
+
+@dataclass(frozen=True, slots=True)
+class GatedPool:
+    """A pool and its order database, changed as a pool alone is."""
+
+    pool: Pool
+    gate: Gate
+
+    def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
+        """Put units in on both sides."""
+        return restock_gated(self.pool, self.gate, units, restock_id=restock_id)
+
+    def withdraw(self, units: int, *, withdraw_id: str) -> Restocked | TooFew:
+        """Take units out on both sides."""
+        return withdraw_gated(self.pool, self.gate, units, withdraw_id=withdraw_id)
+
+    def resize(self, segments: int) -> Resized:
+        """Change the number of segments on both sides."""
+        return resize_gated(self.pool, self.gate, segments)
+
+
+@contextmanager
+def gated_pool(pool: Pool, database: str) -> Iterator[GatedPool]:
+    """Connect to a pool's order database. Raises InvalidInput for one that cannot be used, or has no tables."""
+    with _connected(database, may_be_new=False) as gate:
+        _check_tables(gate, database, LACKS_TABLES)
+        yield GatedPool(pool, gate)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A gated pool as it is to be opened."""
+
+    stock: int
+    segments: int
+    epoch: int
+    customer_limit: int | None
+    creates_tables: bool
+
+
+def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen:
+    """Open a pool and its rows, or say what is open. One that is open gets no rows in another database.
+
+    Raises InvalidInput with nothing changed, also where the pool that is open has no order database, or not this one.
+    """
+    settings = PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
+    settings.open(
+        asked.stock, asked.segments, gated=True, epoch=asked.epoch, customer_limit=asked.customer_limit
+    )  # before tables are made
+    there = state_of(pool)
+    if there is not None and not there.gated:
+        message = f"pool {pool.sku!r} is open already, and was opened without --gated: no order database can decide it"
+        raise InvalidInput(message)
+    is_new = there is None
+    with _connected(database, may_be_new=is_new and asked.creates_tables) as gate:
+        if is_new and asked.creates_tables:
+            gate.create()
+        _check_tables(gate, database, "--create-tables makes what a new one lacks" if is_new else LACKS_TABLES)
+        if there is not None:
+            if not gate.totals(pool.sku).segments:
+                message = (
+                    f"pool {pool.sku!r} is open already, and the order database {_where(database)} has no rows for it: "
+                    "name the one that it was opened with"
+                )
+                raise InvalidInput(message)
+            if (there.opened, there.segment_count, there.epoch) != (asked.stock, asked.segments, asked.epoch):
+                return AlreadyOpen(there)
+        return open_gated(
+            pool,
+            gate,
+            stock=asked.stock,
+            segments=asked.segments,
+            epoch=asked.epoch,
+            customer_limit=asked.customer_limit,
+        )
+
+
+@contextmanager
+def _connected(database: str, *, may_be_new: bool) -> Iterator[Gate]:
+    parsed = parse(database)
+    is_file = parsed.get_backend_name() == "sqlite" and not parsed.query
+    if is_file and not may_be_new and not Path(parsed.database or "").exists():  # connecting would make it
+        message = f"the order database {shown(parsed)} cannot be used: there is no such file"
+        raise InvalidInput(message)
+    with Gate(connect(database, pool_size=1)) as gate:
+        yield gate
+
+
+def _check_tables(gate: Gate, database: str, advice: str) -> None:
+    missing = gate.missing_tables()
+    if missing:
+        what = f"table{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+        message = f"the order database {_where(database)} has no {what}: {advice}"
+        raise InvalidInput(message)
+
+
+def _where(database: str) -> str:
+    return shown(parse(database))

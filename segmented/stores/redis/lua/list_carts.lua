@@ -1,0 +1,24 @@
+#!lua flags=no-writes
+-- uses shared/cart.lua
+-- Read carts that are not finished, whether due or not, longest due first, and how many there are: all of one moment.
+-- ARGV     1 limit, at most 1,000
+-- answers  {"missing"}   the pool is not open
+--          {"unfinished", count, due (how many of them anybody may finish now),
+--            {cart_id, due_in_ms (below 0: due so long), {"cart", state, left_ms, "0", refusal, content, "1"}}, ...}
+if is_pool_missing() then
+  return { 'missing' }
+end
+local answers = {
+  'unfinished',
+  digits(redis.call('ZCARD', UNFINISHED)),
+  digits(redis.call('ZCOUNT', UNFINISHED, '-inf', digits(now_ms))),
+}
+local found = redis.call('ZRANGE', UNFINISHED, '0', digits(tonumber(ARGV[1]) - 1), 'WITHSCORES')
+for place = 1, #found, 2 do
+  local id, due_ms = found[place], tonumber(found[place + 1])
+  local cart = read_cart(id)
+  if cart then
+    answers[#answers + 1] = { id, digits(due_ms - now_ms), answer(cart, true) }
+  end
+end
+return answers
