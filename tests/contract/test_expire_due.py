@@ -135,3 +135,14 @@ def test_a_pool_that_is_not_open_has_nothing_due(shop: Shop) -> None:
     with pytest.raises(PoolMissing):
         shop.expire_due()
     shop.open(1, 1)
+
+
+def test_a_due_hold_whose_lease_lives_is_left_alone_and_its_units_are_not_sold_again(shop: Shop) -> None:
+    shop.open(5, 1)
+    shop.granted("a", 3, hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    assert shop.due() == ("a",)
+    assert shop.expire_due() == ((), False)
+    assert type(shop.reserve("b", 3)).__name__ == "SoldOut"
+    assert shop.totals() == (2, 3, 0)
+    assert shop.confirm("a").state == "confirmed"

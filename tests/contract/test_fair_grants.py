@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from segmented import Pool, RedisStore
+from segmented.errors import OrderMismatch
 from segmented.keys import fair_keys
 from segmented.models import Busy, SoldOut
 from segmented.stock import Grant
-from tests.contract.parking import wait_until
+from tests.contract.parking import scripts_run, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +27,13 @@ def stores(valkey: ValkeyServer) -> Iterator[list[RedisStore]]:
     """Two stores on one server, each with a line of its own."""
     with RedisStore.from_url(valkey.url) as first, RedisStore.from_url(valkey.url) as second:
         yield [first, second]
+
+
+@pytest.fixture
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A door that lapses in 1.5 s, and whoever is inside says every 0.1 s that it lives."""
+    monkeypatch.setattr("segmented.stock.fair_grants.DOOR_TTL_MS", 1_500)
+    monkeypatch.setattr("segmented.stock.fair_grants.ROUND_SECONDS", 0.1)
 
 
 def have_come(store: RedisStore, count: int) -> bool:
@@ -97,3 +106,82 @@ def test_a_dead_holder_of_the_door_is_waited_for_until_its_lease_lapses(stores: 
     stores[0].client.hset(door.fence, mapping={"kind": "fair", "token": "1"})
     grant = Pool(stores[1], "ticket").grant("a", timeout=10, fair=True)
     assert isinstance(grant, Grant)
+
+
+@pytest.mark.usefixtures("short_rounds")
+def test_whoever_waits_inside_keeps_the_door_for_longer_than_the_door_lives(stores: list[RedisStore]) -> None:
+    pool, door = Pool(stores[0], "ticket"), fair_keys("pool:ticket:door")
+    pool.open(stock=5, segments=1)
+    held = pool.grant("held", timeout=0)
+    assert isinstance(held, Grant)
+    found: list[Any] = []
+    inside = threading.Thread(target=lambda: found.append(pool.grant("inside", timeout=20, fair=True)))
+    inside.start()
+    wait_until(lambda: have_come(stores[0], 1))
+    holder = stores[0].client.get(door.lock)
+    time.sleep(3.5)  # more than two lives of the door
+    assert stores[0].client.get(door.lock) == holder
+    assert isinstance(Pool(stores[1], "ticket").grant("passer-by", timeout=0, fair=True), Busy)
+    held.confirm()
+    inside.join(10)
+    assert isinstance(found[0], Grant)
+    assert not stores[0].client.exists(door.lock)
+
+
+@pytest.mark.usefixtures("short_rounds")
+def test_whoever_finds_the_door_lost_stands_at_it_again_within_its_own_time(stores: list[RedisStore]) -> None:
+    pool, door = Pool(stores[0], "ticket"), fair_keys("pool:ticket:door")
+    pool.open(stock=5, segments=1)
+    held = pool.grant("held", timeout=0)
+    assert isinstance(held, Grant)
+    found: list[tuple[Any, float]] = []
+
+    def wait() -> None:
+        began = time.monotonic()
+        found.append((pool.grant("inside", timeout=4.0, fair=True), time.monotonic() - began))
+
+    inside = threading.Thread(target=wait)
+    inside.start()
+    wait_until(lambda: have_come(stores[0], 1))
+    time.sleep(2.0)  # half of its time: what is left is told apart from a full time anew
+    stores[0].client.set(door.lock, "somebody else", px=60_000)
+    wait_until(lambda: stores[0].client.zcard(door.queue) == 1)
+    held.confirm()
+    inside.join(10)
+    answer, seconds = found[0]
+    assert isinstance(answer, Busy)
+    assert 4.0 <= seconds < 5.8
+    assert stores[0].client.zcard(door.queue) == 0
+
+
+def test_whoever_fails_inside_leaves_the_door_to_the_next(stores: list[RedisStore]) -> None:
+    pool, door = Pool(stores[0], "ticket"), fair_keys("pool:ticket:door")
+    pool.open(stock=5, segments=1)
+    held = pool.grant("held", timeout=0)
+    assert isinstance(held, Grant)
+
+    def wait() -> None:
+        with pytest.raises(OrderMismatch):
+            pool.grant("late", timeout=20, fair=True)
+
+    inside = threading.Thread(target=wait)
+    inside.start()
+    wait_until(lambda: have_come(stores[0], 1))
+    pool.reserve("late", quantity=2)
+    held.confirm()
+    inside.join(10)
+    assert not inside.is_alive()
+    assert not stores[0].client.exists(door.lock)
+
+
+def test_a_fair_try_is_a_look_at_the_record_and_one_at_the_door_and_leaves_no_place(stores: list[RedisStore]) -> None:
+    pool, door = Pool(stores[0], "ticket"), fair_keys("pool:ticket:door")
+    server: Any = stores[0].client
+    pool.open(stock=5, segments=1)
+    server.set(door.lock, "somebody else", px=60_000)
+    server.hset(door.fence, mapping={"kind": "fair", "token": "1"})
+    assert isinstance(pool.grant("a", timeout=0, fair=True), Busy)  # and the scripts are known
+    before = scripts_run(server)
+    assert isinstance(pool.grant("a", timeout=0, fair=True), Busy)
+    assert scripts_run(server) - before == 2
+    assert server.zcard(door.queue) == 0

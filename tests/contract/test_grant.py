@@ -217,6 +217,15 @@ def test_with_seventeen_due_holds_the_answer_is_busy_and_no_refusal_is_kept(shop
     assert shop.granted("a", 17).replay is False
 
 
+def test_what_lapsed_is_given_back_also_for_a_grant_that_finds_no_free_segment(shop: Shop) -> None:
+    shop.open(4, 1)
+    shop.granted("a")
+    shop.reserved("late", 3, hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    assert isinstance(shop.grant("b", 2), Busy)
+    assert shop.totals() == (3, 1, 0)
+
+
 def test_holds_that_lapsed_together_with_their_leases_free_units_and_segments(shop: Shop) -> None:
     shop.open(4, 2)
     shop.granted("a", 2, ttl_ms=SHORT_MS, hold_ms=SHORT_MS)

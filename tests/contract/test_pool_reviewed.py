@@ -11,6 +11,8 @@ from segmented.models import Busy, Order, Refusal, Settled
 from tests.contract.shop import SHORT_MS, Shop
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import redis
 
     from tests.fixtures.stores import Side
@@ -87,6 +89,23 @@ def test_an_entry_that_somebody_put_into_the_ledger_fails_each_change_as_a_whole
             call()
     with pytest.raises(StoreRefused):
         open_shop.close()
+    with pytest.raises(StoreRefused):
+        open_shop.restock(3, "r")
+    with pytest.raises(StoreRefused):
+        open_shop.withdraw(3, "w")
+    assert dump(open_shop) == before
+
+
+def test_a_decision_that_the_ledger_does_not_take_leaves_the_holder_its_segment(open_shop: Shop) -> None:
+    open_shop.open(9, 3)
+    lock = f"{open_shop.keys.lock}:{open_shop.granted('a').segment}"
+    open_shop.side.raw().xadd(open_shop.keys.ledger, {"kind": "foreign"})
+    before = dump(open_shop)
+    ends: list[Callable[[str], object]] = [open_shop.confirm, open_shop.cancel]
+    for end in ends:
+        with pytest.raises(StoreRefused):
+            end("a")
+        assert open_shop.side.raw().get(lock) == "holder of a"
     assert dump(open_shop) == before
 
 

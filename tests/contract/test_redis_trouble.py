@@ -230,6 +230,28 @@ def test_a_key_of_the_wrong_type_refuses_the_write_and_leaves_nothing_half_done(
         assert everything(shop) == before
 
 
+@pytest.mark.parametrize("write", ["reserve", "grant", "confirm", "cancel", "expire"])
+def test_a_key_of_the_wrong_type_in_place_of_the_customers_refuses_the_write_whole(
+    plain_redis_shop: Shop, write: str
+) -> None:
+    shop = plain_redis_shop
+    shop.open(20, 8, customer_limit=4)
+    shop.reserve("a", 2, customer_id="c", hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    calls: dict[str, Callable[[], object]] = {
+        "reserve": lambda: shop.reserve("b", 1, customer_id="c"),
+        "grant": lambda: shop.grant("b", 1, customer_id="c"),
+        "confirm": lambda: shop.confirm("a"),
+        "cancel": lambda: shop.cancel("a"),
+        "expire": lambda: shop.expire("a"),
+    }
+    with displaced(shop, shop.keys.customers):
+        before = everything(shop)
+        with pytest.raises(WrongKind, match="holds another type"):
+            calls[write]()
+        assert everything(shop) == before
+
+
 @pytest.mark.parametrize("write", ["confirm", "cancel"])
 def test_a_segments_lock_of_the_wrong_type_does_not_keep_an_order_from_being_decided(
     plain_redis_shop: Shop, write: str

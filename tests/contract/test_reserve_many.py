@@ -190,6 +190,17 @@ def test_behind_an_order_that_has_to_ask_again_nobody_gets_its_units(shop: Shop)
     assert shop.totals() == (10, 30, 0)
 
 
+def test_behind_an_order_that_has_to_ask_again_not_even_the_smallest_gets_its_units(shop: Shop) -> None:
+    shop.open(40, 4)
+    shop.reserve_many([Order(f"late{index}", 1) for index in range(40)], hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    orders = [Order("large", 30), Order("tiny", 2)]  # one segment alone has units enough for it
+    assert named(shop.reserve_many(orders)) == ["Busy", "Busy"]
+    assert shop.totals() == (16, 24, 0)
+    assert named(shop.reserve_many(orders)) == ["Reserved", "Reserved"]
+    assert shop.totals() == (0, 40, 0)
+
+
 def test_a_gated_pool_gives_nothing_back_for_a_batch(shop: Shop) -> None:
     shop.open(1, 1, gated=True)
     shop.reserved("a", hold_ms=SHORT_MS)

@@ -8,7 +8,7 @@ import pytest
 
 from segmented.errors import PoolMissing
 from segmented.models import Busy, Lost, Renewed, Reserved, Settled, SoldOut
-from tests.contract.shop import SHORT_MS
+from tests.contract.shop import LONG_MS, SHORT_MS
 
 if TYPE_CHECKING:
     from tests.contract.shop import Shop
@@ -127,6 +127,17 @@ def test_a_segment_that_comes_back_is_not_free_while_its_old_holder_lives(shop: 
     new = shop.granted("c")
     assert new.segment == 1
     assert new.fencing_token > old.fencing_token
+
+
+def test_a_segment_that_comes_back_is_expected_to_be_free_when_its_old_holders_lease_ends(shop: Shop) -> None:
+    shop.open(12, 2)
+    shop.granted("a")
+    shop.granted("b")
+    shop.resize(1)
+    shop.resize(2)
+    free_in_ms = shop.granted("a").free_in_ms
+    assert free_in_ms is not None
+    assert LONG_MS - 30_000 < free_in_ms <= LONG_MS
 
 
 def test_an_old_holder_that_wakes_after_down_and_up_frees_nothing_of_its_successor(shop: Shop) -> None:

@@ -120,6 +120,17 @@ def test_a_token_does_not_go_back_where_the_last_one_is_not_known(store: RedisSt
     assert again.fencing_token > newest.fencing_token
 
 
+def test_a_token_is_one_past_the_last_where_the_servers_clock_is_behind_it(store: RedisStore) -> None:
+    lock = Lock(store, "door", ttl=60)
+    lock.acquire(timeout=1).release()
+    ahead = int((time.time() + 3_600) * 1_000_000)  # as after a failover to a server whose clock is an hour behind
+    store.client.hset(lock_keys("door").fence, "token", ahead)
+    first = lock.acquire(timeout=1)
+    first.release()
+    assert first.fencing_token == ahead + 1
+    assert lock.acquire(timeout=1).fencing_token == ahead + 2
+
+
 def test_a_fence_outlives_its_lease_by_23_hours_at_least(store: RedisStore) -> None:
     hour_ms = 3_600_000
     keys = lock_keys("door")

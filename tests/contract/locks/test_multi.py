@@ -26,6 +26,7 @@ from segmented.locks import AsyncMultiLock, MultiLock
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.contract.bodies import fail_after
 from tests.contract.locks.shared import LONG, SOON, new_names, room, several
+from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -205,6 +206,40 @@ def test_a_loss_cancels_the_body_of_a_scope() -> None:
             await lease.release()
 
     asyncio.run(body())
+
+
+def keepers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "segmented-keeper"}
+
+
+def test_the_keeper_has_nothing_left_to_look_after_when_all_names_are_released() -> None:
+    others = keepers()
+    with MultiLock(MemoryStore(), ["a", "b", "c"], ttl=60, renew=True).acquire(timeout=0):
+        assert len(keepers() - others) == 1
+    wait_until(lambda: keepers() <= others)
+
+
+def test_the_keeping_task_has_nothing_left_to_look_after_when_all_names_are_released() -> None:
+    async def body() -> None:
+        lease = await AsyncMultiLock(AsyncMemoryStore(), ["a", "b", "c"], ttl=60, renew=True).acquire(timeout=0)
+        (keeper,) = (task for task in asyncio.all_tasks() if task.get_name() == "segmented-keeper")
+        await lease.release()
+        async with asyncio.timeout(SOON):
+            await keeper
+
+    asyncio.run(body())
+
+
+def test_the_loss_of_the_last_name_alone_is_told_once() -> None:
+    store = MemoryStore()
+    lease = MultiLock(store, ["a", "b", "c"], ttl=1, renew=True).acquire(timeout=0)
+    calls: list[str] = []
+    lease.on_lost(lambda: calls.append("lost"))
+    store.execute(op.RenewLock("c", lease.holder_id, 1))
+    assert lease.lost.wait(SOON)
+    assert calls == ["lost"]
+    with pytest.raises(LeaseLost, match=r"^lease on 'c' is lost"):
+        lease.release()
 
 
 # --- release that fails ---

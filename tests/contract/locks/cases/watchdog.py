@@ -67,8 +67,11 @@ def c3_a_lease_that_was_taken_away(lab: Lab) -> None:
     else:
         lab.wait_until(is_told, "the holder is not told of its loss within one renewal period", seconds=period)
     faults = [] if is_told else ["nothing tells the holder"]
-    again = holder.error_of(lab.contender.try_acquire, lock)
-    if again is not None:
+    trying = holder.start_trying(lock)
+    error = trying.exception(CALL_SECONDS)
+    if error is not None:
         left = " and leaves the lock taken" if lab.key_lives_ms() else ""
-        faults.append(f"the handle's next acquire raises {told(again)}{left}")
+        faults.append(f"the handle's next acquire raises {told(error)}{left}")
+    elif (again := trying.result()) is not None:
+        holder.error_of_release(again)  # or it is renewed for as long as the process lives
     must(not faults, "; ".join(faults))
