@@ -1,18 +1,31 @@
 #!lua flags=no-writes
 -- uses shared/cart.lua
--- Read carts that have lapsed, or are decided but not finished, longest ago first.
+-- Read carts that have lapsed, or are decided but not finished, longest ago first. What somebody else wrote there, an id
+-- without a record or a record that cannot be read, is passed over, up to 10,000 of them: an audit names it.
 -- ARGV     1 limit, at most 1,000   2 skip (how many of the first ones to leave out)
 -- answers  {"missing"}   the pool is not open
 --          {"due", {cart_id, {"cart", state, left_ms, "0", refusal, content, "1"}}, ...}
+local PAGE, PAGES_MAX = 1000, 10
 if is_pool_missing() then
   return { 'missing' }
 end
-local answers = { 'due' }
-local due = redis.call('ZRANGE', UNFINISHED, '-inf', digits(now_ms), 'BYSCORE', 'LIMIT', ARGV[2], ARGV[1])
-for _, id in ipairs(due) do
-  local cart = read_cart(id)
-  if cart then
-    answers[#answers + 1] = { id, answer(cart, true) }
+local limit, skip, answers = tonumber(ARGV[1]), tonumber(ARGV[2]), {}
+for page = 0, PAGES_MAX - 1 do
+  local due = redis.call('ZRANGE', UNFINISHED, '-inf', digits(now_ms), 'BYSCORE', 'LIMIT', page * PAGE, PAGE)
+  local raws = #due > 0 and redis.call('HMGET', CARTS, unpack(due)) or {}
+  for index, id in ipairs(due) do
+    local cart = raws[index] and parsed(raws[index])
+    if cart and cart.state then
+      if skip > 0 then
+        skip = skip - 1
+      elseif #answers < limit then
+        answers[#answers + 1] = { id, answer(cart, true) }
+      end
+    end
+  end
+  if #due < PAGE or #answers >= limit then
+    break
   end
 end
+table.insert(answers, 1, 'due')
 return answers
