@@ -307,18 +307,18 @@ class DirectoryKeys:
 
     directory: str
     """String: whether the pool is open, and what was written down when it was opened."""
-    meta: str
-    """Of the pool of the same sku in one hash slot, which must not be open beside; next to the first copy."""
+    beside: tuple[str, ...]
+    """Next to the first copy: of the pool of the same sku in one hash slot, of which nothing must be there."""
 
     def listed(self) -> list[str]:
         """Return KEYS of the script."""
-        return [self.directory, self.meta]
+        return [self.directory, *self.beside]
 
 
 def directory_keys(sku: str, copy: int) -> DirectoryKeys:
     """Build the keys of a copy, from 0: each is in a slot of its own, so that most outlive a master that is down."""
     tag = pool_tag(sku, f"copy{copy}" if copy else "0")
-    return DirectoryKeys(directory=directory_key(tag), meta=f"{tag}:meta")
+    return DirectoryKeys(directory=directory_key(tag), beside=() if copy else tuple(shard_keys(sku).listed()))
 
 
 @dataclass(frozen=True, slots=True)

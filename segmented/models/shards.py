@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from string import ascii_lowercase, digits
 from typing import Final, Literal, Self
 
+from segmented.errors import PoolMissing, ShardVanished, StockError
+
 SHARD_MARK: Final = "\x1f"
 """Between the sku and the place of a shard. A sku has no control characters, so no pool has the name of a shard."""
 SHARD_COUNT_MAX: Final = 64
@@ -42,6 +44,11 @@ class Shard(str):  # it is the name itself, wherever an operation asks for that 
     def __getnewargs__(self) -> tuple[str, int, str]:  # type: ignore[override]  # as `__new__` takes them, not as str does
         """Travel between processes."""
         return self.sku, self.number, self.salt
+
+
+def no_keys_of(sku: str) -> StockError:
+    """Say that a pool is not open; of a shard, whose pool's directory says that it is, that it vanished."""
+    return ShardVanished(sku) if isinstance(sku, Shard) else PoolMissing(sku)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,8 @@ class ShardFound:
     """Are more lapsed holds to be given back?"""
     increases: int = field(compare=False)
     """How often the free units have grown: two looks with the same number have seen no unit come in between."""
+    sequence: int
+    """Of its last change."""
 
 
 @dataclass(frozen=True, slots=True)

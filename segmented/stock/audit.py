@@ -179,11 +179,21 @@ def _transfers_drift(state: PoolState, fold: LedgerFold) -> Iterator[Drift]:
         said = f"{found[0]} with {found[1]} units in all" if found else "missing"
         ledger = f"{expected[0]} with {expected[1]}" if expected else "nothing"
         yield Drift("foreign write", None, f"transfer {name} is {said}, the ledger says {ledger}", "transfer", name)
+    for (kind, other), found in kept.items():
+        if kind == "away" and found != fold.last_sent.get(other, _unknown(kept.get(("sent", other)), found, fold)):
+            name, (number, units) = f"away:{other}", found
+            detail = f"transfer {name} is {number} with {units} units, which is not the last that was sent there"
+            yield Drift("foreign write", None, detail, "transfer", name)
     for kind, total in (("sent", fold.sent), ("received", fold.received)):
         found_in_all = sum(units for (one, _), (_, units) in kept.items() if one == kind)
         if found_in_all != total and fold.first_sequence > 1:
             detail = f"transfers {kind} add up to {found_in_all} units, the ledger says {total}"
             yield Drift("foreign write", None, detail, "transfer", kind)
+
+
+def _unknown(sent: tuple[int, int] | None, away: tuple[int, int], fold: LedgerFold) -> tuple[int, int] | None:
+    """Return what is away if a trim took its ledger entry away: of that the number alone is known."""
+    return (sent[0], away[1]) if sent and fold.first_sequence > 1 else None
 
 
 def _ledger_drift(fold: LedgerFold) -> list[Drift]:

@@ -63,6 +63,8 @@ class LedgerFold:
     received: int = 0
     transfers: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     """(sent or received, other shard) -> number of the last transfer, units of all since this ledger begins."""
+    last_sent: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Other shard -> number and units of the last transfer there since this ledger begins."""
     available: int = 0
     reserved: int = 0
     confirmed: int = 0
@@ -188,6 +190,8 @@ class LedgerFold:
         if other.isdecimal() and number.isdecimal():
             place = entry.kind, int(other)
             self.transfers[place] = int(number), self.transfers.get(place, (0, 0))[1] + entry.quantity
+            if entry.kind == "sent":
+                self.last_sent[int(other)] = int(number), entry.quantity
 
     def _spread(self, entry: LedgerEntry, count: int) -> None:
         units = dict(entry.parts)

@@ -68,7 +68,8 @@ def test_names_that_differ_by_a_shards_number_do_not_meet() -> None:
 def test_the_copies_of_a_directory_have_keys_of_their_own() -> None:
     copies = [directory_keys("ticket", copy).directory for copy in range(3)]
     assert copies == ["seg:{ticket:0}:directory", "seg:{ticket:copy1}:directory", "seg:{ticket:copy2}:directory"]
-    assert directory_keys("ticket", 0).meta == shard_keys("ticket").meta
+    assert directory_keys("ticket", 0).beside == tuple(shard_keys("ticket").listed())
+    assert directory_keys("ticket", 1).beside == ()
 
 
 def test_a_listener_has_a_channel_of_its_own() -> None:

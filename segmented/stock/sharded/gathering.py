@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from segmented import operations as op
 from segmented.errors import (
     AcquireTimeout,
     LeaseLost,
-    PoolMissing,
+    PoolDrifted,
     SegmentedError,
     ShardVanished,
     StoreError,
@@ -28,10 +29,10 @@ from segmented.locks.claim import new_holder_id
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lock import LockClaim
 from segmented.models import ShardFound
-from segmented.plans import Batch, Now, Plan, perform
+from segmented.plans import Batch, Join, Leave, Now, Park, Plan, perform
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from segmented.clock import Clock
     from segmented.models import Shard, ShardDirectory, Transfer
@@ -44,6 +45,9 @@ ALONE_TTL_MS: Final = 2_000
 ALONE_SECONDS: Final = 2.0
 """How long who gathers waits for another to end."""
 SHORTAGE_SECONDS: Final = 0.1
+TURN_SECONDS: Final = 2.0
+"""How long one order of a process waits for what another of it finds, before it looks by itself."""
+AT_ONCE: Final = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ class FreeInAll:
     available: int
     reserved: int
     asked_at: float
+    sequences: Mapping[int, int]
+    """Last change of each shard, at the second look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,15 @@ class Look:
     def increases(self) -> dict[int, int]:
         """How often each shard's free units have grown."""
         return {one.shard.number: one.increases for one in self.found}
+
+    @property
+    def sequences(self) -> dict[int, int]:
+        """Last change of each shard."""
+        return {one.shard.number: one.sequence for one in self.found}
+
+    def at(self, shard: Shard) -> int:
+        """Units free in one shard; 0 if it did not answer."""
+        return sum(one.available for one in self.found if one.shard == shard)
 
     def is_enough(self, wanted: int) -> bool:
         """Have those that answered enough?"""
@@ -144,29 +159,25 @@ class Gathering:
         known = self.shortage.of(wanted)
         if known is not None:
             return known
-        asked_at = yield from perform(Now())
-        look = yield from self._look()
-        if look.is_enough(wanted) or look.away:
-            yield from self._alone(self._brought(home, wanted))
-            return None
-        if look.failure is not None:
-            raise look.failure
-        if look.is_more_due:
-            return None
-        again = yield from self._look()
-        if again.failure is not None or again.increases != look.increases:
-            return None
-        found = FreeInAll(look.available, look.reserved, asked_at)
-        self.shortage.note(found)
+        place = yield from perform(Join(f"pool:{self.directory.sku}:looking"))
+        try:
+            if place.is_behind:  # what who is before us in this process finds may do for us
+                yield from perform(Park(place, inf, (yield from perform(Now())) + TURN_SECONDS))
+            found = self.shortage.of(wanted) or (yield from self._looked(home, wanted))
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield from perform(Leave(place, AT_ONCE))
+            raise
+        yield from perform(Leave(place, AT_ONCE))
         return found
 
     def finish_plan(self, source: Shard, transfer: Transfer) -> Plan[None]:
         """Finish a transfer that may have arrived, or not."""
+        if not 0 <= transfer.other < len(self.shards) or transfer.other == source.number:
+            raise PoolDrifted(source)
         target = self.shards[transfer.other]
-        try:
-            yield from perform(op.ReceiveUnits(target, source.number, transfer.number, transfer.units))
-        except PoolMissing:
-            raise ShardVanished(target) from None
+        yield from perform(op.ReceiveUnits(target, source.number, transfer.number, transfer.units))
         yield from perform(op.AcknowledgeUnits(source, transfer.other, transfer.number))
 
     def finish_all_plan(self) -> Plan[int]:
@@ -181,6 +192,25 @@ class Gathering:
 
     # --- pieces ---
 
+    def _looked(self, home: Shard, wanted: int) -> Plan[FreeInAll | None]:
+        """Look at every shard: bring units home if there are enough, else look again to be sure that there are not."""
+        asked_at = yield from perform(Now())
+        look = yield from self._look()
+        if look.is_enough(wanted) or look.away:
+            if look.away or look.at(home) < wanted:
+                yield from self._alone(self._brought(home, wanted))
+            return None
+        if look.failure is not None:
+            raise look.failure
+        if look.is_more_due:
+            return None
+        again = yield from self._look()
+        if again.failure is not None or again.increases != look.increases:
+            return None
+        found = FreeInAll(look.available, look.reserved, asked_at, again.sequences)
+        self.shortage.note(found)
+        return found
+
     def _look(self) -> Plan[Look]:
         """Look at every shard. One that could not be asked a moment ago is not asked by everybody again."""
         now = yield from perform(Now())
@@ -194,8 +224,8 @@ class Gathering:
             if isinstance(answer, ShardFound):
                 found.append(answer)
                 self._down.pop(shard.number, None)
-            elif isinstance(answer, PoolMissing):
-                raise ShardVanished(shard)
+            elif isinstance(answer, ShardVanished):
+                raise answer
             else:
                 failures.append(answer)
                 self._down[shard.number] = answer, (yield from perform(Now())) + DOWN_SECONDS

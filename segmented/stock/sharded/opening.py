@@ -59,10 +59,12 @@ def open_plan(wanted: op.OpenPool, shard_count: int) -> Plan[Opened | AlreadyOpe
     is_new = not found.is_open
     if is_new:
         shares = zip(found.shards, found.shares(found.stock), found.shares(found.segment_count), strict=True)
-        yield from all_plan(
+        opened = yield from all_plan(
             op.OpenPool(shard, stock, segments, gated=False, epoch=found.epoch, customer_limit=found.customer_limit)
             for shard, stock, segments in shares
         )
+        if sum(answer.state.opened for answer in opened) != found.stock:  # of another directory, which is gone
+            raise ShardVanished(sku)
         found = (yield from perform(op.WriteDirectory(replace(found, is_open=True), 0))) or found
     yield from all_plan(op.WriteDirectory(found, copy) for copy in range(1, COPIES) if copies[copy] is None)
     state = yield from state_plan(found)
@@ -116,13 +118,10 @@ def summed(directory: ShardDirectory, states: list[PoolState]) -> PoolState:
 
 
 def all_plan(operations: Iterable[Operation[AnswerT]]) -> Plan[list[AnswerT]]:
-    """Perform operations on several shards at once; raises the first failure, after all have been tried.
-
-    A shard without keys, of a pool whose directory says that it is open, is told as ShardVanished.
-    """
+    """Perform operations on several shards at once; raises the first failure, after all have been tried."""
     deadline = (yield from perform(Now())) + ALL_SECONDS
     answers = yield from perform(Batch(tuple(operations), deadline))
     for answer in answers:
         if isinstance(answer, SegmentedError):
-            raise ShardVanished(answer.sku) if isinstance(answer, PoolMissing) else answer
+            raise answer
     return answers  # type: ignore[return-value]  # the failures were raised

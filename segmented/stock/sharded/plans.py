@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from segmented import operations as op
-from segmented.errors import InvalidInput, PoolMissing, SegmentedError, ShardVanished
-from segmented.models import Busy, LimitReached, PoolClosed, Resized, SoldOut
+from segmented.errors import InvalidInput, SegmentedError
+from segmented.models import SKU_BYTES_MAX, Busy, LimitReached, PoolClosed, Resized, SoldOut, check_id
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.stock.plans import expire_plan
 from segmented.stock.sharded.gathering import Gathering
@@ -52,6 +52,7 @@ class ShardedPlans:
 
     def __init__(self, settings: PoolSettings, sold_out_mark: float, clock: Clock) -> None:
         """Work on the pool of `settings`."""
+        check_id(settings.sku, "sku", bytes_max=SKU_BYTES_MAX)  # a shard is no pool in shards
         self.settings = settings
         self.mark = SoldOutMark(sold_out_mark, clock)
         self._clock = clock
@@ -140,7 +141,7 @@ class ShardedPlans:
         order = operation.order
         gathering = yield from self.found()
         home = self.home(gathering, order.order_id, order.customer_id)
-        attempt = reserving(replace(operation, sku=home))
+        attempt = reserving(replace(operation, sku=home), is_new=first is not None)
         return (yield from served_plan(gathering, home, order, attempt, partial=operation.partial, first=first))
 
     def reserve_many(self, operation: op.ReserveMany) -> Plan[list[Taken | SegmentedError]]:
@@ -149,20 +150,31 @@ class ShardedPlans:
 
     def _reserve_many(self, operation: op.ReserveMany) -> Plan[list[Taken | SegmentedError]]:
         gathering = yield from self.found()
-        homes = [self.home(gathering, order.order_id, order.customer_id) for order in operation.orders]
-        asked_at = yield from perform(Now())
-        answers = yield from paged_plan(
-            homes, operation.orders, lambda home, page: replace(operation, sku=home, orders=page, partial=False)
+        homes: dict[int, Shard] = {}
+        answers: dict[int, Taken | SegmentedError] = {}
+        for index, order in enumerate(operation.orders):
+            try:
+                homes[index] = self.home(gathering, order.order_id, order.customer_id)
+            except InvalidInput as error:
+                answers[index] = error
+        found = yield from paged_plan(
+            list(homes.values()),
+            [operation.orders[index] for index in homes],
+            lambda home, page: replace(operation, sku=home, orders=page, partial=False),
         )
-        for index, answer in enumerate(answers):
+        asked_alone: set[str] = set()
+        for index, answer in zip(homes, found, strict=True):
+            order, answers[index] = operation.orders[index], answer
             if isinstance(answer, Busy | SoldOut | LimitReached):
-                one = op.Reserve(operation.sku, operation.orders[index], operation.hold_ms, operation.partial)
-                first = None if isinstance(answer, Busy) else (answer, asked_at)
+                is_stale = isinstance(answer, Busy) or order.order_id in asked_alone
+                first = None if is_stale else (answer, (yield from perform(Now())))
+                asked_alone.add(order.order_id)
                 try:
+                    one = op.Reserve(operation.sku, order, operation.hold_ms, operation.partial)
                     answers[index], _ = yield from self.reserve_on(one, first)
                 except SegmentedError as error:
                     answers[index] = error
-        return answers
+        return [answers[index] for index in range(len(operation.orders))]
 
     # --- deciding ---
 
@@ -232,9 +244,8 @@ def paged_plan(
         pages = [(home, own[first : first + op.BATCH_MAX]) for home, own in indices.items() if len(own) > first]
         operations = tuple(make(home, tuple(items[index] for index in page)) for home, page in pages)
         deadline = (yield from perform(Now())) + ALL_SECONDS
-        for (home, page), found in zip(pages, (yield from perform(Batch(operations, deadline))), strict=True):
-            failure = ShardVanished(home) if isinstance(found, PoolMissing) else found
-            said = [failure] * len(page) if isinstance(failure, SegmentedError) else failure
+        for (_, page), found in zip(pages, (yield from perform(Batch(operations, deadline))), strict=True):
+            said = [found] * len(page) if isinstance(found, SegmentedError) else found
             for index, answer in zip(page, said, strict=True):
                 answers[index] = answer
     return answers

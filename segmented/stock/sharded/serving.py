@@ -56,8 +56,9 @@ def served_plan(
                 yield from gathering.bring_plan(home, free.available)
                 answer, asked_at = yield from attempt(partial=True)
             else:
-                if keeps_refusal:
-                    answer, asked_at = yield from attempt(is_final=True)
+                may_have_twin = free.asked_at >= asked_at and free.sequences[home.number] != answer.sequence
+                if keeps_refusal or may_have_twin:  # the same order, asked for twice, may be served by now
+                    answer, asked_at = yield from attempt(partial=partial, is_final=True)
                     if not isinstance(answer, SoldOut) or answer.replay:
                         return answer, asked_at
                 now = yield from perform(Now())
@@ -75,20 +76,27 @@ def served_plan(
     return Busy(order.order_id, 0, 0), asked_at
 
 
-def reserving(operation: op.Reserve) -> Attempt[Taken]:
-    """Attempt a reservation. One that is cancelled is taken back: the order was not known a moment before."""
+def reserving(operation: op.Reserve, *, is_new: bool) -> Attempt[Taken]:
+    """Attempt a reservation. One that is cancelled is taken back if the order was not known a moment before.
+
+    It is new if it has been refused already; else the first attempt finds out, and may be a repeat of one that stands.
+    """
 
     def attempt(*, partial: bool = False, is_final: bool = False) -> Plan[tuple[Taken, float]]:
+        nonlocal is_new
         del is_final  # refusals of reservations are not kept
         asked_at = yield from perform(Now())
         try:
-            return (yield from reserve_plan(replace(operation, partial=partial))), asked_at
+            answer = yield from reserve_plan(replace(operation, partial=partial))
         except (GeneratorExit, SegmentedError):
             raise
         except BaseException:
-            with suppress(SegmentedError):
-                yield from perform(op.Cancel(operation.sku, operation.order.order_id))
+            if is_new:
+                with suppress(SegmentedError):
+                    yield from perform(op.Cancel(operation.sku, operation.order.order_id))
             raise
+        is_new = True
+        return answer, asked_at
 
     return attempt
 

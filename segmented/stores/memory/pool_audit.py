@@ -253,6 +253,7 @@ def _add(pool: ModelPool, operation: op.MendNumber, difference: int) -> None:
         case "total":
             field = _field(operation.name)
             setattr(pool, field, bool(after) if field == "is_closed" else after)
+            pool.increases += field == "available" and difference > 0
         case "customer":
             pool.bought[operation.name] = after
             if after == 0:

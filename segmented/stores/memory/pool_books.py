@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from segmented.errors import ChangeMismatch, OrderMismatch, OrderUnknown, PoolGated, PoolInShards, PoolMissing
+from segmented.errors import ChangeMismatch, OrderMismatch, OrderUnknown, PoolGated, PoolInShards
 from segmented.keys import shard_keys
 from segmented.models import (
     PINNED_UNTIL_MS,
@@ -23,6 +23,7 @@ from segmented.models import (
     SoldOut,
     TooFew,
 )
+from segmented.models.shards import no_keys_of
 from segmented.stores.memory.pool_records import ModelPool, entry_of, even_parts, pool_entry, settled_answer
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ class PoolBooks:
     def found(self, sku: str) -> ModelPool:
         """Return an open pool. Raises PoolMissing."""
         if sku not in self._pools:
-            raise PoolMissing(sku)
+            raise no_keys_of(sku)
         return self._pools[sku]
 
     def _found(self, sku: str, order_id: str) -> tuple[ModelPool, OrderRecord]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from segmented.models import EntryKind
 
 FENCE_BITS = 32
-INCREASING = frozenset({"cancelled", "expired", "restocked", "received", "repaired"})
+INCREASING = frozenset({"cancelled", "expired", "restocked", "received"})
 """Changes after which more may be free."""
 
 
@@ -37,6 +37,8 @@ class ModelPool:
     """Other shard -> number and units of the last transfer there, until it is acknowledged."""
     received_from: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Other shard -> number of the last transfer from there, units of all."""
+    sent: int = 0
+    received: int = 0
     increases: int = 0
     sequence: int = 0
     fence: int = 0
@@ -56,16 +58,6 @@ class ModelPool:
     ledger: list[LedgerEntry] = field(default_factory=list)
     ledger_start: int = 1
     checkpoints: tuple[int, ...] = ()
-
-    @property
-    def sent(self) -> int:
-        """Units sent to other shards."""
-        return sum(units for _, units in self.sent_to.values())
-
-    @property
-    def received(self) -> int:
-        """Units received from other shards."""
-        return sum(units for _, units in self.received_from.values())
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:

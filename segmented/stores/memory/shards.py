@@ -57,7 +57,9 @@ class ShardModel:
         pool = self._pools.found(operation.shard)
         is_more_due = self._pools.give_back_some(pool, Room())
         away = tuple(Transfer("away", target, *pool.away[target]) for target in pool.away)
-        return ShardFound(operation.shard, pool.available, pool.reserved, away, is_more_due, pool.increases)
+        return ShardFound(
+            operation.shard, pool.available, pool.reserved, away, is_more_due, pool.increases, pool.sequence
+        )
 
     def send(self, operation: op.SendUnits) -> Transfer | None:
         """Take units out for another shard."""
@@ -73,6 +75,7 @@ class ShardModel:
         self._pools.append(pool, "sent", [pool_entry(units, parts, change_id=f"{target}:{last + 1}")])
         pool.away[target] = (last + 1, units)
         pool.sent_to[target] = (last + 1, sum_before + units)
+        pool.sent += units
         return Transfer("away", target, last + 1, units)
 
     def receive(self, operation: op.ReceiveUnits) -> Received:
@@ -90,6 +93,7 @@ class ShardModel:
         entry = pool_entry(operation.units, parts, change_id=f"{source}:{operation.number}")
         self._pools.append(pool, "received", [entry])
         pool.received_from[source] = (operation.number, sum_before + operation.units)
+        pool.received += operation.units
         return Received(operation.number, operation.units, replay=False)
 
     def acknowledge(self, operation: op.AcknowledgeUnits) -> None:

@@ -12,7 +12,6 @@ from segmented.errors import (
     PoolDrifted,
     PoolGated,
     PoolInShards,
-    PoolMissing,
     StoreRefused,
 )
 from segmented.keys import cart_keys, shard_keys
@@ -30,6 +29,7 @@ from segmented.models import (
     Restocked,
     TooFew,
 )
+from segmented.models.shards import no_keys_of
 from segmented.stores.redis.foreign import moment, pool_state
 from segmented.stores.redis.wire import Call, Codec, Reply, optional_number, plain_call, readable, script_call, text
 
@@ -53,7 +53,7 @@ def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
     """Name the answer, and raise for the answers that are failures."""
     kind = text(reply[0])
     if kind == "missing":
-        raise PoolMissing(sku)
+        raise no_keys_of(sku)
     if kind == "mismatch":
         raise OrderMismatch(order_id)
     if kind == "unknown":

@@ -58,6 +58,7 @@ def _decode_look(operation: op.LookAtShard, reply: Reply) -> ShardFound:
         away=away,
         is_more_due=text(reply[4]) == "1",
         increases=int(reply[3]),
+        sequence=int(reply[6]),
     )
 
 

@@ -82,7 +82,7 @@ if not is_number then
 end
 redis.call('HINCRBY', key, name, digits(difference))
 if kind == 'total' and name == 'available' and difference > 0 then
-  redis.call('HINCRBY', META, 'increases', 1)
+  note_increase(pool)
 end
 if kind == 'customer' and expected == 0 then
   redis.call('HDEL', key, name)

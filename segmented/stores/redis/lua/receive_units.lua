@@ -13,7 +13,7 @@ if not pool then
 end
 local last, sum = string.match(redis.call('HGET', TRANSFERS, 'received:' .. source) or '0 0', '^(%d+) (%d+)$')
 local totals = redis.call('HGET', META, 'received')
-if not last or not whole(totals) then
+if not last or not (totals and whole(totals)) then
   return { 'drifted' }
 end
 if number <= tonumber(last) then

@@ -18,7 +18,7 @@ if found[1] then
   return number and { 'away', number, count } or { 'drifted' }
 end
 local last, sum = string.match(found[2] or '0 0', '^(%d+) (%d+)$')
-if not last or not whole(totals) then
+if not last or not (totals and whole(totals)) then
   return { 'drifted' }
 end
 local count = math.min(wanted, pool.available)

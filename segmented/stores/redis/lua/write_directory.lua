@@ -1,12 +1,12 @@
 #!lua
 -- Write down once how a pool is split into shards, then mark it as open. Nothing else changes it.
--- KEYS     1 directory (string: "opening <content>" or "open <content>")   2 meta of the pool of that sku in one hash
---          slot, which must not be open beside
+-- KEYS     1 directory (string: "opening <content>" or "open <content>")   2 and on, with the first copy only: all keys
+--          of the pool of that sku in one hash slot, which must not be there, nor any remains of it
 -- ARGV     1 content   2 state ("opening" or "open")
--- answers  {"one_slot"}   that pool is open
+-- answers  {"one_slot"}   that pool, or what is left of it, is there
 --          {"kept", state, content}   what the directory says now
 local found = redis.call('GET', KEYS[1])
-if redis.call('EXISTS', KEYS[2]) == 1 then
+if KEYS[2] and redis.call('EXISTS', unpack(KEYS, 2)) > 0 then
   return { 'one_slot' }
 end
 if not found or ARGV[2] == 'open' and found == 'opening ' .. ARGV[1] then

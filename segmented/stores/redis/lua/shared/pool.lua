@@ -47,12 +47,13 @@ end
 -- anything is written when one of them cannot be read.
 local function read_pool()
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'available', 'reserved',
-    'confirmed', 'fence', 'cursor', 'chain', 'customer_limit', 'closed', 'opened', 'restocked', 'withdrawn')
+    'confirmed', 'fence', 'cursor', 'chain', 'customer_limit', 'closed', 'opened', 'restocked', 'withdrawn', 'increases')
+  local increases = found[16] or '0'
   if not found[1] then
     return nil
   end
   for index = 1, #found do
-    if index ~= 10 and not (found[index] and whole(found[index])) then
+    if index ~= 10 and index < 16 and not (found[index] and whole(found[index])) then
       error({ err = 'DRIFTED a number of the pool is missing or cannot be read: it was written to from outside' })
     end
   end
@@ -60,7 +61,8 @@ local function read_pool()
     sequence = tonumber(found[4]), available = tonumber(found[5]), was_available = tonumber(found[5]), reserved = tonumber(found[6]),
     confirmed = tonumber(found[7]), fence = tonumber(found[8]), cursor = tonumber(found[9]), chain = found[10],
     customer_limit = tonumber(found[11]), is_closed = found[12] == '1', opened = tonumber(found[13]),
-    restocked = tonumber(found[14]), withdrawn = tonumber(found[15]) }
+    restocked = tonumber(found[14]), withdrawn = tonumber(found[15]),
+    increases = string.match(increases, '^%d+$') and #increases < 16 and tonumber(increases) or nil }
   if pool.customer_limit > 0 then
     redis.call('HLEN', CUSTOMERS)
   end
@@ -243,13 +245,20 @@ local function append(pool, kind, lines)
   redis.call('XADD', LEDGER, id, 'kind', kind, 'at_us', at_us, 'lines', lines, 'chain', pool.chain)
 end
 
+-- Who looks at several shards must see that units came in between. A count that somebody else has made unreadable begins
+-- anew at a number that was not told before.
+local function note_increase(pool)
+  pool.increases = (pool.increases or now_ms) + 1
+  redis.call('HSET', META, 'increases', digits(pool.increases))
+end
+
 -- Write the numbers, and the units and customers that changed.
 local function write_pool(pool)
   redis.call('HSET', META, 'sequence', digits(pool.sequence), 'available', digits(pool.available),
     'reserved', digits(pool.reserved), 'confirmed', digits(pool.confirmed), 'fence', digits(pool.fence),
     'cursor', digits(pool.cursor), 'chain', pool.chain)
   if pool.available > pool.was_available then
-    redis.call('HINCRBY', META, 'increases', 1) -- who looks at several shards must see that units came in between
+    note_increase(pool)
   end
   for segment, count in pairs(changed) do
     if count ~= 0 then
