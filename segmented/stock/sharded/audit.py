@@ -18,7 +18,7 @@ from segmented.stock.sharded.opening import all_plan, summed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from segmented.models import PoolState, ShardDirectory, Transfer
+    from segmented.models import PoolState, ShardDirectory, ShardedState, Transfer
     from segmented.plans import Plan
 
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ShardedAuditReport:
     """What the audit of every shard found, and of the transfers between them."""
 
-    state: PoolState
+    state: ShardedState
     """The sum of the shards, each as of its own sequence number."""
     shards: tuple[AuditReport, ...]
     transfers: tuple[Drift, ...]
@@ -60,6 +60,11 @@ class ShardedAuditReport:
         for report in self.shards:
             found.update(report.by_kind)
         return dict(found)
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """What could not be judged in some shard, and why."""
+        return tuple(why for report in self.shards for why in report.unread)
 
     @property
     def is_clean(self) -> bool:

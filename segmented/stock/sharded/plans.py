@@ -27,11 +27,11 @@ if TYPE_CHECKING:
         Granted,
         Opened,
         Order,
-        PoolState,
         Refusal,
         Restocked,
         Settled,
         Shard,
+        ShardedState,
         Superseded,
         Taken,
         TooFew,
@@ -88,7 +88,7 @@ class ShardedPlans:
         count = self.settings.shard_count(shards, operation.stock, operation.segment_count)
         return (yield from open_plan(operation, count))
 
-    def state(self) -> Plan[PoolState]:
+    def state(self) -> Plan[ShardedState]:
         """Add all shards up."""
         return (yield from state_plan((yield from self.found()).directory))
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
         Opened,
         Order,
         PoolClosed,
-        PoolState,
         Refusal,
         Resized,
         Restocked,
         Settled,
+        ShardedState,
         Superseded,
         Taken,
         TooFew,
@@ -93,8 +93,11 @@ class ShardedPool:
         """How many orders the sold-out mark has refused here, without a command sent."""
         return self._plans.mark.refused_count
 
-    def state(self) -> PoolState:
-        """Read all shards and add them up; each is read in one step, all of them are not. Raises PoolMissing."""
+    def state(self) -> ShardedState:
+        """Read all shards and add them up; `shards` of the answer has each. Each is read in one step, all are not.
+
+        Raises PoolMissing, and ShardVanished.
+        """
         return run_sync(self._plans.state(), self.store)
 
     def grant(
