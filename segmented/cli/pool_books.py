@@ -123,7 +123,8 @@ def _repair_shards(pool: ShardedPool, json_file: Path | None, *, is_asked: bool)
         _print_repairs([each for _, each in planned], otherwise="planned", places=[one for one, _ in planned])
         for line in away_line(away):
             typer.echo(line)
-        if not typer.confirm(f"Go through {len(planned)} repair(s){', and bring these units in' if away else ''}?"):
+        wanted = [f"go through {len(planned)} repair(s)"] * bool(planned) + ["bring these units in"] * bool(away)
+        if not typer.confirm(f"{', and '.join(wanted).capitalize()}?"):
             raise typer.Exit(EXIT_REFUSED)
     done, after = repaired(pool, report, yes=True)
     if json_file is not None:
