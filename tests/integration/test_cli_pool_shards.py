@@ -306,19 +306,6 @@ def test_a_transfer_that_its_target_lost_is_brought_in_from_the_ledger(pool: Sha
     assert (Pool(pool.store, target).state().received, pool.state().available) == (6, 85)
 
 
-def test_drift_that_cannot_be_mended_is_told_with_its_shard_and_ends_with_one(
-    pool: ShardedPool, valkey: ValkeyServer
-) -> None:
-    assert isinstance(pool.store, RedisStore)
-    pool.store.client.hset(shard_keys(names(pool)[2]).transfers, "received:0", "5 9")
-    done = ran("pool", "repair", SKU, "--yes", url=valkey.url)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert [line.split("\t")[:3] for line in done.stdout.splitlines()[:2]] == [
-        ["left", "2", "foreign write"],
-        ["left", "between", "foreign write"],
-    ]
-
-
 def test_the_ledgers_are_exported_with_their_shards(pool: ShardedPool, valkey: ValkeyServer, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in ran("pool", "export", SKU, url=valkey.url).stdout.splitlines()]
     assert [line["shard"] for line in lines] == sorted(line["shard"] for line in lines)
@@ -337,7 +324,7 @@ def test_the_ledgers_are_exported_with_their_shards(pool: ShardedPool, valkey: V
     assert "opened" not in {row["kind"] for row in rows}
 
 
-# --- bad input, and what is gone ---
+# --- bad input ---
 
 
 @pytest.mark.parametrize(
@@ -369,15 +356,6 @@ def test_bad_input_is_one_sentence_and_exit_code_two_and_changes_nothing(
     done = ran("pool", *words.split(), url=valkey.url)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"segmented: {sentence}\n")
     assert (pool.state(), pool.store.client.dbsize()) == before
-
-
-def test_a_shard_that_is_gone_is_one_sentence(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    assert isinstance(pool.store, RedisStore)
-    pool.store.client.delete(shard_keys(names(pool)[1]).meta)
-    for words in (["show", SKU], ["resize", SKU, "9"], list(OPEN[1:])):
-        done = ran("pool", *words, url=valkey.url)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("segmented: shard 1 of 'concert' was open and its keys are gone: ")
 
 
 # --- on a cluster ---

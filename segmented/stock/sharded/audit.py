@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from segmented import operations as op
+from segmented.errors import PoolMissing, ShardVanished
 from segmented.stock.audit import AuditReport, Drift, audit_plan
 from segmented.stock.sharded.opening import all_plan, summed
 
@@ -63,7 +64,7 @@ class ShardedAuditReport:
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """What could not be judged in some shard, and why."""
+        """Other pools that did not answer, and why, over all shards: what depends on them was not judged."""
         return tuple(why for report in self.shards for why in report.unread)
 
     @property
@@ -76,13 +77,21 @@ def sharded_audit_plan(directory: ShardDirectory) -> Plan[ShardedAuditReport]:
     """Audit every shard, then the transfers between them."""
     reports: list[AuditReport] = []
     for shard in directory.shards:
-        report, _ = yield from audit_plan(shard)
+        try:
+            report, _ = yield from audit_plan(shard)
+        except PoolMissing:
+            raise ShardVanished(shard) from None
         reports.append(report)
     before = yield from all_plan(op.ReadPool(shard) for shard in directory.shards)
     between = yield from all_plan(op.ReadPool(shard) for shard in directory.shards)
     after = yield from all_plan(op.ReadPool(shard) for shard in directory.shards)
     drift = tuple(_transfers_drift(before, between, after))
-    away = sum(transfer.units for transfer in _kept(before, "away").values())
+    got = _kept(between, "received")
+    away = sum(
+        transfer.units
+        for (source, target), transfer in _kept(before, "away").items()
+        if (target, source) not in got or got[target, source].number < transfer.number
+    )
     state = summed(directory, [report.state for report in reports])
     return ShardedAuditReport(state, tuple(reports), drift, away)
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class ShardedPool:
     """A stock of one sku that is split over several hash slots, so that the masters of a cluster share its work.
 
-    Each shard is a pool of its own. The order's id, or in a pool with a limit its customer, says in which shard an order
-    is at home; all its calls go there. What its home cannot serve is served with units from the others, which travel by
+    Each shard is a pool of its own. An order's id, or in a pool with a limit its customer, says in which shard it is at
+    home; all its calls go there. What its home cannot serve is served with units from the others, which travel by
     numbered transfers. Never oversells, and never says sold out while enough units are free in all shards together; a
     refusal is exact as of at most 0.1 s before it. A master that is down stops the orders of its own shards, and those
     that could only be served, or refused, with its units: StoreUnavailable. What reads or changes all shards stops too.

@@ -6,10 +6,12 @@ brought in again comes in once.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from segmented import operations as op
+from segmented.errors import PoolDrifted, TransferSkipped
 from segmented.plans import perform
 from segmented.stock.ledger import first_page_plan, next_page
 from segmented.stock.repair import Repair, repair_plan
@@ -51,7 +53,8 @@ def sharded_repair_plan(
     for drift in report.transfers:
         repairs.append((yield from _mend_plan(gathering.directory, drift, yes=yes)))
     if yes:
-        yield from gathering.finish_all_plan()
+        with suppress(TransferSkipped, PoolDrifted):  # what cannot be brought in is in the audit that follows
+            yield from gathering.finish_all_plan()
     return ShardedRepairReport(tuple(repairs), (yield from sharded_audit_plan(gathering.directory)))
 
 
