@@ -127,13 +127,14 @@ def _repair_shards(pool: ShardedPool, json_file: Path | None, *, is_asked: bool)
         if not typer.confirm(f"{', and '.join(wanted).capitalize()}?"):
             raise typer.Exit(EXIT_REFUSED)
     done, after = repaired(pool, report, yes=True)
+    brought_in = max(0, away - after.away)
     if json_file is not None:
         repairs = [{"shard": number} | asdict(each) for number, each in done]
-        found = {"done_count": sum(each.is_done for _, each in done), "brought_in": away, "repairs": repairs}
+        found = {"done_count": sum(each.is_done for _, each in done), "brought_in": brought_in, "repairs": repairs}
         write_json(json_file, found | {"after": _report_json(after)})
     if json_file != STDOUT:
         _print_repairs([each for _, each in done], otherwise="left", places=[one for one, _ in done])
-        for line in away_line(away):
+        for line in away_line(brought_in):
             typer.echo(f"brought in: {line}")
         _print_report(after)
     if not after.is_clean:

@@ -67,6 +67,40 @@ def test_a_transfer_that_cannot_be_read_is_told_and_stops_only_what_needs_it(
     assert (shown.returncode, shown.stderr.count("\n"), "transfer away:1" in shown.stderr) == (1, 1, True)
 
 
+def test_a_note_that_was_deleted_does_not_bring_units_in_twice(damaged: Damaged, valkey: ValkeyServer) -> None:
+    source, target = damaged.names[:2]
+    for number in (1, 2):
+        damaged.store.execute(op.SendUnits(source, 1, 10))
+        damaged.store.execute(op.ReceiveUnits(target, 0, number, 10))
+        damaged.store.execute(op.AcknowledgeUnits(source, 1, number))
+    damaged.client.hdel(shard_keys(target).transfers, "received:0")
+    done = ran("pool", "repair", SKU, "--yes", url=valkey.url)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert [line.split("\t")[:3] for line in done.stdout.splitlines()[:2]] == [
+        ["left", "1", "foreign write"],
+        ["left", "between", "orphan transfer"],
+    ]
+    assert damaged.pool.state().available == 90
+
+
+@pytest.mark.parametrize("away", ["away:1", "away:99"])
+def test_a_transfer_on_the_way_that_was_never_sent_is_found(damaged: Damaged, valkey: ValkeyServer, away: str) -> None:
+    damaged.client.hset(shard_keys(damaged.names[0]).transfers, away, "1 50")
+    done = ran("pool", "audit", SKU, url=valkey.url)
+    target = away.removeprefix("away:")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (
+        1,
+        f"between shards: foreign write: transfer 1 from shard 0 to shard {target} is on the way, and was not sent",
+    )
+    if away == "away:99":
+        with pytest.raises(PoolDrifted):
+            damaged.pool.finish_transfers()
+    for _ in range(2):
+        done = ran("pool", "repair", SKU, "--yes", url=valkey.url)
+        assert (done.returncode, done.stderr, done.stdout.split("\t")[:2]) == (1, "", ["left", "between"])
+    assert damaged.pool.state().available == 90
+
+
 def test_what_has_arrived_is_not_on_the_way_in_an_audit(damaged: Damaged) -> None:
     assert damaged.store.execute(op.SendUnits(damaged.names[0], 1, 5)) is not None
     assert damaged.pool.audit().away == 5

@@ -106,6 +106,11 @@ def _kept(states: list[PoolState], kind: str) -> dict[tuple[int, int], Transfer]
 def _transfers_drift(before: list[PoolState], between: list[PoolState], after: list[PoolState]) -> Iterator[Drift]:
     sent, away, received = _kept(before, "sent"), _kept(before, "away"), _kept(between, "received")
     sent_later = _kept(after, "sent")
+    for (source, target), one in sorted(away.items()):
+        known = sent.get((source, target))
+        if known is None or known.number != one.number or known.units < one.units:
+            detail = f"transfer {one.number} from shard {source} to shard {target} is on the way, and was not sent"
+            yield Drift("foreign write", None, detail, "transfer", f"{source}>{target}")
     for source, target in sorted({*sent, *((source, target) for target, source in received)}):
         place = source, target
         name = f"{source}>{target}"

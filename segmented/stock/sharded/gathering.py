@@ -18,6 +18,7 @@ from segmented import operations as op
 from segmented.errors import (
     AcquireTimeout,
     LeaseLost,
+    PoolDrifted,
     PoolMissing,
     SegmentedError,
     ShardVanished,
@@ -162,6 +163,8 @@ class Gathering:
 
     def finish_plan(self, source: Shard, transfer: Transfer) -> Plan[None]:
         """Finish a transfer that may have arrived, or not."""
+        if transfer.other >= len(self.shards):
+            raise PoolDrifted(source)
         target = self.shards[transfer.other]
         try:
             yield from perform(op.ReceiveUnits(target, source.number, transfer.number, transfer.units))
