@@ -16,6 +16,7 @@ from tests.command_line import ran
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from segmented.servers import ValkeyServer
 
@@ -118,3 +119,20 @@ def test_a_shard_that_is_gone_is_one_sentence(damaged: Damaged, valkey: ValkeySe
     done = ran("pool", command, SKU, *options, url=valkey.url)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("segmented: shard 1 of 'concert' was open and its keys are gone: ")
+
+
+def test_an_order_database_is_not_told_of_a_pool_in_shards(
+    damaged: Damaged, valkey: ValkeyServer, tmp_path: Path
+) -> None:
+    database = f"sqlite:///{tmp_path / 'orders.db'}"
+    for words in (["restock", SKU, "5", "--id", "a"], ["withdraw", SKU, "5", "--id", "a"], ["resize", SKU, "9"]):
+        done = ran("pool", *words, "--database", database, url=valkey.url)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(
+            "segmented: pool 'concert' is in shards: no order database is to know of a change"
+        )
+    words = ["open", SKU, "--stock", "9", "--segments", "3", "--gated", "--database", database, "--create-tables"]
+    done = ran("pool", *words, url=valkey.url)
+    assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (1, "", [])
+    assert done.stderr.startswith("segmented: 'concert' is sold in shards already: ")
+    assert (damaged.pool.state().available, damaged.pool.state().segment_count) == (90, 6)
