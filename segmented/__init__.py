@@ -103,6 +103,8 @@ from segmented.stock import (
     RepairReport,
     ShardedAuditReport,
     ShardedPool,
+    find_async_pool,
+    find_pool,
 )
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
@@ -192,6 +194,8 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "Grant",
     "Pool",
     "ShardedPool",
+    "find_async_pool",
+    "find_pool",
     # orders and answers
     "Busy",
     "Cart",

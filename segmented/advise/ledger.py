@@ -7,13 +7,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
-from segmented.stock import Pool
+from segmented.stock import ShardedPool, find_pool
 
 if TYPE_CHECKING:
     from segmented.stores.redis import RedisStore
 
 ENTRIES_MAX: Final = 20_000
-"""Changes that are looked at, the latest ones."""
+"""Changes that are looked at, the latest ones; of each shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,15 @@ def past_hold(store: RedisStore, sku: str) -> PastHold:
     Counts orders that were granted and confirmed there. One that was granted again, to a second worker, counts from
     then. Raises InvalidInput where there is none, as in a pool whose orders are reserved without a lock.
     """
-    pool = Pool(store, sku)
-    began: dict[str | None, int] = {}
+    found = find_pool(store, sku)
     spans: list[int] = []
-    for entry in pool.read_ledger(after=max(0, pool.state().sequence - ENTRIES_MAX)):
-        if entry.kind in {"reserved", "granted"} and entry.fencing_token is not None:
-            began[entry.order_id] = entry.at_us
-        elif entry.kind == "confirmed" and entry.order_id in began:
-            spans.append(entry.at_us - began.pop(entry.order_id))
+    for pool in found.shards if isinstance(found, ShardedPool) else (found,):
+        began: dict[str | None, int] = {}
+        for entry in pool.read_ledger(after=max(0, pool.state().sequence - ENTRIES_MAX)):
+            if entry.kind in {"reserved", "granted"} and entry.fencing_token is not None:
+                began[entry.order_id] = entry.at_us
+            elif entry.kind == "confirmed" and entry.order_id in began:
+                spans.append(entry.at_us - began.pop(entry.order_id))
     if not spans:
         message = f"pool {sku!r} has no order that was granted and confirmed lately, so it does not tell a hold"
         raise InvalidInput(message)

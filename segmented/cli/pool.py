@@ -21,11 +21,12 @@ from segmented.cli.output import (
     shown,
     write_json,
 )
+from segmented.cli.pool_shards import required_in_one_piece, required_ungated
 from segmented.cli.pool_view import as_json, looks, show_once, total_rows, watch
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput
-from segmented.models import AlreadyOpen, PoolState
-from segmented.stock import Pool
+from segmented.models import AlreadyOpen, PoolState, ShardedState
+from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 
 EXIT_REFUSED: Final = 1
@@ -46,6 +47,9 @@ def open_pool(  # noqa: PLR0913  # an option each
     *,
     stock: Annotated[int, typer.Option(metavar="N", help="Units to sell.")],
     segments: Annotated[int, typer.Option(metavar="K", help="Segments that the stock is split into.")],
+    shards: Annotated[
+        int, typer.Option(metavar="N", help="Hash slots that it is split over, for the masters of a cluster to share.")
+    ] = 1,
     limit_per_customer: Annotated[
         int | None, typer.Option(metavar="N", help="Units that one customer may have; every order then names one.")
     ] = None,
@@ -66,6 +70,7 @@ def open_pool(  # noqa: PLR0913  # an option each
 
     A gated pool gets its rows in the order database first; what was interrupted, the same command finishes.
     """
+    required_ungated(shards, gated=gated)
     if not gated and (create_tables or is_said(context, "database")):
         message = f"{'--create-tables' if create_tables else '--database'} is for a pool that is opened with --gated"
         raise InvalidInput(message)
@@ -74,7 +79,12 @@ def open_pool(  # noqa: PLR0913  # an option each
         raise InvalidInput(message)
     with RedisStore.from_url(url) as store:
         found = Pool(store, sku)
-        if gated and database is not None:
+        if shards != 1:
+            answer = ShardedPool(store, sku).open(
+                stock=stock, segments=segments, shards=shards, epoch=epoch, customer_limit=limit_per_customer
+            )
+        elif gated and database is not None:
+            required_in_one_piece(store, sku)  # before the order database gets rows
             from segmented.cli.pool_gate import Opening, open_both  # noqa: PLC0415  # SQLAlchemy, for who needs it
 
             asked = Opening(stock, segments, epoch, limit_per_customer, creates_tables=create_tables)
@@ -83,13 +93,14 @@ def open_pool(  # noqa: PLR0913  # an option each
             answer = found.open(stock=stock, segments=segments, epoch=epoch, customer_limit=limit_per_customer)
     state = answer.state
     is_new = not isinstance(answer, AlreadyOpen)
-    numbers = (state.opened, state.segment_count, state.customer_limit, state.gated, state.epoch)
-    is_as_asked = numbers == (stock, segments, limit_per_customer, gated, epoch)
+    shard_count = len(state.shards) if isinstance(state, ShardedState) else 1
+    numbers = (state.opened, state.segment_count, state.customer_limit, state.gated, state.epoch, shard_count)
+    is_as_asked = numbers == (stock, segments, limit_per_customer, gated, epoch, shards)
     if json_file is not None:
         write_json(json_file, {"is_new": is_new, "is_as_asked": is_as_asked} | as_json(state))
     if json_file != STDOUT:
         differs = "" if is_as_asked else ", with other numbers than these"
-        typer.echo("opened" if is_new else f"open already{differs}: nothing is changed")
+        typer.echo(f"opened{differs}" if is_new else f"open already{differs}: nothing is changed")
         print_table(("", ""), total_rows(state))
     if not is_as_asked:
         raise typer.Exit(EXIT_REFUSED)
@@ -107,7 +118,7 @@ def show(
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Show a pool's totals and the free units of its segments, all read in one step.
+    """Show a pool's totals and the free units of its segments, all read in one step; or each shard in one step.
 
     More than 24 segments are shown as ranges; --json has each. With --watch in a pipe, one block a look; with --watch
     and --json -, one object a line.
@@ -117,7 +128,7 @@ def show(
             message = f"{option} {value:g} must be between {least:g} and {WATCH_SECONDS_MAX:,.0f} s"
             raise InvalidInput(message)
     with RedisStore.from_url(url) as store:
-        found = Pool(store, sku)
+        found = find_pool(store, sku)
         if is_live:
             watch(looks(found.state, every=every, seconds=seconds, clock=SystemClock()), json_file)
         else:
@@ -139,7 +150,7 @@ def close(
     """
     is_asked = require_somebody("close", yes=yes)
     with RedisStore.from_url(url) as store:
-        found = Pool(store, sku)
+        found = find_pool(store, sku)
         if is_asked and not _is_wanted(found.state()):
             raise typer.Exit(EXIT_REFUSED)
         answer = found.close()

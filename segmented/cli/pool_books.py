@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -25,15 +25,18 @@ from segmented.cli.output import (
     shown,
     write_json,
 )
+from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, repaired
 from segmented.cli.pool_view import as_json
 from segmented.errors import InvalidInput
 from segmented.ledger_lines import parts_text
 from segmented.models import LedgerEntry
-from segmented.stock import AuditReport, Pool, Repair
+from segmented.stock import AuditReport, Repair, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 
 EXIT_DRIFT: Final = 1
 EXIT_REFUSED: Final = 1
+Placed = tuple[int | None, LedgerEntry]
+"""A change, and the number of its shard."""
 COLUMNS: Final = tuple(field.name for field in fields(LedgerEntry))
 
 SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="What is sold, as the program names it.")]
@@ -45,7 +48,7 @@ def audit(sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOpti
     Prints each drift, and the order it concerns. Exit code 0 when all is explained, 1 when anything is not.
     """
     with RedisStore.from_url(url) as store:
-        report = Pool(store, sku).audit()
+        report = find_pool(store, sku).audit()
     if json_file is not None:
         write_json(json_file, _report_json(report))
     if json_file != STDOUT:
@@ -60,11 +63,14 @@ def repair(
     """Audit a pool, show what would put it right, and do that. Asks first; --yes is needed where nobody can be asked.
 
     Each repair is an entry of the ledger, like any other change. What is wrong in the ledger itself cannot be mended.
-    Exit code 1 if anything is left, or the answer was no.
+    Of a pool in shards, units on the way are brought in. Exit code 1 if anything is left, or the answer was no.
     """
     is_asked = require_somebody("repair", yes=yes)
     with RedisStore.from_url(url) as store:
-        pool = Pool(store, sku)
+        pool = find_pool(store, sku)
+        if isinstance(pool, ShardedPool):
+            _repair_shards(pool, json_file, is_asked=is_asked)
+            return
         report = pool.audit()
         if is_asked and not report.is_clean:
             planned = pool.repair(report, yes=False).repairs
@@ -92,18 +98,55 @@ def export(
     after: Annotated[
         int, typer.Option(metavar="N", min=0, help="Only changes after this one, as the last export ended.")
     ] = 0,
+    shard: Annotated[
+        int | None, typer.Option(metavar="N", help="Only this shard's changes; --after counts those of one shard.")
+    ] = None,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
-    """Write a pool's ledger, oldest change first, also while the pool sells. A file is written whole or not at all."""
+    """Write a pool's ledger, oldest change first, also while the pool sells. A file is written whole or not at all.
+
+    Of a pool in shards: shard after shard, with a field that says which.
+    """
     with RedisStore.from_url(url) as store, _opened(to) as file:
-        entries = Pool(store, sku).read_ledger(after=after)
-        count = _write_csv(file, entries) if form == "csv" else _write_lines(file, entries)
+        is_sharded, entries = ledgers(find_pool(store, sku), shard, after)
+        write = _write_csv if form == "csv" else _write_lines
+        count = write(file, entries, ("shard",) if is_sharded else ())
     if to != STDOUT:
         typer.echo(f"{count} entries written")
 
 
-def _report_json(report: AuditReport) -> dict[str, Any]:
-    return {
+def _repair_shards(pool: ShardedPool, json_file: Path | None, *, is_asked: bool) -> None:
+    report = pool.audit()
+    away = report.away
+    if is_asked and (away or not report.is_clean):
+        planned, _ = repaired(pool, report, yes=False)
+        _print_repairs([each for _, each in planned], otherwise="planned", places=[one for one, _ in planned])
+        for line in away_line(away):
+            typer.echo(line)
+        wanted = [f"go through {len(planned)} repair(s)"] * bool(planned) + ["bring these units in"] * bool(away)
+        if not typer.confirm(f"{', and '.join(wanted).capitalize()}?"):
+            raise typer.Exit(EXIT_REFUSED)
+    done, after = repaired(pool, report, yes=True)
+    brought_in = max(0, away - after.away)
+    if json_file is not None:
+        repairs = [{"shard": number} | asdict(each) for number, each in done]
+        found = {"done_count": sum(each.is_done for _, each in done), "brought_in": brought_in, "repairs": repairs}
+        write_json(json_file, found | {"after": _report_json(after)})
+    if json_file != STDOUT:
+        _print_repairs([each for _, each in done], otherwise="left", places=[one for one, _ in done])
+        for line in away_line(brought_in):
+            typer.echo(f"brought in: {line}")
+        _print_report(after)
+    if not after.is_clean:
+        raise typer.Exit(EXIT_DRIFT)
+
+
+def _report_json(report: AuditReport | ShardedAuditReport) -> dict[str, Any]:
+    more: dict[str, Any] = {}
+    if isinstance(report, ShardedAuditReport):
+        shards = [{"shard": number} | _report_json(own) for number, own in enumerate(report.shards)]
+        more = {"away": report.away, "transfers": [asdict(each) for each in report.transfers], "shards": shards}
+    return more | {
         "is_clean": report.is_clean,
         "drift_count": report.drift_count,
         "by_kind": dict(report.by_kind),
@@ -115,41 +158,48 @@ def _report_json(report: AuditReport) -> dict[str, Any]:
     }
 
 
-def _print_report(report: AuditReport) -> None:
-    for each in report.drift:
-        typer.echo(shown(str(each)))
-    if report.drift_count > len(report.drift):
-        typer.echo(f"and {report.drift_count - len(report.drift)} more")
+def _print_report(report: AuditReport | ShardedAuditReport) -> None:
+    state, as_of, on_the_way = report.state, f"as of change {report.state.sequence}", list[tuple[str, str]]()
+    if isinstance(report, ShardedAuditReport):
+        for line in drift_lines(report):
+            typer.echo(shown(line))
+        as_of, on_the_way = f"in {len(report.shards)} shards", [("on the way", str(report.away))]
+    else:
+        for each in report.drift:
+            typer.echo(shown(str(each)))
+        if report.drift_count > len(report.drift):
+            typer.echo(f"and {report.drift_count - len(report.drift)} more")
     for why in report.unread:
         typer.echo(shown(f"not judged: {why}"))
-    state = report.state
     rows = [
         ("stocked", str(state.stocked)),
         ("available", str(state.available)),
+        *on_the_way,
         ("reserved", str(state.reserved)),
         ("confirmed", str(state.confirmed)),
         ("oversold", str(report.oversold)),
         ("refused wrongly", str(report.refused_wrongly)),
         *((kind, str(count)) for kind, count in sorted(report.by_kind.items())),
-        ("audit", f"{'clean' if report.is_clean else 'not clean'}, as of change {state.sequence}"),
+        ("audit", f"{'clean' if report.is_clean else 'not clean'}, {as_of}"),
     ]
     print_table(("", ""), rows)
 
 
-def _write_lines(file: TextIO, entries: Iterable[LedgerEntry]) -> int:
+def _write_lines(file: TextIO, entries: Iterable[Placed], more: tuple[str, ...]) -> int:
     count = 0
-    for count, entry in enumerate(entries, start=1):  # noqa: B007  # the last number is the count
-        file.write(json.dumps(asdict(entry)) + "\n")
+    for count, (shard, entry) in enumerate(entries, start=1):  # noqa: B007  # the last number is the count
+        file.write(json.dumps(dict.fromkeys(more, shard) | asdict(entry)) + "\n")
     return count
 
 
-def _write_csv(file: TextIO, entries: Iterable[LedgerEntry]) -> int:
-    written = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+def _write_csv(file: TextIO, entries: Iterable[Placed], more: tuple[str, ...]) -> int:
+    written = csv.DictWriter(file, (*more, *COLUMNS), lineterminator="\n")
     written.writeheader()
     count = 0
-    for count, entry in enumerate(entries, start=1):  # noqa: B007  # the last number is the count
+    for count, (shard, entry) in enumerate(entries, start=1):  # noqa: B007  # the last number is the count
         parts = parts_text(entry.parts, segment=None, quantity=0)
-        written.writerow({column: getattr(entry, column) for column in COLUMNS} | {"parts": parts})
+        row = {column: getattr(entry, column) for column in COLUMNS} | {"parts": parts}
+        written.writerow(dict.fromkeys(more, shard) | row)
     return count
 
 
@@ -171,10 +221,17 @@ def _opened(to: Path) -> Iterator[TextIO]:
         part.unlink(missing_ok=True)
 
 
-def _print_repairs(repairs: Iterable[Repair], *, otherwise: str) -> None:
+def _print_repairs(repairs: Iterable[Repair], *, otherwise: str, places: Sequence[int | None] = ()) -> None:
+    heads = ("", "shard", "drift", "order", "what") if places else ("", "drift", "order", "what")
     rows = [
-        ("mended" if each.is_done else otherwise, each.kind, shown(each.order_id or "-"), shown(each.detail))
-        for each in repairs
+        (
+            "mended" if each.is_done else otherwise,
+            *[place(number) for number in places[index : index + 1]],
+            each.kind,
+            shown(each.order_id or "-"),
+            shown(each.detail),
+        )
+        for index, each in enumerate(repairs)
     ]
     if rows:
-        print_table(("", "drift", "order", "what"), rows)
+        print_table(heads, rows)

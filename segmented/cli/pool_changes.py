@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from segmented.cli.output import DEFAULT_URL, STDOUT, DatabaseOption, JsonOption, UrlOption, is_said, write_json
+from segmented.cli.pool_shards import in_all, required_no_database
 from segmented.cli.pool_view import as_json
 from segmented.errors import InvalidInput
 from segmented.models import Closed, Restocked, TooFew
-from segmented.stock import Pool
+from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ def restock(
 
     Of a gated pool, the order database has them first. What was interrupted, a run with the same id finishes.
     """
-    with RedisStore.from_url(url) as store, _changeable(Pool(store, sku), "restock", context, database) as found:
-        answer = found.restock(units, restock_id=change_id)
+    with RedisStore.from_url(url) as store, _changeable(find_pool(store, sku), "restock", context, database) as found:
+        answer = in_all(found, found.restock(units, restock_id=change_id))
     _tell_change("restocked", answer, units, json_file)
 
 
@@ -63,8 +64,8 @@ def withdraw(
 
     Of a gated pool, the order database gives them up last. What was interrupted, a run with the same id finishes.
     """
-    with RedisStore.from_url(url) as store, _changeable(Pool(store, sku), "withdraw", context, database) as found:
-        answer = found.withdraw(units, withdraw_id=change_id)
+    with RedisStore.from_url(url) as store, _changeable(find_pool(store, sku), "withdraw", context, database) as found:
+        answer = in_all(found, found.withdraw(units, withdraw_id=change_id))
     _tell_change("withdrawn", answer, units, json_file)
 
 
@@ -82,7 +83,7 @@ def resize(
     Whoever holds a segment that goes away finishes undisturbed. Of a gated pool, new segments have their rows in the
     order database first.
     """
-    with RedisStore.from_url(url) as store, _changeable(Pool(store, sku), "resize", context, database) as found:
+    with RedisStore.from_url(url) as store, _changeable(find_pool(store, sku), "resize", context, database) as found:
         answer = found.resize(segments)
     if json_file is not None:
         write_json(json_file, {"is_changed": not answer.replay} | as_json(answer.state))
@@ -91,8 +92,14 @@ def resize(
 
 
 @contextmanager
-def _changeable(pool: Pool, verb: str, context: typer.Context, database: str | None) -> Iterator[Pool | GatedPool]:
+def _changeable(
+    pool: Pool | ShardedPool, verb: str, context: typer.Context, database: str | None
+) -> Iterator[Pool | ShardedPool | GatedPool]:
     """Return what is to be changed: the pool, or the pool and its order database. Raises InvalidInput, PoolMissing."""
+    if isinstance(pool, ShardedPool):
+        required_no_database(pool, is_said=is_said(context, "database"))
+        yield pool
+        return
     if not pool.is_gated():
         if is_said(context, "database"):
             message = (

@@ -17,9 +17,10 @@ from rich.live import Live
 from rich.text import Text
 
 from segmented.cli.output import STDOUT, Row, print_table, shown, table_of, write_json
+from segmented.cli.pool_shards import SHARD_HEADS, shard_rows, shards_json
 from segmented.clock import Clock
 from segmented.errors import StoreUnavailable
-from segmented.models import PoolState
+from segmented.models import PoolState, ShardedState
 
 ROWS_MAX: Final = 24
 """Segments that get a row each; more are folded into so many rows at most."""
@@ -34,8 +35,12 @@ def condition(state: PoolState) -> str:
     """Say whether the pool sells, in a word or two."""
     if state.is_closed:
         return "closed"
+    if isinstance(state, ShardedState) and any(shard.is_closed for shard in state.shards):
+        return "closed in some shards only: close it again"
     if state.available:
         return "open"
+    if isinstance(state, ShardedState) and state.away:
+        return f"open, all that is free is on the way: {state.away}"
     return "sold out" if not state.reserved else f"sold out, {state.reserved} reserved may come back"
 
 
@@ -55,14 +60,20 @@ def total_rows(state: PoolState) -> list[Row]:
         ("epoch", str(state.epoch)),
         ("last change", str(state.sequence)),
     ]
+    if isinstance(state, ShardedState):
+        rows[-1] = ("changes", str(state.sequence))
+        rows.insert(7, ("shards", str(len(state.shards))))
+        rows.insert(4, ("on the way", str(state.away)))
     moved = [("restocked", state.restocked), ("withdrawn", state.withdrawn)]
     rows[3:3] = [(word, str(units)) for word, units in moved if units]
     return rows
 
 
-def segment_rows(stock: tuple[int, ...], *, rows_max: int = ROWS_MAX) -> tuple[Row, list[Row]]:
+def segment_rows(
+    stock: tuple[int, ...], *, rows_max: int = ROWS_MAX, is_folded: bool | None = None
+) -> tuple[Row, list[Row]]:
     """Return heads and rows: a row for each segment, or for each range of them if there are more than `rows_max`."""
-    if len(stock) <= rows_max:
+    if not (len(stock) > rows_max if is_folded is None else is_folded):
         return SEGMENT_HEADS, [(str(segment), str(units)) for segment, units in enumerate(stock)]
     size = -(-len(stock) // rows_max)
     ranges = [(first, stock[first : first + size]) for first in range(0, len(stock), size)]
@@ -80,7 +91,10 @@ def segment_rows(stock: tuple[int, ...], *, rows_max: int = ROWS_MAX) -> tuple[R
 
 def as_json(state: PoolState) -> dict[str, Any]:
     """Return every number, each segment's among them."""
-    return asdict(state) | {"stocked": state.stocked, "is_sold_out": state.available == 0}
+    found = asdict(state) | {"stocked": state.stocked, "is_sold_out": state.available == 0}
+    if isinstance(state, ShardedState):
+        found |= shards_json(state) | {"is_sold_out": state.available + state.away == 0}
+    return found
 
 
 def show_once(state: PoolState, json_file: Path | None) -> None:
@@ -103,11 +117,22 @@ def unreadable(state: PoolState) -> str:
 
 
 def print_state(state: PoolState) -> None:
-    """Print totals and segments: two tables on a terminal, else two blocks of lines with an empty one between."""
-    print_table(("", ""), total_rows(state))
-    typer.echo()
-    heads, rows = segment_rows(state.stock)
-    print_table(heads, rows)
+    """Print totals and segments: tables on a terminal, else blocks of lines with an empty one between."""
+    for number, (heads, rows) in enumerate(_blocks(state)):
+        if number:
+            typer.echo()
+        print_table(heads, rows)
+
+
+def _blocks(state: PoolState) -> list[tuple[Row, list[Row]]]:
+    totals: tuple[Row, list[Row]] = ("", ""), total_rows(state)
+    if not isinstance(state, ShardedState):
+        return [totals, segment_rows(state.stock)]
+    is_folded = state.segment_count > ROWS_MAX
+    rows_max = max(1, ROWS_MAX // len(state.shards))
+    parts = [segment_rows(shard.stock, rows_max=rows_max, is_folded=is_folded) for shard in state.shards]
+    rows = [(str(number), *row) for number, (_, own) in enumerate(parts) for row in own]
+    return [totals, (SHARD_HEADS, shard_rows(state)), (("shard", *parts[0][0]), rows)]
 
 
 # --- live ---
@@ -177,8 +202,7 @@ def _screen() -> Iterator[Callable[[PoolState | None, str], None]]:
 
         def draw(state: PoolState | None, note: str) -> None:
             if state is not None:
-                heads, rows = segment_rows(state.stock)
-                before[:] = [table_of(("", ""), total_rows(state)), Text(""), table_of(heads, rows)]
+                before[:] = [part for block in _blocks(state) for part in (table_of(*block), Text(""))][:-1]
             live.update(Group(*before, Text(note, style="dim"), Text("Ctrl-C ends this.", style="dim")), refresh=True)
 
         yield draw

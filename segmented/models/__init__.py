@@ -84,6 +84,7 @@ from segmented.models.shards import (
     Received,
     Shard,
     ShardDirectory,
+    ShardedState,
     ShardFound,
     Transfer,
 )
@@ -151,6 +152,7 @@ __all__ = [
     "Shard",
     "ShardDirectory",
     "ShardFound",
+    "ShardedState",
     "SoldOut",
     "Sound",
     "Standing",

@@ -7,6 +7,7 @@ from string import ascii_lowercase, digits
 from typing import Final, Literal, Self
 
 from segmented.errors import PoolMissing, ShardVanished, StockError
+from segmented.models.pools import PoolState
 
 SHARD_MARK: Final = "\x1f"
 """Between the sku and the place of a shard. A sku has no control characters, so no pool has the name of a shard."""
@@ -105,6 +106,18 @@ class Transfer:
     """Number of the other shard."""
     number: int
     units: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedState(PoolState):
+    """The sum of the shards of a pool, and each of them. Each was read in one step; all of them were not."""
+
+    shards: tuple[PoolState, ...] = ()
+
+    @property
+    def away(self) -> int:
+        """Units on the way between shards. While orders are served they may be counted twice, or not at all."""
+        return max(0, sum(shard.sent - shard.received for shard in self.shards))
 
 
 @dataclass(frozen=True, slots=True)

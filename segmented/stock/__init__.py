@@ -6,7 +6,7 @@ from segmented.stock.carts import AsyncCarts, Carts
 from segmented.stock.fold import LedgerFold
 from segmented.stock.pool import Grant, Pool
 from segmented.stock.repair import Repair, RepairReport
-from segmented.stock.sharded import AsyncShardedPool, ShardedAuditReport, ShardedPool
+from segmented.stock.sharded import AsyncShardedPool, ShardedAuditReport, ShardedPool, find_async_pool, find_pool
 
 __all__ = [
     "AsyncCarts",
@@ -23,4 +23,6 @@ __all__ = [
     "RepairReport",
     "ShardedAuditReport",
     "ShardedPool",
+    "find_async_pool",
+    "find_pool",
 ]

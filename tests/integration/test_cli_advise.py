@@ -12,7 +12,7 @@ import pytest
 
 from segmented.advise import measure, past_hold
 from segmented.errors import InvalidInput, StoreError
-from segmented.stock import Grant, Pool
+from segmented.stock import Grant, Pool, ShardedPool
 from segmented.stores.redis import RedisStore
 from tests.command_line import on_a_terminal, ran, started
 from tests.selling import until
@@ -86,6 +86,17 @@ def test_the_hold_of_a_sale_is_read_from_its_ledger(sold: Pool, valkey: ValkeySe
     assert found["workload"]["hold"] == pytest.approx(sum(spans) / 2e6 - 1e-6)
     said = ran(*SALE, "--hold-of", "concert", url=valkey.url).stdout
     assert "- In that pool 2 orders held a segment for " in said
+
+
+def test_the_hold_of_a_sale_in_shards_is_read_from_all_their_ledgers(valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        pool = ShardedPool(store, "concert")
+        pool.open(stock=100, segments=4, shards=2)
+        for number in range(8):
+            with pool.grant(f"order-{number}", timeout=0):
+                pass
+        assert {pool.shard_of(f"order-{number}").sku for number in range(8)} == {shard.sku for shard in pool.shards}
+        assert past_hold(store, "concert").orders == 8
 
 
 def test_an_order_that_was_granted_again_counts_from_then(valkey: ValkeyServer) -> None:

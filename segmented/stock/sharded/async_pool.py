@@ -24,11 +24,11 @@ if TYPE_CHECKING:
         Opened,
         Order,
         PoolClosed,
-        PoolState,
         Refusal,
         Resized,
         Restocked,
         Settled,
+        ShardedState,
         Superseded,
         Taken,
         TooFew,
@@ -91,7 +91,7 @@ class AsyncShardedPool:
         """How many orders the sold-out mark has refused here, without a command sent."""
         return self._plans.mark.refused_count
 
-    async def state(self) -> PoolState:
+    async def state(self) -> ShardedState:
         """Read all shards and add them up; each is read in one step, all of them are not. Raises PoolMissing."""
         return await run_async(self._plans.state(), self.store)
 

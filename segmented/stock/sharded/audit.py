@@ -18,7 +18,7 @@ from segmented.stock.sharded.opening import all_plan, summed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from segmented.models import PoolState, ShardDirectory, Transfer
+    from segmented.models import PoolState, ShardDirectory, ShardedState, Transfer
     from segmented.plans import Plan
 
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ShardedAuditReport:
     """What the audit of every shard found, and of the transfers between them."""
 
-    state: PoolState
+    state: ShardedState
     """The sum of the shards, each as of its own sequence number."""
     shards: tuple[AuditReport, ...]
     transfers: tuple[Drift, ...]
@@ -62,6 +62,11 @@ class ShardedAuditReport:
         return dict(found)
 
     @property
+    def unread(self) -> tuple[str, ...]:
+        """Other pools that did not answer, and why, over all shards: what depends on them was not judged."""
+        return tuple(why for report in self.shards for why in report.unread)
+
+    @property
     def is_clean(self) -> bool:
         """Does every number follow from the ledgers, with nothing oversold, refused wrongly or lost on the way?"""
         return not self.transfers and all(report.is_clean for report in self.shards)
@@ -77,7 +82,12 @@ def sharded_audit_plan(directory: ShardDirectory) -> Plan[ShardedAuditReport]:
     between = yield from all_plan(op.ReadPool(shard) for shard in directory.shards)
     after = yield from all_plan(op.ReadPool(shard) for shard in directory.shards)
     drift = tuple(_transfers_drift(before, between, after))
-    away = sum(transfer.units for transfer in _kept(before, "away").values())
+    got = _kept(between, "received")
+    away = sum(
+        transfer.units
+        for (source, target), transfer in _kept(before, "away").items()
+        if (target, source) not in got or got[target, source].number < transfer.number
+    )
     state = summed(directory, [report.state for report in reports])
     return ShardedAuditReport(state, tuple(reports), drift, away)
 
@@ -92,6 +102,11 @@ def _kept(states: list[PoolState], kind: str) -> dict[tuple[int, int], Transfer]
 def _transfers_drift(before: list[PoolState], between: list[PoolState], after: list[PoolState]) -> Iterator[Drift]:
     sent, away, received = _kept(before, "sent"), _kept(before, "away"), _kept(between, "received")
     sent_later = _kept(after, "sent")
+    for (source, target), one in sorted(away.items()):
+        known = sent.get((source, target))
+        if known is None or known.number != one.number or known.units < one.units:
+            detail = f"transfer {one.number} from shard {source} to shard {target} is on the way, and was not sent"
+            yield Drift("foreign write", None, detail, "transfer", f"{source}>{target}")
     for source, target in sorted({*sent, *((source, target) for target, source in received)}):
         place = source, target
         name = f"{source}>{target}"

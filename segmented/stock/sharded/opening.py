@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import operations as op
 from segmented.errors import PoolInShards, PoolMissing, SegmentedError, ShardVanished, StoreUnavailable
-from segmented.models import AlreadyOpen, Opened, PoolState, ShardDirectory
+from segmented.models import AlreadyOpen, Opened, PoolState, ShardDirectory, ShardedState
 from segmented.plans import Batch, Now, Plan, Within, perform
 from segmented.stock.sharded.placement import salts
 
@@ -88,16 +88,16 @@ def _written_plan(wanted: op.OpenPool, shard_count: int) -> Plan[ShardDirectory]
     return found
 
 
-def state_plan(directory: ShardDirectory) -> Plan[PoolState]:
+def state_plan(directory: ShardDirectory) -> Plan[ShardedState]:
     """Read every shard and add up. Each is read in one step, all of them are not."""
     states = yield from all_plan(op.ReadPool(shard) for shard in directory.shards)
     return summed(directory, states)
 
 
-def summed(directory: ShardDirectory, states: list[PoolState]) -> PoolState:
+def summed(directory: ShardDirectory, states: list[PoolState]) -> ShardedState:
     """Add the shards up. Units on the way between two are in `stocked`, and in no other number."""
     first = states[0]
-    return PoolState(
+    return ShardedState(
         sku=directory.sku,
         epoch=first.epoch,
         segment_count=sum(state.segment_count for state in states),
@@ -114,6 +114,7 @@ def summed(directory: ShardDirectory, states: list[PoolState]) -> PoolState:
         customer_limit=first.customer_limit,
         is_closed=all(state.is_closed for state in states),
         unreadable=tuple(f"{state.sku!r}: {name}" for state in states for name in state.unreadable),
+        shards=tuple(states),
     )
 
 

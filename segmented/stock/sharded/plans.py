@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from segmented import operations as op
-from segmented.errors import InvalidInput, SegmentedError
+from segmented.errors import InvalidInput, SegmentedError, StoreError
 from segmented.models import SKU_BYTES_MAX, Busy, LimitReached, PoolClosed, Resized, SoldOut, check_id
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.stock.plans import expire_plan
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
         Granted,
         Opened,
         Order,
-        PoolState,
         Refusal,
         Restocked,
         Settled,
         Shard,
+        ShardedState,
         Superseded,
         Taken,
         TooFew,
@@ -89,7 +89,7 @@ class ShardedPlans:
         count = self.settings.shard_count(shards, operation.stock, operation.segment_count)
         return (yield from open_plan(operation, count))
 
-    def state(self) -> Plan[PoolState]:
+    def state(self) -> Plan[ShardedState]:
         """Add all shards up."""
         return (yield from state_plan((yield from self.found()).directory))
 
@@ -202,11 +202,17 @@ class ShardedPlans:
         return (yield from plan if state == "confirmed" else self._returning(plan))
 
     def expire(self, limit: int) -> Plan[tuple[Settled, ...]]:
-        """Give back what lapsed holds kept, shard after shard."""
+        """Give back what lapsed holds kept, shard after shard; one that cannot be asked does not stop the others."""
         expired: list[Settled] = []
+        failure: StoreError | None = None
         for shard in (yield from self.found()).shards:
             if len(expired) < limit:
-                expired += yield from self._returning(expire_plan(shard, limit - len(expired)))
+                try:
+                    expired += yield from self._returning(expire_plan(shard, limit - len(expired)))
+                except StoreError as error:
+                    failure = failure or error
+        if failure is not None and not expired:  # else say what was decided: the next call meets the failure again
+            raise failure
         return tuple(expired)
 
     def finish_transfers(self) -> Plan[int]:

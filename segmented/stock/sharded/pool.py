@@ -24,11 +24,11 @@ if TYPE_CHECKING:
         Opened,
         Order,
         PoolClosed,
-        PoolState,
         Refusal,
         Resized,
         Restocked,
         Settled,
+        ShardedState,
         Superseded,
         Taken,
         TooFew,
@@ -39,10 +39,13 @@ if TYPE_CHECKING:
 class ShardedPool:
     """A stock of one sku that is split over several hash slots, so that the masters of a cluster share its work.
 
-    Each shard is a pool of its own, and each order is at home in one of them. What its home cannot serve is served with
-    units from the others, which travel by numbered transfers. Never oversells, and never says sold out while enough
-    units are free in all shards together; a refusal is exact as of at most 0.1 s before it. A master that is down stops
-    the orders of its own shards, and those that could only be served, or refused, with its units.
+    Each shard is a pool of its own. An order's id, or in a pool with a limit its customer, says in which shard it is at
+    home; all its calls go there. What its home cannot serve is served with units from the others, which travel by
+    numbered transfers. Never oversells, and never says sold out while enough units are free in all shards together; a
+    refusal is exact as of at most 0.1 s before it. A master that is down stops the orders of its own shards, and those
+    that could only be served, or refused, with its units: StoreUnavailable. What reads or changes all shards stops too.
+
+    Not there: gated pools, carts, and one queue over all shards for grants with `fair`.
     """
 
     def __init__(
@@ -68,14 +71,18 @@ class ShardedPool:
         """Open the pool once, its stock and segments split evenly over `shards`, which lie on the masters in turn.
 
         Opening again changes nothing and says what is there. The number of shards stays. Raises PoolInShards when the
-        sku is sold by a `Pool`, and ShardVanished when what is left of it shows that data was lost.
+        sku is sold by a `Pool`, and ShardVanished when what is left of it shows that data was lost. An opening that was
+        cut short is gone on with, in the numbers with which it began: the answer's state tells them.
         """
         operation = self._settings.open(stock, segments, gated=False, epoch=epoch, customer_limit=customer_limit)
         return run_sync(self._plans.open(operation, shards), self.store)
 
     @property
     def shards(self) -> tuple[Pool, ...]:
-        """Return the shards, each a pool of its own; the directory is read once. Raises PoolMissing."""
+        """Return the shards, each a pool of its own; the directory is read once. Raises PoolMissing.
+
+        To read ledgers and to trim them. An order that is reserved at a shard itself is found again only there.
+        """
         if not self._shards:
             names = run_sync(self._plans.found(), self.store).shards
             self._shards = tuple(Pool(self.store, name, ttl=self._ttl, hold=self._hold) for name in names)
@@ -93,8 +100,11 @@ class ShardedPool:
         """How many orders the sold-out mark has refused here, without a command sent."""
         return self._plans.mark.refused_count
 
-    def state(self) -> PoolState:
-        """Read all shards and add them up; each is read in one step, all of them are not. Raises PoolMissing."""
+    def state(self) -> ShardedState:
+        """Read all shards and add them up; `shards` of the answer has each. Each is read in one step, all are not.
+
+        Raises PoolMissing, and ShardVanished.
+        """
         return run_sync(self._plans.state(), self.store)
 
     def grant(
@@ -120,7 +130,10 @@ class ShardedPool:
         return Grant(self.shards[home.number], answer, asked_at) if isinstance(answer, Granted) else answer
 
     def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
-        """Take units for the pool's hold time, without a lock; with `partial`, what is left if that is less."""
+        """Take units for the pool's hold time, without a lock; with `partial`, what is left if that is less.
+
+        One command, where the order's home has enough. See `Pool.reserve`.
+        """
         operation = op.Reserve(self.sku, as_order(order, quantity), self._settings.hold_ms, partial)
         return run_sync(self._plans.reserve(operation), self.store)
 
@@ -157,19 +170,31 @@ class ShardedPool:
         return run_sync(self._plans.expire(self._settings.expire_limit(limit)), self.store)
 
     def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
-        """Put units in while the sale runs, once for each id. They go to one shard, and from there where wanted."""
+        """Put units in while the sale runs, once for each id. They go to one shard, and from there where wanted.
+
+        The id says to which; `available` in the answer is what that shard has free.
+        """
         return run_sync(self._plans.restock(self._settings.restock(units, restock_id)), self.store)
 
     def withdraw(self, units: int, *, withdraw_id: str) -> Restocked | TooFew:
-        """Take free units out while the sale runs, all or none, once for each id, from whatever shards have them."""
+        """Take free units out while the sale runs, all or none, once for each id, from whatever shards have them.
+
+        `available` in the answer is what one shard has free then; in TooFew, what all have.
+        """
         return run_sync(self._plans.withdraw(self._settings.withdraw(units, withdraw_id)), self.store)
 
     def resize(self, segments: int) -> Resized:
-        """Change the number of segments, over all shards, while the sale runs; the number of shards stays."""
+        """Change the number of segments, over all shards, while the sale runs; the number of shards stays.
+
+        Raises StoreUnavailable when a shard does not answer; the others have changed then. Call it again.
+        """
         return run_sync(self._plans.resize(segments), self.store)
 
     def close(self) -> PoolClosed:
-        """Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse."""
+        """Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse.
+
+        Raises StoreUnavailable when a shard does not answer; the others are closed then. Call it again.
+        """
         return run_sync(self._plans.close(), self.store)
 
     def finish_transfers(self) -> int:

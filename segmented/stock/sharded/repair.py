@@ -6,17 +6,19 @@ brought in again comes in once.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from segmented import operations as op
+from segmented.errors import PoolDrifted, TransferSkipped
 from segmented.plans import perform
 from segmented.stock.ledger import first_page_plan, next_page
 from segmented.stock.repair import Repair, repair_plan
 from segmented.stock.sharded.audit import ShardedAuditReport, sharded_audit_plan
 
 if TYPE_CHECKING:
-    from segmented.models import ShardDirectory
+    from segmented.models import PoolState, ShardDirectory
     from segmented.plans import Plan
     from segmented.stock.drift import Drift
     from segmented.stock.sharded.gathering import Gathering
@@ -50,8 +52,9 @@ def sharded_repair_plan(
         repairs += (yield from repair_plan(one, hold_ms, yes=yes)).repairs
     for drift in report.transfers:
         repairs.append((yield from _mend_plan(gathering.directory, drift, yes=yes)))
-    if yes:
-        yield from gathering.finish_all_plan()
+    if yes and all(drift.kind == "orphan transfer" for drift in report.transfers):  # else units may be nobody's
+        with suppress(TransferSkipped, PoolDrifted):  # what cannot be brought in is in the audit that follows
+            yield from gathering.finish_all_plan()
     return ShardedRepairReport(tuple(repairs), (yield from sharded_audit_plan(gathering.directory)))
 
 
@@ -59,14 +62,16 @@ def _mend_plan(directory: ShardDirectory, drift: Drift, *, yes: bool) -> Plan[Re
     def told(what: str) -> Repair:
         return Repair(drift.kind, None, f"{drift.detail}: {what}", is_done=False)
 
+    unclear = "cannot be mended: which of the two shards is right, nobody can tell"
+    if drift.kind != "orphan transfer":  # of a foreign write, the other shard may not even be there
+        return told(unclear)
     source, target = (directory.shards[int(number)] for number in drift.name.split(">"))
-    kept = {(one.kind, one.other): one for one in (yield from perform(op.ReadPool(target))).transfers}
-    got = kept.get(("received", source.number))
-    states = (yield from perform(op.ReadPool(source))).transfers
-    sent = max((one.number for one in states if one.kind == "sent" and one.other == target.number), default=0)
-    arrived = got.number if got else 0
-    if drift.kind != "orphan transfer" or arrived >= sent:
-        return told("cannot be mended: which of the two shards is right, nobody can tell")
+    giver, taker = (yield from perform(op.ReadPool(source))), (yield from perform(op.ReadPool(target)))
+    if not (_adds_up(giver) and _adds_up(taker)):
+        return told("cannot be mended: a shard's notes of its transfers were changed, so what came in would come again")
+    sent, arrived = _last(giver, "sent", target.number), _last(taker, "received", source.number)
+    if arrived >= sent:
+        return told(unclear)
     missing = yield from _sent_plan(source, target.number, arrived)
     if sorted(missing) != list(range(arrived + 1, sent + 1)):
         return told("cannot be mended: the ledger of its source begins later")
@@ -76,6 +81,16 @@ def _mend_plan(directory: ShardDirectory, drift: Drift, *, yes: bool) -> Plan[Re
     for number in sorted(missing):
         yield from perform(op.ReceiveUnits(target, source.number, number, missing[number]))
     return Repair(drift.kind, None, f"{drift.detail}: {units} units were brought in", is_done=True)
+
+
+def _adds_up(state: PoolState) -> bool:
+    """Tell whether a shard's notes of its transfers add up to its totals: a shard that lost data has lost both."""
+    totals = {"sent": state.sent, "received": state.received}
+    return all(sum(one.units for one in state.transfers if one.kind == kind) == totals[kind] for kind in totals)
+
+
+def _last(state: PoolState, kind: str, other: int) -> int:
+    return max((one.number for one in state.transfers if (one.kind, one.other) == (kind, other)), default=0)
 
 
 def _sent_plan(source: str, target: int, after: int) -> Plan[dict[int, int]]:

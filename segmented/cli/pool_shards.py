@@ -1,0 +1,133 @@
+"""A pool in shards on the command line: its rows, its JSON, and its books."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+from typing import Any, Final, TypeVar
+
+from segmented.cli.output import Row
+from segmented.errors import InvalidInput, PoolInShards
+from segmented.models import LedgerEntry, PoolState, Restocked, ShardedState
+from segmented.stock import Pool, Repair, ShardedAuditReport, ShardedPool, find_pool
+from segmented.stores.redis import RedisStore
+
+SHARD_HEADS: Final = ("shard", "segments", "available", "reserved", "confirmed", "on the way")
+BETWEEN: Final = "between"
+"""Where drift is found that belongs to no shard alone."""
+
+ChangeT = TypeVar("ChangeT")
+Placed = tuple[int | None, Repair]
+"""A repair, and the number of its shard; None for one between shards."""
+
+
+def required_ungated(shards: int, *, gated: bool) -> None:
+    """Raise InvalidInput for a pool that can only be opened in one piece."""
+    if gated and shards != 1:
+        message = f"--gated cannot be had with --shards {shards}: an order database decides pools in one piece only"
+        raise InvalidInput(message)
+
+
+def required_no_database(pool: ShardedPool, *, is_said: bool) -> None:
+    """Raise InvalidInput where an order database is named for a pool that none decides."""
+    if is_said:
+        message = f"pool {pool.sku!r} is in shards: no order database is to know of a change, so leave --database out"
+        raise InvalidInput(message)
+
+
+def required_in_one_piece(store: RedisStore, sku: str) -> None:
+    """Raise PoolInShards for a sku that is sold in shards."""
+    if isinstance(find_pool(store, sku), ShardedPool):
+        raise PoolInShards(sku)
+
+
+def shard_rows(state: ShardedState) -> list[Row]:
+    """Return a row a shard: what it has, and what left it and has not arrived."""
+    rows = []
+    for number, (shard, away) in enumerate(zip(state.shards, away_from(state.shards), strict=True)):
+        counts = (shard.segment_count, shard.available, shard.reserved, shard.confirmed, away)
+        rows.append((str(number), *map(str, counts)))
+    return rows
+
+
+def away_from(shards: tuple[PoolState, ...]) -> list[int]:
+    """Return for each shard the units that it has sent and that have not arrived, though it may not know that yet."""
+    got = [{one.other: one.number for one in shard.transfers if one.kind == "received"} for shard in shards]
+    return [
+        sum(
+            one.units
+            for one in shard.transfers
+            if one.kind == "away" and one.other < len(shards) and got[one.other].get(number, 0) < one.number
+        )
+        for number, shard in enumerate(shards)
+    ]
+
+
+def shards_json(state: ShardedState) -> dict[str, Any]:
+    """Return what there is beyond the sum: each shard, its number first, and what is on the way."""
+    return {
+        "away": state.away,
+        "shards": [
+            {"shard": number} | asdict(shard) | {"sku": state.sku, "stocked": shard.stocked, "away": away}
+            for number, (shard, away) in enumerate(zip(state.shards, away_from(state.shards), strict=True))
+        ],
+    }
+
+
+def in_all(pool: object, answer: ChangeT) -> ChangeT | Restocked:
+    """Return the answer with what all shards have free, in place of the one into which the units went."""
+    if isinstance(pool, ShardedPool) and isinstance(answer, Restocked):
+        return replace(answer, available=pool.state().available)
+    return answer
+
+
+def ledgers(
+    pool: Pool | ShardedPool, shard: int | None, after: int
+) -> tuple[bool, Iterator[tuple[int | None, LedgerEntry]]]:
+    """Return whether the pool is in shards, and its changes, each with the number of its shard.
+
+    Raises InvalidInput for a shard that is not there, and for a place in the ledger without its shard.
+    """
+    if isinstance(pool, Pool):
+        if shard is not None:
+            message = f"pool {pool.sku!r} is not in shards, so --shard {shard} cannot be given"
+            raise InvalidInput(message)
+        return False, ((None, entry) for entry in pool.read_ledger(after=after))
+    shards = pool.shards
+    if shard is None and after:
+        message = f"each shard of {pool.sku!r} counts its own changes: name one by --shard with --after {after}"
+        raise InvalidInput(message)
+    if shard is not None and not 0 <= shard < len(shards):
+        message = f"--shard {shard} must be between 0 and {len(shards) - 1}: {pool.sku!r} has {len(shards)} shards"
+        raise InvalidInput(message)
+    numbers = range(len(shards)) if shard is None else [shard]
+    return True, ((number, entry) for number in numbers for entry in shards[number].read_ledger(after=after))
+
+
+def drift_lines(report: ShardedAuditReport) -> Iterator[str]:
+    """Say each drift in a line that begins with its shard."""
+    for number, own in enumerate(report.shards):
+        yield from (f"shard {number}: {one}" for one in own.drift)
+        if own.drift_count > len(own.drift):
+            yield f"shard {number}: and {own.drift_count - len(own.drift)} more"
+    yield from (f"{BETWEEN} shards: {one}" for one in report.transfers)
+
+
+def repaired(pool: ShardedPool, report: ShardedAuditReport, *, yes: bool) -> tuple[list[Placed], ShardedAuditReport]:
+    """Mend shard after shard, then between them; with a yes, also bring in what is on the way."""
+    found: list[Placed] = []
+    for number, (shard, own) in enumerate(zip(pool.shards, report.shards, strict=True)):
+        if not own.is_clean:
+            found += [(number, each) for each in shard.repair(own, yes=yes).repairs]
+    between = pool.repair(replace(report, shards=()), yes=yes)
+    return [*found, *((None, each) for each in between.repairs)], between.after
+
+
+def place(number: int | None) -> str:
+    """Name the shard that a repair belongs to."""
+    return BETWEEN if number is None else str(number)
+
+
+def away_line(units: int) -> Iterable[str]:
+    """Say what is on the way, if anything is."""
+    return [f"{units} unit{'s' if units != 1 else ''} on the way between shards"] if units else []

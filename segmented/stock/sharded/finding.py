@@ -1,0 +1,60 @@
+"""Finding a pool by its sku, for whoever does not know whether it is in shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from segmented import operations as op
+from segmented.errors import StoreUnavailable
+from segmented.plans import Now, Plan, Within, perform, run_async, run_sync
+from segmented.stock.async_pool import AsyncPool
+from segmented.stock.pool import Pool
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL
+from segmented.stock.sharded.async_pool import AsyncShardedPool
+from segmented.stock.sharded.opening import COPIES, READ_SECONDS
+from segmented.stock.sharded.pool import ShardedPool
+
+if TYPE_CHECKING:
+    from segmented.plans.drivers import AsyncStore, Store
+
+
+def find_pool(
+    store: Store, sku: str, *, ttl: float = DEFAULT_TTL, hold: float = DEFAULT_HOLD, sold_out_mark: float = 0.0
+) -> Pool | ShardedPool:
+    """Return the pool of a sku in the form in which it was opened, for one command; a `Pool` when none was opened.
+
+    The parameters are those of `Pool`. Raises StoreUnavailable when nobody who would know answers.
+    """
+    pool = Pool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
+    if run_sync(is_in_shards_plan(sku), store):
+        return ShardedPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
+    return pool
+
+
+async def find_async_pool(
+    store: AsyncStore, sku: str, *, ttl: float = DEFAULT_TTL, hold: float = DEFAULT_HOLD, sold_out_mark: float = 0.0
+) -> AsyncPool | AsyncShardedPool:
+    """Return the pool of a sku in the form in which it was opened; otherwise as `find_pool`."""
+    pool = AsyncPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
+    if await run_async(is_in_shards_plan(sku), store):
+        return AsyncShardedPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
+    return pool
+
+
+def is_in_shards_plan(sku: str) -> Plan[bool]:
+    """Tell whether a directory of shards was written for the sku.
+
+    The first copy decides, because a pool that is not in shards lies in its hash slot. The others are asked only when
+    it does not answer.
+    """
+    failure: StoreUnavailable | None = None
+    for copy in range(COPIES):
+        soon = (yield from perform(Now())) + READ_SECONDS
+        try:
+            found = yield from perform(Within(op.ReadDirectory(sku, copy), soon))
+        except StoreUnavailable as error:
+            failure = failure or error
+            continue
+        if found is not None or failure is None:
+            return found is not None
+    raise failure or StoreUnavailable()

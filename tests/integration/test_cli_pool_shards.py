@@ -1,0 +1,377 @@
+"""`segmented pool` on pools in shards: opened so by an option, and found by every other command by itself."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented import operations as op
+from segmented.keys import shard_keys
+from segmented.models import Reserved, Shard, ShardDirectory
+from segmented.stock import Grant, Pool, ShardedPool
+from segmented.stores.redis import RedisStore
+from tests.command_line import on_a_terminal, ran
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from segmented.servers import ValkeyServer
+    from tests.deployments import Cluster
+
+SKU: Final = "concert"
+SHARDS: Final = 3
+OPEN: Final = ("pool", "open", SKU, "--stock", "90", "--segments", "6", "--shards", str(SHARDS))
+
+
+@pytest.fixture
+def pool(valkey: ValkeyServer) -> Iterator[ShardedPool]:
+    """A pool of 90 units in 3 shards of 2 segments, of which 3 are sold and 2 reserved."""
+    with RedisStore.from_url(valkey.url) as store:
+        pool = ShardedPool(store, SKU)
+        pool.open(stock=90, segments=6, shards=SHARDS)
+        pool.reserve("sold", quantity=3)
+        pool.confirm("sold")
+        pool.reserve("held", quantity=2)
+        yield pool
+
+
+def blocks(shown: str) -> list[list[list[str]]]:
+    return [[line.split("\t") for line in block.splitlines()] for block in shown.split("\n\n")]
+
+
+def rows_of(shown: str) -> dict[str, str]:
+    return {row[0]: row[1] for row in blocks(shown)[0] if len(row) == 2}
+
+
+def names(pool: ShardedPool) -> list[Shard]:
+    found = [shard.sku for shard in pool.shards]
+    return [name for name in found if isinstance(name, Shard)]
+
+
+def send(pool: ShardedPool, source: int, target: int, units: int) -> None:
+    """Do what a process does that dies before the units arrive."""
+    assert pool.store.execute(op.SendUnits(names(pool)[source], target, units)) is not None
+
+
+def lose_an_order(pool: ShardedPool) -> int:
+    """Lose the record of a sold order; return the number of its shard."""
+    home = pool.shard_of("sold").sku
+    assert isinstance(home, Shard)
+    assert isinstance(pool.store, RedisStore)
+    pool.store.client.hdel(shard_keys(home).orders, "sold")
+    return home.number
+
+
+# --- opening ---
+
+
+def test_a_pool_in_shards_is_opened_once(valkey: ValkeyServer) -> None:
+    words = [*OPEN, "--limit-per-customer", "2", "--epoch", "7"]
+    first, again = (ran(*words, url=valkey.url) for _ in range(2))
+    assert (first.returncode, first.stderr, again.returncode) == (0, "", 0)
+    assert (first.stdout.splitlines()[0], again.stdout.splitlines()[0]) == (
+        "opened",
+        "open already: nothing is changed",
+    )
+    rows = rows_of(first.stdout)
+    assert (rows["available"], rows["shards"], rows["segments"], rows["on the way"]) == ("90", "3", "6", "0")
+    with RedisStore.from_url(valkey.url) as store:
+        states = [shard.state() for shard in ShardedPool(store, SKU).shards]
+    assert [(state.opened, state.segment_count, state.customer_limit, state.epoch) for state in states] == [
+        (30, 2, 2, 7)
+    ] * 3
+
+
+def test_one_shard_is_a_plain_pool(valkey: ValkeyServer) -> None:
+    done = ran("pool", "open", SKU, "--stock", "90", "--segments", "6", "--shards", "1", "--json", "-", url=valkey.url)
+    assert (done.returncode, "shards" in json.loads(done.stdout)) == (0, False)
+    with RedisStore.from_url(valkey.url) as store:
+        assert Pool(store, SKU).state().available == 90
+
+
+def test_another_number_of_shards_is_left_alone_and_said(pool: ShardedPool, valkey: ValkeyServer) -> None:
+    before = pool.state()
+    done = ran(*OPEN[:-1], "2", "--json", "-", url=valkey.url)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["is_new"], found["is_as_asked"], len(found["shards"])) == (1, False, False, 3)
+    assert pool.state() == before
+
+
+def test_the_two_forms_of_a_pool_are_not_opened_beside_each_other(pool: ShardedPool, valkey: ValkeyServer) -> None:
+    beside = ran(*OPEN[:-2], url=valkey.url)
+    assert (beside.returncode, beside.stdout) == (1, "")
+    assert beside.stderr.startswith("segmented: 'concert' is sold in shards already: opening a Pool beside would ")
+    Pool(pool.store, "plain").open(stock=9, segments=3)
+    other = ran("pool", "open", "plain", "--stock", "9", "--segments", "3", "--shards", "3", url=valkey.url)
+    assert (other.returncode, other.stdout) == (1, "")
+    assert other.stderr.startswith("segmented: 'plain' is sold in one hash slot already: opening a ShardedPool beside ")
+    assert Pool(pool.store, "plain").state().available == 9
+
+
+def test_an_opening_that_was_cut_short_is_gone_on_with_in_its_own_numbers(valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        begun = ShardDirectory(SKU, ("a", "a"), 80, 4, 1, None, is_open=False)
+        store.execute(op.WriteDirectory(begun, 0))
+        assert ran("pool", "show", SKU, url=valkey.url).stderr.startswith("segmented: pool 'concert' is not open")
+        done = ran(*OPEN, url=valkey.url)
+        assert (done.returncode, done.stdout.splitlines()[0]) == (1, "opened, with other numbers than these")
+        assert [shard.state().opened for shard in ShardedPool(store, SKU).shards] == [40, 40]
+
+
+# --- looking ---
+
+
+def test_a_pool_is_shown_with_a_row_for_each_shard(pool: ShardedPool, valkey: ValkeyServer) -> None:
+    done = ran("pool", "show", SKU, url=valkey.url)
+    totals, shards, segments = blocks(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [" ".join(row) for row in totals] == [
+        *("sku concert", "state open", "stocked 90", "available 85", "on the way 0", "reserved 2", "confirmed 3"),
+        *(
+            "orders 2",
+            "shards 3",
+            "segments 6",
+            "limit per customer none",
+            "decided by the pool",
+            "epoch 1",
+            "changes 6",
+        ),
+    ]
+    states = [shard.state() for shard in pool.shards]
+    assert shards == [
+        [str(number), "2", str(state.available), str(state.reserved), str(state.confirmed), "0"]
+        for number, state in enumerate(states)
+    ]
+    assert segments == [
+        [str(number), str(segment), str(units)]
+        for number, state in enumerate(states)
+        for segment, units in enumerate(state.stock)
+    ]
+
+
+def test_a_transfer_that_was_cut_short_is_on_the_way_until_it_has_arrived(
+    pool: ShardedPool, valkey: ValkeyServer
+) -> None:
+    send(pool, 2, 0, 7)
+    shown = ran("pool", "show", SKU, url=valkey.url).stdout
+    assert (rows_of(shown)["on the way"], [row[-1] for row in blocks(shown)[1]]) == ("7", ["0", "0", "7"])
+    assert rows_of(shown)["available"] == "78"
+    found = json.loads(ran("pool", "show", SKU, "--json", "-", url=valkey.url).stdout)
+    assert (found["away"], [shard["away"] for shard in found["shards"]]) == (7, [0, 0, 7])
+    pool.store.execute(op.ReceiveUnits(names(pool)[0], 2, 1, 7))  # arrived, and its source does not know it
+    shown = ran("pool", "show", SKU, url=valkey.url).stdout
+    assert (rows_of(shown)["on the way"], [row[-1] for row in blocks(shown)[1]]) == ("0", ["0", "0", "0"])
+
+
+def test_what_is_on_the_way_is_not_sold_out(pool: ShardedPool, valkey: ValkeyServer) -> None:
+    pool.reserve("most", quantity=84)
+    (last,) = [number for number, shard in enumerate(pool.shards) if shard.state().available]
+    send(pool, last, (last + 1) % SHARDS, 1)
+    found = ran("pool", "show", SKU, url=valkey.url)
+    assert rows_of(found.stdout)["state"] == "open, all that is free is on the way: 1"
+    assert json.loads(ran("pool", "show", SKU, "--json", "-", url=valkey.url).stdout)["is_sold_out"] is False
+    pool.reserve("last")
+    assert rows_of(ran("pool", "show", SKU, url=valkey.url).stdout)["state"].startswith("sold out, 87 reserved")
+
+
+def test_segments_are_split_over_the_shards_and_folded_there_but_json_has_each(
+    pool: ShardedPool, valkey: ValkeyServer
+) -> None:
+    first, again = (ran("pool", "resize", SKU, "25", url=valkey.url) for _ in range(2))
+    assert (first.stdout, again.stdout) == ("25 segments now\n", "25 segments before: nothing is changed\n")
+    assert [shard.state().segment_count for shard in pool.shards] == [9, 8, 8]
+    folded = blocks(ran("pool", "show", SKU, url=valkey.url).stdout)[2]
+    assert [row[:2] for row in folded if row[0] == "0"] == [["0", f"{2 * at}-{min(2 * at + 1, 8)}"] for at in range(5)]
+    assert {len(row) for row in folded} == {6}
+    assert sum(int(row[2]) for row in folded) == 85
+    found = json.loads(ran("pool", "show", SKU, "--json", "-", url=valkey.url).stdout)
+    assert [shard["stock"] for shard in found["shards"]] == [list(shard.state().stock) for shard in pool.shards]
+    assert (found["sku"], found["shards"][1]["sku"], found["shards"][1]["shard"]) == (SKU, SKU, 1)
+
+
+def test_a_watch_shows_all_shards(pool: ShardedPool, valkey: ValkeyServer) -> None:
+    words = ["pool", "show", SKU, "--watch", "--every", "0.1", "--for", "0.15"]
+    done = ran(*words, "--json", "-", url=valkey.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [shard["shard"] for shard in json.loads(done.stdout.splitlines()[0])["shards"]] == [0, 1, 2]
+    code, shown = on_a_terminal(*words, url=valkey.url)
+    assert (code, "on the way" in shown, "Ctrl-C ends this." in shown) == (0, True, True)
+    assert pool.state().available == 85
+
+
+# --- changing ---
+
+
+def test_a_restock_says_what_is_free_in_all_shards(pool: ShardedPool, valkey: ValkeyServer) -> None:
+    done = ran("pool", "restock", SKU, "50", "--id", "lorry 7", url=valkey.url)
+    assert (done.returncode, done.stdout) == (0, "restocked: 50 units, 135 are free now\n")
+    assert pool.state().available == 135
+
+
+def test_a_withdrawal_takes_units_from_all_shards_or_none(pool: ShardedPool, valkey: ValkeyServer) -> None:
+    few = ran("pool", "withdraw", SKU, "86", "--id", "back", url=valkey.url)
+    assert (few.returncode, few.stdout) == (1, "only 85 units are free, not 86: nothing is changed\n")
+    done = ran("pool", "withdraw", SKU, "80", "--id", "back", "--json", "-", url=valkey.url)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["units"], found["available"], found["replay"]) == (0, 80, 5, False)
+    assert (pool.state().withdrawn, pool.audit().is_clean) == (80, True)
+
+
+def test_a_close_closes_every_shard_and_one_that_was_cut_short_is_seen(pool: ShardedPool, valkey: ValkeyServer) -> None:
+    pool.shards[1].close()
+    shown = ran("pool", "show", SKU, url=valkey.url).stdout
+    assert rows_of(shown)["state"] == "closed in some shards only: close it again"
+    first, again = (ran("pool", "close", SKU, "--yes", url=valkey.url) for _ in range(2))
+    assert (first.stdout, again.stdout) == ("closed\n", "closed before: nothing is changed\n")
+    assert rows_of(ran("pool", "show", SKU, url=valkey.url).stdout)["state"] == "closed"
+    assert [shard.state().is_closed for shard in pool.shards] == [True] * 3
+
+
+# --- the books ---
+
+
+def test_an_audit_of_sound_shards_ends_with_zero(pool: ShardedPool, valkey: ValkeyServer) -> None:
+    done = ran("pool", "audit", SKU, url=valkey.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = rows_of(done.stdout)
+    assert (rows["audit"], rows["available"], rows["on the way"]) == ("clean, in 3 shards", "85", "0")
+    found = json.loads(ran("pool", "audit", SKU, "--json", "-", url=valkey.url).stdout)
+    assert (found["is_clean"], found["drift"], found["transfers"], found["away"]) == (True, [], [], 0)
+    assert [(shard["shard"], shard["is_clean"]) for shard in found["shards"]] == [(0, True), (1, True), (2, True)]
+    assert pool.audit().is_clean
+
+
+def test_an_audit_names_the_shard_of_each_drift_and_ends_with_one(pool: ShardedPool, valkey: ValkeyServer) -> None:
+    home = lose_an_order(pool)
+    done = ran("pool", "audit", SKU, url=valkey.url)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.splitlines()[0].startswith(f"shard {home}: lost: order sold: ")
+    assert rows_of(done.stdout)["audit"] == "not clean, in 3 shards"
+    found = json.loads(ran("pool", "audit", SKU, "--json", "-", url=valkey.url).stdout)
+    assert [shard["drift_count"] for shard in found["shards"]] == [int(number == home) for number in range(SHARDS)]
+
+
+def test_a_repair_mends_each_shard_and_brings_in_what_is_on_the_way(pool: ShardedPool, valkey: ValkeyServer) -> None:
+    home = lose_an_order(pool)
+    send(pool, 0, 1, 4)
+    told = ran("pool", "audit", SKU, url=valkey.url)
+    assert rows_of(told.stdout)["on the way"] == "4"
+    refused = ran("pool", "repair", SKU, url=valkey.url)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    done = ran("pool", "repair", SKU, "--yes", url=valkey.url)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert lines[0].startswith(f"mended\t{home}\tlost\tsold\t")
+    assert lines[1] == "brought in: 4 units on the way between shards"
+    assert (pool.state().away, pool.audit().away, pool.audit().is_clean) == (0, 0, True)
+    again = json.loads(ran("pool", "repair", SKU, "--yes", "--json", "-", url=valkey.url).stdout)
+    assert (again["done_count"], again["brought_in"], again["repairs"], again["after"]["is_clean"]) == (0, 0, [], True)
+
+
+@pytest.mark.parametrize(("typed", "code", "is_mended"), [("y\n", 0, True), ("n\n", 1, False)])
+def test_on_a_terminal_a_repair_of_shards_asks(
+    pool: ShardedPool, valkey: ValkeyServer, typed: str, code: int, *, is_mended: bool
+) -> None:
+    lose_an_order(pool)
+    send(pool, 0, 1, 4)
+    ended, shown = on_a_terminal("pool", "repair", SKU, url=valkey.url, typed=typed)
+    assert ended == code
+    assert "planned" in shown
+    assert "4 units on the way between shards" in shown
+    assert "Go through 1 repair(s), and bring these units in? [y/N]" in shown
+    assert (pool.audit().is_clean, pool.state().away == 0) == (is_mended, is_mended)
+
+
+def test_a_transfer_that_its_target_lost_is_brought_in_from_the_ledger(pool: ShardedPool, valkey: ValkeyServer) -> None:
+    source, target = names(pool)[:2]
+    for _ in range(2):
+        send(pool, 0, 1, 3)
+        pool.store.execute(op.AcknowledgeUnits(source, 1, 1))  # as of a target that forgot what it got
+        pool.store.execute(op.AcknowledgeUnits(source, 1, 2))
+    told = ran("pool", "audit", SKU, url=valkey.url)
+    assert (told.returncode, told.stdout.splitlines()[0]) == (
+        1,
+        "between shards: orphan transfer: transfer 2 from shard 0 to shard 1 is known to have arrived, and has not",
+    )
+    done = ran("pool", "repair", SKU, "--yes", url=valkey.url)
+    assert (done.returncode, done.stdout.splitlines()[0].split("\t")[:3]) == (
+        0,
+        ["mended", "between", "orphan transfer"],
+    )
+    assert (Pool(pool.store, target).state().received, pool.state().available) == (6, 85)
+
+
+def test_the_ledgers_are_exported_with_their_shards(pool: ShardedPool, valkey: ValkeyServer, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in ran("pool", "export", SKU, url=valkey.url).stdout.splitlines()]
+    assert [line["shard"] for line in lines] == sorted(line["shard"] for line in lines)
+    assert [line["shard"] for line in lines if line["kind"] == "opened"] == [0, 1, 2]
+    home = pool.shard_of("sold").sku
+    assert isinstance(home, Shard)
+    assert {line["shard"] for line in lines if line["order_id"] == "sold"} == {home.number}
+    words = ["--format", "csv", "--to", str(tmp_path / "ledger.csv"), "--shard", str(home.number), "--after", "1"]
+    done = ran("pool", "export", SKU, *words, url=valkey.url)
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "ledger.csv").read_text())))
+    assert done.stdout == f"{len(rows)} entries written\n"
+    assert [(row["shard"], row["kind"]) for row in rows if row["order_id"] == "sold"] == [
+        (str(home.number), "reserved"),
+        (str(home.number), "confirmed"),
+    ]
+    assert "opened" not in {row["kind"] for row in rows}
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            "open new --stock 9 --segments 3 --shards 3 --gated",
+            "--gated cannot be had with --shards 3: an order database decides pools in one piece only",
+        ),
+        ("open new --stock 9 --segments 3 --shards 0", "shard count 0 of 'new' must be between 1 and 64"),
+        ("open new --stock 2 --segments 3 --shards 3", "stock 2 of 'new' must be between 3 and 1,000,000,000,000"),
+        ("open new --stock 9 --segments 2 --shards 3", "segment count 2 of 'new' must be between 3 and 4,096"),
+        ("resize concert 2", "segment count 2 of 'concert' must be between 3 and 4,096"),
+        (
+            "export concert --after 4",
+            "each shard of 'concert' counts its own changes: name one by --shard with --after 4",
+        ),
+        ("export concert --shard 3", "--shard 3 must be between 0 and 2: 'concert' has 3 shards"),
+        ("export concert --shard -1", "--shard -1 must be between 0 and 2: 'concert' has 3 shards"),
+        ("export plain --shard 0", "pool 'plain' is not in shards, so --shard 0 cannot be given"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_two_and_changes_nothing(
+    pool: ShardedPool, valkey: ValkeyServer, words: str, sentence: str
+) -> None:
+    Pool(pool.store, "plain").open(stock=9, segments=3)
+    assert isinstance(pool.store, RedisStore)
+    before = pool.state(), pool.store.client.dbsize()
+    done = ran("pool", *words.split(), url=valkey.url)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"segmented: {sentence}\n")
+    assert (pool.state(), pool.store.client.dbsize()) == before
+
+
+# --- on a cluster ---
+
+
+def test_on_a_cluster_a_pool_is_opened_sold_and_audited(cluster: Cluster) -> None:
+    assert ran(*OPEN, url=cluster.url).returncode == 0
+    with RedisStore.from_url(cluster.url) as store:
+        pool = ShardedPool(store, SKU)
+        masters = {cluster.master_of(shard_keys(name).meta).port for name in names(pool)}
+        assert len(masters) == SHARDS
+        assert isinstance(pool.reserve("large", quantity=80), Reserved)
+        grant = pool.grant("small", quantity=10, timeout=5)
+        assert isinstance(grant, Grant)
+    shown = ran("pool", "show", SKU, url=cluster.url)
+    assert (shown.returncode, rows_of(shown.stdout)["state"]) == (0, "sold out, 90 reserved may come back")
+    assert [row[2] for row in blocks(shown.stdout)[1]] == ["0", "0", "0"]
+    audit = ran("pool", "audit", SKU, url=cluster.url)
+    assert (audit.returncode, rows_of(audit.stdout)["audit"]) == (0, "clean, in 3 shards")
