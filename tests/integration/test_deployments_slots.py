@@ -13,6 +13,7 @@ from segmented.models import Acquired, Released
 from segmented.operations import AcquireLock, ReleaseLock
 from tests.contract.parking import wait_until
 from tests.fixtures.stores_deployed import COLOURS, batch, deployed_side
+from tests.moving import WAYS, Mover
 from tests.nodes import eventually
 
 if TYPE_CHECKING:
@@ -59,38 +60,7 @@ def test_locks_are_on_all_three_masters_and_a_batch_reaches_each(cluster: Cluste
 # --- a slot moves ---
 
 
-class Mover:
-    """Moves one slot from a master to another, key by key, as an operator's tool does."""
-
-    def __init__(self, cluster: Cluster, key: str) -> None:
-        self.source = cluster.master_of(key)
-        self.target = next(master for master in cluster.masters() if master is not self.source)
-        self.slot: int = self.source.ask("CLUSTER", "KEYSLOT", key)
-        self._masters = cluster.masters()
-        self._source_id, self._target_id = self.source.ask("CLUSTER", "MYID"), self.target.ask("CLUSTER", "MYID")
-
-    def begin(self) -> None:
-        self.target.ask("CLUSTER", "SETSLOT", self.slot, "IMPORTING", self._source_id)
-        self.source.ask("CLUSTER", "SETSLOT", self.slot, "MIGRATING", self._target_id)
-
-    def move_at_once(self) -> None:
-        """Have Valkey move the slot in one step, with all that is in it."""
-        self.source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", self.slot, self.slot, "NODE", self._target_id)
-
-    def move_keys(self) -> set[str]:
-        """Move what is in the slot; other tests on this cluster may have left keys there too."""
-        moved: set[str] = set()
-        while keys := self.source.ask("CLUSTER", "GETKEYSINSLOT", self.slot, 100):
-            self.source.ask("MIGRATE", *self.target.address, "", 0, 5_000, "KEYS", *keys)
-            moved.update(keys)
-        return moved
-
-    def end(self) -> None:
-        for node in (self.target, self.source, *self._masters):
-            node.ask("CLUSTER", "SETSLOT", self.slot, "NODE", self._target_id)
-
-
-@pytest.mark.parametrize("way", ["key by key", "in one step"])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_slot_that_is_moved_in_mid_use_costs_a_pause_and_no_error(
     cluster: Cluster, shared_sides: tuple[Side, Side], way: str
 ) -> None:
@@ -107,13 +77,7 @@ def test_a_slot_that_is_moved_in_mid_use_costs_a_pause_and_no_error(
 
     users = [side.start(partial(use, side)) for side in shared_sides]
     wait_until(lambda: len(tokens) > 20)
-    if way == "key by key":
-        mover.begin()
-        mover.move_keys()
-        mover.end()
-    else:
-        mover.move_at_once()
-        eventually(lambda: cluster.master_of(key) is mover.target, "the slot is moved")
+    mover.move(way)
     after = len(tokens)
     wait_until(lambda: len(tokens) > after + 20)
     stopping.set()

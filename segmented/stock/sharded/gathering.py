@@ -235,12 +235,15 @@ class Gathering:
         """Finish what is on the way; if nothing was, send what `home` lacks."""
         look = yield from self._look()
         failure, has_finished = look.failure, False
+        seen = {one.shard.number for one in look.found}
         for source, transfer in look.away:
+            if transfer.other < len(self.shards) and transfer.other not in seen:
+                continue  # its target cannot be asked: what the others have may be enough
             try:
                 yield from self.finish_plan(source, transfer)
                 has_finished = True
             except (StoreError, TransferSkipped) as error:
-                failure = failure or error  # its target cannot take it: what the others have may be enough
+                failure = failure or error
         if has_finished:
             return
         free = {one.shard.number: one.available for one in look.found}

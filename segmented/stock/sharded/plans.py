@@ -162,12 +162,16 @@ class ShardedPlans:
             [operation.orders[index] for index in homes],
             lambda home, page: replace(operation, sku=home, orders=page, partial=False),
         )
+        gathered: set[Shard] = set()
         asked_alone: set[str] = set()
         for index, answer in zip(homes, found, strict=True):
-            order, answers[index] = operation.orders[index], answer
-            if isinstance(answer, Busy | SoldOut | LimitReached):
-                is_stale = isinstance(answer, Busy) or order.order_id in asked_alone
+            order, home, answers[index] = operation.orders[index], homes[index], answer
+            if isinstance(answer, Busy | SoldOut) or (operation.partial and isinstance(answer, LimitReached)):
+                # The home is asked again where units may have come since, and for an id that came twice.
+                has_more = home in gathered and gathering.shortage.of(order.quantity) is None
+                is_stale = isinstance(answer, Busy) or has_more or order.order_id in asked_alone
                 first = None if is_stale else (answer, (yield from perform(Now())))
+                gathered.add(home)
                 asked_alone.add(order.order_id)
                 try:
                     one = op.Reserve(operation.sku, order, operation.hold_ms, operation.partial)

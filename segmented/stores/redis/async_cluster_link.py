@@ -20,7 +20,15 @@ from redis.exceptions import RedisError
 
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.stores.redis.async_link import AsyncLink
-from segmented.stores.redis.cluster_exchange import Attempts, reading_slots, remapped, seeds_of, shares, slot_for
+from segmented.stores.redis.cluster_exchange import (
+    Attempts,
+    part_of,
+    reading_slots,
+    remapped,
+    seeds_of,
+    shares,
+    slot_for,
+)
 from segmented.stores.redis.cluster_link import LOOK_SECONDS
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
 from segmented.stores.redis.edge import CONNECTIONS_MAX, OTHER_CONNECTIONS, Translated, our_error
@@ -71,10 +79,12 @@ class AsyncClusterLink:
         """Perform operations that do not depend on each other, many in a round trip to a node; an answer each."""
         answers: dict[int, AnswerT | SegmentedError] = {}
         give_up = min(deadline, self._clock.now() + self._patience)
-        for slot, places in shares(self.map, operations, size_max=BATCH_MAX):
+        divided = shares(self.map, operations, size_max=BATCH_MAX)
+        for left, (slot, places) in zip(range(len(divided), 0, -1), divided, strict=True):
             batch = [operations[place] for place in places]
+            until = part_of(deadline, left, now=self._clock.now())
             try:
-                found = await self._run(partial(perform_all, batch, where), slot, deadline)
+                found = await self._run(partial(perform_all, batch, where), slot, until)
             except (RedisError, OSError) as error:
                 found = [our_error(error, where)] * len(batch)
             answers.update(zip(places, found, strict=True))

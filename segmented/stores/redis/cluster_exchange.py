@@ -83,6 +83,11 @@ def shares(known: ClusterMap, operations: Sequence[Operation[Any]], *, size_max:
     ]
 
 
+def part_of(deadline: float, shares_left: int, *, now: float) -> float:
+    """Return until when one share of a batch may take: a node that does not answer leaves their part to the others."""
+    return now + (deadline - now) / shares_left
+
+
 def seeds_of(client: Any) -> list[Host]:  # noqa: ANN401  # a RedisCluster of either colour
     """Return the nodes that a client knows by now."""
     return [Host(node.host, int(node.port)) for node in [*client.get_nodes(), *client.startup_nodes]]

@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.stores.redis.cluster_exchange import (
     Attempts,
+    part_of,
     reading_slots,
     remapped,
     seeds_of,
@@ -78,10 +79,12 @@ class ClusterLink:
         """Perform operations that do not depend on each other, many in a round trip to a node; an answer each."""
         answers: dict[int, AnswerT | SegmentedError] = {}
         give_up = min(deadline, self._clock.now() + self._patience)
-        for slot, places in shares(self.map, operations, size_max=BATCH_MAX):
+        divided = shares(self.map, operations, size_max=BATCH_MAX)
+        for left, (slot, places) in zip(range(len(divided), 0, -1), divided, strict=True):
             batch = [operations[place] for place in places]
+            until = part_of(deadline, left, now=self._clock.now())
             try:
-                found = self._run(partial(perform_all, batch, where), slot, deadline)
+                found = self._run(partial(perform_all, batch, where), slot, until)
             except (RedisError, OSError) as error:
                 found = [our_error(error, where)] * len(batch)
             answers.update(zip(places, found, strict=True))
