@@ -60,9 +60,9 @@ class Lane(Generic[AskedT, AnswerT]):
         self._under_way = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def ask(self, asked: AskedT) -> asyncio.Future[AnswerT]:
-        """Return what the answer will be in."""
-        future: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
+    def ask(self, asked: AskedT, loop: asyncio.AbstractEventLoop) -> asyncio.Future[AnswerT]:
+        """Return what the answer will be in; `loop` is the running one."""
+        future: asyncio.Future[AnswerT] = loop.create_future()
         self._waiting.append((asked, future))
         count = self._under_way
         if count == 0 or (count < UNDER_WAY_MAX and len(self._waiting) >= GATHERED_MAX):
@@ -92,7 +92,8 @@ class Lane(Generic[AskedT, AnswerT]):
         calls = batch
         if self._note_unheard is not None:
             calls = [call for call in batch if not call[1].done()]
-            self._report([call for call in batch if call[1].done()])
+            if len(calls) < len(batch):
+                self._report([call for call in batch if call[1].done()])
         if not calls:
             return
         try:
@@ -110,8 +111,8 @@ class Lane(Generic[AskedT, AnswerT]):
                 _log.warning("%s.unknown count=%d: %s", kind, unheard_count, error)
             self._report(calls)
             return
-        _tell(calls, answers)
-        self._report(calls, answers)
+        if not _tell(calls, answers):
+            self._report(calls, answers)
 
     def _report(
         self,
@@ -130,15 +131,17 @@ class Lane(Generic[AskedT, AnswerT]):
             self._note_unheard(unheard)
 
 
-def _tell(calls: Sequence[tuple[AskedT, asyncio.Future[AnswerT]]], answers: Sequence[AnswerT | SegmentedError]) -> None:
-    """Give each caller that still waits its answer."""
+def _tell(calls: Sequence[tuple[AskedT, asyncio.Future[AnswerT]]], answers: Sequence[AnswerT | SegmentedError]) -> bool:
+    """Give each caller that still waits its answer; says whether all did."""
+    do_all_wait = True
     for (_, future), answer in zip(calls, answers, strict=True):
         if future.done():
-            continue
-        if isinstance(answer, SegmentedError):
+            do_all_wait = False
+        elif isinstance(answer, SegmentedError):
             future.set_exception(answer)
         else:
             future.set_result(answer)
+    return do_all_wait
 
 
 def _fail(error: Exception, futures: Sequence[asyncio.Future[AnswerT]]) -> None:
@@ -160,15 +163,11 @@ def _fail(error: Exception, futures: Sequence[asyncio.Future[AnswerT]]) -> None:
 class _Asked:
     """Those who ask to reserve one order id now: callers that wait, and cancelled ones whose answer is still out."""
 
-    __slots__ = ("count", "is_kept", "owed")
-
-    def __init__(self) -> None:
-        """Begin with nobody."""
-        self.count = 0
-        self.is_kept = False
-        """Has a caller been told that it has the units?"""
-        self.owed: Reserved | None = None
-        """What was reserved for a caller that had been cancelled."""
+    count = 1
+    is_kept = False
+    """Has a caller been told that it has the units?"""
+    owed: Reserved | None = None
+    """What was reserved for a caller that had been cancelled."""
 
 
 class Coalescing:
@@ -198,11 +197,11 @@ class Coalescing:
         self._going_back: dict[str, Reserved] = {}
         self._giver: asyncio.Task[None] | None = None
 
-    def enter_loop(self) -> None:
+    def enter_loop(self) -> asyncio.AbstractEventLoop:
         """Belong to the running loop; raises InvalidInput while the loop of the calls before is not closed."""
         loop = asyncio.get_running_loop()
         if loop is self._loop:
-            return
+            return loop
         if self._loop is not None:
             if not self._loop.is_closed():
                 message = f"pool {self._sku!r} is in use by another event loop: make an AsyncPool for each loop"
@@ -210,6 +209,7 @@ class Coalescing:
             self._begin()
             self._has_moved = True
         self._loop = loop
+        return loop
 
     async def _execute(self, operation: op.Operation[AnswerT], deadline: float = inf) -> AnswerT:
         try:
@@ -228,14 +228,18 @@ class Coalescing:
         `reserve_many` or by another process, which leaves no trace in the record; and a grant that comes between the
         look at the record and the cancel, two steps that follow each other.
         """
-        self.enter_loop()
+        loop = self.enter_loop()
         order_id = order.order_id
         while order_id in self._going_back and self._giver is not None:
             await asyncio.wait((self._giver,))  # a repeat must not be told of units that are being cancelled
-        asked = self._asked.setdefault(order_id, _Asked())
-        asked.count += 1
-        asked.owed = self._owed.pop(order_id, asked.owed)
-        future = self._reserving[bool(partial)].ask(order)
+        asked = self._asked.get(order_id)
+        if asked is None:
+            asked = self._asked[order_id] = _Asked()
+        else:
+            asked.count += 1
+        if self._owed:
+            asked.owed = self._owed.pop(order_id, asked.owed)
+        future = self._reserving[bool(partial)].ask(order, loop)
         answer: Taken | None = None
         try:
             answer = await future
@@ -246,19 +250,18 @@ class Coalescing:
         except Exception:
             self._end(order_id, asked)
             raise
-        asked.is_kept |= isinstance(answer, Reserved)
+        if isinstance(answer, Reserved):
+            asked.is_kept = True
         self._end(order_id, asked)
         return answer
 
     def confirm(self, order_id: str) -> asyncio.Future[Settled]:
         """Ask to make an order final."""
-        self.enter_loop()
-        return self._confirming.ask(order_id)
+        return self._confirming.ask(order_id, self.enter_loop())
 
     def cancel(self, order_id: str, *, voided: bool) -> asyncio.Future[Settled]:
         """Ask to give the units back."""
-        self.enter_loop()
-        return self._cancelling[bool(voided)].ask(order_id)
+        return self._cancelling[bool(voided)].ask(order_id, self.enter_loop())
 
     def _reserver(self, *, partial: bool) -> Callable[[list[Order]], Awaitable[list[Taken | SegmentedError]]]:
         async def perform(orders: list[Order]) -> list[Taken | SegmentedError]:
