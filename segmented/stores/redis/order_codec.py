@@ -87,9 +87,10 @@ def _reserved_one(  # the fields, in their order
     quantity: int,
     segment: int,
     parts: tuple[Part, ...],
+    *,
     epoch: int,
     sequence: int,
-    replay: bool,  # noqa: FBT001  # one of them
+    replay: bool,
 ) -> Reserved:
     made: Reserved = _new(Reserved)
     _set_id(made, order_id)
@@ -136,7 +137,7 @@ def _reserved(sku: str, orders: Sequence[Order], reply: Reply) -> list[Taken | S
                 continue
             found = plain[line] = _units(line, sequence)
         units, number, parts, is_repeat, at = found
-        answers.append(_reserved_one(order.order_id, units, number, parts, epoch, at, is_repeat))
+        answers.append(_reserved_one(order.order_id, units, number, parts, epoch=epoch, sequence=at, replay=is_repeat))
     return answers
 
 
