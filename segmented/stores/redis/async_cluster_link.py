@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import defaultdict
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +23,6 @@ from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.stores.redis.async_link import AsyncLink
 from segmented.stores.redis.cluster_exchange import (
     Attempts,
-    part_of,
     reading_slots,
     remapped,
     seeds_of,
@@ -76,18 +76,34 @@ class AsyncClusterLink:
     async def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform operations that do not depend on each other, many in a round trip to a node; an answer each."""
+        """Perform operations that do not depend on each other, many in a round trip to a node; an answer each.
+
+        The nodes are asked side by side, and each of them one batch after the other.
+        """
         answers: dict[int, AnswerT | SegmentedError] = {}
         give_up = min(deadline, self._clock.now() + self._patience)
-        divided = shares(self.map, operations, size_max=BATCH_MAX)
-        for left, (slot, places) in zip(range(len(divided), 0, -1), divided, strict=True):
-            batch = [operations[place] for place in places]
-            until = part_of(deadline, left, now=self._clock.now())
-            try:
-                found = await self._run(partial(perform_all, batch, where), slot, until)
-            except (RedisError, OSError) as error:
-                found = [our_error(error, where)] * len(batch)
-            answers.update(zip(places, found, strict=True))
+        divided: dict[Host | None, list[tuple[int, list[int]]]] = defaultdict(list)
+        for slot, places in shares(self.map, operations, size_max=BATCH_MAX):
+            divided[self.map.owner(slot)].append((slot, places))
+
+        async def ask_one(batches: list[tuple[int, list[int]]]) -> None:
+            for slot, places in batches:
+                batch = [operations[place] for place in places]
+                found: list[Any]
+                try:
+                    found = await self._run(partial(perform_all, batch, where), slot, deadline)
+                except SegmentedError as error:
+                    found = [error] * len(batch)
+                except (RedisError, OSError) as error:
+                    found = [our_error(error, where)] * len(batch)
+                answers.update(zip(places, found, strict=True))
+
+        if len(divided) == 1:
+            await ask_one(*divided.values())
+        else:
+            async with asyncio.TaskGroup() as nodes:
+                for batches in divided.values():
+                    nodes.create_task(ask_one(batches))
         for place, operation in enumerate(operations):
             if isinstance(answers[place], StoreUnavailable) and self._clock.now() < give_up:  # perhaps sent elsewhere
                 answers[place] = await self._performed(operation, where, give_up)
