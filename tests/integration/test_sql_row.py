@@ -339,7 +339,7 @@ def test_many_who_read_and_then_write_under_the_lock_lose_nothing(sql_side: SqlS
 def take_new_names(side: SqlSide, together: Barrier) -> int:
     session, taken = side.open(), 0
     for number in range(NEW_NAMES):
-        together.wait(10)
+        together.wait(30)
         taken += session.acquire(f"new name {number}").fencing_token > 0
         session.commit()
     return taken
