@@ -41,7 +41,6 @@ from segmented.errors import (
     StoreRefused,
     StoreUnavailable,
     TransactionConflict,
-    TransferSkipped,
     WrongKind,
 )
 from segmented.locks import (
@@ -233,7 +232,6 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "PoolGated",
     "PoolInShards",
     "ShardVanished",
-    "TransferSkipped",
     "PoolMissing",
     "PoolNotGated",
     "PoolVanished",

@@ -173,16 +173,6 @@ class ShardVanished(StockError):
         self.sku = sku
 
 
-class TransferSkipped(StockError):
-    """A transfer came whose predecessor has not: a shard lost data. An audit finds it, and a repair brings it in."""
-
-    def __init__(self, shard: str, source: int, number: int, last: int) -> None:
-        """Name both shards and both numbers."""
-        what = f"{shard!r} was to receive transfer {number} from shard {source}, and has got {last} so far"
-        super().__init__(f"{what}: audit the pool, and repair it")
-        self.shard = shard
-
-
 class PoolDrifted(StoreRefused):
     """The numbers of the pool do not add up, because somebody else wrote to it: audit and repair it."""
 

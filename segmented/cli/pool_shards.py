@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Final, TypeVar
 
 from segmented.cli.output import Row
-from segmented.errors import InvalidInput, PoolInShards
+from segmented.errors import InvalidInput, PoolInShards, SegmentedError
 from segmented.models import LedgerEntry, PoolState, Restocked, ShardedState
 from segmented.stock import Pool, Repair, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
@@ -77,7 +78,8 @@ def shards_json(state: ShardedState) -> dict[str, Any]:
 def in_all(pool: object, answer: ChangeT) -> ChangeT | Restocked:
     """Return the answer with what all shards have free, in place of the one into which the units went."""
     if isinstance(pool, ShardedPool) and isinstance(answer, Restocked):
-        return replace(answer, available=pool.state().available)
+        with suppress(SegmentedError):  # the units are in, or out, even if a shard cannot be asked
+            return replace(answer, available=pool.state().available)
     return answer
 
 

@@ -106,6 +106,8 @@ class Transfer:
     """Number of the other shard."""
     number: int
     units: int
+    sent: int = field(default=0, compare=False)
+    """Of one that is away, as it is answered: all units that were sent there, these included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +141,13 @@ class ShardFound:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The units are in the target's stock; as a replay, they were before."""
+    """The units of a transfer are in the target's stock."""
 
     number: int
     units: int
-    replay: bool
+    """How many came in by this call: 0 if they were in before; more than were sent, if earlier ones had been lost."""
+
+    @property
+    def replay(self) -> bool:
+        """Did nothing come in?"""
+        return self.units == 0

@@ -1,9 +1,9 @@
 """Operations on pools in shards: the directory, a look at one shard, and transfers between two.
 
-A transfer is numbered per source and target. The source takes the units out and remembers them as away (`SendUnits`);
-the target puts in only the number after the last one it has (`ReceiveUnits`); then the source forgets them
-(`AcknowledgeUnits`). A source has one transfer to a target at a time. So any process can finish one, none can finish it
-twice, and a message that comes late changes nothing.
+The source takes units out for a target, remembers them as away, and says how many it has sent there in all
+(`SendUnits`); the target puts in what it lacks of that sum (`ReceiveUnits`); then the source forgets that they are away
+(`AcknowledgeUnits`). A source has one transfer to a target at a time, and numbers them. So any process can finish one,
+none can finish it twice, a message that comes late changes nothing, and what a target lost comes in with the next one.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class SendUnits(Operation[Transfer | None]):
 
 @dataclass(frozen=True, slots=True)
 class ReceiveUnits(Operation[Received]):
-    """Put the units of transfer `number` from the shard `source` in, once. Raises TransferSkipped."""
+    """Put in what the shard lacks of the units that `source` has `sent` to it in all, up to transfer `number`."""
 
     shard: Shard
     source: int
     number: int
-    units: int
+    sent: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ class Bank(Shop):
     def send(self, units: int, target: int = 1) -> Transfer | None:
         return self.side.execute(op.SendUnits(self.shard, target, units))
 
-    def receive(self, number: int, units: int, source: int = 0) -> Received:
-        return self.side.execute(op.ReceiveUnits(self.shard, source, number, units))
+    def receive(self, number: int, sent: int, source: int = 0) -> Received:
+        return self.side.execute(op.ReceiveUnits(self.shard, source, number, sent))
 
     def acknowledge(self, number: int, target: int = 1) -> None:
         self.side.execute(op.AcknowledgeUnits(self.shard, target, number))
@@ -55,6 +55,6 @@ class Banks:
         sent = self.source.send(units)
         if sent is None:
             return 0
-        self.target.receive(sent.number, sent.units)
+        self.target.receive(sent.number, sent.sent)
         self.source.acknowledge(sent.number)
         return sent.units

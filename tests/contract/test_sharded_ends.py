@@ -234,7 +234,7 @@ def test_units_that_others_have_sent_and_left_are_brought_in(side: Side, pool: S
     assert side.execute(op.SendUnits(shards[0], 1, 4)) is not None
     sent = side.execute(op.SendUnits(shards[2], 1, 2))
     assert sent is not None
-    side.execute(op.ReceiveUnits(shards[1], 2, sent.number, sent.units))
+    side.execute(op.ReceiveUnits(shards[1], 2, sent.number, sent.sent))
     report = pool.audit()
     assert (report.is_clean, report.away, report.state.available) == (True, 4, 7)
     assert taken(pool.reserve("a", quantity=STOCK)) == STOCK
@@ -281,7 +281,7 @@ def test_units_that_were_sent_and_forgotten_are_named(plain_redis_side: Side, pl
     assert found(plain) == [("orphan transfer", "transfer", "0>2")]
     assert plain.audit().by_kind == {"orphan transfer": 1}
     assert plain.audit().transfers[0].detail == (
-        "transfer 1 from shard 0 to shard 2 is known to have arrived, and has not"
+        "shard 0 knows that 3 of its units have arrived at shard 2, which has got 0"
     )
 
 
@@ -294,8 +294,8 @@ def test_a_receipt_that_was_edited_is_named_in_its_shard_and_between_both(
     key = transfers_of(plain_redis_side, shards[2])
     plain_redis_side.raw().hset(key, "received:0", "2 6")
     assert found(plain) == [("foreign write", "transfer", "received:0"), ("foreign write", "transfer", "0>2")]
-    assert plain.audit().transfers[0].detail == "shard 2 has got transfer 2 from shard 0, which has not sent it"
-    plain_redis_side.raw().hset(key, "received:0", "1 6")
+    assert plain.audit().transfers[0].detail == "shard 2 has got 6 units from shard 0, which has sent 3"
+    plain_redis_side.raw().hset(key, "received:0", "1 2")
     assert found(plain) == [("foreign write", "transfer", "received:0"), ("orphan transfer", "transfer", "0>2")]
 
 
@@ -305,8 +305,8 @@ def test_a_transfer_that_was_received_twice_with_its_ledger_is_named(
     shards = shards_of(plain_redis_side, plain.sku)
     plain_redis_side.execute(op.SendUnits(shards[0], 2, 3))
     plain.finish_transfers()
-    again = plain_redis_side.execute(op.ReceiveUnits(shards[2], 0, 2, 3))
-    assert again == Received(2, 3, replay=False)
+    again = plain_redis_side.execute(op.ReceiveUnits(shards[2], 0, 2, 6))
+    assert again == Received(2, 3)
     assert found(plain) == [("foreign write", "transfer", "0>2")]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import operations as op
-from segmented.errors import ShardVanished, TransferSkipped
+from segmented.errors import ShardVanished
 from segmented.models import Mended, Order, PoolState, Received, Trimmed
 from segmented.models.shards import Transfer
 from segmented.stock.audit import audit_plan
@@ -38,7 +38,7 @@ def test_a_transfer_takes_units_out_here_and_puts_them_in_there(banks: Banks) ->
     assert banks.source.send(4) == Transfer("away", 1, 1, 4)
     assert between(banks.source.state()) == (3, 3, 4, 0)
     assert banks.source.state().transfers == (Transfer("away", 1, 1, 4), Transfer("sent", 1, 1, 4))
-    assert banks.target.receive(1, 4) == Received(1, 4, replay=False)
+    assert banks.target.receive(1, 4) == Received(1, 4)
     assert between(banks.target.state()) == (7, 7, 0, 4)
     assert banks.target.state().stock == (4, 3)
     assert banks.source.look().away == (Transfer("away", 1, 1, 4),)
@@ -69,7 +69,7 @@ def test_a_send_while_one_is_away_answers_that_one_and_takes_nothing(banks: Bank
 def test_an_old_number_that_comes_late_changes_nothing(banks: Banks) -> None:
     assert [banks.move(1) for _ in range(3)] == [1, 1, 1]
     for number in (1, 2, 3):
-        assert banks.target.receive(number, 1).replay
+        assert banks.target.receive(number, number).replay
     banks.source.send(2)
     for number in (1, 2, 3):
         banks.source.acknowledge(number)
@@ -90,15 +90,33 @@ def test_acknowledging_at_a_shard_that_has_sent_nothing_changes_nothing(banks: B
     assert banks.target.state().transfers == ()
 
 
-def test_a_number_that_skips_is_refused_and_changes_nothing(banks: Banks) -> None:
-    sku = banks.source.shard.sku
-    for number, last in ((2, 0), (3, 1)):
-        said = f"shard 1 of '{sku}' was to receive transfer {number} from shard 0, and has got {last} so far"
-        with pytest.raises(TransferSkipped) as caught:
-            banks.target.receive(number, 1)
-        assert str(caught.value) == f"{said}: audit the pool, and repair it"
-        banks.move(1)
-    assert banks.target.totals() == (5, 0, 0)
+def test_what_a_target_has_lost_comes_in_with_the_next_transfer(banks: Banks) -> None:
+    banks.source.send(2)
+    banks.source.acknowledge(1)  # it had arrived, and a failover took that back
+    lost = banks.source.send(3)
+    assert lost is not None
+    assert (lost.number, lost.units, lost.sent) == (2, 3, 5)
+    assert banks.target.receive(lost.number, lost.sent) == Received(2, 5)
+    banks.source.acknowledge(2)
+    assert (banks.source.totals(), banks.target.totals()) == ((2, 0, 0), (8, 0, 0))
+
+
+def test_a_source_that_forgot_a_transfer_gives_those_units_once(banks: Banks) -> None:
+    assert banks.target.receive(1, 3) == Received(1, 3)  # a failover took back that they were sent
+    sent = banks.source.send(4)
+    assert sent is not None
+    assert banks.target.receive(sent.number, sent.sent) == Received(1, 1)
+    banks.source.acknowledge(1)
+    assert banks.source.totals()[0] + banks.target.totals()[0] == 10
+
+
+def test_a_send_and_a_look_say_what_was_sent_in_all(banks: Banks) -> None:
+    banks.move(2)
+    for _ in range(2):
+        sent = banks.source.send(3)
+        assert sent is not None
+        assert sent.sent == 5
+    assert [one.sent for one in banks.source.look().away] == [5]
 
 
 def test_what_is_sent_is_at_most_what_is_free(banks: Banks) -> None:
@@ -118,7 +136,7 @@ def test_units_go_out_of_a_closed_shard_and_into_one(banks: Banks) -> None:
     banks.source.send(2)
     banks.source.close()
     banks.target.close()
-    assert banks.target.receive(1, 2) == Received(1, 2, replay=False)
+    assert banks.target.receive(1, 2) == Received(1, 2)
     banks.source.acknowledge(1)
     assert banks.move(5) == 5
     assert (banks.source.totals(), banks.target.totals()) == ((0, 0, 0), (10, 0, 0))

@@ -72,7 +72,7 @@ def test_a_note_that_was_deleted_does_not_bring_units_in_twice(damaged: Damaged,
     source, target = damaged.names[:2]
     for number in (1, 2):
         damaged.store.execute(op.SendUnits(source, 1, 10))
-        damaged.store.execute(op.ReceiveUnits(target, 0, number, 10))
+        damaged.store.execute(op.ReceiveUnits(target, 0, number, 10 * number))
         damaged.store.execute(op.AcknowledgeUnits(source, 1, number))
     damaged.client.hdel(shard_keys(target).transfers, "received:0")
     done = ran("pool", "repair", SKU, "--yes", url=valkey.url)

@@ -46,7 +46,7 @@ def sent(shop: Shop) -> None:
     first, second = shop.directory.shards[:2]
     transfer = shop.world.model.execute(op.SendUnits(second, 0, 2))
     if transfer is not None:  # the request may have them by now
-        shop.world.model.execute(op.ReceiveUnits(first, 1, transfer.number, transfer.units))
+        shop.world.model.execute(op.ReceiveUnits(first, 1, transfer.number, transfer.sent))
         shop.world.model.execute(op.AcknowledgeUnits(second, 0, transfer.number))
 
 

@@ -115,7 +115,8 @@ class AsyncShardedPool:
     async def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
         """Take units for the pool's hold time, without a lock; with `partial`, what is left if that is less.
 
-        When the call is cancelled, so is what was taken for it; see `AsyncPool.reserve`.
+        When the call is cancelled, what its home shard took for it is given back, as by `AsyncPool.reserve`. Cancelled
+        while units are brought from other shards, it may keep its units until the hold lapses; a repeat has them.
         """
         found, mark = as_order(order, quantity), self._plans.mark
         refused = mark.refusal(found, partial=partial) if mark.seconds else None
@@ -194,7 +195,10 @@ class AsyncShardedPool:
         of the shard that sent it, and so is what is on the way. Safe while the pool sells, and safe to run twice.
         """
         gathering = await run_async(self._plans.found(), self.store)
-        return await run_async(sharded_repair_plan(gathering, report, self._settings.hold_ms, yes=yes), self.store)
+        try:
+            return await run_async(sharded_repair_plan(gathering, report, self._settings.hold_ms, yes=yes), self.store)
+        finally:
+            self._plans.note_return()  # what came in ends what refuses orders here
 
     async def _granted(self, operation: op.Grant, timeout: float | None, *, fair: bool) -> AsyncGrant | Refusal:
         pools = await self.shards()

@@ -23,7 +23,7 @@ from segmented.errors import (
     SegmentedError,
     ShardVanished,
     StoreError,
-    TransferSkipped,
+    StoreUnavailable,
 )
 from segmented.locks.claim import new_holder_id
 from segmented.locks.handle import acquire_plan
@@ -52,7 +52,7 @@ AT_ONCE: Final = 0.0
 
 @dataclass(frozen=True, slots=True)
 class FreeInAll:
-    """What all shards had free, and on hold, at one moment after the local time `asked_at`."""
+    """What all shards had free at most, and on hold, at the local time `asked_at`, between two looks."""
 
     available: int
     reserved: int
@@ -98,6 +98,10 @@ class Look:
     def sequences(self) -> dict[int, int]:
         """Last change of each shard."""
         return {one.shard.number: one.sequence for one in self.found}
+
+    def went_back_since(self, earlier: Look) -> bool:
+        """Has a shard lost changes since, by a failover? Then its counts say nothing."""
+        return any(sequence < earlier.sequences.get(number, 0) for number, sequence in self.sequences.items())
 
     def at(self, shard: Shard) -> int:
         """Units free in one shard; 0 if it did not answer."""
@@ -151,10 +155,11 @@ class Gathering:
         self._alone_from = float("-inf")
         """Local time from which the lock is asked for again."""
 
-    def bring_plan(self, home: Shard, wanted: int) -> Plan[FreeInAll | None]:
+    def bring_plan(self, home: Shard, wanted: int, deadline: float = inf) -> Plan[FreeInAll | None]:
         """See that `home` has `wanted` free units. None: try to take them now; else fewer are free in all shards.
 
-        Raises StoreUnavailable when a shard cannot be asked, so that nobody knows.
+        Waits for nobody beyond the local time `deadline`. Raises StoreUnavailable when a shard cannot be asked, so that
+        nobody knows.
         """
         known = self.shortage.of(wanted)
         if known is not None:
@@ -162,8 +167,9 @@ class Gathering:
         place = yield from perform(Join(f"pool:{self.directory.sku}:looking"))
         try:
             if place.is_behind:  # what who is before us in this process finds may do for us
-                yield from perform(Park(place, inf, (yield from perform(Now())) + TURN_SECONDS))
-            found = self.shortage.of(wanted) or (yield from self._looked(home, wanted))
+                until = min(deadline, (yield from perform(Now())) + TURN_SECONDS)
+                yield from perform(Park(place, inf, until))
+            found = self.shortage.of(wanted) or (yield from self._looked(home, wanted, deadline))
         except GeneratorExit:
             raise
         except BaseException:
@@ -177,7 +183,7 @@ class Gathering:
         if not 0 <= transfer.other < len(self.shards) or transfer.other == source.number:
             raise PoolDrifted(source)
         target = self.shards[transfer.other]
-        yield from perform(op.ReceiveUnits(target, source.number, transfer.number, transfer.units))
+        yield from perform(op.ReceiveUnits(target, source.number, transfer.number, transfer.sent))
         yield from perform(op.AcknowledgeUnits(source, transfer.other, transfer.number))
 
     def finish_all_plan(self) -> Plan[int]:
@@ -186,38 +192,45 @@ class Gathering:
         look = yield from self._look()
         if look.failure is not None:
             raise look.failure
+        failure: SegmentedError | None = None
         for source, transfer in look.away:
-            yield from self.finish_plan(source, transfer)
+            try:
+                yield from self.finish_plan(source, transfer)
+            except SegmentedError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
         return len(look.away)
 
     # --- pieces ---
 
-    def _looked(self, home: Shard, wanted: int) -> Plan[FreeInAll | None]:
+    def _looked(self, home: Shard, wanted: int, deadline: float) -> Plan[FreeInAll | None]:
         """Look at every shard: bring units home if there are enough, else look again to be sure that there are not."""
-        asked_at = yield from perform(Now())
         look = yield from self._look()
         if look.is_enough(wanted) or look.away:
             if look.away or look.at(home) < wanted:
-                yield from self._alone(self._brought(home, wanted))
+                yield from self._alone(self._brought(home, wanted), deadline)
             return None
         if look.failure is not None:
             raise look.failure
         if look.is_more_due:
             return None
+        between = yield from perform(Now())
         again = yield from self._look()
-        if again.failure is not None or again.increases != look.increases:
+        if again.failure is not None or again.increases != look.increases or again.went_back_since(look):
             return None
-        found = FreeInAll(look.available, look.reserved, asked_at, again.sequences)
+        found = FreeInAll(look.available, look.reserved, between, again.sequences)
         self.shortage.note(found)
         return found
 
     def _look(self) -> Plan[Look]:
         """Look at every shard. One that could not be asked a moment ago is not asked by everybody again."""
         now = yield from perform(Now())
-        failures = [error for error, until in self._down.values() if now < until]
-        asked = [shard for shard in self.shards if shard.number not in self._down or now >= self._down[shard.number][1]]
-        for number in {shard.number for shard in asked} & set(self._down):  # others go on without it meanwhile
-            self._down[number] = self._down[number][0], now + LOOK_SECONDS + DOWN_SECONDS
+        down = dict(self._down)  # other threads change it
+        failures = [error for error, until in down.values() if now < until]
+        asked = [shard for shard in self.shards if shard.number not in down or now >= down[shard.number][1]]
+        for number in {shard.number for shard in asked} & set(down):  # others go on without it meanwhile
+            self._down[number] = down[number][0], now + LOOK_SECONDS + DOWN_SECONDS
         answers = yield from perform(Batch(tuple(map(op.LookAtShard, asked)), now + LOOK_SECONDS))
         found: list[ShardFound] = []
         for shard, answer in zip(asked, answers, strict=True):
@@ -228,7 +241,8 @@ class Gathering:
                 raise answer
             else:
                 failures.append(answer)
-                self._down[shard.number] = answer, (yield from perform(Now())) + DOWN_SECONDS
+                if isinstance(answer, StoreUnavailable):
+                    self._down[shard.number] = answer, (yield from perform(Now())) + DOWN_SECONDS
         return Look(tuple(found), failures[0] if failures else None)
 
     def _brought(self, home: Shard, wanted: int) -> Plan[None]:
@@ -242,7 +256,7 @@ class Gathering:
             try:
                 yield from self.finish_plan(source, transfer)
                 has_finished = True
-            except (StoreError, TransferSkipped) as error:
+            except StoreError as error:
                 failure = failure or error
         if has_finished:
             return
@@ -272,10 +286,10 @@ class Gathering:
         if have < wanted and failure is not None:
             raise failure
 
-    def _alone(self, plan: Plan[None]) -> Plan[None]:
+    def _alone(self, plan: Plan[None], deadline: float) -> Plan[None]:
         """Run a plan while no other process does, if that can be had soon."""
         lock = LockClaim(f"pool:{self.directory.sku}:gather", new_holder_id(), ALONE_TTL_MS)
-        is_alone = yield from self._entered(lock)
+        is_alone = yield from self._entered(lock, deadline)
         try:
             yield from plan
         except GeneratorExit:  # the process is gone: the lock lapses
@@ -285,12 +299,12 @@ class Gathering:
             raise
         yield from _left(lock, is_alone=is_alone)
 
-    def _entered(self, lock: LockClaim) -> Plan[bool]:
+    def _entered(self, lock: LockClaim, deadline: float) -> Plan[bool]:
         now = yield from perform(Now())
         if now < self._alone_from:
             return False
         try:
-            yield from acquire_plan(lock, ALONE_SECONDS)
+            yield from acquire_plan(lock, max(0.0, min(ALONE_SECONDS, deadline - now)))
         except StoreError:
             self._alone_from = (yield from perform(Now())) + ALONE_SECONDS
             return False

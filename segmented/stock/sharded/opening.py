@@ -53,7 +53,9 @@ def open_plan(wanted: op.OpenPool, shard_count: int) -> Plan[Opened | AlreadyOpe
     copies = yield from all_plan(op.ReadDirectory(sku, copy) for copy in range(COPIES))
     found = copies[0]
     if found is None and any(copies):
-        raise ShardVanished(sku)
+        found = yield from perform(op.ReadDirectory(sku, 0))  # another opener may have written it meanwhile
+        if found is None:
+            raise ShardVanished(sku)
     if found is None:
         found = yield from _written_plan(wanted, shard_count)
     is_new = not found.is_open

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from segmented import operations as op
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 
 Found = tuple["Granted | Refusal", float, "Shard"]
 """The answer to a grant, the local time from which a lease counts, and the shard that gave it."""
+ROUNDS_MAX: Final = 3
+FRESH_SECONDS: Final = 0.1
+"""How old a refusal in a batch may be when the batch is answered; an older one is asked for again, some times."""
 CUSTOMER_WANTED: Final = "limits its customers, so an order's shard is that of its customer: name the customer of"
 
 
@@ -126,8 +130,10 @@ class ShardedPlans:
         order, partial, keeps = operation.order, operation.partial, operation.keep_refusal
         gathering = yield from self.found()
         home = self.home(gathering, order.order_id, order.customer_id)
-        attempt = granting(replace(operation, sku=home), timeout, fair=fair)
-        plan = served_plan(gathering, home, order, attempt, partial=partial, keeps_refusal=keeps)
+        began_at = yield from perform(Now())
+        deadline = inf if timeout is None else began_at + timeout
+        attempt = granting(replace(operation, sku=home), timeout, began_at, fair=fair)
+        plan = served_plan(gathering, home, order, attempt, partial=partial, keeps_refusal=keeps, deadline=deadline)
         answer, asked_at = yield from marked(self.mark, order, plan, partial=partial, is_kept=keeps)
         return answer, asked_at, home
 
@@ -141,7 +147,7 @@ class ShardedPlans:
         order = operation.order
         gathering = yield from self.found()
         home = self.home(gathering, order.order_id, order.customer_id)
-        attempt = reserving(replace(operation, sku=home), is_new=first is not None)
+        attempt = reserving(replace(operation, sku=home))
         return (yield from served_plan(gathering, home, order, attempt, partial=operation.partial, first=first))
 
     def reserve_many(self, operation: op.ReserveMany) -> Plan[list[Taken | SegmentedError]]:
@@ -157,28 +163,48 @@ class ShardedPlans:
                 homes[index] = self.home(gathering, order.order_id, order.customer_id)
             except InvalidInput as error:
                 answers[index] = error
+        refused_at: dict[int, float] = {}
+        for _ in range(ROUNDS_MAX):  # while others were served, one after the other, refusals may have grown old
+            oldest = (yield from perform(Now())) - FRESH_SECONDS
+            stale = [index for index in homes if index not in answers or refused_at.get(index, oldest) < oldest]
+            if not stale:
+                break
+            answers |= yield from self._reserve_round(operation, {index: homes[index] for index in stale}, refused_at)
+        return [answers[index] for index in range(len(operation.orders))]
+
+    def _reserve_round(
+        self, operation: op.ReserveMany, homes: dict[int, Shard], refused_at: dict[int, float]
+    ) -> Plan[dict[int, Taken | SegmentedError]]:
+        """Reserve for the orders with the indices of `homes`; notes when each that is refused was."""
+        gathering = yield from self.found()
+        asked_at = yield from perform(Now())
         found = yield from paged_plan(
             list(homes.values()),
             [operation.orders[index] for index in homes],
             lambda home, page: replace(operation, sku=home, orders=page, partial=False),
         )
+        answers: dict[int, Taken | SegmentedError] = {}
         gathered: set[Shard] = set()
         asked_alone: set[str] = set()
-        for index, answer in zip(homes, found, strict=True):
-            order, home, answers[index] = operation.orders[index], homes[index], answer
+        for (index, home), answer in zip(homes.items(), found, strict=True):
+            order, answers[index] = operation.orders[index], answer
+            refused_at.pop(index, None)
             if isinstance(answer, Busy | SoldOut) or (operation.partial and isinstance(answer, LimitReached)):
                 # The home is asked again where units may have come since, and for an id that came twice.
                 has_more = home in gathered and gathering.shortage.of(order.quantity) is None
                 is_stale = isinstance(answer, Busy) or has_more or order.order_id in asked_alone
-                first = None if is_stale else (answer, (yield from perform(Now())))
                 gathered.add(home)
                 asked_alone.add(order.order_id)
+                one = op.Reserve(operation.sku, order, operation.hold_ms, operation.partial)
                 try:
-                    one = op.Reserve(operation.sku, order, operation.hold_ms, operation.partial)
-                    answers[index], _ = yield from self.reserve_on(one, first)
+                    said, at = yield from self.reserve_on(one, None if is_stale else (answer, asked_at))
                 except SegmentedError as error:
                     answers[index] = error
-        return [answers[index] for index in range(len(operation.orders))]
+                else:
+                    answers[index] = said
+                    if isinstance(said, SoldOut):
+                        refused_at[index] = at
+        return answers
 
     # --- deciding ---
 

@@ -216,7 +216,10 @@ class ShardedPool:
         of the shard that sent it, and so is what is on the way. Safe while the pool sells, and safe to run twice.
         """
         gathering = run_sync(self._plans.found(), self.store)
-        return run_sync(sharded_repair_plan(gathering, report, self._settings.hold_ms, yes=yes), self.store)
+        try:
+            return run_sync(sharded_repair_plan(gathering, report, self._settings.hold_ms, yes=yes), self.store)
+        finally:
+            self._plans.note_return()  # what came in ends what refuses orders here
 
     def __repr__(self) -> str:
         """Name the pool."""

@@ -1,19 +1,18 @@
 """The repair of a pool in shards: that of each shard, and the transfers that a shard which lost data never got.
 
-The ledger of the source says how many units each transfer had, and the target takes the next number only, so what is
-brought in again comes in once.
+A target takes what it lacks of what the source has sent it in all, so what is brought in again comes in once.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from segmented import operations as op
-from segmented.errors import PoolDrifted, TransferSkipped
+from segmented.errors import PoolDrifted
+from segmented.models import Transfer
 from segmented.plans import perform
-from segmented.stock.ledger import first_page_plan, next_page
 from segmented.stock.repair import Repair, repair_plan
 from segmented.stock.sharded.audit import ShardedAuditReport, sharded_audit_plan
 
@@ -53,7 +52,7 @@ def sharded_repair_plan(
     for drift in report.transfers:
         repairs.append((yield from _mend_plan(gathering.directory, drift, yes=yes)))
     if yes and all(drift.kind == "orphan transfer" for drift in report.transfers):  # else units may be nobody's
-        with suppress(TransferSkipped, PoolDrifted):  # what cannot be brought in is in the audit that follows
+        with suppress(PoolDrifted):  # what cannot be brought in is in the audit that follows
             yield from gathering.finish_all_plan()
     return ShardedRepairReport(tuple(repairs), (yield from sharded_audit_plan(gathering.directory)))
 
@@ -65,22 +64,21 @@ def _mend_plan(directory: ShardDirectory, drift: Drift, *, yes: bool) -> Plan[Re
     unclear = "cannot be mended: which of the two shards is right, nobody can tell"
     if drift.kind != "orphan transfer":  # of a foreign write, the other shard may not even be there
         return told(unclear)
-    source, target = (directory.shards[int(number)] for number in drift.name.split(">"))
+    numbers = [int(number) for number in drift.name.split(">")]
+    if max(numbers) >= len(directory.shards):
+        return told(unclear)
+    source, target = (directory.shards[number] for number in numbers)
     giver, taker = (yield from perform(op.ReadPool(source))), (yield from perform(op.ReadPool(target)))
     if not (_adds_up(giver) and _adds_up(taker)):
         return told("cannot be mended: a shard's notes of its transfers were changed, so what came in would come again")
-    sent, arrived = _last(giver, "sent", target.number), _last(taker, "received", source.number)
-    if arrived >= sent:
+    sent, received = _note(giver, "sent", target.number), _note(taker, "received", source.number)
+    lacking = sent.units - received.units
+    if lacking <= 0:
         return told(unclear)
-    missing = yield from _sent_plan(source, target.number, arrived)
-    if sorted(missing) != list(range(arrived + 1, sent + 1)):
-        return told("cannot be mended: the ledger of its source begins later")
-    units = sum(missing.values())
     if not yes:
-        return told(f"{units} units would be brought in")
-    for number in sorted(missing):
-        yield from perform(op.ReceiveUnits(target, source.number, number, missing[number]))
-    return Repair(drift.kind, None, f"{drift.detail}: {units} units were brought in", is_done=True)
+        return told(f"{lacking} units would be brought in")
+    came = yield from perform(op.ReceiveUnits(target, source.number, sent.number, sent.units))
+    return Repair(drift.kind, None, f"{drift.detail}: {came.units} units were brought in", is_done=True)
 
 
 def _adds_up(state: PoolState) -> bool:
@@ -89,18 +87,6 @@ def _adds_up(state: PoolState) -> bool:
     return all(sum(one.units for one in state.transfers if one.kind == kind) == totals[kind] for kind in totals)
 
 
-def _last(state: PoolState, kind: str, other: int) -> int:
-    return max((one.number for one in state.transfers if (one.kind, one.other) == (kind, other)), default=0)
-
-
-def _sent_plan(source: str, target: int, after: int) -> Plan[dict[int, int]]:
-    """Return the units of each transfer to a shard after number `after`, as the ledger of the source tells them."""
-    found: dict[int, int] = {}
-    page = yield from first_page_plan(source, 0)
-    while page:
-        for entry in page:
-            other, _, number = (entry.order_id or "").partition(":")
-            if entry.kind == "sent" and other == str(target) and int(number) > after:
-                found[int(number)] = entry.quantity
-        page = yield from perform(next_page(source, page))
-    return found
+def _note(state: PoolState, kind: Literal["sent", "received"], other: int) -> Transfer:
+    found = (one for one in state.transfers if (one.kind, one.other) == (kind, other))
+    return next(found, Transfer(kind, other, 0, 0))

@@ -5,26 +5,25 @@ One body for reservations and grants: an `Attempt` asks the home shard once, and
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from segmented import operations as op
-from segmented.errors import SegmentedError, StoreRefused
+from segmented.errors import StoreRefused
 from segmented.models import Busy, LimitReached, SoldOut, TooFew
 from segmented.plans import Now, Plan, perform
 from segmented.stock.fair_grants import fair_grant_plan
 from segmented.stock.plans import grant_plan, reserve_plan
 
 if TYPE_CHECKING:
+    from segmented import operations as op
     from segmented.models import Granted, Order, Refusal, Restocked, Shard, Taken
     from segmented.stock.sharded.gathering import Gathering
 
 AnswerT = TypeVar("AnswerT")
 AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 
-TRIES_MAX: Final = 1_000
+TRIES_MAX: Final = 200
 """Each try that fails has seen other orders take the units, or lapsed holds given back."""
 
 
@@ -43,22 +42,29 @@ def served_plan(
     *,
     partial: bool,
     keeps_refusal: bool = False,
+    deadline: float = inf,
     first: tuple[AnswerT, float] | None = None,
 ) -> Plan[tuple[AnswerT | SoldOut | Busy, float]]:
-    """Serve an order from all shards; `first` is what the home shard has answered already, asked without `partial`."""
+    """Serve an order from all shards; `first` is what the home shard has answered already, asked without `partial`.
+
+    Nobody is waited for beyond the local time `deadline`, but for answers.
+    """
     answer, asked_at = first or (yield from attempt())
     for _ in range(TRIES_MAX):
         if isinstance(answer, SoldOut) and not answer.replay:
-            free = yield from gathering.bring_plan(home, order.quantity)
+            free = yield from gathering.bring_plan(home, order.quantity, deadline)
             if free is None:  # they are there, or were a moment ago
                 answer, asked_at = yield from attempt()
             elif partial and free.available:
-                yield from gathering.bring_plan(home, free.available)
+                yield from gathering.bring_plan(home, free.available, deadline)
                 answer, asked_at = yield from attempt(partial=True)
             else:
                 may_have_twin = free.asked_at >= asked_at and free.sequences[home.number] != answer.sequence
                 if keeps_refusal or may_have_twin:  # the same order, asked for twice, may be served by now
                     answer, asked_at = yield from attempt(partial=partial, is_final=True)
+                    if isinstance(answer, Busy) and not answer.is_in_hand:  # units are there by now, but no segment
+                        answer, asked_at = yield from attempt(partial=partial)
+                        continue
                     if not isinstance(answer, SoldOut) or answer.replay:
                         return answer, asked_at
                 now = yield from perform(Now())
@@ -67,52 +73,35 @@ def served_plan(
                 return refused, free.asked_at
         elif partial and isinstance(answer, LimitReached) and answer.taken < answer.limit:
             left = answer.limit - answer.taken
-            free = yield from gathering.bring_plan(home, left)
+            free = yield from gathering.bring_plan(home, left, deadline)
             if free is not None and free.available:
-                yield from gathering.bring_plan(home, free.available)
+                yield from gathering.bring_plan(home, free.available, deadline)
             answer, asked_at = yield from attempt(partial=True)
         else:
             return answer, asked_at
     return Busy(order.order_id, 0, 0), asked_at
 
 
-def reserving(operation: op.Reserve, *, is_new: bool) -> Attempt[Taken]:
-    """Attempt a reservation. One that is cancelled is taken back if the order was not known a moment before.
-
-    It is new if it has been refused already; else the first attempt finds out, and may be a repeat of one that stands.
-    """
+def reserving(operation: op.Reserve) -> Attempt[Taken]:
+    """Attempt a reservation."""
 
     def attempt(*, partial: bool = False, is_final: bool = False) -> Plan[tuple[Taken, float]]:
-        nonlocal is_new
         del is_final  # refusals of reservations are not kept
         asked_at = yield from perform(Now())
-        try:
-            answer = yield from reserve_plan(replace(operation, partial=partial))
-        except (GeneratorExit, SegmentedError):
-            raise
-        except BaseException:
-            if is_new:
-                with suppress(SegmentedError):
-                    yield from perform(op.Cancel(operation.sku, operation.order.order_id))
-            raise
-        is_new = True
-        return answer, asked_at
+        return (yield from reserve_plan(replace(operation, partial=partial))), asked_at
 
     return attempt
 
 
-def granting(operation: op.Grant, timeout: float | None, *, fair: bool) -> Attempt[Granted | Refusal]:
-    """Attempt a grant. All attempts together wait for a segment until `timeout`, which counts from the first."""
-    deadline: float | None = None
+def granting(operation: op.Grant, timeout: float | None, began_at: float, *, fair: bool) -> Attempt[Granted | Refusal]:
+    """Attempt a grant. All together wait for a segment until `timeout` after `began_at`; a final one does not wait."""
+    deadline = inf if timeout is None else began_at + timeout
 
     def attempt(*, partial: bool = False, is_final: bool = False) -> Plan[tuple[Granted | Refusal, float]]:
-        nonlocal deadline
         now = yield from perform(Now())
-        if deadline is None:
-            deadline = inf if timeout is None else now + timeout
-        left = None if timeout is None else max(0.0, deadline - now)
+        left = 0.0 if is_final else None if timeout is None else max(0.0, deadline - now)
         asked = replace(operation, partial=partial, keep_refusal=operation.keep_refusal and is_final)
-        return (yield from (fair_grant_plan if fair else grant_plan)(asked, left))
+        return (yield from (fair_grant_plan if fair and not is_final else grant_plan)(asked, left))
 
     return attempt
 
@@ -125,6 +114,7 @@ def withdrawn_plan(gathering: Gathering, home: Shard, operation: op.Withdraw) ->
             return answer
         free = yield from gathering.bring_plan(home, operation.units)
         if free is not None:
-            return replace(answer, available=free.available)
+            answer = yield from perform(operation)  # the same withdrawal, asked for twice, may be done by now
+            return replace(answer, available=free.available) if isinstance(answer, TooFew) else answer
     message = f"orders took the units of {gathering.directory.sku!r} faster than they could be withdrawn: try again"
     raise StoreRefused(message)

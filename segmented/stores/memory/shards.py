@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from segmented import operations as op
-from segmented.errors import TransferSkipped
+from segmented.errors import PoolDrifted
 from segmented.models import Received, ShardDirectory, ShardFound, Transfer
 from segmented.stores.memory.pool_books import Room
 from segmented.stores.memory.pool_records import even_parts, pool_entry
@@ -56,7 +56,9 @@ class ShardModel:
         """Give back what is due, and tell what there is."""
         pool = self._pools.found(operation.shard)
         is_more_due = self._pools.give_back_some(pool, Room())
-        away = tuple(Transfer("away", target, *pool.away[target]) for target in pool.away)
+        away = tuple(
+            Transfer("away", target, *pool.away[target], pool.sent_to[target][1]) for target in sorted(pool.away)
+        )
         return ShardFound(
             operation.shard, pool.available, pool.reserved, away, is_more_due, pool.increases, pool.sequence
         )
@@ -65,7 +67,7 @@ class ShardModel:
         """Take units out for another shard."""
         pool, target = self._pools.found(operation.shard), operation.target
         if target in pool.away:
-            return Transfer("away", target, *pool.away[target])
+            return Transfer("away", target, *pool.away[target], pool.sent_to[target][1])
         units = min(operation.units, pool.available)
         if units <= 0:
             return None
@@ -76,25 +78,25 @@ class ShardModel:
         pool.away[target] = (last + 1, units)
         pool.sent_to[target] = (last + 1, sum_before + units)
         pool.sent += units
-        return Transfer("away", target, last + 1, units)
+        return Transfer("away", target, last + 1, units, sum_before + units)
 
     def receive(self, operation: op.ReceiveUnits) -> Received:
-        """Put units from another shard in, once."""
+        """Put in what is lacking of another shard's units."""
         pool, source = self._pools.found(operation.shard), operation.source
-        last, sum_before = pool.received_from.get(source, (0, 0))
-        if operation.number <= last:
-            return Received(operation.number, operation.units, replay=True)
-        if operation.number > last + 1:
-            raise TransferSkipped(operation.shard, source, operation.number, last)
-        parts = even_parts(operation.units, pool.segment_count)
-        for segment, units in parts:
-            pool.stock[segment] += units
-        pool.available += operation.units
-        entry = pool_entry(operation.units, parts, change_id=f"{source}:{operation.number}")
+        if sum(units for _, units in pool.received_from.values()) != pool.received:
+            raise PoolDrifted(operation.shard)
+        units = operation.sent - pool.received_from.get(source, (0, 0))[1]
+        if units <= 0:
+            return Received(operation.number, 0)
+        parts = even_parts(units, pool.segment_count)
+        for segment, share in parts:
+            pool.stock[segment] += share
+        pool.available += units
+        entry = pool_entry(units, parts, change_id=f"{source}:{operation.number}")
         self._pools.append(pool, "received", [entry])
-        pool.received_from[source] = (operation.number, sum_before + operation.units)
-        pool.received += operation.units
-        return Received(operation.number, operation.units, replay=False)
+        pool.received_from[source] = (operation.number, operation.sent)
+        pool.received += units
+        return Received(operation.number, units)
 
     def acknowledge(self, operation: op.AcknowledgeUnits) -> None:
         """Forget that a transfer is away."""

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from redis.exceptions import ResponseError
 
 from segmented import operations as op
-from segmented.errors import PoolDrifted, TransferSkipped
+from segmented.errors import PoolDrifted, StoreUnavailable
 from segmented.keys import directory_keys, shard_keys
 from segmented.models import Received, ShardDirectory, ShardFound, Transfer
 from segmented.models.shards import parse_directory
 from segmented.stores.redis.pool_codec import keys_of, kind_of
-from segmented.stores.redis.wire import Call, Codec, Reply, plain_call, script_call, text
+from segmented.stores.redis.wire import Call, Codec, Exchange, Reply, Send, plain_call, readable, script_call, text
+
+if TYPE_CHECKING:
+    from segmented.stores.redis.wire import Command
+
+AnswerT = TypeVar("AnswerT")
+
+REPLICA_MS: Final = 1_000
+"""How long a replica has to acknowledge a transfer."""
 
 
 def _encode_read(operation: op.ReadDirectory) -> Call:
@@ -50,7 +60,7 @@ def _encode_look(operation: op.LookAtShard) -> Call:
 def _decode_look(operation: op.LookAtShard, reply: Reply) -> ShardFound:
     kind_of(operation.shard, reply)
     flat = [int(value) for value in reply[5]]
-    away = tuple(Transfer("away", *flat[first : first + 3]) for first in range(0, len(flat), 3))
+    away = tuple(sorted(Transfer("away", *flat[first : first + 4]) for first in range(0, len(flat), 4)))
     return ShardFound(
         shard=operation.shard,
         available=int(reply[1]),
@@ -69,17 +79,16 @@ def _encode_send(operation: op.SendUnits) -> Call:
 def _decode_send(operation: op.SendUnits, reply: Reply) -> Transfer | None:
     if kind_of(operation.shard, reply) == "none":
         return None
-    return Transfer("away", operation.target, int(reply[1]), int(reply[2]))
+    return Transfer("away", operation.target, int(reply[1]), int(reply[2]), int(reply[3]))
 
 
 def _encode_receive(operation: op.ReceiveUnits) -> Call:
-    return script_call("receive_units", keys_of(operation.shard), operation.source, operation.number, operation.units)
+    return script_call("receive_units", keys_of(operation.shard), operation.source, operation.number, operation.sent)
 
 
 def _decode_receive(operation: op.ReceiveUnits, reply: Reply) -> Received:
-    if kind_of(operation.shard, reply) == "skipped":
-        raise TransferSkipped(operation.shard, operation.source, operation.number, int(reply[1]))
-    return Received(operation.number, operation.units, replay=text(reply[1]) == "1")
+    kind_of(operation.shard, reply)
+    return Received(operation.number, int(reply[1]))
 
 
 def _encode_acknowledge(operation: op.AcknowledgeUnits) -> Call:
@@ -90,11 +99,34 @@ def _decode_acknowledge(_: op.AcknowledgeUnits, __: Reply) -> None:
     """Whether it was away or not, it is not now."""
 
 
+# --- replicas ---
+
+
+def _await_replica(operation: op.SendUnits | op.ReceiveUnits, answer: AnswerT) -> Exchange[AnswerT]:
+    """Have a replica, where there is one, acknowledge what was written: a failover would otherwise double the units.
+
+    Units whose sending is not acknowledged stay away, and the next who looks brings them in.
+    """
+    (info,) = yield Send((("INFO", "replication"),), patience=0.0)
+    if isinstance(info, ResponseError):
+        raise info
+    if "state=online" not in readable(info):
+        return answer
+    wait: Command = ("WAIT", 1, REPLICA_MS)
+    (count,) = yield Send((wait,), patience=REPLICA_MS / 1000)
+    if isinstance(count, ResponseError):
+        raise count
+    if int(count) < 1:
+        message = f"no replica of {operation.shard!r} has acknowledged a transfer within {REPLICA_MS} ms"
+        raise StoreUnavailable(message)
+    return answer
+
+
 SHARD_CODECS: Final = {
     op.ReadDirectory: Codec(_encode_read, _decode_read),
     op.WriteDirectory: Codec(_encode_write, _decode_write),
     op.LookAtShard: Codec(_encode_look, _decode_look),
-    op.SendUnits: Codec(_encode_send, _decode_send),
-    op.ReceiveUnits: Codec(_encode_receive, _decode_receive),
+    op.SendUnits: Codec(_encode_send, _decode_send, finish=_await_replica),
+    op.ReceiveUnits: Codec(_encode_receive, _decode_receive, finish=_await_replica),
     op.AcknowledgeUnits: Codec(_encode_acknowledge, _decode_acknowledge),
 }

@@ -4,25 +4,32 @@
 -- ARGV     none
 -- answers  {"missing"}
 --          {"drifted"}   a transfer cannot be read
---          {"found", available, reserved, increases, more ("1": more holds are due), {target, number, units, ...},
+--          {"found", available, reserved, increases, more ("1": more holds are due), {target, number, units, sent in all, ...},
 --           sequence}   the list: transfers to other shards that may not have arrived
 local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
-local kept, away = redis.call('HGETALL', TRANSFERS), {}
-for index = 1, #kept, 2 do
-  local target = string.match(kept[index], '^away:(%d+)$')
+local found, kept, away = redis.call('HGETALL', TRANSFERS), {}, {}
+for index = 1, #found, 2 do
+  kept[found[index]] = found[index + 1]
+end
+for field, text in pairs(kept) do
+  local target = string.match(field, '^away:(%d+)$')
   if target then
-    local number, count = string.match(kept[index + 1], '^(%d+) (%d+)$')
-    if not number then
+    local number, count = string.match(text, '^(%d+) (%d+)$')
+    local last, sum = string.match(kept['sent:' .. target] or '', '^(%d+) (%d+)$')
+    if not number or last ~= number then
       return { 'drifted' }
     end
-    away[#away + 1], away[#away + 2], away[#away + 3] = target, number, count
+    for _, value in ipairs({ target, number, count, sum }) do
+      away[#away + 1] = value
+    end
   end
 end
+local before = pool.sequence
 local is_more_due = give_back_some(pool)
-if due_so_far > 0 then
+if pool.sequence > before then
   write_pool(pool)
 end
 return { 'found', digits(pool.available), digits(pool.reserved), digits(pool.increases or 0), is_more_due and '1' or '0',

@@ -1,26 +1,35 @@
 #!lua
 -- uses shared/pool.lua
--- Put units from another shard in: only the transfer after the last one from there, so that none comes in twice however
--- often and however late this is asked. Also into a pool that is closed: they came out of another such shard.
--- ARGV     1 source (number of a shard)   2 number   3 units
--- answers  {"missing"}   {"skipped", last}   a transfer before it has not come in
---          {"received", replay}
---          {"drifted"}   the units of a segment, or a number, cannot be read
-local source, number, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+-- Put units from another shard in: what that shard has sent here in all, less what has come in before. So none comes in
+-- twice, however often and however late this is asked; and what a shard lost with a failover comes in with the next
+-- transfer. Also into a pool that is closed: the units came out of another such shard.
+-- ARGV     1 source (number of a shard)   2 number of the transfer   3 sent in all (units, this transfer included)
+-- answers  {"missing"}
+--          {"received", units}   0: they came in before
+--          {"drifted"}   the units of a segment, or a number, cannot be read; or the notes do not add up to the total
+local source, sent = ARGV[1], tonumber(ARGV[3])
 local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
-local last, sum = string.match(redis.call('HGET', TRANSFERS, 'received:' .. source) or '0 0', '^(%d+) (%d+)$')
-local totals = redis.call('HGET', META, 'received')
-if not last or not (totals and whole(totals)) then
+local totals, sum, got = redis.call('HGET', META, 'received'), 0, 0
+local notes = redis.call('HGETALL', TRANSFERS)
+for index = 1, #notes, 2 do
+  local other = string.match(notes[index], '^received:(%d+)$')
+  if other then
+    local count = tonumber(string.match(notes[index + 1], '^%d+ (%d+)$') or '-1')
+    sum = sum + count
+    if other == source then
+      got = count
+    end
+  end
+end
+if sum ~= tonumber(totals and whole(totals) or '-1') or got < 0 then
   return { 'drifted' }
 end
-if number <= tonumber(last) then
-  return { 'received', '1' }
-end
-if number > tonumber(last) + 1 then
-  return { 'skipped', last }
+local count = sent - got
+if count <= 0 then
+  return { 'received', '0' }
 end
 local parts = even_parts(count, pool.segment_count)
 for segment, share in string.gmatch(parts, '(%d+):(%d+)') do
@@ -30,8 +39,8 @@ for segment, share in string.gmatch(parts, '(%d+):(%d+)') do
   end
 end
 pool.available = pool.available + count
-append(pool, 'received', pool_line(source .. ':' .. digits(number), count, parts, '')) -- the first write
-redis.call('HSET', TRANSFERS, 'received:' .. source, digits(number) .. ' ' .. digits(tonumber(sum) + count))
-redis.call('HSET', META, 'received', digits(tonumber(totals) + count))
+append(pool, 'received', pool_line(source .. ':' .. ARGV[2], count, parts, '')) -- the first write
+redis.call('HSET', TRANSFERS, 'received:' .. source, ARGV[2] .. ' ' .. digits(sent))
+redis.call('HSET', META, 'received', digits(sum + count))
 write_pool(pool)
-return { 'received', '0' }
+return { 'received', digits(count) }

@@ -4,7 +4,7 @@
 -- a shard at a time, so a repeat finds it.
 -- ARGV     1 target (number of a shard)   2 units (at most)
 -- answers  {"missing"}   {"none"}   nothing is free
---          {"away", number, units}
+--          {"away", number, units, sent in all}
 --          {"drifted"}   the units of the segments do not add up to the total, or a number cannot be read
 local target, wanted = ARGV[1], tonumber(ARGV[2])
 local pool = read_pool()
@@ -13,13 +13,13 @@ if not pool then
 end
 local found = redis.call('HMGET', TRANSFERS, 'away:' .. target, 'sent:' .. target)
 local totals = redis.call('HGET', META, 'sent')
-if found[1] then
-  local number, count = string.match(found[1], '^(%d+) (%d+)$')
-  return number and { 'away', number, count } or { 'drifted' }
-end
 local last, sum = string.match(found[2] or '0 0', '^(%d+) (%d+)$')
 if not last or not (totals and whole(totals)) then
   return { 'drifted' }
+end
+if found[1] then
+  local number, count = string.match(found[1], '^(%d+) (%d+)$')
+  return number and { 'away', number, count, sum } or { 'drifted' }
 end
 local count = math.min(wanted, pool.available)
 if count <= 0 then
@@ -35,8 +35,8 @@ end
 local number = digits(tonumber(last) + 1)
 pool.available = pool.available - count
 append(pool, 'sent', pool_line(target .. ':' .. number, count, parts, '')) -- the first write
-redis.call('HSET', TRANSFERS, 'away:' .. target, number .. ' ' .. digits(count),
-  'sent:' .. target, number .. ' ' .. digits(tonumber(sum) + count))
+local in_all = digits(tonumber(sum) + count)
+redis.call('HSET', TRANSFERS, 'away:' .. target, number .. ' ' .. digits(count), 'sent:' .. target, number .. ' ' .. in_all)
 redis.call('HSET', META, 'sent', digits(tonumber(totals) + count))
 write_pool(pool)
-return { 'away', number, digits(count) }
+return { 'away', number, digits(count), in_all }
