@@ -13,6 +13,7 @@ from segmented.models import Shard
 from segmented.stock import ShardedPool
 from segmented.stores.redis import RedisStore
 from tests.command_line import ran
+from tests.contract.sharding import at_home_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,3 +141,21 @@ def test_an_order_database_is_not_told_of_a_pool_in_shards(
     assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (1, "", [])
     assert done.stderr.startswith("segmented: 'concert' is sold in shards already: ")
     assert (damaged.pool.state().available, damaged.pool.state().segment_count) == (90, 6)
+
+
+def test_a_transfer_to_a_shard_that_is_none_is_told_by_repair(damaged: Damaged, valkey: ValkeyServer) -> None:
+    damaged.client.hset(shard_keys(damaged.names[0]).transfers, "sent:7", "1 5")
+    done = ran("pool", "repair", SKU, "--yes", url=valkey.url)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert [line.split("\t")[:3] for line in done.stdout.splitlines()[:2]] == [
+        ["left", "0", "foreign write"],
+        ["left", "between", "orphan transfer"],
+    ]
+
+
+def test_units_that_went_in_are_told_although_another_shard_vanished(damaged: Damaged, valkey: ValkeyServer) -> None:
+    restock_id = at_home_in(0, 3)[0]
+    damaged.client.delete(*shard_keys(damaged.names[1]).listed())
+    done = ran("pool", "restock", SKU, "5", "--id", restock_id, url=valkey.url)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "restocked: 5 units, 35 are free now\n", "")
+    assert damaged.pool.shards[0].state().available == 35

@@ -1,0 +1,136 @@
+"""Pools in shards whose master has a replica: a transfer is answered when the replica has it, or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented import operations as op
+from segmented.errors import StoreUnavailable
+from segmented.keys import shard_keys
+from segmented.models import Received, Reserved
+from segmented.models.shards import Transfer
+from segmented.stock.sharded import AsyncShardedPool, ShardedPool
+from segmented.stock.sharded.opening import directory_plan
+from tests.fixtures.stores_deployed import COLOURS, deployed_side
+from tests.nodes import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from segmented.models import Shard
+    from segmented.operations import Operation
+    from tests.deployments import ReplicaPair
+    from tests.fixtures.stores import Side
+
+SKU: Final = "concert"
+ANSWER_SECONDS: Final = 10.0
+
+
+class Replicated:
+    """A pool of twenty units in two shards of ten, on a master with a replica."""
+
+    def __init__(self, side: Side, pair: ReplicaPair) -> None:
+        """Open it."""
+        self.side, self.pair = side, pair
+        self.pool: ShardedPool = side.made(
+            lambda store: ShardedPool(store, SKU), lambda store: AsyncShardedPool(store, SKU)
+        )
+        self.pool.open(stock=20, segments=4, shards=2)
+        self.shards: tuple[Shard, ...] = side.run(directory_plan(SKU)).shards
+
+    def send(self, units: int) -> op.SendUnits:
+        return op.SendUnits(self.shards[1], 0, units)
+
+    def receive(self, number: int, sent: int) -> op.ReceiveUnits:
+        return op.ReceiveUnits(self.shards[0], 1, number, sent)
+
+    def kept_by_replica(self, shard: int, note: str) -> str | None:
+        found: str | None = self.pair.replica.ask("HGET", shard_keys(self.shards[shard]).transfers, note)
+        return found
+
+    def is_kept_back(self) -> bool:
+        """Does the master keep an answer until its replica has what was written?"""
+        return bool(self.pair.master.info("clients")["blocked_clients"])
+
+    def answered_after(self, operation: Operation[object]) -> object:
+        """Perform it while the replica is paused, which goes on once the answer is waited for."""
+        self.pair.replica.pause()
+        answer = self.side.start(lambda: self.side.execute(operation))
+        eventually(self.is_kept_back, "the master waits for its replica")
+        assert not answer.done()
+        self.pair.replica.resume()
+        return answer.result(ANSWER_SECONDS)
+
+    def check(self) -> None:
+        report = self.pool.audit()
+        assert (report.drift, report.away, report.oversold) == ((), 0, 0)
+
+
+@pytest.fixture(params=COLOURS)
+def replicated(request: pytest.FixtureRequest, replica_pair: ReplicaPair) -> Iterator[Replicated]:
+    side = deployed_side(replica_pair.url, request.param)
+    made = Replicated(side, replica_pair)
+    yield made
+    replica_pair.replica.resume()
+    side.close()
+
+
+def test_sent_units_are_answered_when_the_replica_has_them(replicated: Replicated) -> None:
+    assert replicated.answered_after(replicated.send(5)) == Transfer("away", 0, 1, 5)
+    assert [replicated.kept_by_replica(1, note) for note in ("away:0", "sent:0")] == ["1 5", "1 5"]
+    assert replicated.pool.finish_transfers() == 1
+    replicated.check()
+
+
+def test_received_units_are_answered_when_the_replica_has_them(replicated: Replicated) -> None:
+    replicated.side.execute(replicated.send(5))
+    assert replicated.answered_after(replicated.receive(1, 5)) == Received(1, 5)
+    assert replicated.kept_by_replica(0, "received:1") == "1 5"
+    assert replicated.pool.finish_transfers() == 1
+    replicated.check()
+
+
+SAID: Final = "no replica of shard {} of 'concert' has acknowledged a transfer within 1000 ms"
+
+
+def failing(replicated: Replicated, ask: Callable[[], object]) -> str:
+    """Ask while the replica hears nothing; return what was said."""
+    replicated.pair.replica.pause()
+    with pytest.raises(StoreUnavailable) as caught:
+        ask()
+    replicated.pair.replica.resume()
+    return str(caught.value)
+
+
+def test_units_whose_sending_no_replica_acknowledged_stay_away_and_the_next_who_looks_brings_them_in(
+    replicated: Replicated,
+) -> None:
+    said = failing(replicated, lambda: replicated.side.execute(replicated.send(5)))
+    assert said == SAID.format(1)
+    state = replicated.pool.state()
+    assert ([shard.available for shard in state.shards], state.away) == ([10, 5], 5)
+    answer = replicated.pool.reserve("all", quantity=20)
+    assert isinstance(answer, Reserved)
+    assert answer.quantity == 20
+    replicated.check()
+
+
+def test_units_whose_receipt_no_replica_acknowledged_stay_away_and_come_in_once(replicated: Replicated) -> None:
+    replicated.side.execute(replicated.send(5))
+    said = failing(replicated, lambda: replicated.side.execute(replicated.receive(1, 5)))
+    assert said == SAID.format(0)
+    assert replicated.side.execute(op.LookAtShard(replicated.shards[1])).away == (Transfer("away", 0, 1, 5),)
+    assert replicated.pool.finish_transfers() == 1
+    assert [shard.available for shard in replicated.pool.state().shards] == [15, 5]
+    replicated.check()
+
+
+def test_a_receipt_that_no_replica_acknowledged_is_not_acknowledged_to_its_source(replicated: Replicated) -> None:
+    replicated.side.execute(replicated.send(5))
+    failing(replicated, replicated.pool.finish_transfers)
+    assert replicated.side.execute(op.LookAtShard(replicated.shards[1])).away == (Transfer("away", 0, 1, 5),)
+    assert replicated.pool.finish_transfers() == 1
+    assert replicated.pool.finish_transfers() == 0
+    replicated.check()
