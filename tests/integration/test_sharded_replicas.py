@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
 SKU: Final = "concert"
-ANSWER_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 25.0
 
 
 class Replicated:
@@ -77,6 +77,13 @@ def replicated(request: pytest.FixtureRequest, replica_pair: ReplicaPair) -> Ite
     side.close()
 
 
+@pytest.fixture
+def long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take a while to let the replica go on."""
+    monkeypatch.setattr("segmented.stores.redis.shard_codec.REPLICA_MS", 20_000)
+
+
+@pytest.mark.usefixtures("long_wait")
 def test_sent_units_are_answered_when_the_replica_has_them(replicated: Replicated) -> None:
     assert replicated.answered_after(replicated.send(5)) == Transfer("away", 0, 1, 5)
     assert [replicated.kept_by_replica(1, note) for note in ("away:0", "sent:0")] == ["1 5", "1 5"]
@@ -84,6 +91,7 @@ def test_sent_units_are_answered_when_the_replica_has_them(replicated: Replicate
     replicated.check()
 
 
+@pytest.mark.usefixtures("long_wait")
 def test_received_units_are_answered_when_the_replica_has_them(replicated: Replicated) -> None:
     replicated.side.execute(replicated.send(5))
     assert replicated.answered_after(replicated.receive(1, 5)) == Received(1, 5)

@@ -42,8 +42,9 @@ class ShardedPool:
     Each shard is a pool of its own. An order's id, or in a pool with a limit its customer, says in which shard it is at
     home; all its calls go there. What its home cannot serve is served with units from the others, which travel by
     numbered transfers. Never oversells, and never says sold out while enough units are free in all shards together; a
-    refusal is exact as of at most 0.1 s before it. A master that is down stops the orders of its own shards, and those
-    that could only be served, or refused, with its units: StoreUnavailable. What reads or changes all shards stops too.
+    refusal is exact as of the moment that its `age_ms` tells. A master that is down stops the orders of its own shards,
+    and those that could only be served, or refused, with its units: StoreUnavailable. What reads or changes all shards
+    stops too.
 
     Not there: gated pools, carts, and one queue over all shards for grants with `fair`.
     """
