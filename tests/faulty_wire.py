@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import Self
 
 from sqlalchemy import URL, make_url
 
-CHUNK = 65_536
+from tests.relay import CHUNK, Relay
 
 
-class FaultyWire:
+class FaultyWire(Relay):
     """Relays bytes both ways until it is told to misbehave."""
 
     def __init__(self, database: str) -> None:
@@ -20,16 +19,13 @@ class FaultyWire:
         self._behind = make_url(database)
         self._lose_replies_after: bytes | None = None
         self._frozen = threading.Event()
-        self._sockets: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
         self.lost = threading.Event()
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
     @property
     def url(self) -> str:
         """The database's URL by way of this wire."""
-        port: int = self._listener.getsockname()[1]
-        through = self._behind.difference_update_query(["host", "port"]).set(host="127.0.0.1", port=port)
+        through = self._behind.difference_update_query(["host", "port"]).set(host="127.0.0.1", port=self.port)
         return through.render_as_string(hide_password=False)
 
     def lose_reply_to(self, text: bytes) -> None:
@@ -39,15 +35,6 @@ class FaultyWire:
     def freeze(self) -> None:
         """Pass nothing on any more, in either direction, and close nothing."""
         self._frozen.set()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for one in (self._listener, *self._sockets):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):

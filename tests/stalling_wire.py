@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from tests.relay import CHUNK, Relay
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
-CHUNK: Final = 65_536
 
-
-class StallingWire:
+class StallingWire(Relay):
     """Relays bytes both ways, up to the first request that contains a text; nothing is passed on from then on."""
 
     def __init__(self, server: ValkeyServer, text: bytes, *, is_request_passed: bool) -> None:
@@ -22,25 +22,14 @@ class StallingWire:
         self._path = urlsplit(server.url).path
         self._text = text
         self._is_request_passed = is_request_passed
-        self._sockets: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
         self.stalled = threading.Event()
         self.replied = threading.Event()
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
     @property
     def url(self) -> str:
         """The server's URL by way of this wire."""
-        return f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for one in (self._listener, *self._sockets):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+        return f"redis://127.0.0.1:{self.port}/0"
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):

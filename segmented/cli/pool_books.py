@@ -25,7 +25,7 @@ from segmented.cli.output import (
     shown,
     write_json,
 )
-from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, repaired
+from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, placed
 from segmented.cli.pool_view import as_json
 from segmented.errors import InvalidInput
 from segmented.ledger_lines import parts_text
@@ -119,18 +119,19 @@ def _repair_shards(pool: ShardedPool, json_file: Path | None, *, is_asked: bool)
     report = pool.audit()
     away = report.away
     if is_asked and (away or not report.is_clean):
-        planned, _ = repaired(pool, report, yes=False)
+        planned = placed(pool.repair(report, yes=False))
         _print_repairs([each for _, each in planned], otherwise="planned", places=[one for one, _ in planned])
         for line in away_line(away):
             typer.echo(line)
         wanted = [f"go through {len(planned)} repair(s)"] * bool(planned) + ["bring these units in"] * bool(away)
         if not typer.confirm(f"{', and '.join(wanted).capitalize()}?"):
             raise typer.Exit(EXIT_REFUSED)
-    done, after = repaired(pool, report, yes=True)
+    mended = pool.repair(report, yes=True)
+    done, after = placed(mended), mended.after
     brought_in = max(0, away - after.away)
     if json_file is not None:
         repairs = [{"shard": number} | asdict(each) for number, each in done]
-        found = {"done_count": sum(each.is_done for _, each in done), "brought_in": brought_in, "repairs": repairs}
+        found = {"done_count": mended.done_count, "brought_in": brought_in, "repairs": repairs}
         write_json(json_file, found | {"after": _report_json(after)})
     if json_file != STDOUT:
         _print_repairs([each for _, each in done], otherwise="left", places=[one for one, _ in done])

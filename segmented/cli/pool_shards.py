@@ -9,8 +9,10 @@ from typing import Any, Final, TypeVar
 
 from segmented.cli.output import Row
 from segmented.errors import InvalidInput, PoolInShards, SegmentedError
-from segmented.models import LedgerEntry, PoolState, Restocked, ShardedState
+from segmented.models import LedgerEntry, Restocked, ShardedState
+from segmented.models.shards import units_away
 from segmented.stock import Pool, Repair, ShardedAuditReport, ShardedPool, find_pool
+from segmented.stock.sharded import ShardedRepairReport
 from segmented.stores.redis import RedisStore
 
 SHARD_HEADS: Final = ("shard", "segments", "available", "reserved", "confirmed", "on the way")
@@ -45,32 +47,21 @@ def required_in_one_piece(store: RedisStore, sku: str) -> None:
 def shard_rows(state: ShardedState) -> list[Row]:
     """Return a row a shard: what it has, and what left it and has not arrived."""
     rows = []
-    for number, (shard, away) in enumerate(zip(state.shards, away_from(state.shards), strict=True)):
+    away_by_shard = units_away(state.shards, state.shards)
+    for number, (shard, away) in enumerate(zip(state.shards, away_by_shard, strict=True)):
         counts = (shard.segment_count, shard.available, shard.reserved, shard.confirmed, away)
         rows.append((str(number), *map(str, counts)))
     return rows
 
 
-def away_from(shards: tuple[PoolState, ...]) -> list[int]:
-    """Return for each shard the units that it has sent and that have not arrived, though it may not know that yet."""
-    got = [{one.other: one.number for one in shard.transfers if one.kind == "received"} for shard in shards]
-    return [
-        sum(
-            one.units
-            for one in shard.transfers
-            if one.kind == "away" and one.other < len(shards) and got[one.other].get(number, 0) < one.number
-        )
-        for number, shard in enumerate(shards)
-    ]
-
-
 def shards_json(state: ShardedState) -> dict[str, Any]:
     """Return what there is beyond the sum: each shard, its number first, and what is on the way."""
+    away_by_shard = units_away(state.shards, state.shards)
     return {
         "away": state.away,
         "shards": [
             {"shard": number} | asdict(shard) | {"sku": state.sku, "stocked": shard.stocked, "away": away}
-            for number, (shard, away) in enumerate(zip(state.shards, away_from(state.shards), strict=True))
+            for number, (shard, away) in enumerate(zip(state.shards, away_by_shard, strict=True))
         ],
     }
 
@@ -115,14 +106,10 @@ def drift_lines(report: ShardedAuditReport) -> Iterator[str]:
     yield from (f"{BETWEEN} shards: {one}" for one in report.transfers)
 
 
-def repaired(pool: ShardedPool, report: ShardedAuditReport, *, yes: bool) -> tuple[list[Placed], ShardedAuditReport]:
-    """Mend shard after shard, then between them; with a yes, also bring in what is on the way."""
-    found: list[Placed] = []
-    for number, (shard, own) in enumerate(zip(pool.shards, report.shards, strict=True)):
-        if not own.is_clean:
-            found += [(number, each) for each in shard.repair(own, yes=yes).repairs]
-    between = pool.repair(replace(report, shards=()), yes=yes)
-    return [*found, *((None, each) for each in between.repairs)], between.after
+def placed(report: ShardedRepairReport) -> list[Placed]:
+    """Return the repairs, each with the number of its shard."""
+    own = ((number, each) for number, repairs in enumerate(report.shards) for each in repairs)
+    return [*own, *((None, each) for each in report.between)]
 
 
 def place(number: int | None) -> str:

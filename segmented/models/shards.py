@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from string import ascii_lowercase, digits
-from typing import Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from segmented.errors import PoolMissing, ShardVanished, StockError
 from segmented.models.pools import PoolState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SHARD_MARK: Final = "\x1f"
 """Between the sku and the place of a shard. A sku has no control characters, so no pool has the name of a shard."""
@@ -118,8 +121,26 @@ class ShardedState(PoolState):
 
     @property
     def away(self) -> int:
-        """Units on the way between shards. While orders are served they may be counted twice, or not at all."""
+        """Units that were sent and have not come: on the way, or lost by a failover.
+
+        While orders are served they may be counted twice, or not at all.
+        """
         return max(0, sum(shard.sent - shard.received for shard in self.shards))
+
+
+def units_away(senders: Sequence[PoolState], receivers: Sequence[PoolState]) -> list[int]:
+    """Return for each shard the units on the way from it, though it may not know yet that they have arrived.
+
+    Both are all the shards, in their order; `receivers` may have been read later.
+    """
+    got = [{one.other: one.units for one in state.transfers if one.kind == "received"} for state in receivers]
+    found = []
+    for number, state in enumerate(senders):
+        sent = {one.other: one.units for one in state.transfers if one.kind == "sent"}
+        away = [one for one in state.transfers if one.kind == "away" and one.other < len(receivers)]
+        lacking = (min(one.units, sent.get(one.other, 0) - got[one.other].get(number, 0)) for one in away)
+        found.append(sum(max(0, units) for units in lacking))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -314,12 +314,14 @@ def test_a_transfer_to_a_shard_that_is_none_is_refused_as_drift(plain_redis_side
     shards = shards_of(plain_redis_side, plain.sku)
     for other in (0, 7):
         key = transfers_of(plain_redis_side, shards[0])
-        plain_redis_side.raw().hset(key, f"away:{other}", "1 5")
+        forged = (f"away:{other}", f"sent:{other}")
+        for field in forged:
+            plain_redis_side.raw().hset(key, field, "1 5")
         with pytest.raises(PoolDrifted):
             plain.finish_transfers()
         with pytest.raises(PoolDrifted):
             plain.reserve(f"too many {other}", quantity=STOCK + 1)
-        plain_redis_side.raw().hdel(key, f"away:{other}")
+        plain_redis_side.raw().hdel(key, *forged)
     assert taken(plain.reserve("a", quantity=STOCK)) == STOCK
 
 

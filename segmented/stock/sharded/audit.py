@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from segmented import operations as op
+from segmented.models.shards import units_away
 from segmented.stock.audit import AuditReport, Drift, audit_plan
 from segmented.stock.sharded.opening import all_plan, summed
 
@@ -84,15 +85,8 @@ def sharded_audit_plan(directory: ShardDirectory) -> Plan[ShardedAuditReport]:
     between = yield from all_plan(op.ReadPool(shard) for shard in directory.shards)
     after = yield from all_plan(op.ReadPool(shard) for shard in directory.shards)
     drift = tuple(_transfers_drift(before, between, after))
-    got = _kept(between, "received")
-    sent = _kept(before, "sent")
-    away = sum(
-        min(transfer.units, sent[place].units - (got[place[::-1]].units if place[::-1] in got else 0))
-        for place, transfer in _kept(before, "away").items()
-        if place in sent and sent[place].units > (got[place[::-1]].units if place[::-1] in got else 0)
-    )
     state = summed(directory, [report.state for report in reports])
-    return ShardedAuditReport(state, tuple(reports), drift, away)
+    return ShardedAuditReport(state, tuple(reports), drift, sum(units_away(before, between)))
 
 
 def _kept(states: list[PoolState], kind: str) -> dict[tuple[int, int], Transfer]:

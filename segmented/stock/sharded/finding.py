@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segmented import operations as op
-from segmented.errors import StoreUnavailable
-from segmented.plans import Now, Plan, Within, perform, run_async, run_sync
+from segmented.plans import run_async, run_sync
 from segmented.stock.async_pool import AsyncPool
 from segmented.stock.pool import Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL
 from segmented.stock.sharded.async_pool import AsyncShardedPool
-from segmented.stock.sharded.opening import COPIES, READ_SECONDS
+from segmented.stock.sharded.opening import first_copy_plan
 from segmented.stock.sharded.pool import ShardedPool
 
 if TYPE_CHECKING:
+    from segmented.plans import Plan
     from segmented.plans.drivers import AsyncStore, Store
 
 
@@ -47,14 +46,5 @@ def is_in_shards_plan(sku: str) -> Plan[bool]:
     The first copy decides, because a pool that is not in shards lies in its hash slot. The others are asked only when
     it does not answer.
     """
-    failure: StoreUnavailable | None = None
-    for copy in range(COPIES):
-        soon = (yield from perform(Now())) + READ_SECONDS
-        try:
-            found = yield from perform(Within(op.ReadDirectory(sku, copy), soon))
-        except StoreUnavailable as error:
-            failure = failure or error
-            continue
-        if found is not None or failure is None:
-            return found is not None
-    raise failure or StoreUnavailable()
+    found = yield from first_copy_plan(sku, lambda found, has_failed: found is not None or not has_failed)
+    return found is not None

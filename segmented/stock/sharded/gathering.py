@@ -107,10 +107,6 @@ class Look:
         """Units free in one shard; 0 if it did not answer."""
         return sum(one.available for one in self.found if one.shard == shard)
 
-    def is_enough(self, wanted: int) -> bool:
-        """Have those that answered enough?"""
-        return self.available >= wanted
-
 
 class Shortage:
     """What this process has found out about the whole pool, for a tenth of a second.
@@ -207,7 +203,7 @@ class Gathering:
     def _looked(self, home: Shard, wanted: int, deadline: float) -> Plan[FreeInAll | None]:
         """Look at every shard: bring units home if there are enough, else look again to be sure that there are not."""
         look = yield from self._look()
-        if look.is_enough(wanted) or look.away:
+        if look.available >= wanted or look.away:
             if look.away or look.at(home) < wanted:
                 yield from self._alone(self._brought(home, wanted), deadline)
             return None
@@ -261,9 +257,9 @@ class Gathering:
         if has_finished:
             return
         free = {one.shard.number: one.available for one in look.found}
-        if failure is not None and (home.number not in free or not look.is_enough(wanted)):
+        if failure is not None and (home.number not in free or look.available < wanted):
             raise failure
-        if look.is_enough(wanted):
+        if look.available >= wanted:
             yield from self._moved(home, wanted, free)
 
     def _moved(self, home: Shard, wanted: int, free: dict[int, int]) -> Plan[None]:

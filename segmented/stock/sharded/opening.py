@@ -12,7 +12,7 @@ from segmented.plans import Batch, Now, Plan, Within, perform
 from segmented.stock.sharded.placement import salts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import TypeVar
 
     from segmented.operations import Operation
@@ -29,6 +29,18 @@ ALL_SECONDS: Final = 10.0
 
 def directory_plan(sku: str) -> Plan[ShardDirectory]:
     """Find the directory of a pool that is open. Raises PoolMissing."""
+    found = yield from first_copy_plan(sku, lambda found, _: found is not None and found.is_open)
+    if found is None:
+        raise PoolMissing(sku)
+    return found
+
+
+def first_copy_plan(sku: str, decides: Callable[[ShardDirectory | None, bool], bool]) -> Plan[ShardDirectory | None]:
+    """Ask for one copy after the other, until one decides; None when none does.
+
+    `decides` is told what a copy is, and whether one before it did not answer. Raises StoreUnavailable when none
+    decides and one did not answer.
+    """
     failure: StoreUnavailable | None = None
     for copy in range(COPIES):
         soon = (yield from perform(Now())) + READ_SECONDS
@@ -37,9 +49,11 @@ def directory_plan(sku: str) -> Plan[ShardDirectory]:
         except StoreUnavailable as error:
             failure = failure or error
             continue
-        if found is not None and found.is_open:
+        if decides(found, failure is not None):
             return found
-    raise failure or PoolMissing(sku)
+    if failure is not None:
+        raise failure
+    return None
 
 
 def open_plan(wanted: op.OpenPool, shard_count: int) -> Plan[Opened | AlreadyOpen]:

@@ -185,16 +185,14 @@ class ShardedPlans:
         )
         answers: dict[int, Taken | SegmentedError] = {}
         gathered: set[Shard] = set()
-        asked_alone: set[str] = set()
         for (index, home), answer in zip(homes.items(), found, strict=True):
             order, answers[index] = operation.orders[index], answer
             refused_at.pop(index, None)
             if isinstance(answer, Busy | SoldOut) or (operation.partial and isinstance(answer, LimitReached)):
-                # The home is asked again where units may have come since, and for an id that came twice.
+                # The home is asked again where units may have come since.
                 has_more = home in gathered and gathering.shortage.of(order.quantity) is None
-                is_stale = isinstance(answer, Busy) or has_more or order.order_id in asked_alone
+                is_stale = isinstance(answer, Busy) or has_more
                 gathered.add(home)
-                asked_alone.add(order.order_id)
                 one = op.Reserve(operation.sku, order, operation.hold_ms, operation.partial)
                 try:
                     said, at = yield from self.reserve_on(one, None if is_stale else (answer, asked_at))

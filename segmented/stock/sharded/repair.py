@@ -27,9 +27,15 @@ if TYPE_CHECKING:
 class ShardedRepairReport:
     """What a repair did in each shard, and between them."""
 
-    repairs: tuple[Repair, ...]
+    shards: tuple[tuple[Repair, ...], ...]
+    between: tuple[Repair, ...]
     after: ShardedAuditReport
     """The audit when all was done; without a yes, of the pool as it still is."""
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was done in the shards, in their order, then between them."""
+        return (*(repair for own in self.shards for repair in own), *self.between)
 
     @property
     def is_clean(self) -> bool:
@@ -46,15 +52,18 @@ def sharded_repair_plan(
     gathering: Gathering, report: ShardedAuditReport, hold_ms: int, *, yes: bool
 ) -> Plan[ShardedRepairReport]:
     """Mend what `report` names, shard after shard, then between them, then bring in what is on the way."""
-    repairs: list[Repair] = []
-    for one in report.shards:
-        repairs += (yield from repair_plan(one, hold_ms, yes=yes)).repairs
+    shards: list[tuple[Repair, ...]] = []
+    for own in report.shards:
+        repairs = () if own.is_clean else (yield from repair_plan(own, hold_ms, yes=yes)).repairs
+        shards.append(repairs)
+    between: list[Repair] = []
     for drift in report.transfers:
-        repairs.append((yield from _mend_plan(gathering.directory, drift, yes=yes)))
+        repair = yield from _mend_plan(gathering.directory, drift, yes=yes)
+        between.append(repair)
     if yes and all(drift.kind == "orphan transfer" for drift in report.transfers):  # else units may be nobody's
         with suppress(PoolDrifted):  # what cannot be brought in is in the audit that follows
             yield from gathering.finish_all_plan()
-    return ShardedRepairReport(tuple(repairs), (yield from sharded_audit_plan(gathering.directory)))
+    return ShardedRepairReport(tuple(shards), tuple(between), (yield from sharded_audit_plan(gathering.directory)))
 
 
 def _mend_plan(directory: ShardDirectory, drift: Drift, *, yes: bool) -> Plan[Repair]:
