@@ -1,4 +1,4 @@
-"""Dispatch of operations to the two halves of the model, locks and pools, with one clock for both."""
+"""Dispatch of operations to the parts of the model: locks, pools and deduplication, with one clock for all."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from segmented import operations as op
 from segmented.stores.memory.cache import CacheModel
 from segmented.stores.memory.carts import CartModel
+from segmented.stores.memory.dedup import DedupModel
 from segmented.stores.memory.fair import FairModel
 from segmented.stores.memory.get_set import GetSetModel
 from segmented.stores.memory.kinds import Kinds
@@ -91,6 +92,7 @@ class MemoryModel:
             **pools.bodies(),
             **CartModel(clock, pools.read).bodies(),
             **ShardModel(pools).bodies(),
+            **DedupModel(clock, self._freed.append).bodies(),
         }
 
     def execute(self, operation: op.Operation[AnswerT]) -> AnswerT:

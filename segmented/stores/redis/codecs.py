@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segmented.stores.redis.audit_codec import AUDIT_CODECS
 from segmented.stores.redis.cache_codec import CACHE_CODECS
 from segmented.stores.redis.cart_codec import CART_CODECS
+from segmented.stores.redis.dedup_codec import DEDUP_CODECS
 from segmented.stores.redis.fair_codec import FAIR_CODECS
 from segmented.stores.redis.get_set_codec import GET_SET_CODECS
 from segmented.stores.redis.lock_codec import LOCK_CODECS
@@ -40,4 +41,5 @@ CODECS: Final[dict[type[Operation[Any]], Codec]] = {
     **CART_CODECS,
     **AUDIT_CODECS,
     **SHARD_CODECS,
+    **DEDUP_CODECS,
 }

@@ -1,0 +1,195 @@
+"""Operations on deduplication records. All are safe to run twice; times are those of the store's clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from segmented.models import Lost, Released, Renewed
+from segmented.models.dedup import (
+    AttemptOutdated,
+    Claim,
+    Freed,
+    KeyClaimed,
+    KeyHeld,
+    MessageCancelled,
+    NotUnknown,
+    OnLapse,
+    OutcomeKept,
+    OutcomeKind,
+    PayloadDiffers,
+    Reaped,
+    RecordName,
+    RecordState,
+    RunBegun,
+    RunFinished,
+    RunOn,
+    RunOvertaken,
+    SeatEnd,
+    StillRunning,
+)
+from segmented.operations.base import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimKey(Operation[KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers]):
+    """Take the seat of a key for a message that is about to be published, for `wait_ms` beyond its `delay_ms`."""
+
+    record: RecordName
+    message: str
+    payload_print: str
+    """Of the payload; compared where both sides have one."""
+    task: str
+    wait_ms: int
+    remember_ms: int
+    """For how long what is known outlives the last use, so that late copies are recognised."""
+    delay_ms: int = 0
+    delay_max_ms: int = 0
+    """The longest time from the first claim of the seat to the due time, however often it was replaced; 0: no limit."""
+    resend_ms: int = 0
+    """After which a waiting message is to be sent once more by a repeat; 0: never."""
+    is_blocked_by_run: bool = True
+    """Is the key taken while a message of it runs?"""
+    replaces: bool = False
+    """Take the seat also from another message."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginRun(
+    Operation[RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated],
+):
+    """Begin to work on a message, under a lease of `ttl_ms`."""
+
+    record: RecordName
+    message: str
+    holder_id: str
+    payload_print: str
+    task: str
+    ttl_ms: int
+    remember_ms: int
+    seat_end: SeatEnd = "end"
+    run_on: RunOn = "key"
+    on_lapse: OnLapse = "again"
+    attempt: int = 0
+    """Of the message, from 0: a later one ends an earlier one, an earlier one is refused."""
+    follows: str = ""
+    """The message whose repeat this one was when it was published, if it was one."""
+    round: int = 0
+    """How often this copy was sent round already."""
+    window_ms: int = 0
+    """With `seat_end` time: for how long a message takes the seat that was not claimed when it was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenewRun(Operation[Renewed | Lost]):
+    """Push the end of the run's lease out to `ttl_ms` from now, if it lives and is the holder's."""
+
+    record: RecordName
+    message: str
+    holder_id: str
+    ttl_ms: int
+    remember_ms: int
+    run_on: RunOn = "key"
+
+
+@dataclass(frozen=True, slots=True)
+class FinishRun(Operation[RunFinished | RunOvertaken]):
+    """Keep the outcome of a run and end it. Publishers get it for `keep_ms`, copies of the message for `remember_ms`.
+
+    A run whose lease has lapsed is still finished as long as nobody else has begun.
+    """
+
+    record: RecordName
+    message: str
+    holder_id: str
+    fencing_token: int
+    kind: OutcomeKind
+    body: str
+    keep_ms: int
+    remember_ms: int
+    seat_end: SeatEnd = "end"
+    run_on: RunOn = "key"
+
+
+@dataclass(frozen=True, slots=True)
+class FinishRunWithEffect(Operation[RunFinished | RunOvertaken]):
+    """As `FinishRun`, and do an effect in the same script: its outcome is what the effect's Lua returns, as JSON.
+
+    `script` is the body of a Lua function that sees `KEYS` and `ARGV` of its own. It runs once or not at all; where it
+    fails, nothing of the record changes.
+    """
+
+    finish: FinishRun
+    script: str
+    keys: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonRun(Operation[Released | Lost]):
+    """End a run without an outcome. With a `next_attempt` the message keeps its claim until that one arrives."""
+
+    record: RecordName
+    message: str
+    holder_id: str
+    remember_ms: int
+    seat_end: SeatEnd = "end"
+    run_on: RunOn = "key"
+    next_attempt: int | None = None
+    wait_ms: int = 0
+    delay_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CancelMessage(Operation[MessageCancelled | StillRunning | OutcomeKept]):
+    """See to it that a message never begins, and free what it holds. `is_dead`: its run is known to be over."""
+
+    record: RecordName
+    message: str
+    remember_ms: int
+    run_on: RunOn = "key"
+    is_dead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FreeKey(Operation[Freed]):
+    """End whatever holds a key and forget its outcome. A holder at work is fenced: it cannot keep its outcome."""
+
+    record: RecordName
+
+
+@dataclass(frozen=True, slots=True)
+class SettleRun(Operation[RunFinished | Freed | NotUnknown]):
+    """Say what became of a run in the unknown state: this outcome, or, without a kind, that it was never done."""
+
+    record: RecordName
+    remember_ms: int
+    kind: OutcomeKind | None
+    body: str = ""
+    keep_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord(Operation[RecordState | None]):
+    """Read all that is known of a key; of one message alone where it is given."""
+
+    record: RecordName
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListClaims(Operation[tuple[Claim, ...]]):
+    """List held keys of one partition, those first that end first; with `only_lapsed` those that have."""
+
+    namespace: str
+    partition: int
+    limit: int
+    only_lapsed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReapKey(Operation[Reaped]):
+    """Free what has lapsed of a claim, and wake who waits for it."""
+
+    record: RecordName
+    remember_ms: int
+    message: str = ""

@@ -1,0 +1,37 @@
+#!lua flags=allow-oom
+-- uses shared/once.lua
+-- End a run without an outcome; with a next attempt its message keeps what it holds until that arrives. Safe to run twice.
+-- ARGV     1 key   2 message   3 holder   4 seat_end (start, end, time, none)   5 run_on (key, message)   6 remember_ms
+--          7 next attempt or ""   8 wait_ms   9 delay_ms
+-- answers  {"released"}   {"lost"}   the run is not the holder's
+local key, message, remember_ms, following = ARGV[1], ARGV[2], ARGV[6], ARGV[7]
+local is_on_key = ARGV[5] == 'key'
+local own = message_key(message)
+local where = is_on_key and RECORD or own
+local run = read_run(where)
+if run.run ~= message or run.holder ~= ARGV[3] then
+  local awaited = redis.call('HGET', own, 'awaited')
+  return { following ~= '' and awaited and tonumber(awaited) >= tonumber(following) and 'released' or 'lost' }
+end
+
+drop(where, RUN_FIELDS)
+if following ~= '' then
+  local due = now + tonumber(ARGV[9])
+  local last = due + tonumber(ARGV[8])
+  redis.call('HSET', own, 'awaited', following, 'task', redis.call('HGET', RECORD, 'task') or '')
+  redis.call('PEXPIRE', own, digits(last - now + tonumber(remember_ms)))
+  local seat = read_seat(RECORD)
+  if ARGV[4] == 'end' and not seat.is_live then
+    redis.call('HSET', RECORD, 'seat', message, 'seat_print', run.print, 'seat_until', digits(last),
+      'seat_since', digits(now), 'seat_attempt', following, 'sent_at', digits(due))
+  end
+end
+if not is_on_key then
+  redis.call('ZREM', CLAIMS, key .. ' ' .. message)
+  if following == '' then
+    keep(own, key .. ' ' .. message, remember_ms)
+  end
+end
+keep(RECORD, key, remember_ms)
+redis.call('PUBLISH', FREED, 'abandoned')
+return { 'released' }

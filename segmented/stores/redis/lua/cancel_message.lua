@@ -1,0 +1,33 @@
+#!lua flags=allow-oom
+-- uses shared/once.lua
+-- See to it that a message never begins, and free what it holds. Safe to run twice.
+-- ARGV     1 key   2 message   3 remember_ms   4 run_on (key, message)   5 is_dead: "1" when its run is known to be over
+-- answers  {"finished", message, kind, body, age_ms}   it had ended   {"running", free_in_ms}   {"cancelled"}
+local key, message, remember_ms = ARGV[1], ARGV[2], ARGV[3]
+local is_on_key = ARGV[4] == 'key'
+local own = message_key(message)
+for _, place in ipairs({ RECORD, own }) do
+  local outcome = fields(place, OUTCOME_FIELDS)
+  if outcome.done == message then
+    return finished(outcome)
+  end
+end
+local where = is_on_key and RECORD or own
+local run = read_run(where)
+if run.run == message then
+  if run.is_live and ARGV[5] ~= '1' then
+    return { 'running', digits(tonumber(run.run_until) - now) }
+  end
+  drop(where, RUN_FIELDS)
+end
+if redis.call('HGET', RECORD, 'seat') == message then
+  drop(RECORD, SEAT_FIELDS)
+end
+redis.call('HSET', own, 'done', message, 'kind', 'cancelled', 'body', '', 'done_at', digits(now))
+redis.call('PEXPIRE', own, remember_ms)
+redis.call('ZREM', CLAIMS, key .. ' ' .. message)
+if redis.call('EXISTS', RECORD) == 1 then
+  keep(RECORD, key, remember_ms)
+end
+redis.call('PUBLISH', FREED, 'cancelled')
+return { 'cancelled' }

@@ -1,0 +1,17 @@
+#!lua
+-- uses shared/once.lua
+-- Read all that is known of a key, or of one message of it.
+-- ARGV     1 message, or ""
+-- answers  {now_ms, task or "", fields of the seat, of the run, of the outcome}, each in the order of the lists above,
+--          "" for one that is missing   {} when there is nothing
+local where = ARGV[1] == '' and RECORD or message_key(ARGV[1])
+if redis.call('EXISTS', where) == 0 then
+  return {}
+end
+local answer = { digits(now), redis.call('HGET', where, 'task') or '' }
+for _, names in ipairs({ SEAT_FIELDS, RUN_FIELDS, OUTCOME_FIELDS }) do
+  for _, value in ipairs(redis.call('HMGET', where, unpack(names))) do
+    answer[#answer + 1] = value or ''
+  end
+end
+return answer

@@ -1,0 +1,40 @@
+#!lua flags=allow-oom
+-- uses shared/once.lua
+-- Free what has lapsed of a claim, and wake who waits. Safe to run twice. What lives is never touched.
+-- ARGV     1 key   2 message, or "" for the key itself   3 remember_ms
+-- answers  {"freed"}   {"unknown"}   its holder died in a run that must not be repeated   {"held"}   it lives
+local key, message = ARGV[1], ARGV[2]
+local where = message == '' and RECORD or message_key(message)
+local member = message == '' and key or (key .. ' ' .. message)
+if redis.call('EXISTS', where) == 0 then
+  redis.call('ZREM', CLAIMS, member)
+  return { 'freed' }
+end
+local result = 'held'
+local seat = read_seat(where)
+if seat.seat and not seat.is_live then
+  drop(where, SEAT_FIELDS)
+  result = 'freed'
+end
+local run = read_run(where)
+if run.is_unknown and not run.doubt then
+  redis.call('HSET', where, 'doubt', '1')
+  result = 'unknown'
+elseif run.run and not run.is_live and not run.is_unknown then
+  -- its attempt is remembered, so that an earlier copy is still recognised as one
+  if tonumber(run.attempt) > 0 then
+    redis.call('HSET', message_key(run.run), 'awaited', run.attempt)
+    redis.call('PEXPIRE', message_key(run.run), ARGV[3])
+  end
+  drop(where, RUN_FIELDS)
+  result = 'freed'
+end
+if redis.call('EXISTS', where) == 1 then
+  keep(where, member, ARGV[3])
+else
+  redis.call('ZREM', CLAIMS, member)
+end
+if result ~= 'held' then
+  redis.call('PUBLISH', FREED, result)
+end
+return { result }

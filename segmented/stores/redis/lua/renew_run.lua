@@ -1,0 +1,15 @@
+#!lua flags=allow-oom
+-- uses shared/once.lua
+-- Push the end of a run's lease out. Safe to run twice.
+-- ARGV     1 key   2 message   3 holder   4 run_on (key, message)   5 ttl_ms   6 remember_ms
+-- answers  {"renewed"}   {"lost"}   it lapsed, went to another holder, or was freed
+local message = ARGV[2]
+local is_on_key = ARGV[4] == 'key'
+local where = is_on_key and RECORD or message_key(message)
+local run = read_run(where)
+if run.run ~= message or run.holder ~= ARGV[3] or not run.is_live then
+  return { 'lost' }
+end
+redis.call('HSET', where, 'run_until', digits(now + tonumber(ARGV[5])))
+keep(where, is_on_key and ARGV[1] or (ARGV[1] .. ' ' .. message), ARGV[6])
+return { 'renewed' }
