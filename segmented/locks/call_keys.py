@@ -60,6 +60,15 @@ class Call:
         self._bound = bound
         self._where = where
 
+    @property
+    def arguments(self) -> Mapping[str, object]:
+        """The arguments by name, defaults included."""
+        return self._bound.arguments
+
+    def give(self, function: Callable[..., object]) -> object:
+        """Call a function with the arguments, as the call itself would."""
+        return function(*self._bound.args, **self._bound.kwargs)
+
     def read(self, path: Path) -> object:
         """Return the value at a path; raises InvalidInput when it leads nowhere."""
         try:

@@ -21,21 +21,35 @@ def new_holder_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim(ABC):
-    """One holder's claim to one name, for `ttl_ms`. All its operations are safe to run twice."""
+class LeaseClaim(ABC):
+    """What a lease asks for once it is held, whatever it is a lease on. All its operations are safe to run twice."""
 
     kind: ClassVar[str]
     """The kind of lock, as `segmented lock show` names it."""
     mode: ClassVar[str] = "exclusive"
     """What a sequencer says: `exclusive` or `shared`."""
-    may_be_handed: ClassVar[bool] = False
-    """May a release make the next waiter's attempt for it, in the same round trip?"""
-    leaves_traces: ClassVar[bool] = False
-    """Does a failed attempt leave something in the store (a place in a queue), to be released if the wait ends?"""
 
     name: str
     holder_id: str
     ttl_ms: int
+
+    @abstractmethod
+    def renewing(self, ttl_ms: int) -> Operation[Renewed | Lost]:
+        """Ask for `ttl_ms` from now, if the lease is still the holder's; never re-creates it."""
+
+    @abstractmethod
+    def releasing(self) -> Operation[Released | Lost]:
+        """End the lease, and whatever an attempt left behind, and wake who is next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(LeaseClaim):
+    """One holder's claim to one name, for `ttl_ms`."""
+
+    may_be_handed: ClassVar[bool] = False
+    """May a release make the next waiter's attempt for it, in the same round trip?"""
+    leaves_traces: ClassVar[bool] = False
+    """Does a failed attempt leave something in the store (a place in a queue), to be released if the wait ends?"""
 
     @property
     @abstractmethod
@@ -49,11 +63,3 @@ class Claim(ABC):
     def acquiring_when_behind(self) -> Operation[Acquired | Held | Unreplicated] | None:
         """Ask for what need not wait for its turn behind others of the same process; None: there is no such thing."""
         return None
-
-    @abstractmethod
-    def renewing(self, ttl_ms: int) -> Operation[Renewed | Lost]:
-        """Ask for `ttl_ms` from now, if the lease is still the holder's; never re-creates it."""
-
-    @abstractmethod
-    def releasing(self) -> Operation[Released | Lost]:
-        """End the lease, and whatever an attempt left behind, and wake who is next."""

@@ -21,7 +21,7 @@ from segmented.plans import Within, perform, run_async, run_sync
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.locks.claim import Claim
+    from segmented.locks.claim import LeaseClaim
     from segmented.models import Acquired
     from segmented.plans.drivers import AsyncStore, Store
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class HeldLease(EndsWithItsBlock, LeaseState):
     """A held lock, for threads. Usable in a `with` statement, which releases it."""
 
-    def __init__(self, store: Store, claim: Claim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
+    def __init__(self, store: Store, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
         """Belong to `store`."""
         super().__init__(claim, acquired.ttl_ms, asked_at, store.clock)
         self._store = store
@@ -81,7 +81,9 @@ class HeldLease(EndsWithItsBlock, LeaseState):
 class AsyncHeldLease(EndsWithItsAsyncBlock, LeaseState):
     """A held lock, for asyncio; otherwise as `HeldLease`."""
 
-    def __init__(self, store: AsyncStore, claim: Claim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
+    def __init__(
+        self, store: AsyncStore, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float
+    ) -> None:
         """Belong to `store`."""
         super().__init__(claim, acquired.ttl_ms, asked_at, store.clock)
         self._store = store
@@ -141,7 +143,7 @@ class Lease(HeldLease):
     through its own end: give `fencing_token` to the protected resource, which must refuse a lower one than it has seen.
     """
 
-    def __init__(self, store: Store, claim: Claim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
+    def __init__(self, store: Store, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
         """Carry the token of `acquired`."""
         self.fencing_token = acquired.fencing_token
         super().__init__(store, claim, renewal, acquired, asked_at)
@@ -157,7 +159,9 @@ class Lease(HeldLease):
 class AsyncLease(AsyncHeldLease):
     """A held lock with a fencing token, for asyncio; otherwise as `Lease`."""
 
-    def __init__(self, store: AsyncStore, claim: Claim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
+    def __init__(
+        self, store: AsyncStore, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float
+    ) -> None:
         """Carry the token of `acquired`."""
         self.fencing_token = acquired.fencing_token
         super().__init__(store, claim, renewal, acquired, asked_at)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from segmented.clock import Clock
-    from segmented.locks.claim import Claim
+    from segmented.locks.claim import LeaseClaim
 
 DRIFT_RATE = 0.01
 DRIFT_SECONDS = 0.002
@@ -56,7 +56,7 @@ class Renewal:
 class LeaseState(StaysInItsProcess):
     """Who holds what, and for how long. Made by `acquire`, never by hand; of use in the process that acquired it."""
 
-    def __init__(self, claim: Claim, ttl_ms: int, asked_at: float, clock: Clock) -> None:
+    def __init__(self, claim: LeaseClaim, ttl_ms: int, asked_at: float, clock: Clock) -> None:
         """Start trusting at `asked_at`."""
         super().__init__()
         self.claim = claim

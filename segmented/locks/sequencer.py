@@ -23,7 +23,7 @@ from segmented.operations import CheckSequencer
 from segmented.plans import perform, run_async, run_sync
 
 if TYPE_CHECKING:
-    from segmented.locks.claim import Claim
+    from segmented.locks.claim import LeaseClaim
     from segmented.operations.sequencer import Mode
     from segmented.plans import Plan
     from segmented.plans.drivers import AsyncStore, Store
@@ -53,7 +53,7 @@ class Sequencer:
             raise InvalidInput(message)
 
     @classmethod
-    def of(cls, claim: Claim, fencing_token: int) -> Sequencer:
+    def of(cls, claim: LeaseClaim, fencing_token: int) -> Sequencer:
         """Make the sequencer of a claim that was granted under a token."""
         return cls(claim.name, cast("Mode", claim.mode), fencing_token)
 

@@ -1,0 +1,98 @@
+"""One text for one value, with its types: what keys and fingerprints are made of.
+
+Two values have the same text exactly when they are equal and of the same types, after JSON has made lists of tuples.
+`1`, `1.0`, `"1"` and `True` differ. A list is tagged, so that no text of a user can look like a tagged value.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from math import isfinite
+from typing import Any, Final
+from uuid import UUID
+
+from segmented.errors import InvalidInput
+
+DIGEST_LENGTH: Final = 32
+"""Hexadecimal digits of SHA-256 that are kept: 128 bits."""
+DEPTH_MAX: Final = 64
+
+
+def canonical(value: object, where: str) -> str:
+    """Return the text; raises InvalidInput, naming `where`, for a value that has none."""
+    return json.dumps(_tagged(value, where, 0), ensure_ascii=True, separators=(",", ":"))
+
+
+def digest(text: str) -> str:
+    """Return the first 128 bits of a text's SHA-256, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def _tagged(value: object, where: str, depth: int) -> Any:  # noqa: ANN401  # any JSON; one return a type
+    if depth > DEPTH_MAX:
+        message = f"{where} is nested deeper than {DEPTH_MAX} levels, or holds itself"
+        raise InvalidInput(message)
+    match value:
+        case Enum():
+            return ["enum", type(value).__qualname__, value.name]
+        case None | bool() | int():
+            return value
+        case str():
+            return _checked_text(value, where)
+        case float():
+            if not isfinite(value):
+                message = f"{where} is {value!r}, which equals nothing: it cannot be part of a key"
+                raise InvalidInput(message)
+            return value
+        case list() | tuple():
+            return ["list", *(_tagged(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value))]
+        case dict():
+            pairs = [_pair(key, item, where, depth) for key, item in value.items()]
+            return ["dict", *sorted(pairs, key=lambda pair: str(pair[0]))]
+        case set() | frozenset():
+            return ["set", *sorted(canonical(item, where) for item in value)]
+    return _scalar(value, where, depth)
+
+
+def _pair(key: object, item: object, where: str, depth: int) -> list[Any]:
+    if not isinstance(key, str):
+        message = f"{where} has the key {key!r}, which is no text: JSON would change it on its way"
+        raise InvalidInput(message)
+    return [_checked_text(key, where), _tagged(item, f"{where}[{key!r}]", depth + 1)]
+
+
+def _scalar(value: object, where: str, depth: int) -> list[Any]:
+    match value:
+        case bytes() | bytearray():
+            return ["bytes", base64.b64encode(value).decode()]
+        case datetime() | date() | time():
+            return [type(value).__name__, value.isoformat()]
+        case timedelta():
+            return ["timedelta", value.days, value.seconds, value.microseconds]
+        case Decimal() | UUID():
+            return [type(value).__name__, str(value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = [
+            [one.name, _tagged(getattr(value, one.name), f"{where}.{one.name}", depth + 1)] for one in fields(value)
+        ]
+        return ["dataclass", type(value).__qualname__, *parts]
+    message = (
+        f"{where} is {type(value).__name__}, which has no text that is the same in every process: "
+        "name a part of it in the key expression, or give a callable"
+    )
+    raise InvalidInput(message)
+
+
+def _checked_text(text: str, where: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        message = f"{where} holds a lone surrogate, which cannot be written: {text!r}"
+        raise InvalidInput(message) from error
+    return text

@@ -1,0 +1,259 @@
+"""Idempotent execution for plain functions, coroutines and web handlers: once a key, and repeats get the answer."""
+
+from __future__ import annotations
+
+import json
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from uuid import uuid4
+
+from segmented.dedup.identity import CallIdentity, Identity, explicit_key, payload_print
+from segmented.dedup.options import DAY, DEFAULT_LEASE, DedupOptions, checked_namespace
+from segmented.dedup.outcomes import DEFAULT_SIZE_MAX
+from segmented.dedup.plans import begin_plan
+from segmented.dedup.run import AsyncRun, Replay, Run
+from segmented.dedup.terms import RunClaim
+from segmented.errors import InvalidInput
+from segmented.locks.call_keys import checked_function, name_of, shape_of
+from segmented.locks.claim import new_holder_id
+from segmented.locks.durations import checked_timeout
+from segmented.locks.given_stores import async_store, check_given, sync_store
+from segmented.models.dedup import OutcomeKept, RecordName
+from segmented.operations import FreeKey, ReadRecord
+from segmented.plans import perform, run_async, run_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from segmented.models.dedup import Freed, RecordState
+    from segmented.plans.drivers import AsyncStore, Store
+
+P = ParamSpec("P")
+V = TypeVar("V")
+WHO: Final = "a Dedup"
+NOTHING: Final = object()
+
+
+class DedupBase:
+    """Namespace and options of both colours."""
+
+    def __init__(self, namespace: str, options: DedupOptions) -> None:
+        """Check the namespace."""
+        self.namespace = checked_namespace(namespace)
+        self._options = options
+        self._terms = options.terms(namespace)
+        self._form = options.form
+
+    def __repr__(self) -> str:
+        """Name the namespace."""
+        return f"{type(self).__name__}({self.namespace!r})"
+
+    def _identity(self, key: str, payload: object) -> Identity:
+        return Identity(explicit_key(self.namespace, key), "" if payload is NOTHING else payload_print(payload))
+
+    def _record(self, key: str) -> RecordName:
+        return RecordName(self.namespace, explicit_key(self.namespace, key))
+
+    def _claim(self, identity: Identity, task: str | None, shown: str | None = None) -> RunClaim:
+        holder_id = new_holder_id()
+        terms = self._terms if task is None else self._options.terms(task)
+        record = RecordName(self.namespace, identity.key)
+        return RunClaim(shown or identity.key, holder_id, terms.ttl_ms, record, f"call-{uuid4().hex}", terms)
+
+
+class Dedup(DedupBase):
+    """Runs a function once a key, for threads; see `AsyncDedup` for asyncio.
+
+    ```python
+    payments = Dedup(store, "payments", keep=86_400)
+
+    with payments.begin(request.headers["Idempotency-Key"], payload=request.json) as run:
+        answer = run.result if run.is_replay else charge(request.json)
+        if not run.is_replay:
+            run.finish(answer)
+    ```
+
+    Guarantees, by the store's clock: at most one call a key is run at a time, and once one has finished, repeats get
+    its result for `keep` seconds. Not guaranteed: that a call which died has done nothing. After `lease` seconds
+    another one runs, and what the first had done outside the store is done again; see `ExternalEffect`.
+    """
+
+    def __init__(
+        self,
+        store: Store | Callable[[], Store],
+        namespace: str,
+        *,
+        keep: float = DAY,
+        keep_failures: float = 0.0,
+        lease: float = DEFAULT_LEASE,
+        dump: Callable[[Any], str] = json.dumps,
+        load: Callable[[str], Any] = json.loads,
+        size_max: int = DEFAULT_SIZE_MAX,
+    ) -> None:
+        """Keep records on `store`; keys are those of `namespace`.
+
+        Results are kept for `keep` seconds, failures for `keep_failures` (0: a repeat runs again). A call that dies
+        keeps its key for `lease` seconds; a living one renews. `dump` makes a text of a result, `load` reads it.
+        """
+        super().__init__(namespace, DedupOptions(keep, keep_failures, lease, dump, load, size_max))
+        check_given(store, WHO, is_async=False)
+        self._given = store
+
+    def begin(self, key: str, *, payload: object = NOTHING, wait: float | None = 0.0) -> Run | Replay:
+        """Begin the run of `key`, or get the replay of the one that has ended.
+
+        With a `payload` (whatever `canonical` can write), a key that was used with another one is refused. Waits up to
+        `wait` seconds for a call in flight. Raises InFlight (409), OtherPayload (422), CallCancelled, EffectUnknown.
+        """
+        identity = self._identity(key, payload)
+        return self._begun(self._claim(identity, None, key), identity, wait)
+
+    def call(self, key: str, function: Callable[[], V], *, payload: object = NOTHING, wait: float | None = 0.0) -> V:
+        """Return what `function` gives, or gave the first time; see `begin`. A repeat gets what `load` makes of it."""
+        return self._called(self.begin(key, payload=payload, wait=wait), function)
+
+    def __call__(
+        self,
+        key: str | Callable[..., object] | None = None,
+        *,
+        payload: str | Callable[..., object] | bool = True,
+        wait: float | None = 0.0,
+    ) -> Callable[[Callable[P, V]], Callable[P, V]]:
+        """Decorate a function: calls with equal keys are one call.
+
+        `key` is an expression over the arguments such as `"{order.id}"`, a callable that takes them, or None for all of
+        them. `payload` says what else must be equal (True: all arguments), or OtherPayload is raised.
+        """
+        checked_timeout(wait)
+
+        def decorate(function: Callable[P, V]) -> Callable[P, V]:
+            identity = _checked_identity(self, function, key, payload, wanted="function")
+
+            @wraps(function)
+            def run(*arguments: P.args, **options: P.kwargs) -> V:
+                found = identity.of(arguments, options)
+                begun = self._begun(self._claim(found, name_of(function)), found, wait)
+                return self._called(begun, lambda: function(*arguments, **options))
+
+            return run
+
+        return decorate
+
+    def read(self, key: str) -> RecordState | None:
+        """Return all that is known of a key; None when it was never used, or is forgotten."""
+        return run_sync(perform(ReadRecord(self._record(key))), sync_store(self._given, WHO))
+
+    def free(self, key: str) -> Freed:
+        """End whatever holds a key, and forget its outcome. A call that is being run cannot keep its own any more."""
+        return run_sync(perform(FreeKey(self._record(key))), sync_store(self._given, WHO))
+
+    def _begun(self, claim: RunClaim, identity: Identity, wait: float | None) -> Run | Replay:
+        store = sync_store(self._given, WHO)
+        found = run_sync(begin_plan(claim, claim.beginning(identity.payload_print), checked_timeout(wait)), store)
+        if isinstance(found, OutcomeKept):
+            return Replay(claim.name, found, self._form)
+        return Run(store, claim, found, self._form)
+
+    def _called(self, begun: Run | Replay, function: Callable[[], V]) -> V:
+        if isinstance(begun, Replay):
+            return begun.result  # type: ignore[no-any-return]  # what the function gave
+        with begun:
+            result = function()
+            begun.finish(result)
+        return result
+
+
+class AsyncDedup(DedupBase):
+    """Runs a coroutine function once a key, for asyncio; otherwise as `Dedup`."""
+
+    def __init__(
+        self,
+        store: AsyncStore | Callable[[], AsyncStore],
+        namespace: str,
+        *,
+        keep: float = DAY,
+        keep_failures: float = 0.0,
+        lease: float = DEFAULT_LEASE,
+        dump: Callable[[Any], str] = json.dumps,
+        load: Callable[[str], Any] = json.loads,
+        size_max: int = DEFAULT_SIZE_MAX,
+    ) -> None:
+        """Keep records on `store`; see `Dedup`."""
+        super().__init__(namespace, DedupOptions(keep, keep_failures, lease, dump, load, size_max))
+        check_given(store, WHO, is_async=True)
+        self._given = store
+
+    async def begin(self, key: str, *, payload: object = NOTHING, wait: float | None = 0.0) -> AsyncRun | Replay:
+        """Begin the run of `key`, or get the replay of the one that has ended; see `Dedup.begin`."""
+        identity = self._identity(key, payload)
+        return await self._begun(self._claim(identity, None, key), identity, wait)
+
+    async def call(
+        self, key: str, function: Callable[[], Awaitable[V]], *, payload: object = NOTHING, wait: float | None = 0.0
+    ) -> V:
+        """Return what `function` gives, or gave the first time; see `Dedup.call`."""
+        return await self._called(await self.begin(key, payload=payload, wait=wait), function)
+
+    def __call__(
+        self,
+        key: str | Callable[..., object] | None = None,
+        *,
+        payload: str | Callable[..., object] | bool = True,
+        wait: float | None = 0.0,
+    ) -> Callable[[Callable[P, Coroutine[Any, Any, V]]], Callable[P, Coroutine[Any, Any, V]]]:
+        """Decorate a coroutine function; see `Dedup`."""
+        checked_timeout(wait)
+
+        def decorate(function: Callable[P, Coroutine[Any, Any, V]]) -> Callable[P, Coroutine[Any, Any, V]]:
+            identity = _checked_identity(self, function, key, payload, wanted="coroutine function")
+
+            @wraps(function)
+            async def run(*arguments: P.args, **options: P.kwargs) -> V:
+                found = identity.of(arguments, options)
+                begun = await self._begun(self._claim(found, name_of(function)), found, wait)
+                return await self._called(begun, lambda: function(*arguments, **options))
+
+            return run
+
+        return decorate
+
+    async def read(self, key: str) -> RecordState | None:
+        """Return all that is known of a key; None when it was never used, or is forgotten."""
+        return await run_async(perform(ReadRecord(self._record(key))), async_store(self._given, WHO))
+
+    async def free(self, key: str) -> Freed:
+        """End whatever holds a key, and forget its outcome; see `Dedup.free`."""
+        return await run_async(perform(FreeKey(self._record(key))), async_store(self._given, WHO))
+
+    async def _begun(self, claim: RunClaim, identity: Identity, wait: float | None) -> AsyncRun | Replay:
+        store = async_store(self._given, WHO)
+        beginning = claim.beginning(identity.payload_print)
+        found = await run_async(begin_plan(claim, beginning, checked_timeout(wait)), store)
+        if isinstance(found, OutcomeKept):
+            return Replay(claim.name, found, self._form)
+        return AsyncRun(store, claim, found, self._form)
+
+    async def _called(self, begun: AsyncRun | Replay, function: Callable[[], Awaitable[V]]) -> V:
+        if isinstance(begun, Replay):
+            return begun.result  # type: ignore[no-any-return]  # what the function gave
+        async with begun:
+            result = await function()
+            await begun.finish(result)
+        return result
+
+
+def _checked_identity(
+    dedup: DedupBase,
+    function: Callable[..., Any],
+    key: str | Callable[..., object] | None,
+    payload: str | Callable[..., object] | bool,  # noqa: FBT001  # the user's own, passed on
+    *,
+    wanted: str,
+) -> CallIdentity:
+    checked_function(function, f"@{type(dedup).__name__}(...)")
+    kind = shape_of(function)
+    if kind != wanted:
+        article = "an" if kind[0] == "a" else "a"
+        message = f"{type(dedup).__name__} runs a {wanted}, and {name_of(function)} is {article} {kind}"
+        raise InvalidInput(message)
+    return CallIdentity(name_of(function), function, key=key, payload=payload)

@@ -1,0 +1,94 @@
+"""What a call under deduplication may be told instead of running, or after it."""
+
+from __future__ import annotations
+
+from segmented.errors import SegmentedError
+
+
+class DedupError(SegmentedError):
+    """The call was not run."""
+
+    def __init__(self, message: str, key: str) -> None:
+        """Carry the key."""
+        super().__init__(message)
+        self.key = key
+
+
+class InFlight(DedupError):
+    """Another call with the key is waiting or being worked on; in HTTP, 409."""
+
+    def __init__(self, key: str, message_id: str, state: str, free_in: float | None) -> None:
+        """Name the message that has the key, its state, and the seconds after which it lapses unless it is renewed."""
+        lapses = "" if free_in is None else f", for {free_in:g} s at least unless it ends sooner"
+        super().__init__(f"key {key!r} is taken: message {message_id!r} is {state}{lapses}", key)
+        self.message_id = message_id
+        self.state = state
+        self.free_in = free_in
+
+
+class OtherPayload(DedupError):
+    """The key was used with another payload; in HTTP, 422."""
+
+    def __init__(self, key: str, message_id: str) -> None:
+        """Name the message that used it first."""
+        super().__init__(f"key {key!r} was used with another payload, by message {message_id!r}", key)
+        self.message_id = message_id
+
+
+class EffectUnknown(DedupError):
+    """Whether the work was done is unknown: its holder died, or the other side did not answer."""
+
+    def __init__(self, key: str, message_id: str) -> None:
+        """Name the message whose holder died."""
+        what = "it is not known whether the work was done; settle it by hand or with a resolver"
+        super().__init__(f"key {key!r} of message {message_id!r}: {what}", key)
+        self.message_id = message_id
+
+
+class CallCancelled(DedupError):
+    """The message was cancelled before it began."""
+
+    def __init__(self, key: str) -> None:
+        """Name the key."""
+        super().__init__(f"the message under key {key!r} was cancelled", key)
+
+
+class AttemptSuperseded(DedupError):
+    """A later attempt of the same message was published already, so this copy is not run."""
+
+    def __init__(self, key: str, attempt: int) -> None:
+        """Name the attempt that is expected."""
+        super().__init__(f"attempt {attempt} of the message under key {key!r} was published already", key)
+        self.attempt = attempt
+
+
+class FailedBefore(DedupError):
+    """The first call with the key failed, and repeats are told so."""
+
+    def __init__(self, key: str, kind: str, detail: str) -> None:
+        """Carry the type and the text of the first call's error."""
+        super().__init__(f"the first call with key {key!r} failed: {kind}: {detail}", key)
+        self.kind = kind
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[FailedBefore], tuple[str, str, str]]:
+        """Survive a result backend that pickles."""
+        return type(self), (self.key, self.kind, self.detail)
+
+
+class ResultUnkept(DedupError):
+    """The first call with the key ended, but its result could not be kept for repeats."""
+
+    def __init__(self, key: str, detail: str) -> None:
+        """Say why it was not kept."""
+        super().__init__(f"the first call with key {key!r} ended, but its result was not kept: {detail}", key)
+        self.detail = detail
+
+
+class RunLost(DedupError):
+    """The run went to another holder, was freed, or its record is gone, so its outcome was not kept."""
+
+    def __init__(self, key: str) -> None:
+        """Name the key."""
+        what = "it lapsed and went to another holder, was freed, or the store lost its memory"
+        super().__init__(f"the run under key {key!r} is lost, and its outcome not kept: {what}", key)

@@ -1,0 +1,127 @@
+"""Which calls are the same: the key of a call, and a fingerprint of its payload.
+
+A key is a digest of the scope (the name of the task or function), how the key is made, and typed values. It is never
+shown to say what it was made of, so that a personal number in an argument does not end up in Redis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from segmented.dedup.canonical import canonical, digest
+from segmented.errors import InvalidInput
+from segmented.locks.call_keys import Call, CallKey, name_of
+from segmented.locks.key_expressions import KeyExpression, Path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+KEY_LENGTH_MAX: Final = 255
+"""Of an explicit idempotency key, as in the IETF draft on the Idempotency-Key header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The key of one call, and the fingerprint of its payload; "" where there is nothing to compare."""
+
+    key: str
+    payload_print: str
+
+
+def checked_key(key: object, what: str = "an idempotency key") -> str:
+    """Refuse an explicit key that is empty, too long, or cannot be printed."""
+    if not isinstance(key, str) or not key or len(key) > KEY_LENGTH_MAX or not key.isprintable():
+        message = f"{what} is a text of 1 to {KEY_LENGTH_MAX} characters that can be printed, not {key!r:.80}"
+        raise InvalidInput(message)
+    return key
+
+
+def explicit_key(scope: str, key: str) -> str:
+    """Return the record's key for a key that the caller chose."""
+    return digest(canonical([scope, "given", checked_key(key)], "the key"))
+
+
+def payload_print(payload: object) -> str:
+    """Return the fingerprint of a payload."""
+    return digest(canonical(payload, "the payload"))
+
+
+class CallIdentity:
+    """How the calls of one function are told apart. Made once, when the function is decorated."""
+
+    def __init__(
+        self,
+        scope: str,
+        function: Callable[..., object],
+        *,
+        key: str | Callable[..., object] | None = None,
+        payload: str | Callable[..., object] | bool = True,
+    ) -> None:
+        """Check both expressions against the function's signature; raises InvalidInput with what does not fit.
+
+        `key`: an expression over the arguments such as `"{order.id}"`, a callable that takes them, or None for all of
+        them. `payload`: what else must be equal in a repeat; True for all arguments, False for nothing.
+        """
+        self._scope = scope
+        self._bound = CallKey(_whole_call, function)
+        self._where = name_of(function)
+        self._key = _Selection(key, function, self._where) if key is not None else None
+        self._payload = None if isinstance(payload, bool) else _Selection(payload, function, self._where)
+        self._compares_all = payload is True
+
+    def of(self, arguments: Sequence[Any], options: Mapping[str, Any], *, given: str | None = None) -> Identity:
+        """Return the identity of one call; a `given` key, chosen by the caller, takes the place of the expression.
+
+        Raises TypeError where the call itself would, and InvalidInput for an argument that has no stable text.
+        """
+        call = self._bound.bind(arguments, options)
+        if given is not None:
+            return Identity(explicit_key(self._scope, given), self._fingerprint(call))
+        made = ["all", self._whole(call)] if self._key is None else [self._key.text, self._key.values(call)]
+        key = digest(canonical([self._scope, *made], f"the key of {self._where}"))
+        return Identity(key, "" if self._key is None else self._fingerprint(call))  # a key of all says it all
+
+    def _fingerprint(self, call: Call) -> str:
+        if self._payload is not None:
+            return digest(canonical(self._payload.values(call), f"the payload of {self._where}"))
+        return digest(self._whole(call)) if self._compares_all else ""
+
+    def _whole(self, call: Call) -> str:
+        parts = [
+            f"[{canonical(name, 'a name')},{canonical(value, f'argument {name!r} of {self._where}')}]"
+            for name, value in sorted(call.arguments.items())
+        ]
+        return ",".join(parts)
+
+
+class _Selection:
+    """Some of the arguments: by an expression, or by a callable."""
+
+    def __init__(self, selector: str | Callable[..., object], function: Callable[..., object], where: str) -> None:
+        self._where = where
+        self._paths: tuple[Path, ...] = ()
+        self._callable: Callable[..., object] | None = None
+        if isinstance(selector, str):
+            CallKey(selector, function)  # names what is wrong, expression and function both
+            self._paths = KeyExpression(selector).paths
+            self.text = selector
+            if not self._paths:
+                message = f"key expression {selector!r} of {where} names no argument, so all its calls would be one"
+                raise InvalidInput(message)
+        elif callable(selector):
+            self._callable = selector
+            self.text = "by a callable"
+        else:
+            message = f"the key of {where} is an expression or a callable, not {selector!r}"
+            raise InvalidInput(message)
+
+    def values(self, call: Call) -> list[object]:
+        if self._callable is not None:
+            return [call.give(self._callable)]
+        return [call.read(path) for path in self._paths]
+
+
+def _whole_call(*_: object, **__: object) -> str:
+    """Stand in for an expression where only the binding of arguments is wanted."""
+    return "all"

@@ -1,0 +1,235 @@
+"""A run: the work on one key, under a lease that is renewed while the body works. And its replay, for repeats."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from segmented.dedup.outcomes import failure_written
+from segmented.dedup.plans import finish_plan
+from segmented.errors import SegmentedError, StoreRefused
+from segmented.keys import once_keys
+from segmented.locks.keeper import async_keeper, thread_keeper
+from segmented.locks.lease import AsyncHeldLease, HeldLease
+from segmented.locks.lease_state import LeaseState, Renewal
+from segmented.models import Acquired, Released
+from segmented.plans import Within, perform, run_async, run_sync
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from segmented.dedup.effects_in_store import StoreEffect
+    from segmented.dedup.outcomes import OutcomeForm
+    from segmented.dedup.plans import Begun
+    from segmented.dedup.terms import RunClaim
+    from segmented.models.dedup import OutcomeKept, OutcomeKind
+    from segmented.plans import Plan
+    from segmented.plans.drivers import AsyncStore, Store
+
+EndT = TypeVar("EndT")
+RENEW_MAX: Final = 7 * 24 * 3600.0
+"""Seconds for which a run is renewed at most: a body that hangs for ever must not hold its key for ever."""
+
+
+class RunState(LeaseState):
+    """What both colours of a run know."""
+
+    claim: RunClaim
+    is_replay = False
+    fencing_token: int
+    """Give it to what the body writes to: it grows with every run of the key."""
+    _form: OutcomeForm
+    _is_decided = False
+    """Was an outcome sent? Then nothing else may be said of the run, whatever became of the answer."""
+
+    @property
+    def key(self) -> str:
+        """The record's key."""
+        return self.claim.record.key
+
+    @property
+    def message_id(self) -> str:
+        """The message, or call, that is being run."""
+        return self.claim.message
+
+    @property
+    def hash_tag(self) -> str:
+        """The hash tag of the record, with its braces: keys that have it are in the same slot of a cluster."""
+        record = once_keys(self.claim.record.namespace, self.claim.record.key).record
+        return record[record.index("{") : record.index("}") + 1]
+
+    def provider_key(self, effect: str) -> str:
+        """Return a key for a provider outside: the same in every attempt at this effect of this key."""
+        return f"{self.key}-{effect}"
+
+    def _finishing(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> Plan[str]:
+        self._require_own_process()
+        finishing = self.claim.finishing(self.fencing_token, kind, body)
+        self.note_release_asked()
+        self._is_decided = True
+        try:
+            answer = yield from finish_plan(self.claim, finishing, effect, self.release_deadline())
+        except StoreRefused:  # an effect that failed: nothing has changed
+            self._is_decided = False
+            raise
+        self.note_release(Released())
+        return answer.body
+
+    def _putting_off(self, next_attempt: int, wait_ms: int, delay_ms: int) -> Plan[None]:
+        self.note_release_asked()
+        operation = self.claim.abandoning(next_attempt=next_attempt, wait_ms=wait_ms, delay_ms=delay_ms)
+        self.note_release((yield from perform(Within(operation, self.release_deadline()))))
+
+    def _described(self) -> str:
+        return f"of {self.claim.terms.task!r}, token={self.fencing_token}"
+
+
+class Run(RunState, HeldLease):
+    """A run, for threads. At the end of its `with` statement it is finished, or abandoned if the body failed.
+
+    By the store's clock at most one run of a key has a living lease. That does not stop a body that sleeps through its
+    own end: it is overtaken, and its outcome not kept, but what it did outside stands.
+    """
+
+    def __init__(self, store: Store, claim: RunClaim, begun: Begun, form: OutcomeForm) -> None:
+        """Hold `claim`, and keep it renewed."""
+        answer, asked_at = begun
+        self.fencing_token = answer.fencing_token
+        self._form = form
+        acquired = Acquired(answer.fencing_token, answer.ttl_ms, answer.replay)
+        super().__init__(store, claim, Renewal(is_wanted=True, seconds_max=RENEW_MAX), acquired, asked_at)
+
+    def finish(self, result: object = None) -> None:
+        """Keep the result for repeats, and end the run. Raises RunLost when another holder has it now."""
+        self._finish(*self._form.written(result))
+
+    def finish_with(self, effect: StoreEffect) -> Any:  # noqa: ANN401  # what the effect returns
+        """Do an effect in the store and keep its result, in one step; return the result."""
+        return json.loads(self._finish("effect", "", effect))
+
+    def fail(self, error: BaseException) -> None:
+        """Keep a failure for repeats, and end the run."""
+        self._finish("error", failure_written(error))
+
+    def abandon(self) -> None:
+        """End the run without an outcome: the next call with the key runs."""
+        self.release()
+
+    def put_off(self, next_attempt: int, *, wait_ms: int, delay_ms: int) -> None:
+        """End the run; its message keeps what it holds until its next attempt arrives."""
+        self._ended(self._putting_off(next_attempt, wait_ms, delay_ms))
+
+    def _finish(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> str:
+        return self._ended(self._finishing(kind, body, effect))
+
+    def _ended(self, plan: Plan[EndT]) -> EndT:
+        try:
+            return run_sync(plan, self._store)
+        finally:
+            thread_keeper(self._store).discard(self)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Finish with None what was not finished; after an error, keep it or abandon, as was asked."""
+        if self.has_ended or self._is_decided:
+            return
+        try:
+            if error is None:
+                self.finish()
+            elif isinstance(error, Exception) and self.claim.terms.keep_failures_ms:
+                self.fail(error)
+            else:
+                self.abandon()
+        except SegmentedError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and afterwards: {failure}")
+
+
+class AsyncRun(RunState, AsyncHeldLease):
+    """A run, for asyncio; otherwise as `Run`."""
+
+    def __init__(self, store: AsyncStore, claim: RunClaim, begun: Begun, form: OutcomeForm) -> None:
+        """Hold `claim`, and keep it renewed."""
+        answer, asked_at = begun
+        self.fencing_token = answer.fencing_token
+        self._form = form
+        acquired = Acquired(answer.fencing_token, answer.ttl_ms, answer.replay)
+        super().__init__(store, claim, Renewal(is_wanted=True, seconds_max=RENEW_MAX), acquired, asked_at)
+
+    async def finish(self, result: object = None) -> None:
+        """Keep the result for repeats, and end the run. Raises RunLost when another holder has it now."""
+        await self._finish(*self._form.written(result))
+
+    async def finish_with(self, effect: StoreEffect) -> Any:  # noqa: ANN401  # what the effect returns
+        """Do an effect in the store and keep its result, in one step; return the result."""
+        return json.loads(await self._finish("effect", "", effect))
+
+    async def fail(self, error: BaseException) -> None:
+        """Keep a failure for repeats, and end the run."""
+        await self._finish("error", failure_written(error))
+
+    async def abandon(self) -> None:
+        """End the run without an outcome: the next call with the key runs."""
+        await self.release()
+
+    async def _finish(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> str:
+        try:
+            return await run_async(self._finishing(kind, body, effect), self._store)
+        finally:
+            async_keeper(self._store).discard(self)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Finish with None what was not finished; after an error, keep it or abandon, as was asked."""
+        if self.has_ended or self._is_decided:
+            return
+        try:
+            if error is None:
+                await self.finish()
+            elif isinstance(error, Exception) and self.claim.terms.keep_failures_ms:
+                await self.fail(error)
+            else:
+                await self.abandon()
+        except SegmentedError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and afterwards: {failure}")
+
+
+class Replay:
+    """What a repeat gets in the place of a run: the outcome of the first. Its `with` statement does nothing."""
+
+    is_replay = True
+
+    def __init__(self, key: str, outcome: OutcomeKept, form: OutcomeForm) -> None:
+        """Open `outcome` when asked."""
+        self.key = key
+        self.message_id = outcome.message
+        self.age = outcome.age_ms / 1000
+        """Seconds since the first ended."""
+        self._outcome = outcome
+        self._form = form
+
+    @property
+    def result(self) -> Any:  # noqa: ANN401  # whatever the first gave
+        """The kept result. Raises FailedBefore for a failure, and ResultUnkept where there is none."""
+        return self._form.read(self.key, self._outcome)
+
+    def __repr__(self) -> str:
+        """Show whose outcome it is, and its age; never the result."""
+        return f"<Replay of {self.message_id!r}, {self.age:.3f} s old>"
+
+    def __enter__(self) -> Self:
+        """Return the replay."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+    async def __aenter__(self) -> Self:
+        """Return the replay."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Do nothing."""

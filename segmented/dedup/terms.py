@@ -1,0 +1,103 @@
+"""What a run is under: its record, its message, and how long things last. The same for every face of deduplication."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from segmented.keys import once_keys
+from segmented.locks.claim import LeaseClaim
+from segmented.operations import AbandonRun, BeginRun, FinishRun, RenewRun
+
+if TYPE_CHECKING:
+    from segmented.models.dedup import OnLapse, OutcomeKind, RecordName, RunOn, SeatEnd
+
+
+@dataclass(frozen=True, slots=True)
+class RunTerms:
+    """How a kind of call is deduplicated."""
+
+    task: str
+    """As operators see it: the name of the task or function."""
+    ttl_ms: int
+    remember_ms: int
+    keep_ms: int
+    keep_failures_ms: int
+    seat_end: SeatEnd = "end"
+    run_on: RunOn = "key"
+    on_lapse: OnLapse = "again"
+    window_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunClaim(LeaseClaim):
+    """One holder's run of one message."""
+
+    kind = "run"
+
+    record: RecordName
+    message: str
+    terms: RunTerms
+
+    @property
+    def channel(self) -> str:
+        """Where those who wait for the key are told that it may be free, or has an outcome."""
+        return once_keys(self.record.namespace, self.record.key).freed
+
+    def beginning(self, seen: str, *, attempt: int = 0, follows: str = "", round_number: int = 0) -> BeginRun:
+        """Ask for the run; `seen` is the fingerprint of the payload."""
+        return BeginRun(
+            self.record,
+            self.message,
+            self.holder_id,
+            seen,
+            self.terms.task,
+            self.ttl_ms,
+            self.terms.remember_ms,
+            seat_end=self.terms.seat_end,
+            run_on=self.terms.run_on,
+            on_lapse=self.terms.on_lapse,
+            attempt=attempt,
+            follows=follows,
+            round=round_number,
+            window_ms=self.terms.window_ms,
+        )
+
+    def renewing(self, ttl_ms: int) -> RenewRun:
+        """Push the end of the lease out."""
+        return RenewRun(
+            self.record, self.message, self.holder_id, ttl_ms, self.terms.remember_ms, run_on=self.terms.run_on
+        )
+
+    def releasing(self) -> AbandonRun:
+        """End the run without an outcome."""
+        return self.abandoning()
+
+    def abandoning(self, *, next_attempt: int | None = None, wait_ms: int = 0, delay_ms: int = 0) -> AbandonRun:
+        """End the run without an outcome; its message keeps what it holds until a `next_attempt` arrives."""
+        return AbandonRun(
+            self.record,
+            self.message,
+            self.holder_id,
+            self.terms.remember_ms,
+            seat_end=self.terms.seat_end,
+            run_on=self.terms.run_on,
+            next_attempt=next_attempt,
+            wait_ms=wait_ms,
+            delay_ms=delay_ms,
+        )
+
+    def finishing(self, fencing_token: int, kind: OutcomeKind, body: str) -> FinishRun:
+        """Keep the outcome: for repeats as long as the terms say."""
+        return FinishRun(
+            self.record,
+            self.message,
+            self.holder_id,
+            fencing_token,
+            kind,
+            body,
+            keep_ms=self.terms.keep_failures_ms if kind == "error" else self.terms.keep_ms,
+            remember_ms=self.terms.remember_ms,
+            seat_end=self.terms.seat_end,
+            run_on=self.terms.run_on,
+        )
