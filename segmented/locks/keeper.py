@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore, Store
 
 SLEEP_MAX: Final = 60.0
+LINGER: Final = 2.0
+"""Seconds for which a thread with nothing to look after waits for the next lease: where many short ones follow each
+other, none of them starts a thread or wakes one."""
 BATCH_MAX: Final = 500
 
 
@@ -89,23 +92,23 @@ class ThreadKeeper:
         self._changed = threading.Condition()
         self._agenda = Agenda()
         self._thread: threading.Thread | None = None
+        self._wakes_at = -inf
+        """Local time at which the thread looks at its agenda again by itself."""
 
     def watch(self, lease: LeaseState, store: Store) -> None:
         """Look after a lease until it is released or lost."""
         with self._changed:
-            is_sooner = self._agenda.add(lease)
+            self._agenda.add(lease)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, args=(store,), name="segmented-keeper", daemon=True)
                 self._thread.start()
-            elif is_sooner:
+            elif self._agenda.next_time() < self._wakes_at:
                 self._changed.notify()
 
     def discard(self, lease: LeaseState) -> None:
         """Look after a released lease no more."""
         with self._changed:
             self._agenda.discard(lease)
-            if not self._agenda:
-                self._changed.notify()
 
     def _run(self, store: Store) -> None:
         try:
@@ -122,12 +125,20 @@ class ThreadKeeper:
 
     def _next_due(self, store: Store) -> list[LeaseState]:
         """Sleep until some leases want something; none when there is nothing left to look after."""
+        idle_until = inf
         with self._changed:
-            while self._agenda and not is_closed(store):
+            while not is_closed(store):
                 now = store.clock.now()
                 if due := self._agenda.take_due(now):
                     return due
-                self._changed.wait(min(SLEEP_MAX, self._agenda.next_time() - now))
+                if self._agenda:
+                    idle_until = inf
+                elif now >= idle_until:
+                    break
+                else:
+                    idle_until = min(idle_until, now + LINGER)
+                self._wakes_at = min(now + SLEEP_MAX, self._agenda.next_time(), idle_until)
+                self._changed.wait(self._wakes_at - now)
             self._thread = None
             return []
 
