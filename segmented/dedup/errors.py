@@ -8,10 +8,16 @@ from segmented.errors import SegmentedError
 class DedupError(SegmentedError):
     """The call was not run."""
 
-    def __init__(self, message: str, key: str) -> None:
-        """Carry the key."""
+    def __init__(self, message: str, key: str, *parts: object) -> None:
+        """Carry the key. Made again from `key` and `parts`, which `args` holds: so it crosses any result backend."""
         super().__init__(message)
         self.key = key
+        self.args = (key, *parts)
+        self._message = message
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return self._message
 
 
 class InFlight(DedupError):
@@ -20,7 +26,9 @@ class InFlight(DedupError):
     def __init__(self, key: str, message_id: str, state: str, free_in: float | None) -> None:
         """Name the message that has the key, its state, and the seconds after which it lapses unless it is renewed."""
         lapses = "" if free_in is None else f", for {free_in:g} s at least unless it ends sooner"
-        super().__init__(f"key {key!r} is taken: message {message_id!r} is {state}{lapses}", key)
+        super().__init__(
+            f"key {key!r} is taken: message {message_id!r} is {state}{lapses}", key, message_id, state, free_in
+        )
         self.message_id = message_id
         self.state = state
         self.free_in = free_in
@@ -31,7 +39,7 @@ class OtherPayload(DedupError):
 
     def __init__(self, key: str, message_id: str) -> None:
         """Name the message that used it first."""
-        super().__init__(f"key {key!r} was used with another payload, by message {message_id!r}", key)
+        super().__init__(f"key {key!r} was used with another payload, by message {message_id!r}", key, message_id)
         self.message_id = message_id
 
 
@@ -41,7 +49,7 @@ class EffectUnknown(DedupError):
     def __init__(self, key: str, message_id: str) -> None:
         """Name the message whose holder died."""
         what = "it is not known whether the work was done; settle it by hand or with a resolver"
-        super().__init__(f"key {key!r} of message {message_id!r}: {what}", key)
+        super().__init__(f"key {key!r} of message {message_id!r}: {what}", key, message_id)
         self.message_id = message_id
 
 
@@ -58,7 +66,7 @@ class AttemptSuperseded(DedupError):
 
     def __init__(self, key: str, attempt: int) -> None:
         """Name the attempt that is expected."""
-        super().__init__(f"attempt {attempt} of the message under key {key!r} was published already", key)
+        super().__init__(f"attempt {attempt} of the message under key {key!r} was published already", key, attempt)
         self.attempt = attempt
 
 
@@ -67,13 +75,9 @@ class FailedBefore(DedupError):
 
     def __init__(self, key: str, kind: str, detail: str) -> None:
         """Carry the type and the text of the first call's error."""
-        super().__init__(f"the first call with key {key!r} failed: {kind}: {detail}", key)
+        super().__init__(f"the first call with key {key!r} failed: {kind}: {detail}", key, kind, detail)
         self.kind = kind
         self.detail = detail
-
-    def __reduce__(self) -> tuple[type[FailedBefore], tuple[str, str, str]]:
-        """Survive a result backend that pickles."""
-        return type(self), (self.key, self.kind, self.detail)
 
 
 class ResultUnkept(DedupError):
@@ -81,7 +85,7 @@ class ResultUnkept(DedupError):
 
     def __init__(self, key: str, detail: str) -> None:
         """Say why it was not kept."""
-        super().__init__(f"the first call with key {key!r} ended, but its result was not kept: {detail}", key)
+        super().__init__(f"the first call with key {key!r} ended, but its result was not kept: {detail}", key, detail)
         self.detail = detail
 
 

@@ -1,0 +1,236 @@
+"""Running a deduplicated task in a worker: begin its run, or find out what this copy of the message is to do instead.
+
+1. the run is ours: the body works under a renewed lease, and its outcome is kept in one step with the end of the run;
+2. the message has ended already (it was delivered again), or it is a repeat of one that has: the kept outcome is this
+   task's as well, so that Celery stores it, moves the chord on and sends what follows;
+3. a later attempt of the message was published: this copy is a fork of its retries, and is dropped;
+4. another holder has this very message: it was delivered again while the first copy is worked on. One copy goes round,
+   so that the message is not lost should that holder die; further copies are dropped;
+5. another message has the key: the rule's `on_execute` decides.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from celery.exceptions import Ignore, Reject, Retry
+
+from segmented.dedup.celery.header import OnceHeader, header_of
+from segmented.dedup.celery.settings import runs_when_down
+from segmented.dedup.effects_in_store import StoreEffect
+from segmented.dedup.errors import EffectUnknown, InFlight, OtherPayload, RunLost
+from segmented.dedup.options import window_ms
+from segmented.dedup.plans import is_in_flight
+from segmented.dedup.run import Run
+from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
+from segmented.models.dedup import (
+    AttemptOutdated,
+    KeyHeld,
+    MessageCancelled,
+    OutcomeKept,
+    PayloadDiffers,
+    RunBegun,
+)
+from segmented.operations import ReadRecord
+from segmented.plans import run_sync
+from segmented.plans.waiting import wait_for
+
+if TYPE_CHECKING:
+    from celery.app.task import Context
+
+    from segmented.dedup.celery.plan import OncePlan
+    from segmented.dedup.celery.task import Once
+    from segmented.dedup.terms import RunClaim
+    from segmented.plans import Plan
+
+ROUND_SECONDS: Final = 0.1
+ROUND_SECONDS_MAX: Final = 5.0
+"""A message whose key is taken comes back after 0.1, 0.2, 0.4 s and so on, up to this."""
+DOWN_SECONDS: Final = 5.0
+"""After which a message comes back that found the records out of reach."""
+BEGIN_SECONDS: Final = 10.0
+
+Answer = RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One delivery of one message."""
+
+    task: Once
+    plan: OncePlan
+    request: Context
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+    def execute(self) -> Any:  # noqa: ANN401  # what the task gives
+        """Run the body, or do what a copy or a repeat does; return the result, or raise what Celery understands."""
+        header = self._header()
+        claim = self.plan.claim(header)
+        try:
+            answer, asked_at = run_sync(self._beginning(claim, header), self.plan.store)
+        except StoreUnavailable as error:
+            if runs_when_down(self.plan.app):
+                return self.task.run(*self.arguments, **self.options)
+            self._come_back(header, DOWN_SECONDS, error)
+        match answer:
+            case RunBegun():
+                return self._worked(Run(self.plan.store, claim, (answer, asked_at), self.plan.form))
+            case OutcomeKept():
+                return self._repeated(header, answer)
+            case KeyHeld():
+                return self._waited(header, answer)
+            case PayloadDiffers(first):
+                raise OtherPayload(header.key, first)
+            case MessageCancelled():
+                self.task.backend.mark_as_revoked(header.message, "cancelled", request=self.request)
+                raise Ignore
+        raise Ignore  # a fork of its retries
+
+    def _header(self) -> OnceHeader:
+        message = str(self.request.id)
+        found = header_of(self.request.headers, message)
+        if found is not None:
+            return found
+        identity = self.plan.identity(self.arguments, self.options)
+        return OnceHeader(message, identity.key, identity.payload_print)
+
+    def _beginning(self, claim: RunClaim, header: OnceHeader) -> Plan[tuple[Answer | None, float]]:
+        beginning = claim.beginning(
+            header.payload_print,
+            attempt=self.request.retries or 0,
+            follows=header.follows,
+            round_number=header.round,
+        )
+        waits = self.plan.rule.on_execute == "wait" or self.request.is_eager
+        timeout = self.plan.rule.timeout if waits else 0
+        return wait_for(beginning, channel=claim.channel, timeout=timeout, is_busy=is_in_flight, undo=claim.releasing())
+
+    # --- the run is ours ---
+
+    def _worked(self, run: Run) -> Any:  # noqa: ANN401  # what the task gives
+        self.request.once_run = run  # type: ignore[attr-defined]  # a request carries what its task needs
+        try:
+            result = self.task.run(*self.arguments, **self.options)
+        except Retry as again:
+            self._put_off(run, again)
+            raise
+        except Reject:
+            self._put_off(run, None)
+            raise
+        except Ignore:
+            self._abandon(run)
+            raise
+        except Exception as error:
+            self._fail(run, error)
+            raise
+        except BaseException:  # the process is told to end
+            self._abandon(run)
+            raise
+        return self._finished(run, result)
+
+    def _finished(self, run: Run, result: object) -> object:
+        try:
+            if not isinstance(result, StoreEffect):
+                run.finish(result)
+                return result
+            if self.plan.rule.point != "exactly_once":
+                message = f"task {self.plan.name!r} returned a StoreEffect, which needs the point exactly_once"
+                raise InvalidInput(message)
+            return run.finish_with(result)
+        except RunLost:
+            if self._is_done_by_another(run):
+                raise Ignore from None  # the outcome is the other's to store
+            raise
+        except SegmentedError:
+            if not run.has_ended:
+                self._abandon(run)
+            raise
+
+    def _is_done_by_another(self, run: Run) -> bool:
+        where = run.message_id if self.plan.terms.run_on == "message" else ""
+        state = self.plan.store.execute(ReadRecord(run.claim.record, where))
+        parts = (state.run, state.outcome) if state else ()
+        return any(part is not None and part.message == run.message_id for part in parts)
+
+    def _fail(self, run: Run, error: Exception) -> None:
+        """Keep the failure, also where repeats are not given it: a copy of the message must not run again."""
+        try:
+            run.fail(error)
+        except SegmentedError as failure:
+            error.add_note(f"and afterwards: {failure}")
+
+    def _abandon(self, run: Run) -> None:
+        with suppress(SegmentedError):  # it lapses
+            run.abandon()
+
+    def _put_off(self, run: Run, again: Retry | None) -> None:
+        """Keep the claim for the next attempt, published a moment ago; or for the message, which is requeued."""
+        attempt = int(self.request.retries or 0) + (1 if again is not None else 0)
+        when = getattr(again, "when", None)
+        delay = when if isinstance(when, int | float) else 0
+        wait_ms = window_ms(self.plan.rule.queue_for, "queue_for")
+        with suppress(SegmentedError):  # the next attempt takes over from this one, or it lapses
+            run.put_off(attempt, wait_ms=wait_ms, delay_ms=round(delay * 1000))
+
+    # --- it is not ---
+
+    def _repeated(self, header: OnceHeader, outcome: OutcomeKept) -> Any:  # noqa: ANN401  # what the first gave
+        is_own = outcome.message in {header.message, header.follows}
+        if not is_own and self.plan.rule.on_execute == "raise":
+            raise InFlight(header.key, outcome.message, "done", None)
+        if not is_own and self.plan.rule.on_execute == "drop":
+            return self._dropped()
+        return self.plan.form.read(header.key, outcome)
+
+    def _waited(self, header: OnceHeader, held: KeyHeld) -> Any:  # noqa: ANN401  # nothing, or an exception
+        if held.message == header.message:
+            if not held.goes_round:
+                raise Ignore
+            lapses = (held.free_in_ms or 0) / 1000
+            return self._go_round(header, max(ROUND_SECONDS, lapses), held)
+        if held.state == "unknown":
+            raise EffectUnknown(header.key, held.message)
+        was_replaced = header.is_claimed and held.state == "waiting"
+        policy = "reschedule" if header.is_put_off and not was_replaced else self.plan.rule.on_execute
+        if policy == "raise":
+            raise InFlight(header.key, held.message, held.state, (held.free_in_ms or 0) / 1000)
+        if policy == "drop":
+            return self._dropped()
+        if not held.goes_round:
+            raise Ignore
+        if policy != "reschedule":
+            header = replace(header, follows=held.message, is_put_off=False)
+        return self._go_round(header, min(ROUND_SECONDS * 2 ** min(header.round, 16), ROUND_SECONDS_MAX), held)
+
+    def _dropped(self) -> None:
+        """Be dropped; where somebody waits for this id, as the member of a chord does, with None for a result."""
+        request = self.request
+        if any((request.chord, request.group, request.chain, request.callbacks)):
+            return
+        raise Ignore
+
+    def _go_round(self, header: OnceHeader, seconds: float, held: KeyHeld) -> NoReturn:
+        if self.request.is_eager:
+            raise InFlight(header.key, held.message, held.state, (held.free_in_ms or 0) / 1000)
+        self._come_back(replace(header, round=header.round + 1), seconds, None)
+
+    def _come_back(self, header: OnceHeader, seconds: float, reason: SegmentedError | None) -> NoReturn:
+        """Send this message again under its id, for later; leave it with the broker where that fails."""
+        if self.request.is_eager and reason is not None:
+            raise reason
+        again = self.task.signature_from_request(
+            self.request,
+            self.arguments,
+            self.options,
+            countdown=seconds,
+            retries=self.request.retries,
+            headers=header.carried(self.request.headers),
+        )
+        try:
+            again.apply_async()
+        except Exception as error:  # noqa: BLE001  # whatever a broker raises: it keeps the message
+            raise Reject(error, requeue=True) from reason
+        raise Ignore from reason

@@ -1,0 +1,77 @@
+"""One task's deduplication, made when the task is: its rule, its identity, and what its runs are under."""
+
+from __future__ import annotations
+
+import inspect
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+from kombu.utils import json
+
+from segmented.dedup.celery.rule import OnceRule
+from segmented.dedup.celery.settings import namespace_of, store_of
+from segmented.dedup.identity import CallIdentity, Identity
+from segmented.dedup.outcomes import OutcomeForm
+from segmented.dedup.terms import RunClaim
+from segmented.errors import InvalidInput
+from segmented.locks.claim import new_holder_id
+from segmented.models.dedup import RecordName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from celery import Celery
+
+    from segmented.dedup.celery.header import OnceHeader
+    from segmented.plans.drivers import Store
+
+
+class OncePlan:
+    """What publication and execution of a task both need."""
+
+    def __init__(self, app: Celery, name: str, body: Callable[..., object], rule: OnceRule) -> None:
+        """Check the rule's expressions against the signature of `body`; raises InvalidInput, naming both."""
+        self.app = app
+        self.name = name
+        self.rule = rule
+        self.terms = rule.terms(name)
+        self.form = OutcomeForm(json.dumps, json.loads, rule.size_max)
+        self._identity = CallIdentity(name, body, key=rule.key, payload=rule.compared)
+
+    @property
+    def store(self) -> Store:
+        """The store of the app's records, in this process."""
+        return store_of(self.app)
+
+    def identity(
+        self, arguments: Sequence[Any] | None, options: Mapping[str, Any] | None, *, given: str | None = None
+    ) -> Identity:
+        """Return the key and fingerprint of a call; `given` is a key that the publisher chose."""
+        return self._identity.of(arguments or (), options or {}, given=given)
+
+    def record(self, key: str) -> RecordName:
+        """Name the record of a key."""
+        return RecordName(namespace_of(self.app), key)
+
+    def claim(self, header: OnceHeader) -> RunClaim:
+        """Make a new claim to the run of a message, with a holder id of its own."""
+        holder_id = new_holder_id()
+        return RunClaim(header.key, holder_id, self.terms.ttl_ms, self.record(header.key), header.message, self.terms)
+
+
+def checked_rule(name: str, given: object) -> OnceRule:
+    """Return the rule of a task; a text is the key of one with all defaults."""
+    if isinstance(given, OnceRule):
+        return given
+    if isinstance(given, str) or (callable(given) and not isinstance(given, type)):
+        return OnceRule(given)
+    message = f"once of task {name!r} is {given!r}: give an OnceRule, a key expression, or a callable"
+    raise InvalidInput(message)
+
+
+def body_of(task: type) -> Callable[..., object]:
+    """Return a task class's `run` as its callers see it: without `self`."""
+    found = inspect.getattr_static(task, "run")
+    if isinstance(found, staticmethod | classmethod):
+        return task.run  # type: ignore[attr-defined, no-any-return]  # every task class has one
+    return MethodType(found, object())

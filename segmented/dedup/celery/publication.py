@@ -1,0 +1,178 @@
+"""Publishing a deduplicated task: claim its key first, and decide about a repeat.
+
+1. the key is free: the message is published, and carries in a header which record it belongs to;
+2. the key is taken, or its outcome kept: the rule's `on_publish` decides. A repeat that has an id of its own to answer
+   for (in a chord, group or chain, with callbacks, or with a task id of the caller's) is published all the same, as a
+   follower: the worker gives it the outcome of the first;
+3. the key was used with another payload: OtherPayload;
+4. the message of the key has waited for long: it is sent once more under its own id, since it may be lost.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from celery.result import EagerResult
+from celery.utils import uuid
+
+from segmented.dedup.celery.header import OnceHeader
+from segmented.dedup.celery.points import REPLACING
+from segmented.dedup.celery.settings import runs_when_down
+from segmented.dedup.errors import InFlight, OtherPayload
+from segmented.dedup.options import window_ms
+from segmented.dedup.plans import is_in_flight
+from segmented.errors import SegmentedError, StoreUnavailable
+from segmented.keys import once_keys
+from segmented.models.dedup import KeyClaimed, KeyHeld, OutcomeKept, PayloadDiffers
+from segmented.operations import CancelMessage, ClaimKey
+from segmented.plans import run_sync
+from segmented.plans.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from celery.result import AsyncResult
+
+    from segmented.dedup.celery.plan import OncePlan
+    from segmented.dedup.celery.result import OnceResult
+    from segmented.dedup.identity import Identity
+
+IGNORED: Final = "IGNORED"
+CANVAS: Final = ("task_id", "group_id", "chord", "chain", "link", "link_error")
+"""Options that make somebody look for the outcome under the message's own id."""
+
+Answer = KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """One call of `apply_async`."""
+
+    plan: OncePlan
+    identity: Identity
+    options: dict[str, Any]
+    """As they were given to `apply_async`, the link among them."""
+    send: Callable[[dict[str, Any]], AsyncResult[Any]]
+    """Publishes with options; everything else is the same."""
+    handle: Callable[[str], OnceResult]
+    """Makes the handle of a message id."""
+
+    def publish(self) -> AsyncResult[Any]:
+        """Claim and send, or answer as the rule says."""
+        message = self.options.get("task_id") or uuid()
+        header = OnceHeader(message, self.identity.key, self.identity.payload_print)
+        if not self.plan.rule.point_terms.claims:
+            return self._sent(header)
+        try:
+            answer = self._claimed(message)
+        except StoreUnavailable:
+            if not runs_when_down(self.plan.app):
+                raise
+            return self._sent(header)  # the worker asks again
+        match answer:
+            case KeyClaimed():
+                return self._first(message, answer)
+            case PayloadDiffers(first):
+                raise OtherPayload(self.identity.key, first)
+        return self._repeat(header, answer)
+
+    # --- the first ---
+
+    def _claimed(self, message: str) -> Answer:
+        rule, operation = self.plan.rule, self._claiming(message)
+        if rule.on_publish != "wait":
+            return self.plan.store.execute(operation)
+        channel = once_keys(operation.record.namespace, operation.record.key).freed
+        waiting = wait_for(operation, channel=channel, timeout=rule.timeout, is_busy=is_in_flight)
+        answer, _ = run_sync(waiting, self.plan.store)
+        return answer or self.plan.store.execute(operation)
+
+    def _claiming(self, message: str) -> ClaimKey:
+        rule, terms = self.plan.rule, self.plan.terms
+        delay_ms, is_keeping_last = self._delay_ms(), rule.on_publish == "keep_last"
+        return ClaimKey(
+            self.plan.record(self.identity.key),
+            message,
+            self.identity.payload_print,
+            self.plan.name,
+            terms.window_ms or window_ms(rule.queue_for, "queue_for"),
+            terms.remember_ms,
+            delay_ms=rule.delay_ms if rule.on_publish == "debounce" else delay_ms,
+            delay_max_ms=rule.delay_max_ms,
+            resend_ms=window_ms(rule.resend_after, "resend_after"),
+            is_blocked_by_run=rule.point_terms.is_blocked_by_run and not is_keeping_last,
+            replaces=rule.on_publish in REPLACING,
+        )
+
+    def _delay_ms(self) -> int:
+        """Return how long the message is not due; at least 0."""
+        eta, countdown = self.options.get("eta"), self.options.get("countdown")
+        if isinstance(eta, str):
+            eta = datetime.fromisoformat(eta)
+        if eta is not None:
+            countdown = (eta - datetime.now(eta.tzinfo or UTC).replace(tzinfo=eta.tzinfo)).total_seconds()
+        return max(0, round((countdown or 0) * 1000))
+
+    def _first(self, message: str, answer: KeyClaimed) -> AsyncResult[Any]:
+        rule = self.plan.rule
+        is_last = rule.on_publish == "keep_last"
+        header = self._header(message, is_claimed=True, is_put_off=is_last)
+        debounced = {"countdown": answer.delay_ms / 1000, "eta": None} if rule.on_publish == "debounce" else {}
+        try:
+            return self._sent(header, **debounced)
+        except BaseException:
+            # Whether it was sent is not known: the caller is told that it failed, so it must never begin.
+            with suppress(SegmentedError):
+                self.plan.store.execute(self._cancelling(message))
+            raise
+
+    def _cancelling(self, message: str) -> CancelMessage:
+        terms = self.plan.terms
+        return CancelMessage(self.plan.record(self.identity.key), message, terms.remember_ms, terms.run_on)
+
+    def _header(
+        self, message: str, *, follows: str = "", is_claimed: bool = False, is_put_off: bool = False
+    ) -> OnceHeader:
+        who = (message, self.identity.key, self.identity.payload_print)
+        return OnceHeader(*who, follows=follows, is_claimed=is_claimed, is_put_off=is_put_off)
+
+    def _sent(self, header: OnceHeader, **changed: object) -> AsyncResult[Any]:
+        headers = header.carried(self.options.get("headers"))
+        sent = self.send({**self.options, **changed, "task_id": header.message, "headers": headers})
+        return self._known(sent)
+
+    def _known(self, result: AsyncResult[Any]) -> AsyncResult[Any]:
+        belongs = getattr(result, "belongs", None)  # an eager result is nobody's
+        terms = self.plan.terms
+        if belongs is not None:
+            belongs(self.plan.store, self.plan.record(self.identity.key), (terms.remember_ms, terms.run_on))
+        return result
+
+    # --- a repeat ---
+
+    def _repeat(self, header: OnceHeader, answer: KeyHeld | OutcomeKept) -> AsyncResult[Any]:
+        policy = self.plan.rule.on_publish
+        if isinstance(answer, KeyHeld) and answer.resend:
+            self._resend(answer)
+        if policy in {"raise", "wait"}:
+            state = "done" if isinstance(answer, OutcomeKept) else answer.state
+            free_in = answer.free_in_ms if isinstance(answer, KeyHeld) else None
+            raise InFlight(header.key, answer.message, state, None if free_in is None else free_in / 1000)
+        if policy == "reschedule" and isinstance(answer, KeyHeld):
+            later = {"countdown": max(self._delay_ms(), self.plan.rule.delay_ms) / 1000, "eta": None}
+            return self._sent(self._header(header.message, is_put_off=True), **later)
+        if any(self.options.get(name) for name in CANVAS):
+            return self._sent(self._header(header.message, follows=answer.message))
+        if policy == "drop":
+            return EagerResult(header.message, None, IGNORED, name=self.plan.name)
+        first = self.handle(answer.message)
+        first.is_repeat = True
+        self._known(first)
+        return first.ended(header.key, answer, self.plan.form) if isinstance(answer, OutcomeKept) else first
+
+    def _resend(self, answer: KeyHeld) -> None:
+        header = self._header(answer.message, is_claimed=True)
+        self._sent(header, retries=answer.attempt, countdown=None, eta=None)

@@ -1,0 +1,62 @@
+"""The handle of a deduplicated task: that of the first message, for every repeat."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from celery import states
+from celery.result import AsyncResult
+
+from segmented.dedup.errors import DedupError
+from segmented.operations import CancelMessage
+
+if TYPE_CHECKING:
+    from segmented.dedup.outcomes import OutcomeForm
+    from segmented.models.dedup import OutcomeKept, RecordName
+    from segmented.plans.drivers import Store
+
+
+class OnceResult(AsyncResult[Any]):
+    """A handle, as Celery's, of the message that has the key. Handles of equal ids are equal."""
+
+    once_key: str | None = None
+    """The record's key, as `segmented dedup list` shows it; None when the handle was made from an id alone."""
+    is_repeat = False
+    """Was nothing published for it?"""
+
+    def revoke(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401  # as Celery's own
+        """Revoke the task, as Celery does, and free its key at once unless a worker is at it.
+
+        Celery's own revocation lives in the memory of workers. This one is noted in the record, so a worker that was
+        started later refuses the message too. A handle that was made from an id alone does what Celery does.
+        """
+        if self._record is not None and self._store is not None:
+            remember_ms, run_on = self._kept
+            self._store.execute(CancelMessage(self._record, self.id, remember_ms, run_on))
+        super().revoke(*arguments, **options)
+
+    _record: RecordName | None = None
+    _store: Store | None = None
+    _kept: Any = None
+
+    def belongs(self, store: Store, record: RecordName, kept: tuple[int, str]) -> OnceResult:
+        """Remember which record it is, so that `revoke` can free it."""
+        self.once_key, self._record, self._store, self._kept = record.key, record, store, kept
+        return self
+
+    def ended(self, key: str, outcome: OutcomeKept, form: OutcomeForm) -> OnceResult:
+        """Hold an outcome that the record has kept: it is given without asking the result backend."""
+        status: str = states.SUCCESS
+        result: Any = None
+        try:
+            result = form.read(key, outcome)
+        except DedupError as error:
+            status, result = states.FAILURE, error
+        self._cache: dict[str, Any] = {
+            "status": status,
+            "result": result,
+            "traceback": None,
+            "children": [],
+            "task_id": self.id,
+        }
+        return self

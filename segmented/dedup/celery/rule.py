@@ -1,0 +1,164 @@
+"""How a task is deduplicated: `@app.task(base=Once, once=OnceRule("{order_id}"))`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from segmented.dedup.celery.points import (
+    ANSWERING,
+    ON_EXECUTE,
+    ON_PUBLISH,
+    POINTS,
+    REPLACING,
+    OnExecute,
+    OnPublish,
+    Point,
+    PointTerms,
+)
+from segmented.dedup.options import DAY, DEFAULT_LEASE, window_ms
+from segmented.dedup.outcomes import DEFAULT_SIZE_MAX
+from segmented.dedup.terms import RunTerms
+from segmented.errors import InvalidInput
+from segmented.locks.durations import milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+DEFAULT_REMEMBER: Final = 2 * 3600.0
+"""Twice the time after which a Redis broker delivers a message again, as Celery sets it."""
+DEFAULT_RESEND: Final = 60.0
+DEFAULT_TIMEOUT: Final = 10.0
+DEFAULT_DELAY: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OnceRule:
+    """What is once, until when, and what repeats get. All times are seconds. Checked as it is made.
+
+    `key` is an expression over the task's arguments such as `"{order.id}"`, a callable that takes them, or None for all
+    of them, defaults included. `point` says until when the key is taken:
+
+    | point | from | until |
+    | --- | --- | --- |
+    | `until_executing` | publication | the task begins |
+    | `until_executed` | publication | the task ends, and for `keep` after it |
+    | `until_expired` | publication | `window` is over |
+    | `while_executing` | the task begins | it ends |
+    | `until_and_while_executing` | publication; again as it begins | it begins; it ends: one waits while one runs |
+    | `exactly_once` | publication | as `until_executed`; the result is kept with a `StoreEffect`, or a row in SQL |
+
+    Whatever the point, a message that is delivered again does not run again: copies are recognised for `remember`.
+    """
+
+    key: str | Callable[..., object] | None = None
+    point: Point = "until_executed"
+    on_publish: OnPublish = "return"
+    """What a repeat gets that is published while the key is taken."""
+    on_execute: OnExecute = "return"
+    """What a repeat gets that reaches a worker all the same: from another publisher, or in a chord, group or chain."""
+    payload: str | Callable[..., object] | bool | None = None
+    """What else must be equal in a repeat, or OtherPayload is raised: True for all arguments, False for nothing, or an
+    expression or callable as for `key`. None: all arguments, unless a policy says that a repeat runs by itself."""
+    keep: float | None = None
+    """For how long a result is given to repeats after the task has ended. None: not at all, or for a day with
+    `exactly_once`."""
+    keep_failures: float = 0.0
+    """For how long a failure is; 0: the next one published runs."""
+    window: float | None = None
+    """With `until_expired`: for how long."""
+    lease: float = DEFAULT_LEASE
+    """For how long a worker that died keeps its run; a living one renews."""
+    queue_for: float = DAY
+    """For how long the key is kept for a message that has not begun, beyond its countdown."""
+    resend_after: float = DEFAULT_RESEND
+    """After so long in the queue a message is sent once more, under its own id, when a repeat is published: it may have
+    been lost. 0: never."""
+    remember: float = DEFAULT_REMEMBER
+    """For how long a copy of a message is recognised. More than the broker's visibility timeout."""
+    delay: float | None = None
+    """With `debounce`: how long it has to be quiet. With `reschedule`: how long a repeat is put off (None: 1 s)."""
+    delay_max: float | None = None
+    """With `debounce`: the longest time from the first publication."""
+    timeout: float = DEFAULT_TIMEOUT
+    """With `wait`: for how long."""
+    size_max: int = DEFAULT_SIZE_MAX
+    """Bytes of a result that is kept; a larger one is not, and repeats get its handle alone."""
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense together, in one sentence."""
+        for what, found, known in (
+            ("point", self.point, tuple(POINTS)),
+            ("on_publish", self.on_publish, ON_PUBLISH),
+            ("on_execute", self.on_execute, ON_EXECUTE),
+        ):
+            if found not in known:
+                message = f"{what} is {found!r}: give one of {', '.join(known)}"
+                raise InvalidInput(message)
+        conflict = next(self._conflicts(), None)
+        if conflict:
+            raise InvalidInput(conflict)
+        _ = self.terms("")
+        window_ms(self.queue_for, "queue_for")
+        window_ms(self.resend_after, "resend_after")
+        window_ms(self.timeout, "timeout")
+
+    def _conflicts(self) -> Iterator[str]:
+        point, policy, terms = self.point, self.on_publish, POINTS[self.point]
+        keeps, replaces = bool(self.keep or self.keep_failures), policy in REPLACING
+        puts_off = policy in {"debounce", "reschedule"} or self.on_execute == "reschedule"
+        said = f"on_publish is {policy!r}, "
+        found = (
+            (policy != "return" and not terms.claims, f"but with {point} no key is taken then: say it with on_execute"),
+            (replaces and policy not in terms.replaces, f"which conflicts with {point}: the first may have been done"),
+            (replaces and keeps, "which runs the newest, and keep gives repeats the result of the first"),
+            (replaces and bool(self.payload), f"which takes any payload, so payload={self.payload!r} is not compared"),
+            (policy == "debounce" and not self.delay, "which needs a delay: how many seconds it has to be quiet"),
+            (self.delay_max is not None and policy != "debounce", "not 'debounce', so delay_max means nothing"),
+            (self.delay is not None and not puts_off, "neither debounce nor reschedule, so delay means nothing"),
+        )
+        yield from (said + sentence for is_so, sentence in found if is_so)
+        if keeps and not terms.keeps_results:
+            yield f"keep is set, but with {point} the key is free before there is a result"
+        if keeps and point == "until_expired":
+            yield "keep is set, but with until_expired the window says for how long repeats get the result"
+        if (self.window is not None) != (point == "until_expired"):
+            yield f"window is {self.window!r} with point {point}: until_expired needs a window, and no other has one"
+
+    @property
+    def point_terms(self) -> PointTerms:
+        """What the point means for a record."""
+        return POINTS[self.point]
+
+    @property
+    def compared(self) -> str | Callable[..., object] | bool:
+        """What must be equal in a repeat. One that is to run by itself may be another's equal in its key alone."""
+        if self.payload is None:
+            return self.on_publish in ANSWERING and self.on_execute in ANSWERING
+        return self.payload
+
+    @property
+    def delay_ms(self) -> int:
+        """How long a repeat is put off."""
+        return milliseconds(DEFAULT_DELAY if self.delay is None else self.delay, "delay")
+
+    @property
+    def delay_max_ms(self) -> int:
+        """The longest a debounced task is put off; 0: there is no such limit."""
+        return 0 if self.delay_max is None else milliseconds(self.delay_max, "delay_max")
+
+    def terms(self, task: str) -> RunTerms:
+        """Return the terms of runs of a task."""
+        kept = self.keep if self.keep is not None else DAY if self.point == "exactly_once" else 0.0
+        keep_ms, failures_ms = window_ms(kept, "keep"), window_ms(self.keep_failures, "keep_failures")
+        point = self.point_terms
+        return RunTerms(
+            task,
+            milliseconds(self.lease, "lease"),
+            max(milliseconds(self.remember, "remember"), keep_ms, failures_ms),
+            keep_ms,
+            failures_ms,
+            seat_end=point.seat_end,
+            run_on=point.run_on,
+            window_ms=0 if self.window is None else milliseconds(self.window, "window"),
+        )

@@ -1,0 +1,75 @@
+"""Where records are, and what happens when they cannot be reached: settings of the Celery app, one store a process.
+
+| setting | meaning |
+| --- | --- |
+| `once_url` | the server of the records, such as `redis://localhost:6379/2`: not the broker's database |
+| `once_store` | in its place: a store, or a callable that gives one |
+| `once_namespace` | apart from what other apps keep there; the app's name if it is not set |
+| `once_when_down` | `refuse` (the default) or `run`: what a task does when the records cannot be reached |
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from segmented.dedup.options import checked_namespace
+from segmented.errors import InvalidInput
+from segmented.locks.given_stores import is_sync_store, sync_store
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from segmented.plans.drivers import Store
+
+WHEN_DOWN: Final = ("refuse", "run")
+_guard = threading.Lock()
+_stores: dict[str, RedisStore] = {}
+
+
+def store_of(app: Celery) -> Store:
+    """Return the store of the app's records, opened by the first call in this process."""
+    given: Any = app.conf.get("once_store")
+    if given is not None:
+        return given if is_sync_store(given) else sync_store(given, "once_store")
+    url = app.conf.get("once_url")
+    if not url:
+        message = f"the app {app.main!r} has no once_url: set it to the Redis server of the records"
+        raise InvalidInput(message)
+    with _guard:
+        if url not in _stores:
+            _stores[url] = RedisStore.from_url(url)
+        return _stores[url]
+
+
+def namespace_of(app: Celery) -> str:
+    """Return the namespace of the app's records."""
+    return checked_namespace(app.conf.get("once_namespace") or app.main or "celery")
+
+
+def runs_when_down(app: Celery) -> bool:
+    """Do tasks run, and are they published, when the records cannot be reached? Then a repeat may run as well."""
+    found = app.conf.get("once_when_down") or "refuse"
+    if found not in WHEN_DOWN:
+        message = f"once_when_down is {found!r}: give one of {', '.join(WHEN_DOWN)}"
+        raise InvalidInput(message)
+    return bool(found == "run")
+
+
+def close_stores() -> None:
+    """Close what this process opened."""
+    with _guard:
+        while _stores:
+            _stores.popitem()[1].close()
+
+
+def _forget_parents() -> None:
+    # A child of the pool opens its own; the parent's connections are left alone.
+    global _guard  # noqa: PLW0603  # a thread of the parent may have held it in the moment of the fork
+    _guard = threading.Lock()
+    _stores.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
