@@ -127,7 +127,7 @@ class Dedup(DedupBase):
         checked_timeout(wait)
 
         def decorate(function: Callable[P, V]) -> Callable[P, V]:
-            identity = _checked_identity(self, function, key, payload, wanted="function")
+            identity = _checked_identity(self, function, key, payload=payload, wanted="function")
 
             @wraps(function)
             def run(*arguments: P.args, **options: P.kwargs) -> V:
@@ -205,7 +205,7 @@ class AsyncDedup(DedupBase):
         checked_timeout(wait)
 
         def decorate(function: Callable[P, Coroutine[Any, Any, V]]) -> Callable[P, Coroutine[Any, Any, V]]:
-            identity = _checked_identity(self, function, key, payload, wanted="coroutine function")
+            identity = _checked_identity(self, function, key, payload=payload, wanted="coroutine function")
 
             @wraps(function)
             async def run(*arguments: P.args, **options: P.kwargs) -> V:
@@ -246,8 +246,8 @@ def _checked_identity(
     dedup: DedupBase,
     function: Callable[..., Any],
     key: str | Callable[..., object] | None,
-    payload: str | Callable[..., object] | bool,  # noqa: FBT001  # the user's own, passed on
     *,
+    payload: str | Callable[..., object] | bool,
     wanted: str,
 ) -> CallIdentity:
     checked_function(function, f"@{type(dedup).__name__}(...)")

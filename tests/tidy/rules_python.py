@@ -45,11 +45,12 @@ def size(text: str) -> Iterator[tuple[int, str]]:
 def options_by_name(text: str) -> Iterator[tuple[int, str]]:
     """A public function names its options; `**kwargs` is for a wrapped call whose types pass through (P.kwargs).
 
-    `**_` takes what a signal sends along and nobody reads; it is no option.
+    `**_` takes what a signal sends along and nobody reads; it is no option. `**passed_on` goes to the method of another
+    library that is overridden.
     """
     for function in _public_functions(ast.parse(text).body):
         rest = function.args.kwarg
-        if rest is None or rest.arg == "_":
+        if rest is None or rest.arg in {"_", "passed_on"}:
             continue
         if not (isinstance(rest.annotation, ast.Attribute) and rest.annotation.attr == "kwargs"):
             yield function.lineno, f"{function.name} takes **{rest.arg}: name the options"

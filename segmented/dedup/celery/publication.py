@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from celery.result import EagerResult
@@ -113,7 +113,8 @@ class Publication:
         if isinstance(eta, str):
             eta = datetime.fromisoformat(eta)
         if eta is not None:
-            countdown = (eta - datetime.now(eta.tzinfo or UTC).replace(tzinfo=eta.tzinfo)).total_seconds()
+            now = self.plan.app.now()
+            countdown = (eta - (now if eta.tzinfo else now.replace(tzinfo=None))).total_seconds()
         return max(0, round((countdown or 0) * 1000))
 
     def _first(self, message: str, answer: KeyClaimed) -> AsyncResult[Any]:

@@ -24,7 +24,7 @@ class OnceResult(AsyncResult[Any]):
     is_repeat = False
     """Was nothing published for it?"""
 
-    def revoke(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401  # as Celery's own
+    def revoke(self, *arguments: Any, **passed_on: Any) -> None:  # noqa: ANN401  # as Celery's own
         """Revoke the task, as Celery does, and free its key at once unless a worker is at it.
 
         Celery's own revocation lives in the memory of workers. This one is noted in the record, so a worker that was
@@ -33,7 +33,7 @@ class OnceResult(AsyncResult[Any]):
         if self._record is not None and self._store is not None:
             remember_ms, run_on = self._kept
             self._store.execute(CancelMessage(self._record, self.id, remember_ms, run_on))
-        super().revoke(*arguments, **options)
+        super().revoke(*arguments, **passed_on)
 
     _record: RecordName | None = None
     _store: Store | None = None

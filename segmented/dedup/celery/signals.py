@@ -21,7 +21,8 @@ _log = logging.getLogger("segmented.dedup")
 def free_revoked(
     sender: object = None,
     request: Context | None = None,
-    terminated: bool = False,  # noqa: FBT001, FBT002  # as Celery sends it
+    *,
+    terminated: bool = False,
     **_: Any,  # noqa: ANN401  # as Celery sends it
 ) -> None:
     """Free the key of a message that will not run."""

@@ -66,9 +66,9 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         """The run of the message in hand: its fencing token, its `provider_key`, what it is to finish with."""
         return self.request.once_run  # type: ignore[attr-defined, no-any-return]  # set by the execution
 
-    def once_key(self, *arguments: Any, **options: Any) -> str:  # noqa: ANN401  # the task's own arguments
+    def once_key(self, *arguments: Any, **passed_on: Any) -> str:  # noqa: ANN401  # the task's own arguments
         """Return the record's key of a call with these arguments, as `segmented dedup explain` takes it."""
-        return self._plan.identity(arguments, options).key
+        return self._plan.identity(arguments, passed_on).key
 
     @property
     def _plan(self) -> OncePlan:
@@ -93,27 +93,27 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         link_error: Any = None,  # noqa: ANN401  # as Celery's own
         shadow: str | None = None,
         once_key: str | None = None,
-        **options: Any,  # noqa: ANN401  # as Celery's own
+        **passed_on: Any,  # noqa: ANN401  # as Celery's own
     ) -> AsyncResult[Any]:
         """Publish as Celery does, unless it is a repeat. `once_key` is an explicit key in place of the rule's.
 
         Raises OtherPayload for a key that was used with another payload, InFlight where the rule says so, and
         StoreUnavailable when the records cannot be reached and `once_when_down` is `refuse`.
         """
-        given = {"task_id": task_id, "link": link, "link_error": link_error, **options}
+        given = {"task_id": task_id, "link": link, "link_error": link_error, **passed_on}
 
         def send(changed: dict[str, Any]) -> AsyncResult[Any]:
             return super(Once, self).apply_async(args, kwargs, producer=producer, shadow=shadow, **changed)
 
-        is_sent_before = task_id is not None and header_of(options.get("headers"), task_id) is not None
+        is_sent_before = task_id is not None and header_of(passed_on.get("headers"), task_id) is not None
         if self._once_plan is None or is_sent_before:  # an attempt, or a copy that goes round, keeps its claim
             return send(given)
         identity = self._once_plan.identity(args, kwargs, given=once_key)
         return Publication(self._once_plan, identity, given, send, self.AsyncResult).publish()
 
-    def AsyncResult(self, task_id: str, **options: Any) -> OnceResult:  # noqa: ANN401, N802  # Celery's own name
+    def AsyncResult(self, task_id: str, **passed_on: Any) -> OnceResult:  # noqa: ANN401, N802  # Celery's own name
         """Return the handle of a message id."""
-        return OnceResult(task_id, backend=self.backend, task_name=self.name, app=self.app, **options)
+        return OnceResult(task_id, backend=self.backend, task_name=self.name, app=self.app, **passed_on)
 
     def on_failure(self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:  # noqa: ANN401  # as Celery's own
         """Free the key of a task that ran over its hard time limit: the worker ends its process."""
