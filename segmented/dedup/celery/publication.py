@@ -147,9 +147,8 @@ class Publication:
 
     def _known(self, result: AsyncResult[Any]) -> AsyncResult[Any]:
         belongs = getattr(result, "belongs", None)  # an eager result is nobody's
-        terms = self.plan.terms
         if belongs is not None:
-            belongs(self.plan.store, self.plan.record(self.identity.key), (terms.remember_ms, terms.run_on))
+            belongs(self.plan, self.plan.record(self.identity.key))
         return result
 
     # --- a repeat ---
@@ -176,4 +175,5 @@ class Publication:
 
     def _resend(self, answer: KeyHeld) -> None:
         header = self._header(answer.message, is_claimed=True)
-        self._sent(header, retries=answer.attempt, countdown=None, eta=None)
+        own = dict.fromkeys(CANVAS)  # what waits for the repeat's id does not wait for this one
+        self._sent(header, **own, retries=answer.attempt, countdown=None, eta=None)

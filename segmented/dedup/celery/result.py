@@ -11,9 +11,9 @@ from segmented.dedup.errors import DedupError
 from segmented.operations import CancelMessage
 
 if TYPE_CHECKING:
+    from segmented.dedup.celery.plan import OncePlan
     from segmented.dedup.outcomes import OutcomeForm
     from segmented.models.dedup import OutcomeKept, RecordName
-    from segmented.plans.drivers import Store
 
 
 class OnceResult(AsyncResult[Any]):
@@ -30,18 +30,17 @@ class OnceResult(AsyncResult[Any]):
         Celery's own revocation lives in the memory of workers. This one is noted in the record, so a worker that was
         started later refuses the message too. A handle that was made from an id alone does what Celery does.
         """
-        if self._record is not None and self._store is not None:
-            remember_ms, run_on = self._kept
-            self._store.execute(CancelMessage(self._record, self.id, remember_ms, run_on))
         super().revoke(*arguments, **passed_on)
+        if self._record is not None and self._plan is not None:
+            terms = self._plan.terms
+            self._plan.store.execute(CancelMessage(self._record, self.id, terms.remember_ms, terms.run_on))
 
     _record: RecordName | None = None
-    _store: Store | None = None
-    _kept: Any = None
+    _plan: OncePlan | None = None
 
-    def belongs(self, store: Store, record: RecordName, kept: tuple[int, str]) -> OnceResult:
+    def belongs(self, plan: OncePlan, record: RecordName) -> OnceResult:
         """Remember which record it is, so that `revoke` can free it."""
-        self.once_key, self._record, self._store, self._kept = record.key, record, store, kept
+        self.once_key, self._plan, self._record = record.key, plan, record
         return self
 
     def ended(self, key: str, outcome: OutcomeKept, form: OutcomeForm) -> OnceResult:

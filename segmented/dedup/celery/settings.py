@@ -15,9 +15,10 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.dedup.options import checked_namespace
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.locks.given_stores import is_sync_store, sync_store
 from segmented.stores.redis import RedisStore
+from segmented.stores.redis.addresses import parse_address
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -40,8 +41,18 @@ def store_of(app: Celery) -> Store:
         raise InvalidInput(message)
     with _guard:
         if url not in _stores:
-            _stores[url] = RedisStore.from_url(url)
+            _stores[url] = _opened(url)
         return _stores[url]
+
+
+def _opened(url: str) -> RedisStore:
+    """Connect. Raises InvalidInput for what is no address, StoreUnavailable for a server that may be there later."""
+    shown = parse_address(url).shown
+    try:
+        return RedisStore.from_url(url)
+    except InvalidInput as error:
+        message = f"the records at {shown} cannot be used now: {error}"
+        raise StoreUnavailable(message) from error
 
 
 def namespace_of(app: Celery) -> str:
