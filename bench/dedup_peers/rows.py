@@ -1,0 +1,111 @@
+"""The rows: a situation that has hurt somebody, what must hold in it, and the case that brings it about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bench.dedup_peers.cases import answers, claims, keys, publication, redelivery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.dedup_peers.finding import Finding
+    from bench.dedup_peers.stage import Stage
+
+ONE_RUN: Final = "one run"
+KEY: Final = "key"
+HANDLE: Final = "handle"
+PAYLOAD: Final = "payload"
+KEPT: Final = "kept answers"
+AT_WORKER: Final = "at the worker"
+WHEN_DOWN: Final = "when down"
+WHY_NOT: Final = {
+    ONE_RUN: "it does not promise to run a message once",
+    KEY: "it knows messages, and no key of an order",
+    HANDLE: "a repeat gets no handle of the first",
+    PAYLOAD: "it does not compare what is submitted under a key",
+    KEPT: "a key is free again when its task has ended: that a repeat runs then is by design",
+    AT_WORKER: "it checks where its own `delay` is called, and nowhere else",
+    WHEN_DOWN: "there is no choice about it",
+}
+"""What a contender may offer, and the words for one that does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table."""
+
+    row_id: str
+    must_hold: str
+    case: Callable[[Stage], Finding]
+    needs: tuple[str, ...] = ()
+    """What a contender must offer for a failure to be one; the first that it lacks is the reason."""
+
+
+ROWS: Final = (
+    Row("F1", "a worker killed in the body, after its effect: one effect", redelivery.killed_after_effect, (ONE_RUN,)),
+    Row(
+        "F4",
+        "a visibility timeout of 3 s, a task of 8 s, two workers: one effect",
+        redelivery.visibility_timeout,
+        (ONE_RUN,),
+    ),
+    Row("F6", "16 threads submit one order at the same time: one run", publication.sixteen_together, (KEY,)),
+    Row("F6 handles", "and all 16 get the same handle", publication.sixteen_handles, (KEY, HANDLE)),
+    Row("F7", "a lease of 2 s, a task of 6 s, a repeat after 3 s: one run", claims.lease_shorter_than_task, (KEY,)),
+    Row("F8", "a task that retries runs again", claims.retry_runs),
+    Row(
+        "F8 fork",
+        "a worker killed between publishing its retry and the acknowledgement: one effect",
+        redelivery.forked_retry,
+        (ONE_RUN,),
+    ),
+    Row("F10", "a queued task is revoked: the order can be submitted again, and runs", claims.revoked_then_again),
+    Row("F11 chord", "the same order twice in a chord: the callback runs once, with both slots", answers.chord),
+    Row("F11 group", "the same order twice in a group: both results are there", answers.group),
+    Row("F11 chain", "the same order twice in a chain: the task after it runs once", answers.chain),
+    Row("F12", "the broker refuses the message: the order can be submitted again at once", publication.broker_refuses),
+    Row(
+        "F12 killed",
+        "a publisher killed between claim and message: the order runs within 15 s of a repeat",
+        publication.publisher_killed,
+    ),
+    Row(
+        "F13",
+        "a worker killed in the body, its message gone with it: the order runs within 20 s of a repeat, once",
+        claims.killed_in_body,
+        (KEY,),
+    ),
+    Row(
+        "F18",
+        "a worker killed after the result was stored, before the acknowledgement: one effect",
+        redelivery.killed_after_return,
+        (ONE_RUN,),
+    ),
+    Row("F19", "a hard time limit ends the task: a repeat runs, or is told of it", claims.hard_time_limit),
+    Row("F22", "the same order with another quantity: refused, with an error", answers.other_payload, (KEY, PAYLOAD)),
+    Row("F23", "a repeat after the end: the stored result, and no run", answers.after_completion, (KEY, KEPT)),
+    Row("F25 parts", '`a="1_b-2"` and `a=1, b=2` are two orders: two runs', keys.parts_do_not_run_together, (KEY,)),
+    Row("F25 types", '`1` and `"1"` are two orders: two runs', keys.types_differ, (KEY,)),
+    Row("F25 names", "`label(1)` and `label(a=1)` are one order: one run", keys.names_and_positions, (KEY,)),
+    Row(
+        "foreign",
+        "a publisher without the library sends one order twice: one run",
+        keys.foreign_publisher,
+        (KEY, AT_WORKER),
+    ),
+    Row("shared", "a repeat during the run: the handle gives the first's result", answers.while_running, (KEY, HANDLE)),
+    Row(
+        "down refuse",
+        "the store of the claims is down: an error within 10 s, and nothing is sent",
+        publication.store_down_refused,
+        (KEY,),
+    ),
+    Row(
+        "down run",
+        "the same, where running is chosen instead: the order runs within 10 s",
+        publication.store_down_run,
+        (WHEN_DOWN,),
+    ),
+)

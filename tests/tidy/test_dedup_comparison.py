@@ -1,0 +1,41 @@
+"""The published comparison of deduplication is what was counted, with the libraries that are pinned."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from bench.dedup_peers.page import render
+from bench.dedup_peers.registry import CONTENDERS
+from bench.dedup_peers.rows import ROWS
+from tests.tidy.sources import ROOT
+
+PAGE: Final = ROOT / "docs" / "reference" / "celery-dedup-compared.md"
+RESULTS: Final[dict[str, Any]] = json.loads(
+    (ROOT / "bench" / "dedup_peers" / "results.json").read_text(encoding="utf-8")
+)
+
+
+def test_the_page_is_what_the_kept_results_render_to() -> None:
+    assert PAGE.read_text(encoding="utf-8") == render(RESULTS)
+
+
+def test_the_rows_and_the_contenders_are_those_there_are() -> None:
+    assert [(row["id"], row["must_hold"]) for row in RESULTS["rows"]] == [(row.row_id, row.must_hold) for row in ROWS]
+    assert [one["name"] for one in RESULTS["contenders"]] == [contender.name for contender in CONTENDERS]
+
+
+def test_every_case_was_run_on_every_other_library() -> None:
+    rows = [row.row_id for row in ROWS]
+    for contender, found in zip(CONTENDERS, RESULTS["contenders"], strict=True):
+        if contender.environment is not None:
+            assert list(found["results"]) == rows
+            assert {result["outcome"] for result in found["results"].values()} <= {"passes", "fails", "not offered"}
+
+
+def test_the_libraries_were_those_that_are_pinned() -> None:
+    for contender, found in zip(CONTENDERS, RESULTS["contenders"], strict=True):
+        if contender.environment is not None:
+            pinned = contender.environment.requirements.read_text(encoding="utf-8").splitlines()
+            versions = found["conditions"]["versions"]
+            assert {f"{name}=={versions[name]}" for name in contender.packages} <= set(pinned)

@@ -1,0 +1,135 @@
+"""How a case's counts become an outcome, on journals and findings written here."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.dedup_peers.comparison import compare, outcome_of
+from bench.dedup_peers.finding import Finding, at_once, counted
+from bench.dedup_peers.journal import Entry, entries, note
+from bench.dedup_peers.registry import CONTENDERS, Contender
+from bench.dedup_peers.rows import ROWS, WHY_NOT, Row
+from bench.dedup_peers.settings import VARIABLE, Settings
+from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.dedup_peers.registry import Environment
+    from bench.dedup_peers.stage import Stage
+
+
+def nothing(_: Stage) -> Finding:
+    raise NotImplementedError
+
+
+def journal(*events: str) -> list[Entry]:
+    return [
+        Entry(event=event, key="order-1", run="", attempt=0, pid=1, at=at)
+        for event, at in zip(events, itertools.count(1.0), strict=False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("events", "most"),
+    [
+        ((), 0),
+        (("began", "effect", "ended"), 1),
+        (("began", "ended", "began", "ended"), 1),
+        (("began", "retry", "began", "ended"), 1),
+        (("began", "began", "ended", "ended"), 2),
+        (("began", "began", "ended", "began"), 2),
+        (("began", "held", "began", "began"), 3),
+    ],
+)
+def test_runs_at_the_same_time_are_counted_from_the_journal(events: tuple[str, ...], most: int) -> None:
+    assert at_once(journal(*events)) == most
+
+
+def test_what_holds_passes_whether_it_was_offered_or_not() -> None:
+    row = Row("F0", "it holds", nothing, ("key",))
+    for offers in (frozenset[str](), frozenset({"key"})):
+        assert outcome_of(row, offers, Finding(held=True, evidence="1 run")) == {
+            "outcome": "passes",
+            "evidence": "1 run",
+        }
+
+
+def test_what_does_not_hold_fails_only_those_who_offer_it_and_keeps_the_count() -> None:
+    row = Row("F0", "it holds", nothing, ("key",))
+    broken = Finding(held=False, evidence="2 runs of 1 order")
+    assert outcome_of(row, frozenset({"key"}), broken) == {"outcome": "fails", "evidence": "2 runs of 1 order"}
+    assert outcome_of(row, frozenset(), broken) == {
+        "outcome": "not offered",
+        "evidence": f"{WHY_NOT['key']} (2 runs of 1 order)",
+    }
+
+
+def test_the_first_thing_that_is_lacking_is_the_reason() -> None:
+    row = Row("F0", "it holds", nothing, ("key", "handle"))
+    broken = Finding(held=False, evidence="16 ids")
+    found = [outcome_of(row, offers, broken)["evidence"] for offers in (frozenset[str](), frozenset({"key"}))]
+    assert found == [f"{WHY_NOT['key']} (16 ids)", f"{WHY_NOT['handle']} (16 ids)"]
+
+
+def test_a_row_that_needs_nothing_can_be_failed_by_everybody() -> None:
+    outcome = outcome_of(Row("F0", "it holds", nothing), frozenset(), Finding(held=False, evidence="0 runs"))
+    assert outcome["outcome"] == "fails"
+
+
+def test_a_number_is_told_with_its_noun() -> None:
+    assert [counted(number, "run") for number in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+
+
+def test_the_journal_gives_back_whole_lines_only(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    assert entries(path) == []
+    note(str(path), "began", key="order-1", run="a", attempt=1)
+    with path.open("a", encoding="utf-8") as torn:
+        torn.write('{"event": "eff')
+    (entry,) = entries(path)
+    assert (entry.event, entry.key, entry.run, entry.attempt) == ("began", "order-1", "a", 1)
+
+
+def test_settings_reach_a_child_through_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Settings(broker="b", results="r", store="s", journal="j", owner_pid=1, lease_seconds=2, hold_at="effect")
+    monkeypatch.setenv(VARIABLE, sent.to_environment()[VARIABLE])
+    assert Settings.from_environment() == sent
+
+
+def test_rows_have_names_of_their_own_and_need_what_somebody_offers() -> None:
+    assert len({row.row_id for row in ROWS}) == len(ROWS)
+    offered = frozenset[str]().union(*(contender.offers for contender in CONTENDERS))
+    assert {need for row in ROWS for need in row.needs} == offered == set(WHY_NOT)
+
+
+@pytest.mark.parametrize(
+    ("only", "cases", "what"), [(["nobody"], [], "contender 'nobody'"), ([], ["F99"], "case 'F99'")]
+)
+def test_a_name_that_is_none_is_refused(only: list[str], cases: list[str], what: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^there is no {what}: "):
+        compare(only=only, cases=cases, python_of=lambda _: pytest.fail("nothing is to be run"), tell=lambda _: None)
+
+
+def test_a_contender_whose_module_is_not_there_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = Contender(
+        name="absent", title="", adapter="", environment=None, offers=frozenset(), module="nowhere.at.all"
+    )
+    monkeypatch.setattr("bench.dedup_peers.comparison.CONTENDERS", (absent,))
+    told: list[str] = []
+    found = compare(only=[], cases=[], python_of=lambda _: pytest.fail("nothing is to be run"), tell=told.append)
+    assert (found, told) == ([], ["absent: not run, nowhere.at.all is not there"])
+
+
+@pytest.mark.parametrize(
+    "environment",
+    {one.environment.name: one.environment for one in CONTENDERS if one.environment is not None}.values(),
+    ids=lambda environment: environment.name,
+)
+def test_a_contenders_environment_is_pinned_to_the_last_package(environment: Environment) -> None:
+    lines = [line for line in environment.requirements.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
+    assert any(line.startswith("celery==") for line in lines)
+    assert all(line.count("==") == 1 for line in lines)
