@@ -9,7 +9,6 @@ import subprocess
 import time
 from datetime import UTC, datetime
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.conditions import commit, cpu_model
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from bench.dedup_peers.finding import Finding
     from bench.dedup_peers.registry import Contender
     from bench.dedup_peers.rows import Row
 
@@ -49,17 +47,14 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Run `cases` (all, if none are named) on the contenders of `only` (all), and return a record for each.
 
-    `python_of` gives the interpreter of a contender's environment. One whose module is not there is left out, and told.
-    Raises InvalidInput for a name that is none, and SegmentedError when an environment cannot be made.
+    `python_of` gives the interpreter of a contender's environment. Raises InvalidInput for a name that is none, and
+    SegmentedError when an environment cannot be made.
     """
     rows = [row for row in ROWS if row.row_id in _chosen(cases, [row.row_id for row in ROWS], "case")]
     names = _chosen(only, [contender.name for contender in CONTENDERS], "contender")
     found = []
     for contender in CONTENDERS:
         if contender.name not in names:
-            continue
-        if contender.module is not None and not _is_there(contender.module):
-            tell(f"{contender.name}: not run, {contender.module} is not there")
             continue
         tell(f"{contender.name}: its environment")
         python = python_of(contender)
@@ -69,44 +64,52 @@ def compare(
 
 
 def merged(kept: dict[str, Any] | None, found: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the whole record: each contender's latest run, in the order of the page, or no results."""
+    """Return the whole record, judged anew: each contender's latest run, in the order of the page, or no results."""
     latest = {record["name"]: record for record in (kept or {"contenders": []})["contenders"]}
     latest |= {record["name"]: record for record in found}
     return {
         "rows": [{"id": row.row_id, "must_hold": row.must_hold} for row in ROWS],
-        "contenders": [
-            {
-                "name": contender.name,
-                "title": contender.title,
-                "conditions": latest.get(contender.name, {}).get("conditions"),
-                "results": latest.get(contender.name, {}).get("results", {}),
-            }
-            for contender in CONTENDERS
-        ],
+        "contenders": [_of_page(contender, latest.get(contender.name, {})) for contender in CONTENDERS],
+    }
+
+
+def _of_page(contender: Contender, record: dict[str, Any]) -> dict[str, Any]:
+    results = record.get("results", {})
+    return {
+        "name": contender.name,
+        "title": contender.title,
+        "conditions": record.get("conditions"),
+        "results": {
+            row.row_id: judged(row, contender.offers, results[row.row_id]) for row in ROWS if row.row_id in results
+        },
     }
 
 
 def run_case(row: Row, contender: Contender, python: Path, *, seconds_max: float = CASE_SECONDS) -> dict[str, Any]:
-    """Play a case on a contender and return its outcome, the evidence and how long it took."""
+    """Play a case on a contender: did it hold (None: it could not be played), what was counted, and for how long."""
     began = time.monotonic()
+    held: bool | None = False
     try:
         with Stage(python, contender.adapter, seconds_max=seconds_max) as stage:
-            outcome = outcome_of(row, contender.offers, row.case(stage))
+            finding = row.case(stage)
+            held, evidence = finding.held, finding.evidence
     except Overdue as overdue:
-        outcome = {"outcome": "fails", "evidence": str(overdue)}
+        evidence = str(overdue)
     except SegmentedError as error:
-        outcome = {"outcome": "not run", "evidence": str(error)}
-    return {**outcome, "seconds": round(time.monotonic() - began, 1)}
+        held, evidence = None, str(error)
+    return {"held": held, "evidence": evidence, "seconds": round(time.monotonic() - began, 1)}
 
 
-def outcome_of(row: Row, offers: frozenset[str], finding: Finding) -> dict[str, str]:
-    """Judge a finding: what does not hold is a failure of whoever offers it."""
-    if finding.held:
-        return {"outcome": "passes", "evidence": finding.evidence}
+def judged(row: Row, offers: frozenset[str], result: dict[str, Any]) -> dict[str, Any]:
+    """Add to what a case found what it is called: what does not hold is a failure of whoever offers it."""
     lacking = [need for need in row.needs if need not in offers]
+    if result["held"] is None:
+        return {**result, "outcome": "not run", "why": ""}
+    if result["held"]:
+        return {**result, "outcome": "passes", "why": ""}
     if lacking:
-        return {"outcome": "not offered", "evidence": f"{WHY_NOT[lacking[0]]} ({finding.evidence})"}
-    return {"outcome": "fails", "evidence": finding.evidence}
+        return {**result, "outcome": "not offered", "why": WHY_NOT[lacking[0]]}
+    return {**result, "outcome": "fails", "why": ""}
 
 
 def _results(
@@ -115,15 +118,9 @@ def _results(
     results = {}
     for row in rows:
         result = results[row.row_id] = run_case(row, contender, python, seconds_max=seconds_max)
-        tell(f"{contender.name} {row.row_id}: {result['outcome']}, {result['evidence']} [{result['seconds']} s]")
+        outcome = judged(row, contender.offers, result)["outcome"]
+        tell(f"{contender.name} {row.row_id}: {outcome}, {result['evidence']} [{result['seconds']} s]")
     return results
-
-
-def _is_there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # nor is the package it would be in
-        return False
 
 
 def _conditions(contender: Contender, python: Path) -> dict[str, Any]:

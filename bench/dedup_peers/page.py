@@ -26,10 +26,10 @@ $ .venv/bin/python -m bench.dedup_peers compare
 ```
 
 It makes an environment for each library under `.peers/` (pinned in `bench/dedup_peers/requirements-*.txt`; this needs a
-package index) and takes about ten minutes a library. `--only celery-once` runs one contender and keeps the results of
-the others; `--only celery-once --case F4` only shows one case.
+package index) and takes about five minutes a contender. `--only celery-once` runs one contender and keeps the others'
+results; `--only celery-once --case F4` only shows one case.
 
-✓ passes, ✗ fails, - not offered: it does not hold, and the contender does not promise it.
+✓ passes; ✗ fails; - does not hold either, but the contender does not offer it, and the reason stands beside the count.
 """
 
 RESERVATIONS: Final = """\
@@ -42,6 +42,8 @@ RESERVATIONS: Final = """\
   then runs as often as it is submitted, as the rows that count runs show.
 - F1 is about an effect outside of every store. Who records before or after the body, and not with the effect in one
   step, cannot have it exactly once.
+- celery-once and celery-singleton are held to two runs of an order at the same time (F4, F6, F7), and not to messages
+  that come again later (F8 fork, F18): what they say of themselves goes no further.
 - celery-once and celery-singleton can be given a shorter lock time than their defaults (an hour, and no end). F13 and
   F12 killed then end sooner, and F7 is what that costs.
 - A defect may have been mended since: the versions are below.
@@ -95,12 +97,14 @@ def _total(contender: Contender) -> str:
 
 def _evidence(rows: Sequence[Mapping[str, str]], contenders: Sequence[Contender]) -> Iterator[str]:
     for row in rows:
-        lines = [
-            f"- {_mark(contender, row['id'])} {contender['title']}: {contender['results'][row['id']]['evidence']}"
-            for contender in contenders
-            if row["id"] in contender["results"]
-        ]
+        lines = [_counted(contender, row["id"]) for contender in contenders if row["id"] in contender["results"]]
         yield f"### {row['id']}\n\n{row['must_hold'][:1].upper()}{row['must_hold'][1:]}.\n\n" + "\n".join(lines) + "\n"
+
+
+def _counted(contender: Contender, row_id: str) -> str:
+    result = contender["results"][row_id]
+    why = f" ({result['why']})" if result["why"] else ""
+    return f"- {_mark(contender, row_id)} {contender['title']}: {result['evidence']}{why}"
 
 
 def _conditions(contenders: Sequence[Contender]) -> str:

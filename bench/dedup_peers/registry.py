@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.dedup_peers.rows import AT_WORKER, HANDLE, KEPT, KEY, ONE_RUN, PAYLOAD, WHEN_DOWN
+from bench.dedup_peers.rows import ALONE, AT_WORKER, HANDLE, KEPT, KEY, PAYLOAD, REDELIVERED, SUCCEEDED, WHEN_DOWN
 
 HERE: Final = Path(__file__).parent
 ADAPTERS: Final = "bench.dedup_peers.adapters"
@@ -38,8 +38,6 @@ class Contender:
     offers: frozenset[str]
     packages: tuple[str, ...] = CELERY
     """Whose versions belong to the result."""
-    module: str | None = None
-    """What must be importable here for it to be run at all."""
 
 
 PLAIN: Final = Environment("celery")
@@ -50,16 +48,15 @@ CONTENDERS: Final = (
         title="segmented `Once`",
         adapter=f"{ADAPTERS}.segmented_once",
         environment=None,
-        offers=frozenset({ONE_RUN, KEY, HANDLE, PAYLOAD, KEPT, AT_WORKER, WHEN_DOWN}),
+        offers=frozenset({ALONE, SUCCEEDED, REDELIVERED, KEY, HANDLE, PAYLOAD, KEPT, AT_WORKER, WHEN_DOWN}),
         packages=("segmented", *CELERY),
-        module="segmented.dedup.celery",
     ),
     Contender(
         name="celery-once",
         title="celery-once",
         adapter=f"{ADAPTERS}.celery_once_library",
         environment=Environment("celery-once"),
-        offers=frozenset({ONE_RUN, KEY}),
+        offers=frozenset({ALONE, KEY}),
         packages=("celery-once", *CELERY),
     ),
     Contender(
@@ -67,7 +64,7 @@ CONTENDERS: Final = (
         title="celery-singleton",
         adapter=f"{ADAPTERS}.celery_singleton_library",
         environment=Environment("celery-singleton"),
-        offers=frozenset({ONE_RUN, KEY, HANDLE}),
+        offers=frozenset({ALONE, KEY, HANDLE}),
         packages=("celery-singleton", *CELERY),
     ),
     Contender(
@@ -75,7 +72,7 @@ CONTENDERS: Final = (
         title="Celery, deduplicating",
         adapter=f"{ADAPTERS}.celery_deduplicating",
         environment=PLAIN,
-        offers=frozenset({ONE_RUN}),
+        offers=frozenset({SUCCEEDED}),
     ),
     Contender(
         name="celery",

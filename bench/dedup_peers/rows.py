@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from bench.dedup_peers.finding import Finding
     from bench.dedup_peers.stage import Stage
 
-ONE_RUN: Final = "one run"
+ALONE: Final = "alone"
+SUCCEEDED: Final = "succeeded"
+REDELIVERED: Final = "redelivered"
+ONE_STEP: Final = "one step"
 KEY: Final = "key"
 HANDLE: Final = "handle"
 PAYLOAD: Final = "payload"
@@ -21,7 +24,10 @@ KEPT: Final = "kept answers"
 AT_WORKER: Final = "at the worker"
 WHEN_DOWN: Final = "when down"
 WHY_NOT: Final = {
-    ONE_RUN: "it does not promise to run a message once",
+    ALONE: "it does not keep two runs apart",
+    SUCCEEDED: "a message that comes again is run again, though its task has succeeded",
+    REDELIVERED: "a message that comes again, and whose task has not succeeded, is run again",
+    ONE_STEP: "what it records, and an effect outside of all stores, are not one step",
     KEY: "it knows messages, and no key of an order",
     HANDLE: "a repeat gets no handle of the first",
     PAYLOAD: "it does not compare what is submitted under a key",
@@ -44,14 +50,19 @@ class Row:
 
 
 ROWS: Final = (
-    Row("F1", "a worker killed in the body, after its effect: one effect", redelivery.killed_after_effect, (ONE_RUN,)),
+    Row("F1", "a worker killed in the body, after its effect: one effect", redelivery.killed_after_effect, (ONE_STEP,)),
     Row(
         "F4",
         "a visibility timeout of 3 s, a task of 8 s, two workers: one effect",
         redelivery.visibility_timeout,
-        (ONE_RUN,),
+        (ALONE,),
     ),
-    Row("F6", "16 threads submit one order at the same time: one run", publication.sixteen_together, (KEY,)),
+    Row(
+        "F6",
+        "16 threads of a new process submit one order at the same time: one run",
+        publication.sixteen_together,
+        (KEY,),
+    ),
     Row("F6 handles", "and all 16 get the same handle", publication.sixteen_handles, (KEY, HANDLE)),
     Row("F7", "a lease of 2 s, a task of 6 s, a repeat after 3 s: one run", claims.lease_shorter_than_task, (KEY,)),
     Row("F8", "a task that retries runs again", claims.retry_runs),
@@ -59,7 +70,7 @@ ROWS: Final = (
         "F8 fork",
         "a worker killed between publishing its retry and the acknowledgement: one effect",
         redelivery.forked_retry,
-        (ONE_RUN,),
+        (REDELIVERED,),
     ),
     Row("F10", "a queued task is revoked: the order can be submitted again, and runs", claims.revoked_then_again),
     Row("F11 chord", "the same order twice in a chord: the callback runs once, with both slots", answers.chord),
@@ -81,7 +92,7 @@ ROWS: Final = (
         "F18",
         "a worker killed after the result was stored, before the acknowledgement: one effect",
         redelivery.killed_after_return,
-        (ONE_RUN,),
+        (SUCCEEDED,),
     ),
     Row("F19", "a hard time limit ends the task: a repeat runs, or is told of it", claims.hard_time_limit),
     Row("F22", "the same order with another quantity: refused, with an error", answers.other_payload, (KEY, PAYLOAD)),

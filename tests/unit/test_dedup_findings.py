@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.dedup_peers.comparison import compare, outcome_of
+from bench.dedup_peers.comparison import compare, judged
 from bench.dedup_peers.finding import Finding, at_once, counted
 from bench.dedup_peers.journal import Entry, entries, note
-from bench.dedup_peers.registry import CONTENDERS, Contender
-from bench.dedup_peers.rows import ROWS, WHY_NOT, Row
+from bench.dedup_peers.registry import CONTENDERS
+from bench.dedup_peers.rows import ONE_STEP, ROWS, WHY_NOT, Row
 from bench.dedup_peers.settings import VARIABLE, Settings
 from segmented.errors import InvalidInput
 
@@ -49,35 +49,35 @@ def test_runs_at_the_same_time_are_counted_from_the_journal(events: tuple[str, .
     assert at_once(journal(*events)) == most
 
 
-def test_what_holds_passes_whether_it_was_offered_or_not() -> None:
+def found(*, held: bool | None) -> dict[str, Any]:
+    return {"held": held, "evidence": "2 runs of 1 order", "seconds": 1.0}
+
+
+@pytest.mark.parametrize("offers", [frozenset[str](), frozenset({"key"})])
+def test_what_holds_passes_whether_it_was_offered_or_not(offers: frozenset[str]) -> None:
     row = Row("F0", "it holds", nothing, ("key",))
-    for offers in (frozenset[str](), frozenset({"key"})):
-        assert outcome_of(row, offers, Finding(held=True, evidence="1 run")) == {
-            "outcome": "passes",
-            "evidence": "1 run",
-        }
+    assert judged(row, offers, found(held=True)) == {**found(held=True), "outcome": "passes", "why": ""}
+
+
+@pytest.mark.parametrize("offers", [frozenset[str](), frozenset({"key"})])
+def test_a_case_that_could_not_be_played_is_no_result(offers: frozenset[str]) -> None:
+    assert judged(Row("F0", "it holds", nothing, ("key",)), offers, found(held=None))["outcome"] == "not run"
 
 
 def test_what_does_not_hold_fails_only_those_who_offer_it_and_keeps_the_count() -> None:
-    row = Row("F0", "it holds", nothing, ("key",))
-    broken = Finding(held=False, evidence="2 runs of 1 order")
-    assert outcome_of(row, frozenset({"key"}), broken) == {"outcome": "fails", "evidence": "2 runs of 1 order"}
-    assert outcome_of(row, frozenset(), broken) == {
-        "outcome": "not offered",
-        "evidence": f"{WHY_NOT['key']} (2 runs of 1 order)",
-    }
+    row, broken = Row("F0", "it holds", nothing, ("key",)), found(held=False)
+    assert judged(row, frozenset({"key"}), broken) == {**broken, "outcome": "fails", "why": ""}
+    assert judged(row, frozenset(), broken) == {**broken, "outcome": "not offered", "why": WHY_NOT["key"]}
 
 
 def test_the_first_thing_that_is_lacking_is_the_reason() -> None:
-    row = Row("F0", "it holds", nothing, ("key", "handle"))
-    broken = Finding(held=False, evidence="16 ids")
-    found = [outcome_of(row, offers, broken)["evidence"] for offers in (frozenset[str](), frozenset({"key"}))]
-    assert found == [f"{WHY_NOT['key']} (16 ids)", f"{WHY_NOT['handle']} (16 ids)"]
+    row, broken = Row("F0", "it holds", nothing, ("key", "handle")), found(held=False)
+    why = [judged(row, offers, broken)["why"] for offers in (frozenset[str](), frozenset({"key"}))]
+    assert why == [WHY_NOT["key"], WHY_NOT["handle"]]
 
 
 def test_a_row_that_needs_nothing_can_be_failed_by_everybody() -> None:
-    outcome = outcome_of(Row("F0", "it holds", nothing), frozenset(), Finding(held=False, evidence="0 runs"))
-    assert outcome["outcome"] == "fails"
+    assert judged(Row("F0", "it holds", nothing), frozenset(), found(held=False))["outcome"] == "fails"
 
 
 def test_a_number_is_told_with_its_noun() -> None:
@@ -100,10 +100,12 @@ def test_settings_reach_a_child_through_its_environment(monkeypatch: pytest.Monk
     assert Settings.from_environment() == sent
 
 
-def test_rows_have_names_of_their_own_and_need_what_somebody_offers() -> None:
+def test_rows_have_names_of_their_own_and_need_what_has_words_for_its_lack() -> None:
     assert len({row.row_id for row in ROWS}) == len(ROWS)
     offered = frozenset[str]().union(*(contender.offers for contender in CONTENDERS))
-    assert {need for row in ROWS for need in row.needs} == offered == set(WHY_NOT)
+    needed = {need for row in ROWS for need in row.needs}
+    assert needed == set(WHY_NOT)
+    assert needed - offered == {ONE_STEP}
 
 
 @pytest.mark.parametrize(
@@ -112,16 +114,6 @@ def test_rows_have_names_of_their_own_and_need_what_somebody_offers() -> None:
 def test_a_name_that_is_none_is_refused(only: list[str], cases: list[str], what: str) -> None:
     with pytest.raises(InvalidInput, match=f"^there is no {what}: "):
         compare(only=only, cases=cases, python_of=lambda _: pytest.fail("nothing is to be run"), tell=lambda _: None)
-
-
-def test_a_contender_whose_module_is_not_there_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    absent = Contender(
-        name="absent", title="", adapter="", environment=None, offers=frozenset(), module="nowhere.at.all"
-    )
-    monkeypatch.setattr("bench.dedup_peers.comparison.CONTENDERS", (absent,))
-    told: list[str] = []
-    found = compare(only=[], cases=[], python_of=lambda _: pytest.fail("nothing is to be run"), tell=told.append)
-    assert (found, told) == ([], ["absent: not run, nowhere.at.all is not there"])
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ CONDITIONS = {
 }
 
 
-def result(outcome: str, evidence: str) -> dict[str, Any]:
-    return {"outcome": outcome, "evidence": evidence, "seconds": 1.0}
+def result(evidence: str, *, held: bool | None) -> dict[str, Any]:
+    return {"held": held, "evidence": evidence, "seconds": 1.0}
 
 
 def run_of(name: str, **results: dict[str, Any]) -> dict[str, Any]:
@@ -35,33 +35,29 @@ def line_of(page: str, row_id: str) -> str:
 
 def test_a_row_shows_who_passes_who_fails_who_does_not_offer_it_and_who_was_not_run() -> None:
     found = [
-        run_of("celery-once", F4=result("fails", "2 runs of 1 order")),
-        run_of("celery-deduplicating", F4=result("passes", "1 run of 1 order")),
-        run_of("celery", F4=result("not offered", "no promise (2 runs of 1 order)")),
+        run_of("celery-once", F4=result("2 runs of 1 order", held=False)),
+        run_of("celery-deduplicating", F4=result("1 run of 1 order", held=True)),
+        run_of("celery", F4=result("2 runs at the same time", held=False)),
     ]
     page = render(merged(None, found))
     assert line_of(page, "F4").endswith("| not run yet | ✗ | not run yet | ✓ | - |")
     assert "- ✗ celery-once: 2 runs of 1 order\n" in page
-    assert "- - Celery: no promise (2 runs of 1 order)\n" in page
+    assert "- - Celery: 2 runs at the same time (it does not keep two runs apart)\n" in page
 
 
 def test_the_totals_count_what_passes_what_fails_and_what_is_not_offered() -> None:
-    found = [
-        run_of(
-            "celery-once",
-            F1=result("fails", "2 effects"),
-            F4=result("passes", "1 run"),
-            F22=result("not offered", "both ran"),
-            F23=result("not run", "a worker did not start"),
-        )
-    ]
-    assert "| **✓ / ✗ / -** | not run yet | 1 / 1 / 1 | not run yet | not run yet | not run yet |" in render(
-        merged(None, found)
-    )
+    results = {
+        "F4": result("2 runs", held=False),
+        "F6": result("1 run", held=True),
+        "F22": result("both ran", held=False),
+        "F23": result("a worker did not start", held=None),
+    }
+    page = render(merged(None, [run_of("celery-once", **results)]))
+    assert "| | **✓ / ✗ / -** | not run yet | 1 / 1 / 1 | not run yet | not run yet | not run yet |" in page
 
 
 def test_the_page_says_what_each_contender_was_run_with() -> None:
-    page = render(merged(None, [run_of("celery", F1=result("passes", "1 effect"))]))
+    page = render(merged(None, [run_of("celery", F1=result("1 effect", held=True))]))
     assert (
         "- Celery: 2026-11-21, commit `abc`; celery 5.7.0, redis 8.1.0; 2 cores (a processor), a system, "
         "load at the end 0.5\n" in page
@@ -78,9 +74,9 @@ def test_every_row_has_a_line_in_the_table_and_a_part_of_its_own() -> None:
 
 def test_a_run_of_one_contender_leaves_the_others_as_they_were_kept() -> None:
     kept = merged(
-        None, [run_of("celery", F1=result("passes", "old")), run_of("celery-once", F1=result("fails", "old"))]
+        None, [run_of("celery", F1=result("old", held=True)), run_of("celery-once", F1=result("old", held=False))]
     )
-    again = merged(kept, [run_of("celery", F1=result("passes", "new"))])
+    again = merged(kept, [run_of("celery", F1=result("new", held=True))])
     evidence = {one["name"]: one["results"]["F1"]["evidence"] for one in again["contenders"] if one["results"]}
     assert evidence == {"celery": "new", "celery-once": "old"}
     assert [one["name"] for one in again["contenders"]] == [contender.name for contender in CONTENDERS]

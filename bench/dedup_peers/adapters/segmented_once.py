@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any, Final
 
 from bench.dedup_peers import bodies
 from bench.dedup_peers.app import make_app
 from bench.dedup_peers.settings import CHARGE, GATHER, LABEL, Settings
+from segmented.dedup.celery import Once, OnceRule
 
 LEASE_SECONDS: Final = 5
 
@@ -17,8 +17,7 @@ app.conf.once_url = settings.store
 app.conf.once_namespace = "compared"
 app.conf.once_when_down = settings.store_down
 
-face = import_module("segmented.dedup.celery")
-RULE: Final = face.OnceRule(
+RULE: Final = OnceRule(
     "{order_id}",
     point="until_executed",
     keep=3600,
@@ -27,13 +26,13 @@ RULE: Final = face.OnceRule(
 )
 
 
-@app.task(bind=True, base=face.Once, name=CHARGE, once=RULE)
+@app.task(bind=True, base=Once, name=CHARGE, once=RULE)
 def charge(self: Any, order_id: str, quantity: int = 1) -> dict[str, Any]:  # noqa: ANN401  # the task itself
     """Charge an order."""
     return bodies.charge(self, order_id, quantity)
 
 
-@app.task(base=face.Once, name=LABEL, once="{a}:{b}")
+@app.task(base=Once, name=LABEL, once="{a}:{b}")
 def label(a: object, b: object = None) -> str:
     """Take two arguments."""
     return bodies.label(a, b)
