@@ -43,7 +43,8 @@ RESERVATIONS: Final = """\
 - F1 is about an effect outside of every store. Who records before or after the body, and not with the effect in one
   step, cannot have it exactly once.
 - celery-once and celery-singleton are held to two runs of an order at the same time (F4, F6, F7), and not to messages
-  that come again later (F8 fork, F18): what they say of themselves goes no further.
+  that come again later (F8 fork, F18): what they say of themselves goes no further. That an order of celery-singleton
+  has no effect at all in F8 fork is F8 again.
 - celery-once and celery-singleton can be given a shorter lock time than their defaults (an hour, and no end). F13 and
   F12 killed then end sooner, and F7 is what that costs.
 - A defect may have been mended since: the versions are below.
@@ -104,7 +105,7 @@ def _evidence(rows: Sequence[Mapping[str, str]], contenders: Sequence[Contender]
 def _counted(contender: Contender, row_id: str) -> str:
     result = contender["results"][row_id]
     why = f" ({result['why']})" if result["why"] else ""
-    return f"- {_mark(contender, row_id)} {contender['title']}: {result['evidence']}{why}"
+    return f"- {contender['title']}, {result['outcome']}: {result['evidence']}{why}"
 
 
 def _conditions(contenders: Sequence[Contender]) -> str:

@@ -46,7 +46,9 @@ def test_a_case_that_holds_passes_and_one_that_does_not_is_counted_and_both_reac
     assert {row_id: result["held"] for row_id, result in celery["results"].items()} == {"F8": True, "F25 names": False}
     assert celery["results"]["F8"]["evidence"] == "2 attempts, 1 effect"
     assert len(told) == 3
-    assert "- - Celery: 2 runs of 1 order (it knows messages, and no key of an order)\n" in render(merged(None, found))
+    assert "- Celery, not offered: 2 runs of 1 order (it knows messages, and no key of an order)\n" in render(
+        merged(None, found)
+    )
 
 
 def test_a_case_that_does_not_end_is_stopped_and_has_failed() -> None:

@@ -41,8 +41,8 @@ def test_a_row_shows_who_passes_who_fails_who_does_not_offer_it_and_who_was_not_
     ]
     page = render(merged(None, found))
     assert line_of(page, "F4").endswith("| not run yet | ✗ | not run yet | ✓ | - |")
-    assert "- ✗ celery-once: 2 runs of 1 order\n" in page
-    assert "- - Celery: 2 runs at the same time (it does not keep two runs apart)\n" in page
+    assert "- celery-once, fails: 2 runs of 1 order\n" in page
+    assert "- Celery, not offered: 2 runs at the same time (it does not keep two runs apart)\n" in page
 
 
 def test_the_totals_count_what_passes_what_fails_and_what_is_not_offered() -> None:
@@ -51,6 +51,7 @@ def test_the_totals_count_what_passes_what_fails_and_what_is_not_offered() -> No
         "F6": result("1 run", held=True),
         "F22": result("both ran", held=False),
         "F23": result("a worker did not start", held=None),
+        "shared": result("a worker did not start", held=None),
     }
     page = render(merged(None, [run_of("celery-once", **results)]))
     assert "| | **✓ / ✗ / -** | not run yet | 1 / 1 / 1 | not run yet | not run yet | not run yet |" in page
