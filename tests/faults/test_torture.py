@@ -28,6 +28,7 @@ from bench.torture.run import torture_locks
 from bench.watch import LineWatch
 from segmented.cli.main import run
 from tests.contract.parking import wait_until
+from tests.processes import outlasting
 from tests.rings import require_module
 
 if TYPE_CHECKING:
@@ -162,8 +163,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing_running(endless: subprocess.Pop
     endless.send_signal(signal.SIGINT)
     _, stderr = endless.communicate(timeout=GONE_SECONDS)
     assert (endless.returncode, stderr) == (130, "segmented: interrupted\n")
-    _, alive = psutil.wait_procs(below, timeout=GONE_SECONDS)
-    assert alive == []
+    assert outlasting(below, GONE_SECONDS) == []
 
 
 def test_a_supervisor_that_is_killed_leaves_nothing_running_and_nobody_stopped(endless: subprocess.Popen[str]) -> None:
@@ -171,8 +171,7 @@ def test_a_supervisor_that_is_killed_leaves_nothing_running_and_nobody_stopped(e
     below = psutil.Process(endless.pid).children(recursive=True)
     endless.kill()
     endless.communicate(timeout=GONE_SECONDS)
-    _, alive = psutil.wait_procs(below, timeout=GONE_SECONDS)
-    assert alive == []
+    assert outlasting(below, GONE_SECONDS) == []
 
 
 def test_contenders_that_end_by_themselves_are_noticed(endless: subprocess.Popen[str]) -> None:
