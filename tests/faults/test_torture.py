@@ -56,6 +56,8 @@ NOTHING: Final = {
     "stuck": 0,
     "crashes": 0,
 }
+UNKNOWN: Final = ["no late write was refused: nothing is known about the fence"]
+"""What a torture says that has found nothing wrong, and not enough."""
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -83,8 +85,12 @@ def endless() -> Iterator[subprocess.Popen[str]]:
 
 
 def tortured(options: TortureOptions) -> TortureResults:
+    """Torture; where a busy machine let nobody be late in so few seconds, once more and longer."""
     before = set(psutil.Process().children(recursive=True))
     results = torture_locks(options, LineWatch(Console(file=io.StringIO())))
+    if results.broken == UNKNOWN:
+        longer = replace(options, seconds=3 * options.seconds)
+        results = torture_locks(longer, LineWatch(Console(file=io.StringIO())))
     assert results.broken == []
     assert results.counts == NOTHING
     assert set(psutil.Process().children(recursive=True)) <= before
