@@ -13,10 +13,19 @@ from segmented import locks
 LATE_MODULES = ("sqlalchemy", "kazoo", "celery", "psycopg", "pymysql", "asyncmy")
 
 
+def found_after(imports: str, names: tuple[str, ...]) -> str:
+    """Return which of these modules a new process has after some imports."""
+    words = f"import sys, {imports}; print([name for name in {names} if name in sys.modules])"
+    return subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True, timeout=20).stdout
+
+
 def test_importing_the_library_imports_no_driver() -> None:
-    words = f"import sys, segmented, segmented.locks; print([name for name in {LATE_MODULES} if name in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True, timeout=20)
-    assert found.stdout == "[]\n"
+    assert found_after("segmented, segmented.locks", LATE_MODULES) == "[]\n"
+
+
+def test_a_command_in_a_pipe_imports_nothing_that_draws() -> None:
+    commands = ", ".join(f"segmented.cli.{name}" for name in ("main", "advise", "lock", "pool"))
+    assert found_after(commands, ("rich", *LATE_MODULES)) == "[]\n"
 
 
 @pytest.mark.parametrize("name", locks.LATE)
