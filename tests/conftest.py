@@ -8,12 +8,16 @@ import pkgutil
 import signal
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests import fixtures
 from tests.rings import RINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 pytest_plugins = [f"tests.fixtures.{module.name}" for module in pkgutil.iter_modules(fixtures.__path__)]
 
@@ -28,16 +32,18 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection() -> None:
-    """Collect without collecting garbage: twenty thousand tests are half a million objects, of which none goes."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without collecting garbage, of which there is none, and set all the tests aside when they are there.
+
+    They are half a million objects, and a full collection in the midst of a test would look at each of them.
+    """
     gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    """Set the tests aside, so that no full collection in the midst of one looks at all of them, for half a second."""
-    gc.enable()
-    gc.freeze()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
