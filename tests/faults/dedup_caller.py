@@ -55,4 +55,4 @@ def main(url: str, key: str, log: str, colour: str, lease: float, seconds: float
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], float(sys.argv[5]), float(sys.argv[6]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], float(sys.argv[5]), float(sys.argv[6]))

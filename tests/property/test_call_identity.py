@@ -9,7 +9,7 @@ import sys
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, IntFlag
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, strategies as st
@@ -17,6 +17,9 @@ from hypothesis import given, strategies as st
 from segmented.dedup.canonical import canonical, digest
 from segmented.dedup.identity import CallIdentity, explicit_key
 from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CLOSE = st.text(alphabet='ab1_-,"[]{}:\\ é\n', max_size=4)
 """Few characters, those of JSON among them, so that texts often meet."""
@@ -63,7 +66,7 @@ def test_a_value_looks_like_nothing_that_its_text_could_be_read_as(value: object
 
 
 @given(value=VALUES)
-def test_a_copy_that_json_made_is_the_same_call(value: Any) -> None:
+def test_a_copy_that_json_made_is_the_same_call(value: object) -> None:
     try:
         copy = json.loads(json.dumps(value))
     except TypeError:  # bytes
@@ -133,7 +136,7 @@ class Colour(Enum):
     RED = 1
 def task(a, b=None, **more): ...
 made = CallIdentity("scope", task)
-value = {"é": [1, 1.5, True, None, "1"], "b": {"x", "y", "z"}, "c": frozenset({1, 2, 3}), "d": Colour.RED, "e": b"\\x00"}
+value = {"é": [1, 1.5, True, None, "1"], "b": {"x", "y", "z"}, "c": frozenset({1, 2}), "d": Colour.RED}
 print(digest(canonical(value, "it")), made.of((value,), {"z": 1, "y": 2}).key)
 """
 
@@ -191,7 +194,7 @@ def test_zero_and_minus_zero_are_one() -> None:
     assert canonical((1, 2), "it") == canonical([1, 2], "it")
 
 
-def nested(depth: int, wrap: Any) -> object:
+def nested(depth: int, wrap: Callable[[object], object]) -> object:
     value: object = ()
     for _ in range(depth):
         value = wrap(value)
