@@ -88,6 +88,10 @@ class WebOptions:
         """Refuse what makes no sense, in one sentence."""
         for what, found in (("methods", self.methods), ("headers", self.headers), ("paths", self.paths)):
             _check_texts(what, found)
+        for what, function in (("scope", self.scope), ("payload", self.payload or nobody), ("keeps", self.keeps)):
+            if not callable(function):
+                message = f"{what} is a callable, not {function!r:.80}"
+                raise InvalidInput(message)
         for what, number in (
             ("answer_max", self.answer_max),
             ("request_max", self.request_max),
