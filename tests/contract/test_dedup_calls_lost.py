@@ -9,7 +9,7 @@ import redis
 
 from segmented import InFlight, RunLost, StoreEffect
 from segmented.clock import SystemClock
-from segmented.errors import StoreUnavailable
+from segmented.errors import StoreRefused, StoreUnavailable
 from segmented.stores.redis.scripts import load_script
 from tests.contract.dedup_calls import SOON, Calls, Work
 from tests.fixtures.stores import REDIS, AsyncSide, Flavour, Side, make_side
@@ -106,6 +106,38 @@ def test_an_abandon_that_was_not_answered_is_not_followed_by_another_word(far_si
         run.abandon()
     proxy.swallow_replies(0, to=ABANDON)
     calls.run("k").abandon()  # no failure was kept
+
+
+@pytest.mark.parametrize("way", ["finish", "abandon"])
+def test_an_end_that_never_arrived_is_not_followed_by_a_failure_that_would_be_kept(
+    far_side: Side, proxy: Proxy, way: str
+) -> None:
+    calls, work = Calls(far_side, keep_failures=60, lease=0.5), Work()
+    with pytest.raises(StoreUnavailable), calls.run("k") as run:  # noqa: PT012  # the body is what is tested
+        proxy.vanish()
+        try:
+            getattr(run, way)()
+        finally:
+            proxy.come_back()
+    assert calls.call("k", work, wait=SOON) == 1
+
+
+def test_a_run_whose_effect_was_refused_late_is_renewed_again(far_side: Side, proxy: Proxy) -> None:
+    """The keeper has looked meanwhile, and found nothing to renew."""
+    calls = Calls(far_side, lease=1.5)
+    with calls.run("k") as run:
+        name = f"points:{run.hash_tag}"
+        proxy.hold_next(name.encode())
+        effect = StoreEffect("return redis.call('INCRBY', KEYS[1], 'x')", keys=[name])
+        refused = far_side.start(lambda: run.finish_with(effect))
+        assert proxy.holding.wait(SOON)
+        far_side.pass_time(0.8)
+        proxy.let_go()
+        with pytest.raises(StoreRefused):
+            refused.result(SOON)
+        far_side.pass_time(1.2)
+        assert not run.is_lost
+        run.finish("another way")
 
 
 def test_a_task_cancelled_while_its_finish_waits_for_the_reply_has_kept_it(far_side: Side, proxy: Proxy) -> None:

@@ -350,7 +350,7 @@ def test_a_begin_whose_answer_takes_longer_than_its_lease_is_given_back() -> Non
         def execute(self, operation: Any, *, deadline: float = float("inf")) -> Any:  # noqa: ANN401  # of any operation
             answer = super().execute(operation, deadline=deadline)
             if type(operation).__name__ == "BeginRun" and self.is_slow:
-                clock.advance(40)
+                clock.advance(29.9)  # the server counts to 30, its holder not quite
             return answer
 
         is_slow = True
