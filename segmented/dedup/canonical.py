@@ -61,7 +61,7 @@ def _tagged(value: object, where: str, depth: int) -> Any:  # noqa: ANN401  # an
             pairs = [_pair(key, item, where, depth) for key, item in value.items()]
             return ["dict", *sorted(pairs, key=lambda pair: str(pair[0]))]
         case set() | frozenset():
-            return ["set", *sorted(_text(item, where, depth + 1) for item in value)]
+            return ["set", *sorted(digest(_text(item, where, depth + 1)) for item in value)]
     return _scalar(value, where, depth)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import AsyncDedup
-from segmented.dedup.web import IdempotencyMiddleware, WebOptions
+from segmented.dedup.web import IdempotencyMiddleware, WebOptions, below_500, every_status
 from segmented.stores.memory import AsyncMemoryStore
 
 if TYPE_CHECKING:
@@ -206,7 +206,8 @@ def test_a_client_that_goes_away_before_its_request_is_whole_has_nothing_run() -
     play(scene)
 
 
-def test_a_cancelled_request_is_run_again_by_a_repeat() -> None:
+@pytest.mark.parametrize("keeps", [below_500, every_status])
+def test_a_cancelled_request_is_run_again_by_a_repeat(keeps: Callable[[int], bool]) -> None:
     async def scene(dedup: AsyncDedup) -> None:
         began = asyncio.Event()
 
@@ -217,7 +218,7 @@ def test_a_cancelled_request_is_run_again_by_a_repeat() -> None:
             await send(START)
             await send(last(b"x"))
 
-        app = IdempotencyMiddleware(inner, dedup)
+        app = IdempotencyMiddleware(inner, dedup, WebOptions(keeps=keeps))
         task = asyncio.create_task(asked(app))
         await began.wait()
         task.cancel()

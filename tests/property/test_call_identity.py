@@ -23,14 +23,10 @@ if TYPE_CHECKING:
 
 CLOSE = st.text(alphabet='ab1_-,"[]{}:\\ é\n', max_size=4)
 """Few characters, those of JSON among them, so that texts often meet."""
+LOOKALIKES = [1, True, 1.0, "1", "1.0", "true", "True", None, "null", 0, False, 0.0, "", b"1", b"", "list", "MQ=="]
+"""Some of which are equal in Python, and none of which is another one's twin."""
 SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-3, 3),
-    st.floats(-3, 3, width=16),
-    CLOSE,
-    st.text(max_size=3),
-    st.binary(max_size=2),
+    st.sampled_from(LOOKALIKES), st.integers(-3, 3), st.floats(-3, 3, width=16), CLOSE, st.binary(max_size=2)
 )
 TAGS = st.sampled_from(["list", "dict", "set", "bytes", "enum", "a"])
 VALUES = st.recursive(
@@ -174,12 +170,16 @@ class Rights(IntFlag):
 @pytest.mark.parametrize(
     "values",
     [
+        LOOKALIKES,
+        [[one] for one in LOOKALIKES],
+        [{"a": one} for one in LOOKALIKES],
+        [{one} for one in LOOKALIKES],
         [Colour.RED, Colour.BLUE, 1, "RED", ["enum", "Colour", "RED"]],
         [Rights(0), Rights.READ, Rights(8), Rights(16), Rights(9)],
         [Decimal("1.5"), 1.5, "1.5", Decimal("1.50")],
         [date(2026, 1, 1), datetime(2026, 1, 1), "2026-01-01"],  # noqa: DTZ001  # the naive one is meant
         [timedelta(1), timedelta(seconds=1), ["timedelta", 1, 0, 0]],
-        [{"a"}, ["a"], {"a", "b"}, ["set", '"a"'], {("a", "b")}],
+        [{"a"}, ["a"], {"a", "b"}, ["set", digest('"a"')], {("a", "b")}],
         [b"a", "a", "YQ==", ["bytes", "YQ=="]],
         [[], {}, None, set[str](), "", 0, False],
         [[[]], [[], []], [[[]]], [{}]],
@@ -219,6 +219,12 @@ def test_a_value_without_a_text_is_refused_in_one_sentence(value: object, senten
     with pytest.raises(InvalidInput, match=sentence) as refused:
         canonical(value, "it")
     assert "\n" not in str(refused.value)
+
+
+def test_sets_in_sets_take_no_longer_for_being_deep() -> None:
+    """A text in a text in a text would double its escapes at each level."""
+    texts = {canonical(nested(depth, lambda value: frozenset([value])), "it") for depth in range(60)}
+    assert (len(texts), max(map(len, texts))) == (60, len('["set","0123456789abcdef0123456789abcdef"]'))
 
 
 def test_a_list_that_holds_itself_is_refused() -> None:
