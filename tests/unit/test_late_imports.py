@@ -8,9 +8,9 @@ import sys
 import pytest
 
 import segmented
-from segmented import locks
+from segmented import dedup, locks
 
-LATE_MODULES = ("sqlalchemy", "kazoo", "celery", "psycopg", "pymysql", "asyncmy")
+LATE_MODULES = ("sqlalchemy", "kazoo", "celery", "psycopg", "pymysql", "asyncmy", "segmented.dedup")
 
 
 def found_after(imports: str, names: tuple[str, ...]) -> str:
@@ -32,6 +32,13 @@ def test_a_command_in_a_pipe_imports_nothing_that_draws() -> None:
 def test_a_late_name_is_the_same_wherever_it_is_imported_from(name: str) -> None:
     assert getattr(segmented, name) is getattr(locks, name)
     assert getattr(segmented, name).__module__ == locks.LATE[name]
+
+
+def test_every_name_of_deduplication_is_found_at_the_top() -> None:
+    late = {name for name, module in segmented.LATE.items() if module == "segmented.dedup"}
+    assert late == set(dedup.__all__)
+    assert [name for name in late if getattr(segmented, name) is not getattr(dedup, name)] == []
+    assert late <= set(segmented.__all__)
 
 
 @pytest.mark.parametrize("module", [segmented, locks])
