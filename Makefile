@@ -2,8 +2,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Two, because most tests wait for a server, and some of them mind the time: more would be late on a small machine.
-WORKERS := 2
+# Three for two cores, because most tests wait, for a server or for a lease to lapse; at four those that mind the time
+# would be late on a small machine.
+WORKERS := 3
 
 .PHONY: demo test setup lint docs coverage clean
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from segmented import locks
 from segmented.errors import (
@@ -110,6 +111,23 @@ from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 
 if TYPE_CHECKING:
+    from segmented.dedup import (
+        AsyncDedup,
+        AsyncRun,
+        AttemptSuperseded,
+        CallCancelled,
+        Dedup,
+        DedupError,
+        EffectUnknown,
+        FailedBefore,
+        InFlight,
+        OtherPayload,
+        Replay,
+        ResultUnkept,
+        Run,
+        RunLost,
+        StoreEffect,
+    )
     from segmented.locks import (
         AsyncSqlRowLock,
         HeldRow,
@@ -178,6 +196,13 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "SqlRowLock",
     "async_create_lock_table",
     "create_lock_table",
+    # calls that are run once
+    "AsyncDedup",
+    "AsyncRun",
+    "Dedup",
+    "Replay",
+    "Run",
+    "StoreEffect",
     # locks, historical
     "AsyncGetSetLease",
     "AsyncGetSetLock",
@@ -209,6 +234,8 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "SoldOut",
     # errors
     "AcquireTimeout",
+    "AttemptSuperseded",
+    "CallCancelled",
     "CartDiverged",
     "CartMismatch",
     "CartUnknown",
@@ -216,7 +243,11 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "ChangeGated",
     "ChangeMismatch",
     "DatabaseUnavailable",
+    "DedupError",
+    "EffectUnknown",
+    "FailedBefore",
     "GrantSuperseded",
+    "InFlight",
     "InvalidInput",
     "LeaseError",
     "LeaseLost",
@@ -225,12 +256,15 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "NotGranted",
     "OrderMismatch",
     "OrderUnknown",
+    "OtherPayload",
     "PartlyReleased",
     "PermitsMismatch",
     "PoolDiverged",
     "PoolDrifted",
     "PoolGated",
     "PoolInShards",
+    "ResultUnkept",
+    "RunLost",
     "ShardVanished",
     "PoolMissing",
     "PoolNotGated",
@@ -246,10 +280,30 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "WrongKind",
 ]
 
+LATE: Final = {
+    **dict.fromkeys(locks.LATE, "segmented.locks"),
+    "AsyncDedup": "segmented.dedup",
+    "AsyncRun": "segmented.dedup",
+    "AttemptSuperseded": "segmented.dedup",
+    "CallCancelled": "segmented.dedup",
+    "Dedup": "segmented.dedup",
+    "DedupError": "segmented.dedup",
+    "EffectUnknown": "segmented.dedup",
+    "FailedBefore": "segmented.dedup",
+    "InFlight": "segmented.dedup",
+    "OtherPayload": "segmented.dedup",
+    "Replay": "segmented.dedup",
+    "ResultUnkept": "segmented.dedup",
+    "Run": "segmented.dedup",
+    "RunLost": "segmented.dedup",
+    "StoreEffect": "segmented.dedup",
+}
+"""Imported when asked for, and from where."""
+
 if not TYPE_CHECKING:  # for a type checker every other name would exist, too
 
     def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever the name stands for
-        if name in locks.LATE:
-            return getattr(locks, name)
+        if name in LATE:
+            return getattr(import_module(LATE[name]), name)
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

@@ -13,6 +13,7 @@ from zlib import crc32
 
 from segmented.errors import InvalidInput
 from segmented.models.shards import SHARD_MARK
+from segmented.once_members import once_member
 
 KEPT_MAX: Final = 1_024
 """Names whose keys are kept, because each call needs them."""
@@ -366,6 +367,8 @@ class OnceKeys:
     """Sorted set of the partition: key, or "key message" -> server milliseconds at which what holds it lapses."""
     freed: str
     """Channel: one message when the key may be free, or has an outcome."""
+    member: str
+    """The key as the claims name it."""
 
     def listed(self) -> list[str]:
         """Return KEYS of every script about a record."""
@@ -386,9 +389,11 @@ def once_claims(namespace: str, partition: int) -> str:
 def once_keys(namespace: str, key: str) -> OnceKeys:
     """Build the keys of the record of `key`."""
     tag = f"seg:once:{{{_encoded(namespace)}:{once_partition(key)}}}"
+    member = once_member(key)
     return OnceKeys(
-        record=f"{tag}:key:{key}",
-        messages=f"{tag}:message:{key}",
+        record=f"{tag}:key:{member}",
+        messages=f"{tag}:message:{member}",
         claims=f"{tag}:claims",
-        freed=f"{tag}:freed:{key}",
+        freed=f"{tag}:freed:{member}",
+        member=member,
     )

@@ -1,14 +1,26 @@
-"""Runs the command line as its user does: in a pipe, or on a terminal."""
+"""Runs the command line as its user does: in a pipe, or on a terminal.
+
+A process of its own takes half a second to start, so where only the two streams and the exit code are looked at, `ran`
+calls the command in this one. What a process adds is for `ran_apart`, `started` and `on_a_terminal`.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import pty
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from unittest import mock
+
+from segmented.cli.main import run as run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAIN: Final = (sys.executable, "-c", "from segmented.cli.main import main; main()")
 ROOT: Final = Path(__file__).parents[1]
@@ -36,7 +48,31 @@ def started(*words: str, url: str | None, database: str | None = None) -> subpro
 
 
 def ran(*words: str, url: str | None, database: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command in a pipe, with the URLs from the environment."""
+    """Run the command as in a pipe, but in this process and thread, with the URLs from the environment."""
+    shown, wrong = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with (
+        _nobody_typing(),
+        contextlib.redirect_stdout(shown),
+        contextlib.redirect_stderr(wrong),
+        contextlib.chdir(ROOT),
+        mock.patch.dict(os.environ, {"COLUMNS": "80"} | environment(url, database), clear=True),
+    ):
+        exit_code = run_command(words)
+    said = []
+    for stream in (shown, wrong):
+        stream.seek(0)
+        said.append(stream.read())
+    return subprocess.CompletedProcess(["segmented", *words], exit_code, *said)
+
+
+@contextlib.contextmanager
+def _nobody_typing() -> Iterator[None]:
+    with Path(os.devnull).open(encoding="utf-8") as nothing, mock.patch.object(sys, "stdin", nothing):
+        yield
+
+
+def ran_apart(*words: str, url: str | None, database: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command in a pipe and a process of its own, with the URLs from the environment."""
     with started(*words, url=url, database=database) as run:
         try:
             shown, wrong = run.communicate(timeout=SECONDS)

@@ -21,7 +21,7 @@ import psutil
 from tests.rings import require_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
 ROOT: Final = Path(__file__).parents[1]
 CDNOW: Final = ROOT / "tests" / "data" / "cdnow_orders.csv.gz"
@@ -127,18 +127,6 @@ def seconds_used(process: psutil.Process) -> float:
         return float(process.cpu_times().user)
     except psutil.NoSuchProcess:
         return 0.0
-
-
-def alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
-    """Return those that still run."""
-    return [process for process in processes if _is_alive(process)]
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _words(process: psutil.Process) -> list[str]:

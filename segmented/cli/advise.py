@@ -10,7 +10,6 @@ from types import FrameType
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 
 from segmented.advise import (
     Advice,
@@ -240,6 +239,8 @@ def _row(prediction: Prediction, *, mark: bool) -> tuple[str, ...]:
 def _say(sentence: str) -> None:
     """Fold a sentence on a terminal; a pipe gets it as one line."""
     if sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
+
         Console().print(sentence, markup=False, highlight=False)
     else:
         typer.echo(sentence)

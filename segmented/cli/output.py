@@ -7,14 +7,14 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 DEFAULT_URL: Final = "redis://localhost:6379/0"
 STDOUT: Final = Path("-")
@@ -70,6 +70,9 @@ def shown(name: str) -> str:
 
 def table_of(heads: Row, rows: Iterable[Sequence[str]]) -> Table:
     """Lay rows out; of numbers in a column nothing is cut off."""
+    from rich.table import Table  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
+    from rich.text import Text  # noqa: PLC0415  # as above
+
     table = Table(*heads, show_header=any(heads), box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(Text(cell, overflow="fold") for cell in row))
@@ -79,6 +82,8 @@ def table_of(heads: Row, rows: Iterable[Sequence[str]]) -> Table:
 def print_table(heads: Row, rows: Iterable[Sequence[str]]) -> None:
     """Print a table on a terminal; else one line a row, with tabs between."""
     if sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
+
         Console().print(table_of(heads, rows))
         return
     for row in rows:

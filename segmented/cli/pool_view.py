@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.text import Text
 
 from segmented.cli.output import STDOUT, Row, print_table, shown, table_of, write_json
 from segmented.cli.pool_shards import SHARD_HEADS, shard_rows, shards_json
 from segmented.clock import Clock
 from segmented.errors import StoreUnavailable
 from segmented.models import PoolState, ShardedState
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 ROWS_MAX: Final = 24
 """Segments that get a row each; more are folded into so many rows at most."""
@@ -197,6 +197,10 @@ def _screen() -> Iterator[Callable[[PoolState | None, str], None]]:
     if not sys.stdout.isatty():
         yield _print_look
         return
+    from rich.console import Console, Group  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
+    from rich.live import Live  # noqa: PLC0415  # as above
+    from rich.text import Text  # noqa: PLC0415  # as above
+
     with Live(console=Console(), auto_refresh=False, transient=False) as live:
         before: list[RenderableType] = [Text("")]
 

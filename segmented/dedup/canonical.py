@@ -1,7 +1,9 @@
 """One text for one value, with its types: what keys and fingerprints are made of.
 
 Two values have the same text exactly when they are equal and of the same types, after JSON has made lists of tuples.
-`1`, `1.0`, `"1"` and `True` differ. A list is tagged, so that no text of a user can look like a tagged value.
+`1`, `1.0`, `"1"` and `True` differ. A list is tagged, so that no text of a user can look like a tagged value. Of some
+types it is the written form that must be equal: `Decimal("1.0")` and `Decimal("1.00")` differ, and so does one instant
+in two time zones.
 """
 
 from __future__ import annotations
@@ -22,16 +24,21 @@ from segmented.errors import InvalidInput
 DIGEST_LENGTH: Final = 32
 """Hexadecimal digits of SHA-256 that are kept: 128 bits."""
 DEPTH_MAX: Final = 64
+INTEGER_BITS_MAX: Final = 4_096
 
 
 def canonical(value: object, where: str) -> str:
     """Return the text; raises InvalidInput, naming `where`, for a value that has none."""
-    return json.dumps(_tagged(value, where, 0), ensure_ascii=True, separators=(",", ":"))
+    return _text(value, where, 0)
 
 
 def digest(text: str) -> str:
     """Return the first 128 bits of a text's SHA-256, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def _text(value: object, where: str, depth: int) -> str:
+    return json.dumps(_tagged(value, where, depth), ensure_ascii=True, separators=(",", ":"))
 
 
 def _tagged(value: object, where: str, depth: int) -> Any:  # noqa: ANN401  # any JSON; one return a type
@@ -40,23 +47,21 @@ def _tagged(value: object, where: str, depth: int) -> Any:  # noqa: ANN401  # an
         raise InvalidInput(message)
     match value:
         case Enum():
-            return ["enum", type(value).__qualname__, value.name]
-        case None | bool() | int():
+            name: str | None = value.name  # a flag may be of no member
+            return ["enum", type(value).__qualname__, str(value.value) if name is None else name]
+        case None | bool():
             return value
+        case int() | float():
+            return _checked_number(value, where)
         case str():
             return _checked_text(value, where)
-        case float():
-            if not isfinite(value):
-                message = f"{where} is {value!r}, which equals nothing: it cannot be part of a key"
-                raise InvalidInput(message)
-            return value
         case list() | tuple():
             return ["list", *(_tagged(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value))]
         case dict():
             pairs = [_pair(key, item, where, depth) for key, item in value.items()]
             return ["dict", *sorted(pairs, key=lambda pair: str(pair[0]))]
         case set() | frozenset():
-            return ["set", *sorted(canonical(item, where) for item in value)]
+            return ["set", *sorted(digest(_text(item, where, depth + 1)) for item in value)]
     return _scalar(value, where, depth)
 
 
@@ -75,6 +80,9 @@ def _scalar(value: object, where: str, depth: int) -> list[Any]:
             return [type(value).__name__, value.isoformat()]
         case timedelta():
             return ["timedelta", value.days, value.seconds, value.microseconds]
+        case Decimal() if not value.is_finite():
+            message = f"{where} is {value!r}, which equals nothing: it cannot be part of a key"
+            raise InvalidInput(message)
         case Decimal() | UUID():
             return [type(value).__name__, str(value)]
     if is_dataclass(value) and not isinstance(value, type):
@@ -87,6 +95,18 @@ def _scalar(value: object, where: str, depth: int) -> list[Any]:
         "name a part of it in the key expression, or give a callable"
     )
     raise InvalidInput(message)
+
+
+def _checked_number(number: float, where: str) -> float:
+    if isinstance(number, int):
+        if number.bit_length() > INTEGER_BITS_MAX:
+            message = f"{where} is a whole number of more than {INTEGER_BITS_MAX} bits"
+            raise InvalidInput(message)
+        return number
+    if not isfinite(number):
+        message = f"{where} is {number!r}, which equals nothing: it cannot be part of a key"
+        raise InvalidInput(message)
+    return number + 0.0  # -0.0 equals 0.0
 
 
 def _checked_text(text: str, where: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from segmented.errors import SegmentedError
 
 
@@ -18,6 +20,16 @@ class DedupError(SegmentedError):
     def __str__(self) -> str:
         """Return the sentence."""
         return self._message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Survive a result backend, or a pool of processes, that pickles."""
+        return _unpickled, (type(self), str(self)), vars(self)
+
+
+def _unpickled(kind: type[DedupError], message: str) -> DedupError:
+    made = kind.__new__(kind)
+    SegmentedError.__init__(made, message)
+    return made
 
 
 class InFlight(DedupError):

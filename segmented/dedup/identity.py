@@ -66,8 +66,8 @@ class CallIdentity:
         self._scope = scope
         self._bound = CallKey(_whole_call, function)
         self._where = name_of(function)
-        self._key = _Selection(key, function, self._where) if key is not None else None
-        self._payload = None if isinstance(payload, bool) else _Selection(payload, function, self._where)
+        self._key = _Selection("key", key, function, self._where) if key is not None else None
+        self._payload = None if isinstance(payload, bool) else _Selection("payload", payload, function, self._where)
         self._compares_all = payload is True
 
     def of(self, arguments: Sequence[Any], options: Mapping[str, Any], *, given: str | None = None) -> Identity:
@@ -98,8 +98,9 @@ class CallIdentity:
 class _Selection:
     """Some of the arguments: by an expression, or by a callable."""
 
-    def __init__(self, selector: str | Callable[..., object], function: Callable[..., object], where: str) -> None:
-        self._where = where
+    def __init__(
+        self, what: str, selector: str | Callable[..., object], function: Callable[..., object], where: str
+    ) -> None:
         self._paths: tuple[Path, ...] = ()
         self._callable: Callable[..., object] | None = None
         if isinstance(selector, str):
@@ -107,13 +108,13 @@ class _Selection:
             self._paths = KeyExpression(selector).paths
             self.text = selector
             if not self._paths:
-                message = f"key expression {selector!r} of {where} names no argument, so all its calls would be one"
+                message = f"{what} expression {selector!r} of {where} names no argument, so all its calls would be one"
                 raise InvalidInput(message)
         elif callable(selector):
             self._callable = selector
             self.text = "by a callable"
         else:
-            message = f"the key of {where} is an expression or a callable, not {selector!r}"
+            message = f"the {what} of {where} is an expression or a callable, not {selector!r}"
             raise InvalidInput(message)
 
     def values(self, call: Call) -> list[object]:

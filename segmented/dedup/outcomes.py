@@ -64,4 +64,8 @@ class OutcomeForm:
 
 def failure_written(error: BaseException) -> str:
     """Return what to keep of a failure: its type, and the beginning of its text."""
-    return json.dumps({"kind": type(error).__qualname__, "detail": str(error)[:DETAIL_LENGTH_MAX]})
+    try:
+        detail = str(error)
+    except Exception as failure:  # noqa: BLE001  # whatever an error of the user's raises
+        detail = f"its text cannot be made: {type(failure).__name__}"
+    return json.dumps({"kind": type(error).__qualname__, "detail": detail[:DETAIL_LENGTH_MAX]})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from segmented.dedup.errors import AttemptSuperseded, CallCancelled, EffectUnknown, InFlight, OtherPayload, RunLost
+from segmented.errors import SegmentedError
+from segmented.locks.lease_state import trusted_until
 from segmented.models.dedup import (
     AttemptOutdated,
     KeyHeld,
@@ -15,8 +18,8 @@ from segmented.models.dedup import (
     RunFinished,
 )
 from segmented.operations import FinishRunWithEffect
-from segmented.plans import Plan, Within, perform
-from segmented.plans.waiting import wait_for
+from segmented.plans import Now, Plan, Within, perform
+from segmented.plans.waiting import UNDO_SECONDS, wait_for
 
 if TYPE_CHECKING:
     from segmented.dedup.effects_in_store import StoreEffect
@@ -35,13 +38,19 @@ def is_in_flight(answer: object) -> bool:
 def begin_plan(claim: RunClaim, beginning: BeginRun, timeout: float | None) -> Plan[Begun | OutcomeKept]:
     """Begin the run, waiting up to `timeout` seconds for another call with the key to end (0: not at all).
 
-    Raises what `refusal` makes of the answer; then nothing is left behind.
+    Raises what `refusal` makes of the answer, and RunLost where it took longer than the lease lasts; nothing is left
+    behind then.
     """
     answer, asked_at = yield from wait_for(
         beginning, channel=claim.channel, timeout=timeout, is_busy=is_in_flight, undo=claim.releasing()
     )
     if isinstance(answer, RunBegun):
-        return answer, asked_at
+        now = yield from perform(Now())
+        if now < trusted_until(asked_at, answer.ttl_ms):
+            return answer, asked_at
+        with suppress(SegmentedError):  # it lapses anyway
+            yield from perform(Within(claim.releasing(), now + UNDO_SECONDS))
+        raise RunLost(claim.name)
     if isinstance(answer, OutcomeKept):
         return answer
     raise refusal(claim.name, answer)

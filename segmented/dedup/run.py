@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from segmented.dedup.errors import RunLost
 from segmented.dedup.outcomes import failure_written
 from segmented.dedup.plans import finish_plan
-from segmented.errors import SegmentedError, StoreRefused
+from segmented.errors import InvalidInput, SegmentedError, StoreRefused
 from segmented.keys import once_keys
 from segmented.locks.keeper import async_keeper, thread_keeper
 from segmented.locks.lease import AsyncHeldLease, HeldLease
@@ -39,8 +40,6 @@ class RunState(LeaseState):
     fencing_token: int
     """Give it to what the body writes to: it grows with every run of the key."""
     _form: OutcomeForm
-    _is_decided = False
-    """Was an outcome sent? Then nothing else may be said of the run, whatever became of the answer."""
 
     @property
     def key(self) -> str:
@@ -62,15 +61,27 @@ class RunState(LeaseState):
         """Return a key for a provider outside: the same in every attempt at this effect of this key."""
         return f"{self.key}-{effect}"
 
+    @property
+    def _is_decided(self) -> bool:
+        """Was an end of the run sent? Then its `with` statement sends no other, whatever became of the answer."""
+        return self.has_ended or self._releases_asked > 0
+
     def _finishing(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> Plan[str]:
-        self._require_own_process()
+        if self.has_ended:
+            message = f"the run under key {self.name!r} has ended already; it has one outcome"
+            raise InvalidInput(message)
         finishing = self.claim.finishing(self.fencing_token, kind, body)
+        renewal = self._renew_at, self._renew_until
         self.note_release_asked()
-        self._is_decided = True
         try:
             answer = yield from finish_plan(self.claim, finishing, effect, self.release_deadline())
-        except StoreRefused:  # an effect that failed: nothing has changed
-            self._is_decided = False
+        except (StoreRefused, InvalidInput):  # an effect that cannot be done: nothing has changed, and the run goes on
+            self._renew_at, self._renew_until = renewal
+            self._releases_asked -= 1
+            raise
+        except RunLost:
+            self.has_ended = True
+            self._lose()
             raise
         self.note_release(Released())
         return answer.body
@@ -123,14 +134,18 @@ class Run(RunState, HeldLease):
         return self._ended(self._finishing(kind, body, effect))
 
     def _ended(self, plan: Plan[EndT]) -> EndT:
+        self._require_own_process()
         try:
             return run_sync(plan, self._store)
         finally:
-            thread_keeper(self._store).discard(self)
+            if self._is_decided:
+                thread_keeper(self._store).discard(self)
+            else:
+                self._watch()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Finish with None what was not finished; after an error, keep it or abandon, as was asked."""
-        if self.has_ended or self._is_decided:
+        if self._is_decided:
             return
         try:
             if error is None:
@@ -173,16 +188,20 @@ class AsyncRun(RunState, AsyncHeldLease):
         await self.release()
 
     async def _finish(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> str:
+        self._require_own_process()
         try:
             return await run_async(self._finishing(kind, body, effect), self._store)
         finally:
-            async_keeper(self._store).discard(self)
+            if self._is_decided:
+                async_keeper(self._store).discard(self)
+            else:
+                self._watch()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         """Finish with None what was not finished; after an error, keep it or abandon, as was asked."""
-        if self.has_ended or self._is_decided:
+        if self._is_decided:
             return
         try:
             if error is None:

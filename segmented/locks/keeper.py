@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from segmented.locks.lease_state import LeaseState
     from segmented.plans.drivers import AsyncStore, Store
 
-SLEEP_MAX: Final = 60.0
+SLEEP_MAX: Final = 5.0
+"""A thread that sleeps is not told that its last lease was released: it finds out by itself."""
 LINGER: Final = 2.0
 """Seconds for which a thread with nothing to look after waits for the next lease: where many short ones follow each
 other, none of them starts a thread or wakes one."""

@@ -38,7 +38,7 @@ class KeyClaimed:
     replay: bool
     delay_ms: int = 0
     replaced: str | None = None
-    """The message whose seat it was until now; that one will be told so when it arrives."""
+    """The message whose seat it was until now: from now on a repeat of this one, unless it is at work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,9 @@ class KeyHeld:
     resend: bool = False
     """To the one publisher that asks: the message has waited for so long that it should be sent once more."""
     goes_round: bool = False
-    """To a worker: this copy is the one to be sent again for later; other copies may be dropped."""
+    """To a worker: this copy is to be sent again for later. Else a newer one has arrived, and this may be dropped."""
+    next_round: int = 0
+    """With `goes_round`: the `round` to send it with. Copies of a message end up as one, and never as none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class RunFinished:
 class RunOvertaken:
     """The run is not ours any more, so nothing was kept and no effect was done.
 
-    It lapsed and went to another holder, was freed, or the store lost its memory.
+    It lapsed and went to another holder, was freed or settled, or the store lost its memory.
     """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from segmented.models import Lost, Released, Renewed
 from segmented.models.dedup import (
@@ -29,6 +30,8 @@ from segmented.models.dedup import (
 )
 from segmented.operations.base import Operation
 
+DAY_MS: Final = 86_400_000
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimKey(Operation[KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers]):
@@ -50,7 +53,8 @@ class ClaimKey(Operation[KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers]):
     is_blocked_by_run: bool = True
     """Is the key taken while a message of it runs?"""
     replaces: bool = False
-    """Take the seat also from another message."""
+    """Take the seat also from another message. Unless that one is at work, it follows this one: it is given the
+    outcome, and begins only where this one never comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class BeginRun(
     follows: str = ""
     """The message whose repeat this one was when it was published, if it was one."""
     round: int = 0
-    """How often this copy was sent round already."""
+    """The number under which this copy was sent round: the `next_round` of the answer that said so."""
     window_ms: int = 0
     """With `seat_end` time: for how long a message takes the seat that was not claimed when it was published."""
 
@@ -95,7 +99,8 @@ class RenewRun(Operation[Renewed | Lost]):
 class FinishRun(Operation[RunFinished | RunOvertaken]):
     """Keep the outcome of a run and end it. Publishers get it for `keep_ms`, copies of the message for `remember_ms`.
 
-    A run whose lease has lapsed is still finished as long as nobody else has begun.
+    A run whose lease has lapsed is still finished as long as nobody else has begun. With `run_on` message publishers
+    get the outcome only where the message has a window (`seat_end` time), until that ends.
     """
 
     record: RecordName
@@ -115,7 +120,9 @@ class FinishRunWithEffect(Operation[RunFinished | RunOvertaken]):
     """As `FinishRun`, and do an effect in the same script: its outcome is what the effect's Lua returns, as JSON.
 
     `script` is the body of a Lua function that sees `KEYS` and `ARGV` of its own. It runs once or not at all; where it
-    fails, nothing of the record changes.
+    fails, nothing of the record changes, but what it wrote before stays. What it returns is kept as `null` when it is
+    nothing, and as `unkept` when JSON has no form for it; of a number the first 14 digits are kept, so return longer
+    ones as text.
     """
 
     finish: FinishRun
@@ -152,20 +159,30 @@ class CancelMessage(Operation[MessageCancelled | StillRunning | OutcomeKept]):
 
 @dataclass(frozen=True, slots=True)
 class FreeKey(Operation[Freed]):
-    """End whatever holds a key and forget its outcome. A holder at work is fenced: it cannot keep its outcome."""
+    """End whatever holds a key, and give its outcome to no repeat any more. A holder at work is fenced.
+
+    It cannot keep its outcome. A message that has ended stays so: late copies of it still find its outcome for
+    `remember_ms`. With a `message`, whose run keeps out only its own copies, end that run.
+    """
 
     record: RecordName
+    message: str = ""
+    remember_ms: int = DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
 class SettleRun(Operation[RunFinished | Freed | NotUnknown]):
-    """Say what became of a run in the unknown state: this outcome, or, without a kind, that it was never done."""
+    """Say what became of a run in the unknown state: this outcome, or, without a kind, that it was never done.
+
+    With a `message`, of its own run; else of that of the key. A holder that comes back after all is overtaken.
+    """
 
     record: RecordName
     remember_ms: int
     kind: OutcomeKind | None
     body: str = ""
     keep_ms: int = 0
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from pydantic import SecretStr
 from segmented.errors import SegmentedError
 from segmented.keys import shard_keys
 from segmented.servers import ValkeyServer
+from tests.processes import alive
 from tests.selling import (
     Sold,
-    alive,
     ended,
     first_orders,
     kill,

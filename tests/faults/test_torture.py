@@ -28,6 +28,7 @@ from bench.torture.run import torture_locks
 from bench.watch import LineWatch
 from segmented.cli.main import run
 from tests.contract.parking import wait_until
+from tests.processes import outlasting
 from tests.rings import require_module
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ NOTHING: Final = {
     "stuck": 0,
     "crashes": 0,
 }
+UNKNOWN: Final = ["no late write was refused: nothing is known about the fence"]
+"""What a torture says that has found nothing wrong, and not enough."""
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -82,8 +85,12 @@ def endless() -> Iterator[subprocess.Popen[str]]:
 
 
 def tortured(options: TortureOptions) -> TortureResults:
+    """Torture; where a busy machine let nobody be late in so few seconds, once more and longer."""
     before = set(psutil.Process().children(recursive=True))
     results = torture_locks(options, LineWatch(Console(file=io.StringIO())))
+    if results.broken == UNKNOWN:
+        longer = replace(options, seconds=3 * options.seconds)
+        results = torture_locks(longer, LineWatch(Console(file=io.StringIO())))
     assert results.broken == []
     assert results.counts == NOTHING
     assert set(psutil.Process().children(recursive=True)) <= before
@@ -162,8 +169,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing_running(endless: subprocess.Pop
     endless.send_signal(signal.SIGINT)
     _, stderr = endless.communicate(timeout=GONE_SECONDS)
     assert (endless.returncode, stderr) == (130, "segmented: interrupted\n")
-    _, alive = psutil.wait_procs(below, timeout=GONE_SECONDS)
-    assert alive == []
+    assert outlasting(below, GONE_SECONDS) == []
 
 
 def test_a_supervisor_that_is_killed_leaves_nothing_running_and_nobody_stopped(endless: subprocess.Popen[str]) -> None:
@@ -171,8 +177,7 @@ def test_a_supervisor_that_is_killed_leaves_nothing_running_and_nobody_stopped(e
     below = psutil.Process(endless.pid).children(recursive=True)
     endless.kill()
     endless.communicate(timeout=GONE_SECONDS)
-    _, alive = psutil.wait_procs(below, timeout=GONE_SECONDS)
-    assert alive == []
+    assert outlasting(below, GONE_SECONDS) == []
 
 
 def test_contenders_that_end_by_themselves_are_noticed(endless: subprocess.Popen[str]) -> None:

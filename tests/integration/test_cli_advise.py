@@ -14,7 +14,7 @@ from segmented.advise import measure, past_hold
 from segmented.errors import InvalidInput, StoreError
 from segmented.stock import Grant, Pool, ShardedPool
 from segmented.stores.redis import RedisStore
-from tests.command_line import on_a_terminal, ran, started
+from tests.command_line import on_a_terminal, ran, ran_apart, started
 from tests.selling import until
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ SALE: Final = ("advise", "--workers", "32", "--stock", "10000", "--quantity", "1
 
 
 def test_a_measurement_fills_in_the_round_trip_and_the_servers_time(valkey: ValkeyServer) -> None:
-    done = ran(*SALE, "--hold", "20ms", "--measure", "--for", "0.3", "--json", "-", url=valkey.url)
+    done = ran_apart(*SALE, "--hold", "20ms", "--measure", "--for", "0.3", "--json", "-", url=valkey.url)
     found = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     measured = found["measured"]
@@ -84,7 +84,7 @@ def test_the_hold_of_a_sale_is_read_from_its_ledger(sold: Pool, valkey: ValkeySe
     assert (done.returncode, done.stderr) == (0, "")
     assert found["past"] == {"locked": pytest.approx(sum(spans) / 2e6), "orders": 2}
     assert found["workload"]["hold"] == pytest.approx(sum(spans) / 2e6 - 1e-6)
-    said = ran(*SALE, "--hold-of", "concert", url=valkey.url).stdout
+    said = ran_apart(*SALE, "--hold-of", "concert", url=valkey.url).stdout
     assert "- In that pool 2 orders held a segment for " in said
 
 

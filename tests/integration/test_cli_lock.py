@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.deployments import Cluster
 
 ran = partial(command_line.ran, "lock")
+ran_apart = partial(command_line.ran_apart, "lock")
 on_a_terminal = partial(command_line.on_a_terminal, "lock")
 LONG: Final = 600.0
 
@@ -39,7 +40,7 @@ def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
 
 def test_a_held_lock_is_shown_in_plain_lines(store: RedisStore, valkey: ValkeyServer) -> None:
     with Lock(store, "order:7", ttl=LONG).acquire() as lease:
-        done = ran("show", "order:7", url=valkey.url)
+        done = ran_apart("show", "order:7", url=valkey.url)
     rows = dict(line.split("\t") for line in done.stdout.splitlines())
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(rf"{lease.holder_id[:8]}, 5[0-9]{{2}}\.[0-9]{{3}} s", rows.pop("held by"))
@@ -73,7 +74,7 @@ def test_json_goes_to_a_file_or_to_standard_output(store: RedisStore, valkey: Va
 
 def test_a_revoke_ends_the_lease_and_its_holder_is_told(store: RedisStore, valkey: ValkeyServer) -> None:
     lease = Lock(store, "order:7", ttl=LONG).acquire()
-    done = ran("revoke", "order:7", "--yes", url=valkey.url)
+    done = ran_apart("revoke", "order:7", "--yes", url=valkey.url)
     said = f"revoked (lock, last fencing token {lease.fencing_token})\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
     with pytest.raises(LeaseLost):
@@ -104,7 +105,7 @@ def test_on_a_terminal_a_revoke_shows_the_lock_and_asks(
 def test_held_locks_are_listed_with_what_an_operator_looks_for(store: RedisStore, valkey: ValkeyServer) -> None:
     first, last = (Semaphore(store, "pool", permits=3, ttl=ttl) for ttl in (LONG, 2 * LONG))
     leases = [Lock(store, "order:7", ttl=LONG).acquire(), first.acquire(), last.acquire()]
-    done = ran("list", url=valkey.url)
+    done = ran_apart("list", url=valkey.url)
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr) == (0, "")
     assert [row[:3] for row in rows] == [

@@ -15,7 +15,7 @@ from segmented import Order, Pool, RedisStore, Settled
 from segmented.orders import open_gated, take_order
 from segmented.stores.redis.scripts import load_script
 from segmented.stores.redis.wire import text
-from tests.command_line import ran, started
+from tests.command_line import ran, ran_apart, started
 from tests.dying import Died, DyingStore, Fuse
 from tests.stalling_wire import StallingWire
 
@@ -82,7 +82,7 @@ def path_of(sqlite_url: str) -> Path:
 def test_a_gated_pool_is_opened_changed_and_sold_from_the_command_line(
     store: RedisStore, valkey: ValkeyServer, order_database: str, open_gate: Callable[..., Gate]
 ) -> None:
-    first = ran(*OPEN, "--create-tables", "--database", order_database, url=valkey.url)
+    first = ran_apart(*OPEN, "--create-tables", "--database", order_database, url=valkey.url)
     again = ran(*OPEN, "--database", order_database, url=valkey.url)
     assert (first.returncode, first.stderr, first.stdout.splitlines()[0]) == (0, "", "opened")
     assert (again.returncode, again.stdout.splitlines()[0]) == (0, "open already: nothing is changed")

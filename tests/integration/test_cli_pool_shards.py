@@ -14,7 +14,7 @@ from segmented.keys import shard_keys
 from segmented.models import Reserved, Shard, ShardDirectory
 from segmented.stock import Grant, Pool, ShardedPool
 from segmented.stores.redis import RedisStore
-from tests.command_line import on_a_terminal, ran
+from tests.command_line import on_a_terminal, ran, ran_apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ def lose_an_order(pool: ShardedPool) -> int:
 
 def test_a_pool_in_shards_is_opened_once(valkey: ValkeyServer) -> None:
     words = [*OPEN, "--limit-per-customer", "2", "--epoch", "7"]
-    first, again = (ran(*words, url=valkey.url) for _ in range(2))
+    first, again = (ran_apart(*words, url=valkey.url) for _ in range(2))
     assert (first.returncode, first.stderr, again.returncode) == (0, "", 0)
     assert (first.stdout.splitlines()[0], again.stdout.splitlines()[0]) == (
         "opened",
@@ -127,7 +127,7 @@ def test_an_opening_that_was_cut_short_is_gone_on_with_in_its_own_numbers(valkey
 
 
 def test_a_pool_is_shown_with_a_row_for_each_shard(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    done = ran("pool", "show", SKU, url=valkey.url)
+    done = ran_apart("pool", "show", SKU, url=valkey.url)
     totals, shards, segments = blocks(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     assert [" ".join(row) for row in totals] == [
@@ -236,7 +236,7 @@ def test_a_close_closes_every_shard_and_one_that_was_cut_short_is_seen(pool: Sha
 
 
 def test_an_audit_of_sound_shards_ends_with_zero(pool: ShardedPool, valkey: ValkeyServer) -> None:
-    done = ran("pool", "audit", SKU, url=valkey.url)
+    done = ran_apart("pool", "audit", SKU, url=valkey.url)
     assert (done.returncode, done.stderr) == (0, "")
     rows = rows_of(done.stdout)
     assert (rows["audit"], rows["available"], rows["on the way"]) == ("clean, in 3 shards", "85", "0")
@@ -263,7 +263,7 @@ def test_a_repair_mends_each_shard_and_brings_in_what_is_on_the_way(pool: Sharde
     assert rows_of(told.stdout)["on the way"] == "4"
     refused = ran("pool", "repair", SKU, url=valkey.url)
     assert (refused.returncode, refused.stdout) == (2, "")
-    done = ran("pool", "repair", SKU, "--yes", url=valkey.url)
+    done = ran_apart("pool", "repair", SKU, "--yes", url=valkey.url)
     lines = done.stdout.splitlines()
     assert (done.returncode, done.stderr) == (0, "")
     assert lines[0].startswith(f"mended\t{home}\tlost\tsold\t")
@@ -307,7 +307,7 @@ def test_a_transfer_that_its_target_lost_is_brought_in_from_the_ledger(pool: Sha
 
 
 def test_the_ledgers_are_exported_with_their_shards(pool: ShardedPool, valkey: ValkeyServer, tmp_path: Path) -> None:
-    lines = [json.loads(line) for line in ran("pool", "export", SKU, url=valkey.url).stdout.splitlines()]
+    lines = [json.loads(line) for line in ran_apart("pool", "export", SKU, url=valkey.url).stdout.splitlines()]
     assert [line["shard"] for line in lines] == sorted(line["shard"] for line in lines)
     assert [line["shard"] for line in lines if line["kind"] == "opened"] == [0, 1, 2]
     home = pool.shard_of("sold").sku

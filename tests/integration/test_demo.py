@@ -16,6 +16,7 @@ import redis
 import sqlalchemy
 
 from bench.record import check_record
+from tests.processes import outlasting
 from tests.rings import require_module
 
 if TYPE_CHECKING:
@@ -130,8 +131,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing_running(demo: subprocess.Popen[
     demo.send_signal(signal.SIGINT)
     _, stderr = demo.communicate(timeout=GONE_SECONDS)
     assert (demo.returncode, stderr) == (130, "segmented: interrupted\n")
-    _, alive = psutil.wait_procs(below, timeout=GONE_SECONDS)
-    assert alive == []
+    assert outlasting(below, GONE_SECONDS) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -139,8 +139,7 @@ def test_a_demo_that_is_killed_leaves_nothing_running(demo: subprocess.Popen[str
     below = everything_below(demo)
     demo.send_signal(number)
     demo.communicate(timeout=GONE_SECONDS)
-    _, alive = psutil.wait_procs(below, timeout=GONE_SECONDS)
-    assert alive == []
+    assert outlasting(below, GONE_SECONDS) == []
 
 
 def test_a_measuring_process_that_dies_is_one_sentence(demo: subprocess.Popen[str]) -> None:

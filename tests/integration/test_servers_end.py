@@ -19,6 +19,7 @@ import redis
 from segmented.errors import InvalidInput
 from segmented.servers import ValkeyServer
 from tests.fixtures.servers import require_postgres
+from tests.processes import outlasting
 from tests.rings import require_module
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def owner(way: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
 
 def remains(report: dict[str, Any]) -> list[str]:
     """Wait until the processes are gone, or the time is up, and return what is still there."""
-    psutil.wait_procs([psutil.Process(pid) for pid in report["pids"] if is_alive(pid)], timeout=GONE_SECONDS)
-    left = [f"process {pid}" for pid in report["pids"] if is_alive(pid)]
+    running = [psutil.Process(pid) for pid in report["pids"] if is_alive(pid)]
+    left = [f"process {process.pid}" for process in outlasting(running, GONE_SECONDS)]
     return left + [folder for folder in report["folders"] if Path(folder).exists()]
 
 

@@ -1,4 +1,4 @@
-"""Two pools on a server of their own, for tests that compare every key of it."""
+"""Two pools on an emptied server that nobody else uses meanwhile, for tests that compare every key of it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def caller(private_valkey: ValkeyServer) -> Iterator[Caller]:
-    made = Caller(private_valkey.url)
+def caller(valkey: ValkeyServer) -> Iterator[Caller]:
+    made = Caller(valkey.url)
     with_limit, _ = made.pools("limited")
     with_limit.open(stock=9, segments=3, customer_limit=2)
     pool, _ = made.pools()

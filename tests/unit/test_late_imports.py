@@ -8,21 +8,37 @@ import sys
 import pytest
 
 import segmented
-from segmented import locks
+from segmented import dedup, locks
 
-LATE_MODULES = ("sqlalchemy", "kazoo", "celery", "psycopg", "pymysql", "asyncmy")
+LATE_MODULES = ("sqlalchemy", "kazoo", "celery", "psycopg", "pymysql", "asyncmy", "segmented.dedup")
+
+
+def found_after(imports: str, names: tuple[str, ...]) -> str:
+    """Return which of these modules a new process has after some imports."""
+    words = f"import sys, {imports}; print([name for name in {names} if name in sys.modules])"
+    return subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True, timeout=20).stdout
 
 
 def test_importing_the_library_imports_no_driver() -> None:
-    words = f"import sys, segmented, segmented.locks; print([name for name in {LATE_MODULES} if name in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True, timeout=20)
-    assert found.stdout == "[]\n"
+    assert found_after("segmented, segmented.locks", LATE_MODULES) == "[]\n"
+
+
+def test_a_command_in_a_pipe_imports_nothing_that_draws() -> None:
+    commands = ", ".join(f"segmented.cli.{name}" for name in ("main", "advise", "lock", "pool"))
+    assert found_after(commands, ("rich", *LATE_MODULES)) == "[]\n"
 
 
 @pytest.mark.parametrize("name", locks.LATE)
 def test_a_late_name_is_the_same_wherever_it_is_imported_from(name: str) -> None:
     assert getattr(segmented, name) is getattr(locks, name)
     assert getattr(segmented, name).__module__ == locks.LATE[name]
+
+
+def test_every_name_of_deduplication_is_found_at_the_top() -> None:
+    late = {name for name, module in segmented.LATE.items() if module == "segmented.dedup"}
+    assert late == set(dedup.__all__)
+    assert [name for name in late if getattr(segmented, name) is not getattr(dedup, name)] == []
+    assert late <= set(segmented.__all__)
 
 
 @pytest.mark.parametrize("module", [segmented, locks])

@@ -215,7 +215,7 @@ class Execution:
     def _go_round(self, header: OnceHeader, seconds: float, held: KeyHeld) -> NoReturn:
         if self.request.is_eager:
             raise InFlight(header.key, held.message, held.state, (held.free_in_ms or 0) / 1000)
-        self._come_back(replace(header, round=header.round + 1), seconds, None)
+        self._come_back(replace(header, round=held.next_round), seconds, None)
 
     def _come_back(self, header: OnceHeader, seconds: float, reason: SegmentedError | None) -> NoReturn:
         """Send this message again under its id, for later; leave it with the broker where that fails."""

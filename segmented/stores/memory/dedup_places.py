@@ -58,21 +58,66 @@ class DedupPlaces:
         return self._look(record, where), where
 
     def _keep(self, record: RecordName, message: str, remember_ms: int) -> None:
-        """Let a place live for as long as anything in it may matter, and note when what holds it lapses."""
-        spot, now = Spot(record, message), self._now()
-        place = self._places[spot]
-        ends: list[float] = [place.seat.until] if place.seat else []
-        if place.run and place.run.on_lapse == "unknown":
+        """Let a place live for as long as anything in it may matter, and longer; note its claim."""
+        place = self._found(record, message)
+        if place and place.run and place.run.on_lapse == "unknown":
             place.lapses_at = inf
-        else:
-            last = [*ends, *([place.run.until] if place.run else []), place.keep_until]
-            place.lapses_at = max(now, *last) + remember_ms
+        elif place:
+            ends = (place.seat.until if place.seat else 0, place.run.until if place.run else 0, place.keep_until)
+            place.lapses_at = max(self._now(), *ends) + remember_ms
+        self._note_claim(record, message)
+
+    def _note_claim(self, record: RecordName, message: str) -> None:
+        """Note when what holds a place lapses."""
+        spot, place = Spot(record, message), self._look(record, message)
+        ends: list[float] = [place.seat.until] if place.seat else []
         if place.run:
             ends = [inf] if place.run.is_doubted else [*ends, place.run.until]
         if ends:
             self._claims[spot] = min(ends)
         else:
             self._claims.pop(spot, None)
+
+    def _noted(self, record: RecordName, message: str, left_ms: int) -> Place:
+        """Return the place of a message to write in; it lives for `left_ms` at least."""
+        place = self._found(record, message)
+        until = self._now() + left_ms
+        if place is None:
+            place = self._places.setdefault(Spot(record, message), Place(lapses_at=until))
+        place.lapses_at = max(place.lapses_at, until)
+        return place
+
+    def _drop_run(self, place: Place, remember_ms: int) -> None:
+        """End a run; what was not to be forgotten because of it may be."""
+        place.run = None
+        if place.lapses_at == inf:
+            place.lapses_at = self._now() + remember_ms
+
+    def _forget(self, record: RecordName, message: str, *names: str) -> None:
+        """Forget some of what is known of a message; nothing is kept of one of which nothing is known."""
+        own = self._found(record, message)
+        if own:
+            for name in names:
+                setattr(own, name, getattr(Place(), name))
+            if own == Place(lapses_at=own.lapses_at):
+                del self._places[Spot(record, message)]
+
+    def _note_attempt(self, record: RecordName, run: Run, remember_ms: int) -> None:
+        """Remember how far a run without an outcome came, so that a copy of an earlier attempt is recognised as one."""
+        if run.attempt > 0:
+            self._noted(record, run.message, remember_ms).awaited = run.attempt
+
+    def _note_cancelled(self, record: RecordName, message: str, due: int, remember_ms: int) -> None:
+        """See to it that a message never begins, neither now nor when it is due."""
+        own = self._noted(record, message, max(0, due - self._now()) + remember_ms)
+        own.outcome = Outcome(message, 0, "", self._now(), "cancelled", "")
+
+    def _move_outcome(self, record: RecordName, next_message: str, remember_ms: int) -> None:
+        """Keep the last outcome for copies of its message, before another takes its place."""
+        last = self._look(record).outcome
+        left = last.at + remember_ms - self._now() if last else 0
+        if last and left > 0 and last.message != next_message:
+            self._noted(record, last.message, left).outcome = last
 
     def _tell(self, record: RecordName) -> None:
         self._publish(once_keys(record.namespace, record.key).freed)
@@ -83,8 +128,7 @@ class DedupPlaces:
     def _finished(self, outcome: Outcome) -> OutcomeKept | MessageCancelled:
         return MessageCancelled() if outcome.kind == "cancelled" else self._kept(outcome)
 
-    def _held_by_run(self, run: Run, *, goes_round: bool = False) -> KeyHeld:
+    def _held_by_run(self, run: Run) -> KeyHeld:
         if run.is_unknown(self._now()):
-            return KeyHeld(run.message, "unknown", None, run.attempt, goes_round=goes_round)
-        free_in = max(0, run.until - self._now())
-        return KeyHeld(run.message, "running", free_in, run.attempt, goes_round=goes_round)
+            return KeyHeld(run.message, "unknown", None, run.attempt)
+        return KeyHeld(run.message, "running", max(0, run.until - self._now()), run.attempt)

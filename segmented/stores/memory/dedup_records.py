@@ -57,6 +57,16 @@ class Outcome:
     body: str
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The newest copy of a message that arrived and had to wait."""
+
+    attempt: int
+    number: int
+    holder_id: str
+    at: int
+
+
 @dataclass(slots=True)
 class Place:
     """A key's record, or what is known of a message."""
@@ -68,7 +78,11 @@ class Place:
     token: int = 0
     task: str = ""
     awaited: int | None = None
-    round: int = 0
+    """The highest attempt that a message has reached."""
+    awaited_until: int = 0
+    """While that attempt is yet to come."""
+    round: Round | None = None
+    replaced_by: str = ""
     lapses_at: float = inf
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from functools import lru_cache
 from math import isinf
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -30,6 +31,7 @@ from segmented.models.dedup import (
     Seat,
     StillRunning,
 )
+from segmented.once_members import once_claimed
 from segmented.operations.dedup import (
     AbandonRun,
     BeginRun,
@@ -54,20 +56,23 @@ EFFECT_MARK: Final = "--@effect"
 EFFECT: Final = """local function effect(KEYS, ARGV)
 {script}
 end
-kind, body = 'effect', cjson.encode(effect({{ unpack(KEYS, 5) }}, {{ unpack(ARGV, 11) }}))"""
+local given = effect({{ unpack(KEYS, 5) }}, {{ unpack(ARGV, 11) }})
+local has_form, form = pcall(cjson.encode, given)
+kind, body = has_form and 'effect' or 'unkept', form"""
+"""Nothing may fail after the effect, which is done by then."""
 EFFECTS_MAX: Final = 256
 """Effect scripts whose text and digest are kept."""
 
 
 def _call(script: str, record: RecordName, *arguments: str | int) -> Call:
-    return script_call(script, once_keys(record.namespace, record.key).listed(), *arguments)
+    keys = once_keys(record.namespace, record.key)
+    return script_call(script, keys.listed(), keys.member, *arguments)
 
 
 def _encode_claim(operation: ClaimKey) -> Call:
     return _call(
         "claim_key",
         operation.record,
-        operation.record.key,
         operation.message,
         operation.payload_print,
         operation.task,
@@ -97,7 +102,6 @@ def _encode_begin(operation: BeginRun) -> Call:
     return _call(
         "begin_run",
         operation.record,
-        operation.record.key,
         operation.message,
         operation.holder_id,
         operation.payload_print,
@@ -133,7 +137,8 @@ def _decode_begin(
 
 def _held(reply: Reply) -> KeyHeld:
     state = cast("HeldState", text(reply[2]))
-    return KeyHeld(text(reply[1]), state, optional_number(reply[3]), int(reply[4]), goes_round=text(reply[5]) == "1")
+    free_in_ms, attempt, goes_round = optional_number(reply[3]), int(reply[4]), text(reply[5]) == "1"
+    return KeyHeld(text(reply[1]), state, free_in_ms, attempt, goes_round=goes_round, next_round=int(reply[6]))
 
 
 def _outcome(reply: Reply) -> OutcomeKept:
@@ -141,7 +146,7 @@ def _outcome(reply: Reply) -> OutcomeKept:
 
 
 def _encode_renew(operation: RenewRun) -> Call:
-    who = (operation.record.key, operation.message, operation.holder_id, operation.run_on)
+    who = (operation.message, operation.holder_id, operation.run_on)
     return _call("renew_run", operation.record, *who, operation.ttl_ms, operation.remember_ms)
 
 
@@ -150,7 +155,7 @@ def _decode_renew(operation: RenewRun, reply: Reply) -> Renewed | Lost:
 
 
 def _finish_arguments(operation: FinishRun) -> tuple[str | int, ...]:
-    who = (operation.record.key, operation.message, operation.holder_id, operation.fencing_token)
+    who = (operation.message, operation.holder_id, operation.fencing_token)
     times = (operation.keep_ms, operation.remember_ms)
     return (*who, operation.kind, operation.body, *times, operation.seat_end, operation.run_on)
 
@@ -159,7 +164,7 @@ def _encode_finish(operation: FinishRun) -> Call:
     return _call("finish_run", operation.record, *_finish_arguments(operation))
 
 
-def _decode_finish(_: FinishRun | FinishRunWithEffect, reply: Reply) -> RunFinished | RunOvertaken:
+def _decode_finish(_: FinishRun, reply: Reply) -> RunFinished | RunOvertaken:
     if text(reply[0]) == "overtaken":
         return RunOvertaken()
     return RunFinished(text(reply[1]) == "1", text(reply[2]))
@@ -175,12 +180,18 @@ def effect_script(script: str) -> Script:
 
 def _encode_effect(operation: FinishRunWithEffect) -> Call:
     finish = operation.finish
-    keys = [*once_keys(finish.record.namespace, finish.record.key).listed(), *operation.keys]
-    return Call(effect_script(operation.script), keys, (*_finish_arguments(finish), *operation.arguments))
+    own = once_keys(finish.record.namespace, finish.record.key)
+    arguments = (own.member, *_finish_arguments(finish), *operation.arguments)
+    return Call(effect_script(operation.script), [*own.listed(), *operation.keys], arguments)
+
+
+def _decode_effect(operation: FinishRunWithEffect, reply: Reply) -> RunFinished | RunOvertaken:
+    answer = _decode_finish(operation.finish, reply)
+    return replace(answer, body=answer.body or "null") if isinstance(answer, RunFinished) else answer
 
 
 def _encode_abandon(operation: AbandonRun) -> Call:
-    who = (operation.record.key, operation.message, operation.holder_id, operation.seat_end, operation.run_on)
+    who = (operation.message, operation.holder_id, operation.seat_end, operation.run_on)
     following = "" if operation.next_attempt is None else operation.next_attempt
     times = (operation.wait_ms, operation.delay_ms)
     return _call("abandon_run", operation.record, *who, operation.remember_ms, following, *times)
@@ -195,7 +206,7 @@ def _doubted(answer: Released | Lost) -> Released | Lost:
 
 
 def _encode_cancel(operation: CancelMessage) -> Call:
-    who = (operation.record.key, operation.message, operation.remember_ms, operation.run_on)
+    who = (operation.message, operation.remember_ms, operation.run_on)
     return _call("cancel_message", operation.record, *who, int(operation.is_dead))
 
 
@@ -209,7 +220,7 @@ def _decode_cancel(_: CancelMessage, reply: Reply) -> MessageCancelled | StillRu
 
 
 def _encode_free(operation: FreeKey) -> Call:
-    return _call("free_key", operation.record, operation.record.key)
+    return _call("free_key", operation.record, operation.message, operation.remember_ms)
 
 
 def _decode_free(_: FreeKey, reply: Reply) -> Freed:
@@ -219,7 +230,7 @@ def _decode_free(_: FreeKey, reply: Reply) -> Freed:
 
 def _encode_settle(operation: SettleRun) -> Call:
     outcome = (operation.kind or "", operation.body, operation.keep_ms, operation.remember_ms)
-    return _call("settle_run", operation.record, operation.record.key, *outcome)
+    return _call("settle_run", operation.record, operation.message, *outcome)
 
 
 def _decode_settle(_: SettleRun, reply: Reply) -> RunFinished | Freed | NotUnknown:
@@ -271,12 +282,12 @@ def _decode_list(_: ListClaims, reply: Reply) -> tuple[Claim, ...]:
 
 
 def _claim(member: str, score: float, now: int) -> Claim:
-    key, _, message = member.partition(" ")
+    key, message = once_claimed(member)
     return Claim(key, message or None, None if isinf(score) else int(score) - now)
 
 
 def _encode_reap(operation: ReapKey) -> Call:
-    return _call("reap_key", operation.record, operation.record.key, operation.message, operation.remember_ms)
+    return _call("reap_key", operation.record, operation.message, operation.remember_ms)
 
 
 def _decode_reap(_: ReapKey, reply: Reply) -> Reaped:
@@ -288,7 +299,7 @@ DEDUP_CODECS: Final = {
     BeginRun: Codec(_encode_begin, _decode_begin),
     RenewRun: Codec(_encode_renew, _decode_renew),
     FinishRun: Codec(_encode_finish, _decode_finish),
-    FinishRunWithEffect: Codec(_encode_effect, _decode_finish),
+    FinishRunWithEffect: Codec(_encode_effect, _decode_effect),
     AbandonRun: Codec(_encode_abandon, _decode_abandon, doubt=_doubted),
     CancelMessage: Codec(_encode_cancel, _decode_cancel),
     FreeKey: Codec(_encode_free, _decode_free),

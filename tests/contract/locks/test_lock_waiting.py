@@ -266,5 +266,5 @@ def test_an_acquire_that_does_not_wait_is_one_script_and_a_release_another(redis
 def test_a_waiter_stops_at_the_loss_of_the_server_with_a_clear_error(redis_side: Side) -> None:
     name = redis_side.name("lock")
     redis_side.execute(op.AcquireLock(name, "h", 60_000))
-    (waiter,) = start_waiting(redis_side, name, timeout=2)
+    (waiter,) = start_waiting(redis_side, name, timeout=0.5)
     assert isinstance(waiter.exception(SOON), AcquireTimeout)

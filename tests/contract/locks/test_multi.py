@@ -214,7 +214,7 @@ def keepers() -> set[threading.Thread]:
 
 def test_the_keeper_has_nothing_left_to_look_after_when_all_names_are_released() -> None:
     others = keepers()
-    with MultiLock(MemoryStore(), ["a", "b", "c"], ttl=60, renew=True).acquire(timeout=0):
+    with MultiLock(MemoryStore(), ["a", "b", "c"], ttl=3, renew=True).acquire(timeout=0):
         assert len(keepers() - others) == 1
     wait_until(lambda: keepers() <= others)
 

@@ -14,23 +14,23 @@ if run.run ~= message or run.holder ~= ARGV[3] then
   return { following ~= '' and awaited and tonumber(awaited) >= tonumber(following) and 'released' or 'lost' }
 end
 
-drop(where, RUN_FIELDS)
+drop_run(where, remember_ms)
 if following ~= '' then
   local due = now + tonumber(ARGV[9])
   local last = due + tonumber(ARGV[8])
-  redis.call('HSET', own, 'awaited', following, 'task', redis.call('HGET', RECORD, 'task') or '')
-  redis.call('PEXPIRE', own, digits(last - now + tonumber(remember_ms)))
+  note_message(message, last - now + tonumber(remember_ms),
+    'awaited', following, 'awaited_until', digits(last), 'task', redis.call('HGET', RECORD, 'task') or '')
   local seat = read_seat(RECORD)
   if ARGV[4] == 'end' and not seat.is_live then
     redis.call('HSET', RECORD, 'seat', message, 'seat_print', run.print, 'seat_until', digits(last),
       'seat_since', digits(now), 'seat_attempt', following, 'sent_at', digits(due))
   end
 end
+if following == '' then
+  note_attempt(run, remember_ms)
+end
 if not is_on_key then
-  redis.call('ZREM', CLAIMS, key .. ' ' .. message)
-  if following == '' then
-    keep(own, key .. ' ' .. message, remember_ms)
-  end
+  note_claim(own, key .. ' ' .. message)
 end
 keep(RECORD, key, remember_ms)
 redis.call('PUBLISH', FREED, 'abandoned')

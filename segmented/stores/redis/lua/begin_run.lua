@@ -1,45 +1,74 @@
 #!lua
 -- uses shared/once.lua
 -- Begin to work on a message. Safe to run twice: the same holder is given the same token.
--- ARGV     1 key   2 message   3 holder   4 print   5 attempt   6 follows: the message that it repeats, or ""
+-- ARGV     1 key   2 message   3 holder   4 print   5 attempt   6 follows: the message that it repeats, or ""; of one
+--          that was replaced, the newest of those that replaced it
 --          7 seat_end (start, end, time, none)   8 run_on (key, message)   9 ttl_ms   10 on_lapse (again, unknown)
 --          11 remember_ms   12 task   13 window_ms (with seat_end time)   14 round
 -- answers  {"finished", message, kind, body, age_ms}   of this message, of the one it follows, or kept for the key
 --          {"cancelled"}   {"outdated", attempt}   {"differs", message}
---          {"held", message, state, free_in_ms or -1, attempt, "1" when this copy is to be sent round}
+--          {"held", message, state, free_in_ms or -1, attempt, "1" when this copy is to be sent round, its next round}
 --          {"begun", token, "1" when a replay}
 local key, message, holder, print, attempt, follows = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local seat_end, is_on_key, ttl_ms, on_lapse = ARGV[7], ARGV[8] == 'key', tonumber(ARGV[9]), ARGV[10]
 local remember_ms, round = ARGV[11], tonumber(ARGV[14])
 local own = message_key(message)
 
--- A message that has to wait goes round in one copy: the newest, however often the broker has delivered it.
-local function goes_round()
-  local last = tonumber(redis.call('HGET', own, 'round') or '0')
-  if round < last then
-    return false
+-- A message that has to wait goes round in one copy, however often the broker has delivered it. A copy is dropped only
+-- when a newer one has arrived: before, nobody knows whether that was sent, for its sender may have died. Until then
+-- further deliveries of a copy go round under the number they have, and so end when the newer one arrives.
+local function held_for_now(answer, ends)
+  local last = fields(own, { 'round_of', 'round', 'rounder', 'round_at' })
+  local last_of, last_round = tonumber(last.round_of or '-1'), tonumber(last.round or '-1')
+  if last_of > attempt or (last_of == attempt and last_round > round) then
+    return answer
   end
-  redis.call('HSET', own, 'round', round + 1)
-  redis.call('PEXPIRE', own, digits(tonumber(remember_ms) + ttl_ms))
-  return true
+  answer[6] = '1'
+  local is_newest = last_of < attempt or last_round < round or last.rounder == holder
+  if is_newest or now - tonumber(last.round_at) >= ttl_ms then
+    note_message(message, math.max(0, tonumber(ends) - now) + ttl_ms,
+      'round_of', digits(attempt), 'round', digits(round), 'rounder', holder, 'round_at', digits(now))
+    answer[7] = digits(round + 1)
+  else
+    answer[7] = digits(round)
+  end
+  return answer
+end
+
+-- A message that does not run any more keeps no seat either; a window that it took goes on.
+local function ended(answer)
+  local holds = redis.call('HGET', RECORD, 'seat') == message
+  if holds and (seat_end ~= 'time' or answer[1] == 'cancelled') then
+    drop(RECORD, SEAT_FIELDS)
+    keep(RECORD, key, remember_ms)
+    redis.call('PUBLISH', FREED, 'ended')
+  end
+  return answer
 end
 
 -- 1. it has ended, or the one that it repeats has
 local outcome = fields(RECORD, OUTCOME_FIELDS)
 if outcome.done == message then
-  return finished(outcome)
+  return ended(finished(outcome))
 end
-local known = fields(own, { 'done', 'kind', 'body', 'done_at', 'awaited' })
+local known = fields(own, { 'done', 'kind', 'body', 'done_at', 'awaited', 'replaced_by' })
 if known.done then
-  return finished(known)
+  return ended(finished(known))
+end
+local first, successor = {}, known.replaced_by
+while successor do -- whoever claims is replaced by nobody yet, so this ends
+  follows, successor = successor, redis.call('HGET', message_key(successor), 'replaced_by')
 end
 if follows ~= '' then
   if outcome.done == follows and outcome.kind ~= 'cancelled' then
-    return finished(outcome)
+    return ended(finished(outcome))
   end
-  local first = fields(message_key(follows), { 'done', 'kind', 'body', 'done_at' })
+  first = fields(message_key(follows), { 'done', 'kind', 'body', 'done_at', 'awaited', 'awaited_until' })
   if first.done and first.kind ~= 'cancelled' then
-    return finished(first)
+    return ended(finished(first))
+  end
+  if first.done and known.replaced_by then
+    return ended({ 'cancelled' })
   end
 end
 
@@ -59,23 +88,26 @@ if (run.is_live or run.is_unknown) and not is_next then
   if run.run ~= message and differs(run.print, print) then
     return { 'differs', run.run }
   end
-  return held_by_run(run, run.is_live and goes_round())
+  return run.is_live and held_for_now(held_by_run(run), run.run_until) or held_by_run(run)
 end
 if follows ~= '' and not is_on_key then
-  local first = read_run(message_key(follows))
-  if first.is_live or first.is_unknown then
-    return held_by_run(first, first.is_live and goes_round())
+  local its = read_run(message_key(follows))
+  if its.is_live or its.is_unknown then
+    return its.is_live and held_for_now(held_by_run(its), its.run_until) or held_by_run(its)
   end
 end
+if first.awaited_until and not first.done and tonumber(first.awaited_until) > now then
+  return held_for_now(held(follows, 'waiting', first.awaited_until, first.awaited), first.awaited_until)
+end
 
--- 4. another message has the seat; not in the way of one that had it before, and has been put off since
+-- 4. another message has the seat; not in the way of one that had it before, and has been put off since, not replaced
 local seat = read_seat(RECORD)
-local has_begun = known.awaited or run.run == message
+local has_begun = (known.awaited or run.run == message) and not known.replaced_by
 if seat_end ~= 'none' and seat.is_live and seat.seat ~= message and not has_begun then
   if differs(seat.seat_print, print) then
     return { 'differs', seat.seat }
   end
-  return held(seat.seat, 'waiting', seat.seat_until, seat.seat_attempt, goes_round())
+  return held_for_now(held(seat.seat, 'waiting', seat.seat_until, seat.seat_attempt), seat.seat_until)
 end
 
 -- 5. an outcome is kept for repeats, of which this is one that nobody claimed
@@ -83,7 +115,7 @@ if outcome.done and tonumber(outcome.keep_until) > now and seat.seat ~= message 
   if differs(outcome.done_print, print) then
     return { 'differs', outcome.done }
   end
-  return finished(outcome)
+  return kept(outcome)
 end
 
 -- 6. it is ours. The token is past the last one and not behind the clock, so that it grows also after a loss of memory.
@@ -92,7 +124,8 @@ local token = string.format('%.0f', math.max(last + 1, tonumber(time[1]) * 10000
 local where = is_on_key and RECORD or own
 redis.call('HSET', where, 'run', message, 'print', print, 'holder', holder, 'fence', token, 'attempt', digits(attempt),
   'begun_at', digits(now), 'run_until', digits(now + ttl_ms), 'on_lapse', on_lapse, 'task', ARGV[12])
-redis.call('HDEL', where, 'doubt', 'round', 'awaited')
+redis.call('HDEL', where, 'doubt')
+redis.call('HDEL', own, 'awaited_until', 'replaced_by')
 redis.call('HSET', RECORD, 'token', token, 'task', ARGV[12])
 if seat_end == 'time' and not seat.is_live then
   redis.call('HSET', RECORD, 'seat', message, 'seat_print', print, 'seat_until', digits(now + tonumber(ARGV[13])),

@@ -18,13 +18,15 @@ if run.run == message then
   if run.is_live and ARGV[5] ~= '1' then
     return { 'running', digits(tonumber(run.run_until) - now) }
   end
-  drop(where, RUN_FIELDS)
+  drop_run(where, remember_ms)
 end
-if redis.call('HGET', RECORD, 'seat') == message then
+local seat = read_seat(RECORD)
+local due = now
+if seat.seat == message then
+  due = tonumber(seat.seat_until)
   drop(RECORD, SEAT_FIELDS)
 end
-redis.call('HSET', own, 'done', message, 'kind', 'cancelled', 'body', '', 'done_at', digits(now))
-redis.call('PEXPIRE', own, remember_ms)
+note_cancelled(message, due, remember_ms)
 redis.call('ZREM', CLAIMS, key .. ' ' .. message)
 if redis.call('EXISTS', RECORD) == 1 then
   keep(RECORD, key, remember_ms)

@@ -1,22 +1,34 @@
 #!lua flags=allow-oom
 -- uses shared/once.lua
--- End whatever holds a key, and forget its outcome. Safe to run twice: there is nothing left to end then. The highest token
--- stays, and a holder at work is fenced.
--- ARGV     1 key
+-- End whatever holds a key, and give its outcome to no repeat any more; copies of the message that it is of still find it.
+-- Or end the run of one message. Safe to run twice: there is nothing left to end then. The highest token stays, and a
+-- holder at work is fenced.
+-- ARGV     1 key   2 message, or "" for the key itself   3 remember_ms
 -- answers  {"running" or "unknown" or "waiting" or "done" or "none", message or ""}
-local run, seat = read_run(RECORD), read_seat(RECORD)
-local done = redis.call('HGET', RECORD, 'done')
-local state, message = 'none', ''
-if run.run then
-  state, message = run.is_unknown and 'unknown' or 'running', run.run
+local key, message, remember_ms = ARGV[1], ARGV[2], ARGV[3]
+local is_on_key = message == ''
+local where = is_on_key and RECORD or message_key(message)
+local run, seat = read_run(where), read_seat(where)
+local done = redis.call('HGET', where, 'done')
+local answer = { 'none', '' }
+if run.is_live or run.is_unknown then
+  answer = { run.is_unknown and 'unknown' or 'running', run.run }
 elseif seat.is_live then
-  state, message = 'waiting', seat.seat
+  answer = { 'waiting', seat.seat }
 elseif done then
-  state, message = 'done', done
+  answer = { 'done', done }
 end
-drop(RECORD, RUN_FIELDS)
-drop(RECORD, SEAT_FIELDS)
-drop(RECORD, OUTCOME_FIELDS)
-redis.call('ZREM', CLAIMS, ARGV[1])
+if run.run then
+  drop_run(where, remember_ms)
+  note_attempt(run, remember_ms)
+end
+if is_on_key then
+  move_outcome('', remember_ms)
+  drop(RECORD, SEAT_FIELDS)
+  drop(RECORD, OUTCOME_FIELDS)
+  keep(RECORD, key, remember_ms)
+else
+  note_claim(where, key .. ' ' .. message)
+end
 redis.call('PUBLISH', FREED, 'freed')
-return { state, message }
+return answer

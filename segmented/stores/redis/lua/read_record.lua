@@ -1,10 +1,10 @@
 #!lua
 -- uses shared/once.lua
 -- Read all that is known of a key, or of one message of it.
--- ARGV     1 message, or ""
+-- ARGV     1 key   2 message, or ""
 -- answers  {now_ms, task or "", fields of the seat, of the run, of the outcome}, each in the order of the lists above,
 --          "" for one that is missing   {} when there is nothing
-local where = ARGV[1] == '' and RECORD or message_key(ARGV[1])
+local where = ARGV[2] == '' and RECORD or message_key(ARGV[2])
 if redis.call('EXISTS', where) == 0 then
   return {}
 end

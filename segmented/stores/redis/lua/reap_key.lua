@@ -21,20 +21,14 @@ if run.is_unknown and not run.doubt then
   redis.call('HSET', where, 'doubt', '1')
   result = 'unknown'
 elseif run.run and not run.is_live and not run.is_unknown then
-  -- its attempt is remembered, so that an earlier copy is still recognised as one
-  if tonumber(run.attempt) > 0 then
-    redis.call('HSET', message_key(run.run), 'awaited', run.attempt)
-    redis.call('PEXPIRE', message_key(run.run), ARGV[3])
-  end
-  drop(where, RUN_FIELDS)
+  drop_run(where, ARGV[3])
+  note_attempt(run, ARGV[3])
   result = 'freed'
 end
-if redis.call('EXISTS', where) == 1 then
-  keep(where, member, ARGV[3])
-else
-  redis.call('ZREM', CLAIMS, member)
+if result == 'held' then
+  note_claim(where, member) -- it may have been noted for something that is over
+  return { result }
 end
-if result ~= 'held' then
-  redis.call('PUBLISH', FREED, result)
-end
+keep(where, member, ARGV[3])
+redis.call('PUBLISH', FREED, result)
 return { result }

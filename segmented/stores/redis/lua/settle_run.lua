@@ -1,17 +1,27 @@
 #!lua flags=allow-oom
 -- uses shared/once.lua
--- Say what became of a run in the unknown state. Safe to run twice: there is nothing to settle then.
--- ARGV     1 key   2 kind, or "" when it was never done   3 body   4 keep_ms   5 remember_ms
+-- Say what became of a run in the unknown state. Safe to run twice: there is nothing to settle then. A holder that comes
+-- back is overtaken: its token is not that of the outcome.
+-- ARGV     1 key   2 message, or "" for the run of the key   3 kind, or "" when it was never done   4 body   5 keep_ms
+--          6 remember_ms
 -- answers  {"known"}   no run is in that state   {"finished"}   {"freed", message}
-local run = read_run(RECORD)
+local key, message, kind, remember_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
+local is_on_key = message == ''
+local where = is_on_key and RECORD or message_key(message)
+local run = read_run(where)
 if not run.is_unknown then
   return { 'known' }
 end
-drop(RECORD, RUN_FIELDS)
-if ARGV[2] ~= '' then
-  redis.call('HSET', RECORD, 'done', run.run, 'done_fence', run.fence, 'done_print', run.print, 'done_at', digits(now),
-    'kind', ARGV[2], 'body', ARGV[3], 'keep_until', digits(now + tonumber(ARGV[4])))
+drop_run(where, remember_ms)
+if kind == '' then
+  note_attempt(run, remember_ms)
+elseif is_on_key then
+  move_outcome(run.run, remember_ms)
+  redis.call('DEL', message_key(run.run)) -- its attempts and rounds
+  write_outcome(where, run, '0', kind, ARGV[4], now + tonumber(ARGV[5]))
+else
+  write_outcome(where, run, '0', kind, ARGV[4], now)
 end
-keep(RECORD, ARGV[1], ARGV[5])
+keep(where, is_on_key and key or (key .. ' ' .. message), remember_ms)
 redis.call('PUBLISH', FREED, 'settled')
-return ARGV[2] ~= '' and { 'finished' } or { 'freed', run.run }
+return kind ~= '' and { 'finished' } or { 'freed', run.run }

@@ -1,0 +1,70 @@
+"""Answers: as they are kept for repeats, and those that the middlewares give by themselves (RFC 9457)."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+Headers = tuple[tuple[str, str], ...]
+REPLAYED: Final = ("idempotency-replayed", "true")
+BODILESS: Final = frozenset({204, 205, 304})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+    @property
+    def line(self) -> str:
+        """The status with its phrase, as WSGI wants it."""
+        try:
+            return f"{self.status} {HTTPStatus(self.status).phrase}"
+        except ValueError:  # a status of the application's own
+            return f"{self.status} Status"
+
+    def measured(self) -> Answer:
+        """Return the answer with the length of its body, where it may have one."""
+        if self.status in BODILESS:
+            return self
+        return Answer(self.status, (*self.headers, ("content-length", str(len(self.body)))), self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Unkept:
+    """In the place of an answer whose body was too large to be kept."""
+
+    status: int
+
+
+def kept_form(answer: Answer | Unkept, names: Collection[str]) -> dict[str, Any]:
+    """Return what is kept of an answer, as JSON has it; of its headers only those with these names."""
+    if isinstance(answer, Unkept):
+        return {"status": answer.status}
+    headers = [[name, value] for name, value in answer.headers if name.lower() in names]
+    return {"status": answer.status, "headers": headers, "body": b64encode(answer.body).decode()}
+
+
+def replayed(form: dict[str, Any]) -> Answer | Unkept:
+    """Return the answer for a repeat."""
+    if "body" not in form:
+        return Unkept(form["status"])
+    headers = tuple((name, value) for name, value in form["headers"])
+    return Answer(form["status"], (*headers, REPLAYED), b64decode(form["body"])).measured()
+
+
+def problem(status: HTTPStatus, code: str, detail: str, *, retry_after: int | None = None) -> Answer:
+    """Return an answer of the middleware's own: problem details, in which `code` says which of them it is."""
+    text = {"type": "about:blank", "title": status.phrase, "status": status.value, "code": code, "detail": detail}
+    headers = (("content-type", "application/problem+json"), ("cache-control", "no-store"))
+    again = () if retry_after is None else (("retry-after", str(retry_after)),)
+    return Answer(status.value, (*headers, *again), json.dumps(text).encode()).measured()

@@ -1,0 +1,105 @@
+"""What both middlewares decide alike: which requests have a key, what a refusal is in HTTP, what is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from segmented.dedup.errors import DedupError, FailedBefore, InFlight, OtherPayload, ResultUnkept, RunLost
+from segmented.dedup.web import header
+from segmented.dedup.web.answers import Answer, Unkept, kept_form, problem, replayed
+from segmented.dedup.web.request import request_key
+from segmented.errors import InvalidInput, StoreError
+
+if TYPE_CHECKING:
+    from segmented.dedup.run import Replay
+    from segmented.dedup.web.options import WebOptions
+    from segmented.dedup.web.request import WebRequest
+
+_log: Final = logging.getLogger("segmented.dedup.web")
+
+
+class Guard:
+    """Decides by the options. Says nothing of a body or a key to anybody but the client that sent it."""
+
+    def __init__(self, options: WebOptions) -> None:
+        """Go by these options."""
+        self.options = options
+
+    def looked_at(self, request: WebRequest) -> str | Answer | None:
+        """Return the record's key; or why the request is refused; or None for one that is none of our business."""
+        if not self.options.covers(request.method, request.path):
+            return None
+        try:
+            key = header.key_of(request.headers.get(header.NAME, ()))
+        except InvalidInput as error:
+            return problem(HTTPStatus.BAD_REQUEST, "malformed_key", str(error))
+        if key is not None:
+            scope = self.options.scope(request)
+            return request_key(key, method=request.method, path=request.path, scope=scope)
+        if self.options.is_required:
+            what = f"{request.method} requests need the header Idempotency-Key here"
+            return problem(HTTPStatus.BAD_REQUEST, "missing_key", what)
+        return None
+
+    def payload(self, request: WebRequest, body: bytes) -> object:
+        """Return what a repeat must have in common with the first request."""
+        if self.options.payload is not None:
+            return self.options.payload(request, body)
+        return [request.header("content-type"), request.query, hashlib.sha256(body).hexdigest()]
+
+    def too_large(self) -> Answer | None:
+        """Return the refusal of a request whose body is too large to be compared; None when it is run unprotected."""
+        if self.options.large_requests == "run":
+            return None
+        what = f"a request with an idempotency key has a body of at most {self.options.request_max} bytes here"
+        return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", what)
+
+    def refused(self, key: str, error: DedupError | StoreError) -> Answer | None:
+        """Return the answer that tells why a request is not run; None when it is run all the same."""
+        again = self.options.retry_after
+        match error:
+            case InFlight() | RunLost():
+                what = "a request with this idempotency key is being worked on"
+                return problem(HTTPStatus.CONFLICT, "in_flight", what, retry_after=again)
+            case OtherPayload():
+                what = "this idempotency key was used with another request"
+                return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "other_payload", what)
+            case DedupError():
+                what = "the request with this idempotency key was not run, and must be looked at"
+                return problem(HTTPStatus.CONFLICT, "unsettled", what)
+        _log.warning("idempotency.store_down", extra={"key": key, "kind": type(error).__name__})
+        if self.options.when_down == "run":
+            return None
+        what = "idempotency keys cannot be checked now, so the request was not run"
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "store_down", what, retry_after=again)
+
+    def repeated(self, replay: Replay) -> Answer:
+        """Return the answer of the first request, or say that it was not kept."""
+        try:
+            form: dict[str, Any] = replay.result
+        except (ResultUnkept, FailedBefore):
+            found: Answer | Unkept = Unkept(0)
+        else:
+            found = replayed(form)
+        if isinstance(found, Answer):
+            return found
+        what = "the request with this idempotency key was done, and its answer was not kept"
+        return problem(HTTPStatus.CONFLICT, "answer_not_kept", what)
+
+    def form(self, answer: Answer | Unkept) -> dict[str, Any]:
+        """Return what is kept of an answer."""
+        return kept_form(answer, self.options.headers)
+
+    def crashed(self, error: BaseException) -> Answer | None:
+        """Return what is kept of a request whose handler raised; None when a repeat is to run it again."""
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+        if not isinstance(error, Exception) or not self.options.keeps(status.value):
+            return None
+        return problem(status, "failed", "the request with this idempotency key failed")
+
+    def not_ended(self, key: str, error: Exception) -> None:
+        """Note that what became of a run could not be said: its answer is sent, and a repeat may run again."""
+        _log.warning("idempotency.not_kept", extra={"key": key, "kind": type(error).__name__})

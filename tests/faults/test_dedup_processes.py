@@ -1,0 +1,124 @@
+"""Deduplicated calls across real processes, some of which are killed or paused in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from segmented import Dedup, InFlight, RedisStore
+from tests.faults.dedup_caller import NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.servers import ValkeyServer
+
+COLOURS = ["sync", "async"]
+SOON = 30.0
+
+
+class Callers:
+    """Processes that make a call each, and the log of those that ran."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.server = redis.Redis.from_url(url, decode_responses=True)
+        self.stack = ExitStack()
+        self.dedup = Dedup(self.stack.enter_context(RedisStore.from_url(url)), NAMESPACE, lease=5)
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def start(self, colour: str, *, lease: float, seconds: float) -> subprocess.Popen[str]:
+        arguments = [self.url, "key", "log", colour, str(lease), str(seconds)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.dedup_caller", *arguments], stdout=subprocess.PIPE, text=True
+        )
+        self.processes.append(process)
+        return process
+
+    def ran(self) -> list[int]:
+        found: list[str] = self.server.lrange("log", 0, -1)  # type: ignore[assignment]  # the client is synchronous
+        return [int(process_id) for process_id in found]
+
+    def wait_for_runs(self, count: int) -> None:
+        end = time.monotonic() + SOON
+        while len(self.ran()) < count:
+            assert time.monotonic() < end
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        self.stack.close()
+        self.server.close()
+
+
+@pytest.fixture
+def callers(valkey: ValkeyServer) -> Iterator[Callers]:
+    made = Callers(valkey.url)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_f13_a_call_that_was_killed_in_the_middle_runs_again_after_its_lease_and_not_before(
+    callers: Callers, colour: str
+) -> None:
+    victim = callers.start(colour, lease=1.5, seconds=SOON)
+    callers.wait_for_runs(1)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait(SOON)
+    with pytest.raises(InFlight) as refused:
+        callers.dedup.begin("key")
+    assert refused.value.free_in is not None
+    assert 0 < refused.value.free_in <= 1.5
+    assert callers.dedup.call("key", lambda: "again", wait=SOON) == "again"
+    assert callers.ran() == [victim.pid]
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_eight_processes_at_once_are_one_run(callers: Callers, colour: str) -> None:
+    processes = [callers.start(colour, lease=5, seconds=0.5) for _ in range(8)]
+    found = [process.communicate(timeout=SOON)[0].strip() for process in processes]
+    (ran,) = callers.ran()
+    assert set(found) <= {str(ran), "InFlight"}
+    assert callers.dedup.begin("key").is_replay
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_f7_a_call_that_is_paused_past_its_lease_is_overtaken_and_its_outcome_not_kept(
+    callers: Callers, colour: str
+) -> None:
+    sleeper = callers.start(colour, lease=1, seconds=0.1)
+    callers.wait_for_runs(1)
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    try:
+        assert callers.dedup.call("key", lambda: "newer", wait=SOON) == "newer"
+    finally:
+        os.kill(sleeper.pid, signal.SIGCONT)
+    assert sleeper.communicate(timeout=SOON)[0].strip() == "RunLost"
+    assert callers.dedup.call("key", lambda: "third") == "newer"
+
+
+def test_f7_a_call_longer_than_its_lease_is_renewed_and_keeps_its_key(callers: Callers) -> None:
+    worker = callers.start("sync", lease=0.5, seconds=2)
+    callers.wait_for_runs(1)
+    assert callers.dedup.call("key", os.getpid, wait=SOON) == worker.pid
+    assert worker.communicate(timeout=SOON)[0].strip() == str(worker.pid)
+
+
+def test_f16_a_store_that_is_flushed_in_the_middle_refuses_the_outcome(callers: Callers) -> None:
+    worker = callers.start("sync", lease=5, seconds=1)
+    callers.wait_for_runs(1)
+    callers.server.flushall()
+    assert worker.communicate(timeout=SOON)[0].strip() == "RunLost"
+    assert not callers.dedup.begin("key").is_replay
