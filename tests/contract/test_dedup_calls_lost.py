@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -140,11 +141,8 @@ def test_a_run_whose_effect_was_refused_late_is_renewed_again(far_side: Side, pr
         run.finish("another way")
 
 
-def test_a_task_cancelled_while_its_finish_waits_for_the_reply_has_kept_it(far_side: Side, proxy: Proxy) -> None:
-    if not isinstance(far_side, AsyncSide):
-        pytest.skip("threads are not cancelled")
-    import asyncio  # noqa: PLC0415  # for this colour alone
-
+@pytest.mark.parametrize("far_side", [REDIS[4]], ids=str, indirect=True)
+def test_a_task_cancelled_while_its_finish_waits_for_the_reply_has_kept_it(far_side: AsyncSide, proxy: Proxy) -> None:
     calls = Calls(far_side)
 
     async def scene() -> None:

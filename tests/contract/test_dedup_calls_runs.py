@@ -24,7 +24,7 @@ from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, LeaseLost, StoreRefused
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.contract.dedup_calls import SOON, Calls, Refused
-from tests.fixtures.stores import AsyncSide
+from tests.fixtures.stores import ASYNC, FEW_REDIS, AsyncSide
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
@@ -164,6 +164,7 @@ def test_what_an_overtaken_body_writes_is_refused_by_its_token(redis_side: Side)
     newer.finish(1)
 
 
+@pytest.mark.parametrize("side", FEW_REDIS, ids=str, indirect=True)
 def test_a_lease_is_renewed_while_the_body_works(side: Side) -> None:
     calls = Calls(side, lease=0.5)
     with calls.run("k") as run:
@@ -212,6 +213,7 @@ def test_an_effect_that_fails_frees_the_key_at_the_end_of_the_body(redis_side: S
     calls.run("k").abandon()
 
 
+@pytest.mark.parametrize("redis_side", FEW_REDIS, ids=str, indirect=True)
 def test_a_run_whose_effect_failed_goes_on_and_is_renewed(redis_side: Side) -> None:
     calls = Calls(redis_side, lease=0.5)
     with calls.run("k") as run:
@@ -280,9 +282,8 @@ def test_a_forked_child_cannot_end_the_run_of_its_parent_and_may_call_by_itself(
         assert (dedup.call("mine", lambda: 0), dedup.call("other", lambda: 0)) == (2, 7)
 
 
-def test_a_cancelled_task_leaves_the_key_free(waiting_side: Side) -> None:
-    if not isinstance(waiting_side, AsyncSide):
-        pytest.skip("threads are not cancelled")
+@pytest.mark.parametrize("waiting_side", ASYNC, ids=str, indirect=True)
+def test_a_cancelled_task_leaves_the_key_free(waiting_side: AsyncSide) -> None:
     calls = Calls(waiting_side, keep_failures=60)
 
     async def scene() -> object:
@@ -302,9 +303,8 @@ def test_a_cancelled_task_leaves_the_key_free(waiting_side: Side) -> None:
     assert waiting_side.wait(scene()) == "again"
 
 
-def test_a_task_cancelled_while_its_result_is_being_kept_has_kept_it(waiting_side: Side) -> None:
-    if not isinstance(waiting_side, AsyncSide):
-        pytest.skip("threads are not cancelled")
+@pytest.mark.parametrize("waiting_side", ASYNC, ids=str, indirect=True)
+def test_a_task_cancelled_while_its_result_is_being_kept_has_kept_it(waiting_side: AsyncSide) -> None:
     calls = Calls(waiting_side)
 
     async def scene() -> object:
@@ -324,9 +324,8 @@ def test_a_task_cancelled_while_its_result_is_being_kept_has_kept_it(waiting_sid
     assert waiting_side.wait(scene()) == "kept"
 
 
-def test_a_task_cancelled_while_it_waits_leaves_nothing_behind(waiting_side: Side) -> None:
-    if not isinstance(waiting_side, AsyncSide):
-        pytest.skip("threads are not cancelled")
+@pytest.mark.parametrize("waiting_side", ASYNC, ids=str, indirect=True)
+def test_a_task_cancelled_while_it_waits_leaves_nothing_behind(waiting_side: AsyncSide) -> None:
     calls = Calls(waiting_side)
 
     async def scene() -> object:

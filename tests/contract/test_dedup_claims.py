@@ -16,11 +16,13 @@ from segmented.models.dedup import (
     RunBegun,
 )
 from tests.contract.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, Desk
+from tests.fixtures.stores import FEW
 
 if TYPE_CHECKING:
     from segmented.models.dedup import HeldState
     from tests.fixtures.stores import Side
 
+pytestmark = pytest.mark.parametrize("side", FEW, ids=str, indirect=True)
 SEATED = ["until_executing", "until_executed", "until_expired", "until_and_while_executing"]
 CLAIMED = KeyClaimed(replay=False)
 

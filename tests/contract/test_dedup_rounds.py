@@ -9,9 +9,13 @@ import pytest
 from segmented.models.dedup import KeyHeld, MessageCancelled, OutcomeKept, RunBegun
 from tests.contract.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, Desk
 from tests.contract.test_dedup_claims import timeless
+from tests.fixtures.stores import FEW
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
+
+
+pytestmark = pytest.mark.parametrize("side", FEW, ids=str, indirect=True)
 
 
 def round_of(answer: KeyHeld) -> int | None:

@@ -20,10 +20,12 @@ from segmented.models.dedup import (
 )
 from tests.contract.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, Desk
 from tests.contract.test_dedup_claims import timeless
+from tests.fixtures.stores import FEW
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
+pytestmark = pytest.mark.parametrize("side", FEW, ids=str, indirect=True)
 CLAIMED = KeyClaimed(replay=False)
 ON_KEY = ["until_executed", "while_executing", "until_and_while_executing"]
 ON_MESSAGE = ["until_executing", "until_expired"]

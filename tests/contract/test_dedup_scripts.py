@@ -11,7 +11,7 @@ from segmented import operations as op
 from segmented.clock import SystemClock
 from segmented.errors import SegmentedError
 from segmented.keys import once_claims, once_keys, once_partition
-from segmented.models.dedup import KeyHeld, MessageCancelled, OutcomeKept, RunBegun, RunFinished, RunOvertaken
+from segmented.models.dedup import KeyHeld, MessageCancelled, OutcomeKept, Reaped, RunBegun, RunFinished, RunOvertaken
 from segmented.once_members import once_claimed
 from segmented.stores.redis.wire import text
 from tests.contract.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, Desk
@@ -257,3 +257,12 @@ def test_numbers_near_the_largest_that_are_exact_are_kept(plain_redis_side: Side
     desk.token("b")
     assert desk.begin("c", round_number=attempt).next_round == attempt + 1
     assert desk.begin("a", attempt=attempt) == MessageCancelled()
+
+
+def test_a_claim_of_a_record_that_is_gone_is_removed(plain_redis_side: Side) -> None:
+    desk = Desk(plain_redis_side)
+    desk.claim("a")
+    plain_redis_side.raw().delete(desk.record_key)
+    assert desk.claims() == (("k", None),)
+    assert desk.reap() == Reaped("freed")
+    assert desk.claims() == ()

@@ -27,10 +27,12 @@ from segmented.models.dedup import (
 )
 from tests.contract.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, Desk
 from tests.contract.test_dedup_claims import timeless
+from tests.fixtures.stores import FEW
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
+pytestmark = pytest.mark.parametrize("side", FEW, ids=str, indirect=True)
 CLAIMED = KeyClaimed(replay=False)
 ON_KEY = ["until_executed", "while_executing", "until_and_while_executing"]
 
@@ -233,15 +235,6 @@ def test_the_reaper_frees_a_seat_beside_a_living_run(side: Side) -> None:
     assert desk.reap() == Reaped("freed")
     assert desk.claims() == (("k", None),)
     assert desk.renew("a") == Renewed(LONG_MS)
-
-
-def test_a_claim_of_a_record_that_is_gone_is_removed(plain_redis_side: Side) -> None:
-    desk = Desk(plain_redis_side)
-    desk.claim("a")
-    plain_redis_side.raw().delete(desk.record_key)
-    assert desk.claims() == (("k", None),)
-    assert desk.reap() == Reaped("freed")
-    assert desk.claims() == ()
 
 
 # --- look ---

@@ -13,7 +13,7 @@ import pytest
 from segmented.dedup.web import WebOptions, every_status, request_key
 from tests.contract.dedup_calls import Calls
 from tests.contract.web_servers import SOON, Got, Reply, Seen, Shop, Till
-from tests.fixtures.stores import AsyncSide
+from tests.fixtures.stores import ASYNC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -311,9 +311,8 @@ def test_a_request_too_large_to_compare_is_run_unprotected_where_that_is_asked_f
     assert [seen.body for seen in till.served] == [body, body]
 
 
-def test_a_body_in_chunks_is_compared_and_reaches_the_handler(open_shop: Open, waiting_side: Side) -> None:
-    if not isinstance(waiting_side, AsyncSide):
-        pytest.skip("this server for WSGI reads no chunks")
+@pytest.mark.parametrize("waiting_side", ASYNC, ids=str, indirect=True)  # wsgiref reads no chunks
+def test_a_body_in_chunks_is_compared_and_reaches_the_handler(open_shop: Open) -> None:
     till = Till()
     shop = open_shop(till, request_max=100, large_requests="run")
     assert shop.ask(body=iter([b"a" * 40, b"b" * 40])).status == 201
