@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bench.dedup.records import HOLDER, HOUR_MS, beginning, claiming, performed
 from bench.dedup.stage import MEMORY, server_of
@@ -11,52 +11,52 @@ from segmented.models.dedup import RunBegun
 from segmented.operations import FinishRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import redis
 
     from bench.dedup.stage import Stage
     from segmented import RedisStore
-    from segmented.operations import Operation
 
 SMALL: Final = '{"charged": true}'
 LARGER: Final = "7" * 200
+LESS: Final = 5
+"""For the larger result, so many times fewer records: what is wanted is a size, and it takes time to make them."""
 
 
 def measure_memory(stage: Stage) -> list[Figure]:
-    """Take all records from state to state; then others, whose result is larger."""
+    """Take records from state to state, all of them to one before any to the next; and fewer to a larger result."""
     count = stage.sizes.records
-    tokens: dict[int, int] = {}
-    figures = []
-
-    def finishing(index: int, body: str) -> FinishRun:
-        begun = beginning("memory", index)
-        return FinishRun(begun.record, begun.message, HOLDER, tokens[index], "value", body, HOUR_MS, HOUR_MS)
-
     with server_of(stage, MEMORY) as (store, client):
-        for result in (SMALL, LARGER):
-            empty = _used(client)
-
-            def note(state: str, empty: int = empty) -> None:
-                each = (_used(client) - empty) / count
-                figures.append(Figure(f"memory of a record, {state}", each, "bytes", detail={"records": count}))
-
-            _all(stage, store, lambda index: claiming("memory", index))
-            if result is SMALL:
-                note("waiting")
-            for index, answer in enumerate(_all(stage, store, lambda index: beginning("memory", index))):
-                if isinstance(answer, RunBegun):
-                    tokens[index] = answer.fencing_token
-            if result is SMALL:
-                note("running")
-            _all(stage, store, lambda index, body=result: finishing(index, body))  # type: ignore[misc]  # of a default
-            note(f"done, with a result of {len(result)} bytes")
-            client.execute_command("FLUSHDB", "SYNC")  # not in the background: its memory is to be free now
-    return figures
+        waiting, running, done = _states(stage, store, client, count, SMALL)
+        *_, larger = _states(stage, store, client, max(1, count // LESS), LARGER)
+    return [
+        _figure("waiting", waiting, count),
+        _figure("running", running, count),
+        _figure(f"done, with a result of {len(SMALL)} bytes", done, count),
+        _figure(f"done, with a result of {len(LARGER)} bytes", larger, max(1, count // LESS)),
+    ]
 
 
-def _all(stage: Stage, store: RedisStore, make: Callable[[int], Operation[Any]]) -> list[Any]:
-    return list(performed(stage, store, "memory of records", stage.sizes.records, make))
+def _states(stage: Stage, store: RedisStore, client: redis.Redis, count: int, result: str) -> list[float]:
+    """Return the bytes of a record that waits, runs, and is done."""
+    tokens: dict[int, int] = {}
+    empty = _used(client)
+
+    def finishing(index: int) -> FinishRun:
+        begun = beginning("memory", index)
+        return FinishRun(begun.record, begun.message, HOLDER, tokens[index], "value", result, HOUR_MS, HOUR_MS)
+
+    sizes = []
+    for make in (lambda index: claiming("memory", index), lambda index: beginning("memory", index), finishing):
+        for index, answer in enumerate(performed(stage, store, "memory of records", count, make)):
+            if isinstance(answer, RunBegun):
+                tokens[index] = answer.fencing_token
+        sizes.append((_used(client) - empty) / count)
+    client.execute_command("FLUSHDB", "SYNC")  # not in the background: its memory is to be free now
+    return sizes
+
+
+def _figure(state: str, size: float, count: int) -> Figure:
+    return Figure(f"memory of a record, {state}", size, "bytes", detail={"records": count})
 
 
 def _used(client: redis.Redis) -> int:
