@@ -68,7 +68,7 @@ class CpuMeter:
             generator=time.process_time(),
             redis=float(server["used_cpu_user"]) + float(server["used_cpu_sys"]),
             database=None if self._postmaster is None else _tree_seconds(self._postmaster),
-            machine=_busy_seconds(),
+            machine=busy_seconds(),
         )
 
 
@@ -98,7 +98,8 @@ def own_seconds(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def _busy_seconds() -> float:
+def busy_seconds() -> float:
+    """Return the CPU seconds of everything on this machine."""
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
     return float(sum(times) - idle)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bench.dedup.measure import NAME as DEDUP, measure_dedup
 from bench.demo import NAME as DEMO, measure_demo
 from bench.locks.measure import NAME as LOCKS, measure_locks
 from bench.options import DemoOptions
@@ -42,6 +43,10 @@ def _locks(where: Where, watch: Watch) -> Findings:
     return measure_locks(where.url, watch)
 
 
+def _dedup(where: Where, watch: Watch) -> Findings:
+    return measure_dedup(where.url, watch)
+
+
 def _stock(where: Where, watch: Watch) -> Findings:
     return measure_stock(where.url, watch)
 
@@ -50,6 +55,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     DEMO: Benchmark("no lock, one lock, 20 segment locks and lock-free, a hold of 20 ms, 64 buyers", _demo),
     LOCKS: Benchmark("a lock alone, beside other libraries' locks; ten waiters; 10,000 leases renewed", _locks),
     STOCK: Benchmark("orders of a pool beside a bare decrement; time, memory and commands an order; grants", _stock),
+    DEDUP: Benchmark("a trivial task with Once beside a plain one; memory a record; a claim among live keys", _dedup),
 }
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 EndT = TypeVar("EndT")
 RENEW_MAX: Final = 7 * 24 * 3600.0
 """Seconds for which a run is renewed at most: a body that hangs for ever must not hold its key for ever."""
+RENEWAL: Final = Renewal(is_wanted=True, seconds_max=RENEW_MAX)
 
 
 class RunState(LeaseState):
@@ -108,7 +109,7 @@ class Run(RunState, HeldLease):
         self.fencing_token = answer.fencing_token
         self._form = form
         acquired = Acquired(answer.fencing_token, answer.ttl_ms, answer.replay)
-        super().__init__(store, claim, Renewal(is_wanted=True, seconds_max=RENEW_MAX), acquired, asked_at)
+        super().__init__(store, claim, RENEWAL, acquired, asked_at)
 
     def finish(self, result: object = None) -> None:
         """Keep the result for repeats, and end the run. Raises RunLost when another holder has it now."""
@@ -169,7 +170,7 @@ class AsyncRun(RunState, AsyncHeldLease):
         self.fencing_token = answer.fencing_token
         self._form = form
         acquired = Acquired(answer.fencing_token, answer.ttl_ms, answer.replay)
-        super().__init__(store, claim, Renewal(is_wanted=True, seconds_max=RENEW_MAX), acquired, asked_at)
+        super().__init__(store, claim, RENEWAL, acquired, asked_at)
 
     async def finish(self, result: object = None) -> None:
         """Keep the result for repeats, and end the run. Raises RunLost when another holder has it now."""

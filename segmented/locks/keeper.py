@@ -199,7 +199,10 @@ _guard = threading.Lock()
 def thread_keeper(store: Store) -> ThreadKeeper:
     """Return the store's keeper."""
     with _guard:
-        return _threads.setdefault(store, ThreadKeeper())
+        found = _threads.get(store)
+        if found is None:
+            found = _threads[store] = ThreadKeeper()
+        return found
 
 
 def async_keeper(store: AsyncStore) -> AsyncKeeper:

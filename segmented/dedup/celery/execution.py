@@ -70,14 +70,15 @@ class Execution:
         header = self._header()
         claim = self.plan.claim(header)
         try:
-            answer, asked_at = run_sync(self._beginning(claim, header), self.plan.store)
+            store = self.plan.store
+            answer, asked_at = run_sync(self._beginning(claim, header), store)
         except StoreUnavailable as error:
             if runs_when_down(self.plan.app):
                 return self.task.run(*self.arguments, **self.options)
             self._come_back(header, DOWN_SECONDS, error)
         match answer:
             case RunBegun():
-                return self._worked(Run(self.plan.store, claim, (answer, asked_at), self.plan.form))
+                return self._worked(Run(store, claim, (answer, asked_at), self.plan.form))
             case OutcomeKept():
                 return self._repeated(header, answer)
             case KeyHeld():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kombu.utils import json
 
 from segmented.dedup.celery.rule import OnceRule
-from segmented.dedup.celery.settings import namespace_of, store_of
+from segmented.dedup.celery.settings import OnceSettings, namespace_of, store_of
 from segmented.dedup.identity import CallIdentity, Identity
 from segmented.dedup.outcomes import OutcomeForm
 from segmented.dedup.terms import RunClaim
@@ -32,6 +32,7 @@ class OncePlan:
     def __init__(self, app: Celery, name: str, body: Callable[..., object], rule: OnceRule) -> None:
         """Check the rule's expressions against the signature of `body`; raises InvalidInput, naming both."""
         self.app = app
+        self._settings = OnceSettings(app)
         self.name = name
         self.rule = rule
         self.terms = rule.terms(name)
@@ -41,7 +42,7 @@ class OncePlan:
     @property
     def store(self) -> Store:
         """The store of the app's records, in this process."""
-        return store_of(self.app)
+        return store_of(self._settings)
 
     def identity(
         self, arguments: Sequence[Any] | None, options: Mapping[str, Any] | None, *, given: str | None = None
@@ -51,7 +52,7 @@ class OncePlan:
 
     def record(self, key: str) -> RecordName:
         """Name the record of a key."""
-        return RecordName(namespace_of(self.app), key)
+        return RecordName(namespace_of(self._settings), key)
 
     def claim(self, header: OnceHeader) -> RunClaim:
         """Make a new claim to the run of a message, with a holder id of its own."""

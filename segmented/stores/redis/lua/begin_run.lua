@@ -47,7 +47,7 @@ local function ended(answer)
 end
 
 -- 1. it has ended, or the one that it repeats has
-local outcome = fields(RECORD, OUTCOME_FIELDS)
+local outcome = read_outcome(RECORD)
 if outcome.done == message then
   return ended(finished(outcome))
 end
@@ -124,7 +124,9 @@ local token = string.format('%.0f', math.max(last + 1, tonumber(time[1]) * 10000
 local where = is_on_key and RECORD or own
 redis.call('HSET', where, 'run', message, 'print', print, 'holder', holder, 'fence', token, 'attempt', digits(attempt),
   'begun_at', digits(now), 'run_until', digits(now + ttl_ms), 'on_lapse', on_lapse, 'task', ARGV[12])
-redis.call('HDEL', where, 'doubt')
+if run.doubt then
+  redis.call('HDEL', where, 'doubt')
+end
 redis.call('HDEL', own, 'awaited_until', 'replaced_by')
 redis.call('HSET', RECORD, 'token', token, 'task', ARGV[12])
 if seat_end == 'time' and not seat.is_live then

@@ -7,7 +7,7 @@ local key, message, remember_ms = ARGV[1], ARGV[2], ARGV[3]
 local is_on_key = ARGV[4] == 'key'
 local own = message_key(message)
 for _, place in ipairs({ RECORD, own }) do
-  local outcome = fields(place, OUTCOME_FIELDS)
+  local outcome = read_outcome(place)
   if outcome.done == message then
     return finished(outcome)
   end

@@ -17,7 +17,7 @@ if seat.is_live and seat.seat == message then
   return { 'claimed', '1', digits(math.max(0, tonumber(seat.sent_at) - now)), '' }
 end
 
-local outcome = fields(RECORD, OUTCOME_FIELDS)
+local outcome = read_outcome(RECORD)
 if outcome.done and tonumber(outcome.keep_until) > now then
   if differs(outcome.done_print, print) then
     return { 'differs', outcome.done }

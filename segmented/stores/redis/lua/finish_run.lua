@@ -14,7 +14,7 @@ local run = read_run(where)
 
 if run.run ~= message or run.holder ~= ARGV[3] or run.fence ~= token then
   for _, place in ipairs({ RECORD, message_key(message) }) do
-    local outcome = fields(place, OUTCOME_FIELDS)
+    local outcome = read_outcome(place)
     if outcome.done == message and outcome.done_fence == token then
       return { 'finished', '1', outcome.kind == 'effect' and outcome.body or '' }
     end

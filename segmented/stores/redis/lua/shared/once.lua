@@ -37,17 +37,50 @@ local function fields(key, names)
   return found
 end
 
+-- The three parts of a record, as `fields` would read them. Written out, since every task reads each of them twice, and a
+-- table that is made with its fields costs less than one that grows.
 local function read_seat(key)
-  local seat = fields(key, SEAT_FIELDS)
-  seat.is_live = seat.seat ~= nil and tonumber(seat.seat_until) > now
-  return seat
+  local v = redis.call('HMGET', key, unpack(SEAT_FIELDS))
+  return {
+    seat = v[1] or nil,
+    seat_print = v[2] or nil,
+    seat_until = v[3] or nil,
+    seat_since = v[4] or nil,
+    seat_attempt = v[5] or nil,
+    sent_at = v[6] or nil,
+    is_live = v[1] and tonumber(v[3]) > now,
+  }
 end
 
 local function read_run(key)
-  local run = fields(key, RUN_FIELDS)
-  run.is_live = run.run ~= nil and not run.doubt and tonumber(run.run_until) > now
-  run.is_unknown = run.run ~= nil and not run.is_live and run.on_lapse == 'unknown'
-  return run
+  local v = redis.call('HMGET', key, unpack(RUN_FIELDS))
+  local is_live = v[1] and not v[9] and tonumber(v[7]) > now
+  return {
+    run = v[1] or nil,
+    print = v[2] or nil,
+    holder = v[3] or nil,
+    fence = v[4] or nil,
+    attempt = v[5] or nil,
+    begun_at = v[6] or nil,
+    run_until = v[7] or nil,
+    on_lapse = v[8] or nil,
+    doubt = v[9] or nil,
+    is_live = is_live,
+    is_unknown = v[1] and not is_live and v[8] == 'unknown',
+  }
+end
+
+local function read_outcome(key)
+  local v = redis.call('HMGET', key, unpack(OUTCOME_FIELDS))
+  return {
+    done = v[1] or nil,
+    done_fence = v[2] or nil,
+    done_print = v[3] or nil,
+    done_at = v[4] or nil,
+    kind = v[5] or nil,
+    body = v[6] or nil,
+    keep_until = v[7] or nil,
+  }
 end
 
 -- Return the answer for a seat or run that is in the way.
@@ -73,31 +106,39 @@ local function differs(one, other)
   return one and other and one ~= '' and other ~= '' and one ~= other
 end
 
--- Note in the claims when what holds a record or message lapses.
-local function note_claim(key, member)
-  local left = fields(key, { 'seat', 'seat_until', 'run', 'run_until', 'doubt' })
-  if left.run and left.doubt then
+-- Note in the claims when what holds a record or message lapses; `left` is what `read_left` has read.
+local function read_left(key)
+  return redis.call('HMGET', key, 'seat', 'seat_until', 'run', 'run_until', 'doubt', 'keep_until', 'on_lapse')
+end
+
+local function note_left(left, member)
+  local seat, seat_until, run, run_until, doubt = left[1], left[2], left[3], left[4], left[5]
+  if run and doubt then
     redis.call('ZADD', CLAIMS, '+inf', member)
-  elseif left.run and left.seat then
-    redis.call('ZADD', CLAIMS, digits(math.min(tonumber(left.seat_until), tonumber(left.run_until))), member)
-  elseif left.run or left.seat then
-    redis.call('ZADD', CLAIMS, left.run and left.run_until or left.seat_until, member)
+  elseif run and seat then
+    redis.call('ZADD', CLAIMS, digits(math.min(tonumber(seat_until), tonumber(run_until))), member)
+  elseif run or seat then
+    redis.call('ZADD', CLAIMS, run and run_until or seat_until, member)
   else
     redis.call('ZREM', CLAIMS, member)
   end
 end
 
+local function note_claim(key, member)
+  note_left(read_left(key), member)
+end
+
 -- Let a record or message live for as long as anything in it may matter, and `remember_ms` longer; note its claim.
 local function keep(key, member, remember_ms)
-  local left = fields(key, { 'seat_until', 'run', 'run_until', 'keep_until', 'on_lapse' })
-  if left.run and left.on_lapse == 'unknown' then
+  local left = read_left(key)
+  local seat_until, run, run_until, keep_until, on_lapse = left[2], left[3], left[4], left[6], left[7]
+  if run and on_lapse == 'unknown' then
     redis.call('PERSIST', key)
   else
-    local last = math.max(now, tonumber(left.seat_until or '0'), tonumber(left.run_until or '0'),
-      tonumber(left.keep_until or '0'))
+    local last = math.max(now, tonumber(seat_until or '0'), tonumber(run_until or '0'), tonumber(keep_until or '0'))
     redis.call('PEXPIRE', key, digits(last - now + tonumber(remember_ms)))
   end
-  note_claim(key, member)
+  note_left(left, member)
 end
 
 -- Write fields of a message that may be known already, and let it live for `left_ms` at least.

@@ -1,0 +1,24 @@
+"""`python -m bench.dedup --keys 10000000`: the benchmark `dedup` with another number of live keys."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.dedup.measure import measure_dedup
+from bench.dedup.sizes import Sizes
+from bench.results import check_writable, write
+from bench.watch import watch_on
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--keys", type=int, default=1_000_000, help="live keys in the fuller database")
+parser.add_argument("--json", type=Path, help="write the results to this file")
+parser.add_argument("--url", help="server to use, which must be empty")
+options = parser.parse_args()
+check_writable(options.json)
+console = Console()
+results = measure_dedup(options.url, watch_on(console), Sizes(live_keys=(10_000, max(20_000, options.keys))))
+results.show(console)
+write(results, options.json)

@@ -1,0 +1,74 @@
+"""The server's time for a claim among few and among many live keys, batch by batch in turns, on one server."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from bench.dedup.records import batches, claiming, performed
+from bench.dedup.stage import FEW, MANY, server_of
+from bench.locks.figures import Figure
+from bench.stock.stage import Counter
+from segmented.keys import once_keys
+
+if TYPE_CHECKING:
+    import redis
+
+    from bench.dedup.stage import Stage
+    from segmented import RedisStore
+
+RATIO_MAX: Final = 1.1
+PROBE: Final = 500
+"""Claims of a batch, which are taken away again after it."""
+
+
+def measure_claims(stage: Stage) -> list[Figure]:
+    """Fill two databases of the server, then claim further keys in each of them in turns."""
+    few, many = stage.sizes.live_keys
+    with server_of(stage, FEW) as small, server_of(stage, MANY) as large:
+        for (store, _), count in ((small, few), (large, many)):
+            made = performed(stage, store, f"claiming {count:,} keys", count, lambda index: claiming("live", index))
+            deque(made, maxlen=0)
+        found: dict[int, list[float]] = {few: [], many: []}
+        probes = list(batches(stage.sizes.claims, PROBE))
+        for number, batch in enumerate(probes):
+            stage.told("claims among live keys", number, len(probes))
+            sides = [(few, small), (many, large)]
+            for count, side in sides if number % 2 else reversed(sides):
+                found[count].append(_claimed(*side, batch))
+    ratio = _quiet(found[many]) / _quiet(found[few])
+    return [
+        Figure(f"a claim: server time, {many:,} live keys / {few:,}", ratio, "", at_most=RATIO_MAX),
+        *(
+            Figure(
+                f"a claim: server time, at {count:,} live keys",
+                _quiet(times),
+                "us",
+                min(times),
+                max(times),
+                detail={"interval": "least and most of the batches"},
+            )
+            for count, times in found.items()
+        ),
+    ]
+
+
+def _claimed(store: RedisStore, client: redis.Redis, batch: range) -> float:
+    """Return the server's microseconds for a claim of a batch, and take its keys away."""
+    claims = [claiming("probe", index) for index in batch]
+    counter = Counter(client)
+    store.execute_many(claims)
+    calls, used = counter.of()
+    pipe = client.pipeline(transaction=False)
+    for claim in claims:
+        keys = once_keys(claim.record.namespace, claim.record.key)
+        pipe.delete(keys.record)
+        pipe.zrem(keys.claims, claim.record.key)
+    pipe.execute()
+    return used / max(1, calls)
+
+
+def _quiet(found: list[float]) -> float:
+    """Return the lower quartile: the server's clock also counts the time in which something else had its core."""
+    return statistics.quantiles(found, n=4)[0] if len(found) > 1 else found[0]

@@ -1,0 +1,63 @@
+"""Memory a record, in each of its states: the server's used memory before and after, index and overhead included."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bench.dedup.records import HOLDER, HOUR_MS, beginning, claiming, performed
+from bench.dedup.stage import MEMORY, server_of
+from bench.locks.figures import Figure
+from segmented.models.dedup import RunBegun
+from segmented.operations import FinishRun
+
+if TYPE_CHECKING:
+    import redis
+
+    from bench.dedup.stage import Stage
+    from segmented import RedisStore
+
+SMALL: Final = '{"charged": true}'
+LARGER: Final = "7" * 200
+LESS: Final = 5
+"""For the larger result, so many times fewer records: what is wanted is a size, and it takes time to make them."""
+
+
+def measure_memory(stage: Stage) -> list[Figure]:
+    """Take records from state to state, all of them to one before any to the next; and fewer to a larger result."""
+    count = stage.sizes.records
+    with server_of(stage, MEMORY) as (store, client):
+        waiting, running, done = _states(stage, store, client, count, SMALL)
+        *_, larger = _states(stage, store, client, max(1, count // LESS), LARGER)
+    return [
+        _figure("waiting", waiting, count),
+        _figure("running", running, count),
+        _figure(f"done, with a result of {len(SMALL)} bytes", done, count),
+        _figure(f"done, with a result of {len(LARGER)} bytes", larger, max(1, count // LESS)),
+    ]
+
+
+def _states(stage: Stage, store: RedisStore, client: redis.Redis, count: int, result: str) -> list[float]:
+    """Return the bytes of a record that waits, runs, and is done."""
+    tokens: dict[int, int] = {}
+    empty = _used(client)
+
+    def finishing(index: int) -> FinishRun:
+        begun = beginning("memory", index)
+        return FinishRun(begun.record, begun.message, HOLDER, tokens[index], "value", result, HOUR_MS, HOUR_MS)
+
+    sizes = []
+    for make in (lambda index: claiming("memory", index), lambda index: beginning("memory", index), finishing):
+        for index, answer in enumerate(performed(stage, store, "memory of records", count, make)):
+            if isinstance(answer, RunBegun):
+                tokens[index] = answer.fencing_token
+        sizes.append((_used(client) - empty) / count)
+    client.execute_command("FLUSHDB", "SYNC")  # not in the background: its memory is to be free now
+    return sizes
+
+
+def _figure(state: str, size: float, count: int) -> Figure:
+    return Figure(f"memory of a record, {state}", size, "bytes", detail={"records": count})
+
+
+def _used(client: redis.Redis) -> int:
+    return int(client.info("memory")["used_memory"])

@@ -1,0 +1,127 @@
+"""What `Once` adds to a task that does nothing: ratios of bursts of one round, round trips as the server counts them.
+
+One worker takes turns with the kinds, in random order in each round, so that what else the machine does falls on all
+alike.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from typing import TYPE_CHECKING, Final
+
+import psutil
+import redis
+
+from bench.cpu import busy_seconds, own_seconds
+from bench.dedup.foreman import working
+from bench.dedup.tasks import EXACTLY_ONCE, ONCE, PLAIN, PLAIN_EFFECT
+from bench.locks.figures import Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from bench.dedup.foreman import Burst, Foreman
+    from bench.dedup.stage import Stage
+
+    Bursts = Mapping[str, Sequence[Burst]]
+
+BESIDE: Final[dict[str, str]] = {**dict.fromkeys(ONCE, PLAIN), EXACTLY_ONCE: PLAIN_EFFECT}
+"""Which plain task a point is compared with: one that does the same."""
+KINDS: Final = (PLAIN, PLAIN_EFFECT, *BESIDE)
+WARM_UP: Final = 30
+TRIP_MAX: Final = 0.15
+"""Of the plain task's time, a round trip that `Once` adds."""
+TRIPS_MAX: Final = 2.0
+INTERVAL: Final = {"interval": "least and most of the rounds"}
+
+
+def measure_trivial(stage: Stage) -> list[Figure]:
+    """Work off bursts of every kind, a few hundred tasks each, in turns."""
+    sizes = stage.sizes
+    shuffle = random.Random(1).shuffle
+    found: dict[str, list[Burst]] = {kind: [] for kind in KINDS}
+    with working(stage.url) as foreman, redis.Redis.from_url(stage.url) as client:
+        for kind in KINDS:
+            foreman.burst(kind, [f"warm-{index}" for index in range(WARM_UP)])
+        others = Others(client, foreman)
+        for number in range(sizes.rounds):
+            stage.told("trivial tasks", number, sizes.rounds)
+            order = list(KINDS)
+            shuffle(order)
+            for kind in order:
+                found[kind].append(foreman.burst(kind, [f"{number}-{index}" for index in range(sizes.tasks)]))
+        cores = others.cores()
+    return [*figures_of(found), Figure("cores that others used meanwhile", cores, "")]
+
+
+def figures_of(found: Bursts) -> list[Figure]:
+    """Compare bursts of each round with the plain ones of the same round."""
+    figures = [figure for kind in BESIDE for figure in _of_worker(found, kind)]
+    figures += [figure for kind in BESIDE for figure in _of_publisher(found, kind)]
+    bare = [effect.worked / plain.worked - 1 for effect, plain in zip(found[PLAIN_EFFECT], found[PLAIN], strict=True)]
+    figures.append(_median("for comparison: added by one bare round trip of redis-py, an INCRBY by script", bare))
+    return figures + [_time(f"{kind}: a task in the worker", [burst.worked for burst in found[kind]]) for kind in KINDS]
+
+
+class Others:
+    """CPU time that neither this process, nor the worker, nor the server used."""
+
+    def __init__(self, client: redis.Redis, foreman: Foreman) -> None:
+        """Begin to count."""
+        self._client = client
+        self._own = (psutil.Process(), psutil.Process(foreman.pid))
+        self._began = self._read()
+
+    def cores(self) -> float:
+        """Return the cores so far."""
+        at, used = self._read()
+        return max(0.0, (used - self._began[1]) / (at - self._began[0]))
+
+    def _read(self) -> tuple[float, float]:
+        server = self._client.info("cpu")
+        ours = float(server["used_cpu_user"]) + float(server["used_cpu_sys"]) + sum(map(own_seconds, self._own))
+        return time.monotonic(), busy_seconds() - ours
+
+
+def _of_worker(found: Bursts, kind: str) -> list[Figure]:
+    plain = BESIDE[kind]
+    own = statistics.median(burst.worked_trips for burst in found[plain])
+    trips = statistics.median(burst.worked_trips for burst in found[kind])
+    added = trips - own
+    times = _ratios(found, kind, lambda burst: burst.worked)
+    cpu = _ratios(found, kind, lambda burst: burst.worked_cpu)
+    each = [(ratio - 1) / added for ratio in times]
+    return [
+        _median(f"{kind} / {plain}: time of a task in the worker", times),
+        _median(f"{kind} / {plain}: CPU of the worker", cpu),
+        Figure(f"{kind}: round trips of the worker", trips, "", at_most=TRIPS_MAX, is_promise=True),
+        _median(f"{kind}: added by each of {added:g} more round trips", each, at_most=TRIP_MAX),
+        _time(f"{kind}: server time of its scripts", [burst.server for burst in found[kind]]),
+    ]
+
+
+def _of_publisher(found: Bursts, kind: str) -> list[Figure]:
+    trips = statistics.median(burst.published_trips for burst in found[kind])
+    times = _ratios(found, kind, lambda burst: burst.published)
+    figures = [
+        _median(f"{kind} / {BESIDE[kind]}: time of apply_async", times),
+        Figure(f"{kind}: round trips of apply_async", trips, "", at_most=TRIPS_MAX, is_promise=True),
+    ]
+    if trips:
+        each = [(ratio - 1) / trips for ratio in times]
+        figures.append(_median(f"{kind}: added to apply_async by each round trip", each, at_most=TRIP_MAX))
+    return figures
+
+
+def _ratios(found: Bursts, kind: str, part: Callable[[Burst], float]) -> list[float]:
+    return [part(ours) / part(plain) for ours, plain in zip(found[kind], found[BESIDE[kind]], strict=True)]
+
+
+def _median(name: str, found: list[float], *, at_most: float | None = None) -> Figure:
+    return Figure(name, statistics.median(found), "", min(found), max(found), at_most=at_most, detail=INTERVAL)
+
+
+def _time(name: str, found: list[float]) -> Figure:
+    return Figure(name, statistics.median(found), "us", min(found), max(found), detail=INTERVAL)

@@ -1,0 +1,111 @@
+"""The deduplication benchmark on a real server, in small: what it measures, not how fast it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import psutil
+import pytest
+import redis
+from rich.console import Console
+
+from bench.dedup.claims import measure_claims
+from bench.dedup.foreman import Foreman, working
+from bench.dedup.measure import measure_dedup
+from bench.dedup.memory import measure_memory
+from bench.dedup.sizes import Sizes
+from bench.dedup.stage import RECORDS, Stage, at_database
+from bench.dedup.trivial import KINDS
+from bench.watch import watch_on
+from segmented.errors import InvalidInput, SegmentedError
+
+if TYPE_CHECKING:
+    from segmented.servers import ValkeyServer
+
+SMALL: Final = Sizes(rounds=2, tasks=5, records=2_000, live_keys=(1_000, 3_000), claims=1_000)
+
+
+def nobody_told(_: str, __: int, ___: int) -> None:
+    """Look away."""
+
+
+def is_empty(server: ValkeyServer) -> bool:
+    with redis.Redis.from_url(server.url) as client:
+        return not client.info("keyspace")
+
+
+def test_a_real_worker_takes_two_round_trips_for_a_task_and_its_publisher_one(private_valkey: ValkeyServer) -> None:
+    with working(private_valkey.url) as foreman:
+        pid = foreman.pid
+        items = [f"item-{index}" for index in range(5)]
+        found = {}
+        for kind in KINDS:
+            foreman.burst(kind, ["first"])  # has the server cache the scripts
+            found[kind] = foreman.burst(kind, items)
+    assert not psutil.pid_exists(pid)
+    assert {kind: (burst.published_trips, burst.worked_trips) for kind, burst in found.items()} == {
+        "plain": (0, 0),
+        "plain, one script": (0, 1),
+        "until_executed": (1, 2),
+        "while_executing": (0, 2),
+        "exactly_once": (1, 2),
+    }
+    assert all(0 < burst.worked_cpu <= burst.worked for burst in found.values())
+    with redis.Redis.from_url(at_database(private_valkey.url, RECORDS)) as client:
+        assert [client.get(f"bench:counts:{item}") for item in items] == [b"2"] * 5  # by a script, and by an effect
+
+
+def test_a_worker_that_dies_is_told(private_valkey: ValkeyServer) -> None:
+    def burst_of_the_dead(foreman: Foreman) -> None:
+        psutil.Process(foreman.pid).kill()
+        foreman.burst("plain", ["item"])
+
+    with (
+        working(private_valkey.url) as foreman,
+        pytest.raises(SegmentedError, match=r"^the worker of the benchmark said nothing for 60 s, or ended$"),
+    ):
+        burst_of_the_dead(foreman)
+
+
+def test_memory_is_told_for_each_state_and_nothing_is_left(private_valkey: ValkeyServer) -> None:
+    found = {figure.name: figure.value for figure in measure_memory(Stage(private_valkey.url, SMALL, nobody_told))}
+    assert list(found) == [
+        "memory of a record, waiting",
+        "memory of a record, running",
+        "memory of a record, done, with a result of 17 bytes",
+        "memory of a record, done, with a result of 200 bytes",
+    ]
+    assert all(200 < size < 2_000 for size in found.values())
+    assert is_empty(private_valkey)
+
+
+def test_claims_are_timed_among_few_and_many_and_nothing_is_left(private_valkey: ValkeyServer) -> None:
+    ratio, few, many = measure_claims(Stage(private_valkey.url, SMALL, nobody_told))
+    assert (ratio.name, ratio.at_most) == ("a claim: server time, 3,000 live keys / 1,000", 1.1)
+    assert ratio.value == many.value / few.value
+    assert is_empty(private_valkey)
+
+
+def test_the_whole_benchmark_shows_every_figure_and_empties_the_server(private_valkey: ValkeyServer) -> None:
+    console = Console(width=140, record=True)
+    results = measure_dedup(private_valkey.url, watch_on(console), SMALL)
+    results.show(console)
+    said = console.export_text()
+    written = results.as_json()
+    assert written["benchmark"] == "dedup"
+    assert all(figure["name"] in said for figure in written["figures"])
+    assert {figure["name"] for figure in written["figures"] if figure["is_promise"]} == {
+        f"{point}: round trips of {where}"
+        for point in ("until_executed", "while_executing", "exactly_once")
+        for where in ("the worker", "apply_async")
+    }
+    assert results.is_kept
+    assert is_empty(private_valkey)
+
+
+def test_a_server_that_holds_keys_is_refused_and_keeps_them(private_valkey: ValkeyServer) -> None:
+    with redis.Redis.from_url(at_database(private_valkey.url, 5)) as client:
+        client.set("theirs", "1")
+        with pytest.raises(InvalidInput, match="holds keys: name an empty one, since it is emptied in the end"):
+            measure_dedup(private_valkey.url, watch_on(Console()), SMALL)
+        assert client.get("theirs") == b"1"

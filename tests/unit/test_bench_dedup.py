@@ -1,0 +1,102 @@
+"""The parts of the deduplication benchmark that need no server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.dedup.foreman import Burst
+from bench.dedup.records import batches, beginning, claiming
+from bench.dedup.stage import at_database
+from bench.dedup.tasks import make_app
+from bench.dedup.trivial import figures_of
+from bench.registry import find_benchmark
+from segmented.dedup.canonical import DIGEST_LENGTH
+from segmented.dedup.celery import Once
+
+if TYPE_CHECKING:
+    from bench.locks.figures import Figure
+
+
+def burst(worked: float, *, trips: float = 0.0, published: float = 100.0, published_trips: float = 0.0) -> Burst:
+    return Burst(published, published_trips, worked, worked / 2, trips, 20.0)
+
+
+def figures(ours: list[Burst]) -> dict[str, Figure]:
+    plain = [burst(1_000.0), burst(2_000.0), burst(1_000.0)]
+    by_script = [burst(1_100.0, trips=1.0) for _ in plain]
+    found = {
+        "plain": plain,
+        "plain, one script": by_script,
+        "until_executed": ours,
+        "while_executing": ours,
+        "exactly_once": [burst(1_210.0, trips=2.0) for _ in plain],
+    }
+    return {figure.name: figure for figure in figures_of(found)}
+
+
+def test_what_a_round_trip_adds_is_the_ratio_of_one_round_less_one_over_the_trips_that_were_counted() -> None:
+    found = figures([burst(1_200.0, trips=2.0), burst(2_600.0, trips=2.0), burst(1_400.0, trips=2.0)])
+    ratio = found["until_executed / plain: time of a task in the worker"]
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((1.3, 1.2, 1.4))
+    added = found["until_executed: added by each of 2 more round trips"]
+    assert (added.value, added.low, added.high) == pytest.approx((0.15, 0.1, 0.2))
+    assert added.at_most == 0.15
+    assert not added.is_promise
+
+
+def test_a_plain_task_that_asks_the_server_itself_has_its_own_round_trip_taken_off() -> None:
+    found = figures([burst(1_200.0, trips=2.0) for _ in range(3)])
+    assert found["exactly_once: added by each of 1 more round trips"].value == pytest.approx(0.1)
+    assert found["exactly_once: round trips of the worker"].value == 2
+
+
+def test_a_third_round_trip_is_a_broken_promise() -> None:
+    kept = figures([burst(1_200.0, trips=2.0) for _ in range(3)])["until_executed: round trips of the worker"]
+    broken = figures([burst(1_200.0, trips=3.0) for _ in range(3)])["until_executed: round trips of the worker"]
+    assert (kept.is_promise, kept.is_within) == (True, True)
+    assert (broken.is_promise, broken.is_within) == (True, False)
+
+
+def test_publishing_without_a_round_trip_has_no_price_for_one() -> None:
+    without = figures([burst(1_200.0, trips=2.0) for _ in range(3)])
+    assert "until_executed: added to apply_async by each round trip" not in without
+    once = burst(1_200.0, trips=2.0, published=130.0, published_trips=1.0)
+    assert figures([once] * 3)["until_executed: added to apply_async by each round trip"].value == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("unix:///tmp/s.sock", "unix:///tmp/s.sock?db=3"),
+        ("unix:///tmp/s.sock?db=0", "unix:///tmp/s.sock?db=3"),
+        ("redis://:secret@somewhere:6380", "redis://:secret@somewhere:6380/3"),
+        ("redis://somewhere/1?protocol=3", "redis://somewhere/3?protocol=3"),
+    ],
+)
+def test_a_database_is_named_as_the_address_has_it(url: str, expected: str) -> None:
+    assert at_database(url, 3) == expected
+
+
+def test_made_records_are_as_long_as_real_ones_and_differ() -> None:
+    claims = [claiming("live", 0), claiming("live", 1), claiming("probe", 0)]
+    assert {len(claim.record.key) for claim in claims} == {DIGEST_LENGTH}
+    assert {len(claim.message) for claim in claims} == {36}
+    assert len({claim.record for claim in claims}) == 3
+    begun = beginning("live", 1)
+    assert (begun.record, begun.message) == (claims[1].record, claims[1].message)
+
+
+def test_batches_divide_all_numbers() -> None:
+    assert list(batches(5, 2)) == [range(2), range(2, 4), range(4, 5)]
+
+
+def test_the_benchmark_is_found_by_its_name() -> None:
+    assert "trivial task" in find_benchmark("dedup").summary
+
+
+def test_the_tasks_are_plain_and_once_by_turns() -> None:
+    tasks = make_app("unix:///nowhere.sock").tasks
+    assert isinstance(tasks["until_executed"], Once)
+    assert not isinstance(tasks["plain"], Once)
