@@ -92,6 +92,10 @@ class RunState(LeaseState):
         operation = self.claim.abandoning(next_attempt=next_attempt, wait_ms=wait_ms, delay_ms=delay_ms)
         self.note_release((yield from perform(Within(operation, self.release_deadline()))))
 
+    def _doubting(self) -> Plan[None]:
+        self.note_release_asked()
+        self.note_release((yield from perform(Within(self.claim.doubting(), self.release_deadline()))))
+
     def _described(self) -> str:
         return f"of {self.claim.terms.task!r}, token={self.fencing_token}"
 
@@ -126,6 +130,10 @@ class Run(RunState, HeldLease):
     def abandon(self) -> None:
         """End the run without an outcome: the next call with the key runs."""
         self.release()
+
+    def doubt(self) -> None:
+        """End the run in the unknown state: nobody runs the key again until it is settled, or freed by an operator."""
+        self._ended(self._doubting())
 
     def put_off(self, next_attempt: int, *, wait_ms: int, delay_ms: int) -> None:
         """End the run; its message keeps what it holds until its next attempt arrives."""
@@ -188,10 +196,17 @@ class AsyncRun(RunState, AsyncHeldLease):
         """End the run without an outcome: the next call with the key runs."""
         await self.release()
 
+    async def doubt(self) -> None:
+        """End the run in the unknown state: nobody runs the key again until it is settled, or freed by an operator."""
+        await self._ended(self._doubting())
+
     async def _finish(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> str:
+        return await self._ended(self._finishing(kind, body, effect))
+
+    async def _ended(self, plan: Plan[EndT]) -> EndT:
         self._require_own_process()
         try:
-            return await run_async(self._finishing(kind, body, effect), self._store)
+            return await run_async(plan, self._store)
         finally:
             if self._is_decided:
                 async_keeper(self._store).discard(self)

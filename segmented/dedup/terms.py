@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from segmented.keys import once_keys
 from segmented.locks.claim import LeaseClaim
-from segmented.operations import AbandonRun, BeginRun, FinishRun, RenewRun
+from segmented.operations import AbandonRun, BeginRun, DoubtRun, FinishRun, RenewRun
 
 if TYPE_CHECKING:
     from segmented.models.dedup import OnLapse, OutcomeKind, RecordName, RunOn, SeatEnd
@@ -86,6 +86,10 @@ class RunClaim(LeaseClaim):
             wait_ms=wait_ms,
             delay_ms=delay_ms,
         )
+
+    def doubting(self) -> DoubtRun:
+        """End the run in the unknown state."""
+        return DoubtRun(self.record, self.message, self.holder_id, self.terms.remember_ms, run_on=self.terms.run_on)
 
     def finishing(self, fencing_token: int, kind: OutcomeKind, body: str) -> FinishRun:
         """Keep the outcome: for repeats as long as the terms say."""

@@ -182,6 +182,14 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class NamespacesPage:
+    """Some namespaces, and where to go on; the cursor 0 is the end."""
+
+    names: tuple[str, ...]
+    cursor: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reaped:
     """What a look at a lapsed claim did: it `freed` it, found that it became `unknown`, or that it is `held` again."""
 

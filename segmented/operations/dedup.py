@@ -13,6 +13,7 @@ from segmented.models.dedup import (
     KeyClaimed,
     KeyHeld,
     MessageCancelled,
+    NamespacesPage,
     NotUnknown,
     OnLapse,
     OutcomeKept,
@@ -147,6 +148,20 @@ class AbandonRun(Operation[Released | Lost]):
 
 
 @dataclass(frozen=True, slots=True)
+class DoubtRun(Operation[Released | Lost]):
+    """End a run in the unknown state: its holder gives it up, and does not know whether the work was done.
+
+    From then on it is as a run with `on_lapse` unknown that has lapsed: nobody begins until it is settled or freed.
+    """
+
+    record: RecordName
+    message: str
+    holder_id: str
+    remember_ms: int
+    run_on: RunOn = "key"
+
+
+@dataclass(frozen=True, slots=True)
 class CancelMessage(Operation[MessageCancelled | StillRunning | OutcomeKept]):
     """See to it that a message never begins, and free what it holds. `is_dead`: its run is known to be over."""
 
@@ -183,6 +198,8 @@ class SettleRun(Operation[RunFinished | Freed | NotUnknown]):
     body: str = ""
     keep_ms: int = 0
     message: str = ""
+    of_message: str = ""
+    """Settle only if the run of the key is this message's: whoever asked about that one knows nothing of a later one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +218,18 @@ class ListClaims(Operation[tuple[Claim, ...]]):
     partition: int
     limit: int
     only_lapsed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListNamespaces(Operation[NamespacesPage]):
+    """Name some namespaces in which a key is held, or those that know `key`, and the next cursor (0 at the end).
+
+    One may come twice. On a cluster the master that serves `slot` is asked.
+    """
+
+    key: str = ""
+    cursor: int = 0
+    slot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,11 +44,13 @@ class DedupModel(DedupUpkeep):
             op.FinishRun: self.finish,
             op.FinishRunWithEffect: self.finish_with_effect,
             op.AbandonRun: self.abandon,
+            op.DoubtRun: self.doubt,
             op.CancelMessage: self.cancel,
             op.FreeKey: self.free,
             op.SettleRun: self.settle,
             op.ReadRecord: self.read,
             op.ListClaims: self.list_claims,
+            op.ListNamespaces: self.list_namespaces,
             op.ReapKey: self.reap,
         }
 
@@ -291,6 +293,17 @@ class DedupModel(DedupUpkeep):
         self._tell(record)
         return Released()
 
+    def doubt(self, operation: op.DoubtRun) -> Released | Lost:
+        """End a run in the unknown state."""
+        place, where = self._run_place(operation.record, operation.message, operation.run_on)
+        run = place.run
+        if run is None or not _is_of(run, operation):
+            return Lost()
+        place.run = replace(run, on_lapse="unknown", is_doubted=True)
+        self._keep(operation.record, where, operation.remember_ms)
+        self._tell(operation.record)
+        return Released()
 
-def _is_of(run: Run | None, operation: op.RenewRun | op.FinishRun | op.AbandonRun) -> bool:
+
+def _is_of(run: Run | None, operation: op.RenewRun | op.FinishRun | op.AbandonRun | op.DoubtRun) -> bool:
     return run is not None and run.message == operation.message and run.holder_id == operation.holder_id

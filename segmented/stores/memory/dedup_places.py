@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from segmented.keys import once_keys
-from segmented.models.dedup import KeyHeld, MessageCancelled, OutcomeKept
+from segmented.models.dedup import KeyHeld, MessageCancelled, NamespacesPage, OutcomeKept
 from segmented.stores.memory.dedup_records import Outcome, Place, Run
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.models.dedup import RecordName, RunOn
+    from segmented.operations import ListNamespaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,14 @@ class DedupPlaces:
         self._publish = publish
         self._places: dict[Spot, Place] = {}
         self._claims: dict[Spot, float] = {}
+
+    def list_namespaces(self, operation: ListNamespaces) -> NamespacesPage:
+        """Name all at once."""
+        known = {
+            spot.record.namespace for spot in self._places if spot.record.key == operation.key and not spot.message
+        }
+        held = {spot.record.namespace for spot in self._claims}
+        return NamespacesPage(tuple(sorted(known if operation.key else held)), 0)
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)

@@ -80,7 +80,7 @@ class DedupUpkeep(DedupPlaces):
         now, record, message = self._now(), operation.record, operation.message
         place = self._look(record, message)
         run = place.run
-        if run is None or not run.is_unknown(now):
+        if run is None or not run.is_unknown(now) or operation.of_message not in {"", run.message}:
             return NotUnknown()
         self._drop_run(place, operation.remember_ms)
         if operation.kind is None:

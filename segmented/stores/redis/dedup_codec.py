@@ -37,6 +37,7 @@ from segmented.operations.dedup import (
     BeginRun,
     CancelMessage,
     ClaimKey,
+    DoubtRun,
     FinishRun,
     FinishRunWithEffect,
     FreeKey,
@@ -197,12 +198,17 @@ def _encode_abandon(operation: AbandonRun) -> Call:
     return _call("abandon_run", operation.record, *who, operation.remember_ms, following, *times)
 
 
-def _decode_abandon(_: AbandonRun, reply: Reply) -> Released | Lost:
+def _decode_abandon(_: AbandonRun | DoubtRun, reply: Reply) -> Released | Lost:
     return Released() if text(reply[0]) == "released" else Lost()
 
 
 def _doubted(answer: Released | Lost) -> Released | Lost:
     return Lost(is_unsure=True) if isinstance(answer, Lost) else answer
+
+
+def _encode_doubt(operation: DoubtRun) -> Call:
+    who = (operation.message, operation.holder_id, operation.run_on)
+    return _call("doubt_run", operation.record, *who, operation.remember_ms)
 
 
 def _encode_cancel(operation: CancelMessage) -> Call:
@@ -230,7 +236,7 @@ def _decode_free(_: FreeKey, reply: Reply) -> Freed:
 
 def _encode_settle(operation: SettleRun) -> Call:
     outcome = (operation.kind or "", operation.body, operation.keep_ms, operation.remember_ms)
-    return _call("settle_run", operation.record, operation.message, *outcome)
+    return _call("settle_run", operation.record, operation.message, *outcome, operation.of_message)
 
 
 def _decode_settle(_: SettleRun, reply: Reply) -> RunFinished | Freed | NotUnknown:
@@ -301,6 +307,7 @@ DEDUP_CODECS: Final = {
     FinishRun: Codec(_encode_finish, _decode_finish),
     FinishRunWithEffect: Codec(_encode_effect, _decode_effect),
     AbandonRun: Codec(_encode_abandon, _decode_abandon, doubt=_doubted),
+    DoubtRun: Codec(_encode_doubt, _decode_abandon, doubt=_doubted),
     CancelMessage: Codec(_encode_cancel, _decode_cancel),
     FreeKey: Codec(_encode_free, _decode_free),
     SettleRun: Codec(_encode_settle, _decode_settle),

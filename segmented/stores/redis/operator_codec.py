@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final, cast
 from redis.crc import key_slot
 
 from segmented.errors import WrongKind
-from segmented.keys import lock_name, lock_pattern, operator_keys
+from segmented.keys import lock_name, lock_pattern, once_namespace, once_pattern, operator_keys
 from segmented.lock_state import HOLDER_ID_SHOWN, HolderMode, LockHolder, LockKind, LockState, NamesPage, Revoked
-from segmented.operations import ListLocks, ListMasters, RevokeLock, ShowLock, SlotRanges
+from segmented.models.dedup import NamespacesPage
+from segmented.operations import ListLocks, ListMasters, ListNamespaces, RevokeLock, ShowLock, SlotRanges
 from segmented.stores.redis.lock_codec import FENCE_IDLE_MS
 from segmented.stores.redis.scripts import load_script
 from segmented.stores.redis.wire import Call, Codec, Reply, optional_number, script_call, text
@@ -107,6 +108,17 @@ def _decode_list(_: ListLocks, reply: Reply) -> NamesPage:
     return NamesPage(tuple(name for name in names if name is not None), int(text(reply[0])))
 
 
+def _encode_namespaces(operation: ListNamespaces) -> Call:
+    words = ("SCAN", operation.cursor, "MATCH", once_pattern(operation.key), "COUNT", SCAN_COUNT)
+    return _CallAnywhere(None, (), words, slot=operation.slot)
+
+
+def _decode_namespaces(_: ListNamespaces, reply: Reply) -> NamespacesPage:
+    keys = [key.decode(errors="replace") if isinstance(key, bytes) else str(key) for key in reply[1]]
+    names = {once_namespace(key) for key in keys} - {None}
+    return NamespacesPage(tuple(sorted(name for name in names if name is not None)), int(text(reply[0])))
+
+
 def _encode_masters(_: ListMasters) -> Call:
     return _CallAnywhere(load_script("list_masters"), (), ())
 
@@ -120,4 +132,5 @@ OPERATOR_CODECS: Final = {
     RevokeLock: Codec(_encode_revoke, _decode_revoke),
     ListLocks: Codec(_encode_list, _decode_list),
     ListMasters: Codec(_encode_masters, _decode_masters),
+    ListNamespaces: Codec(_encode_namespaces, _decode_namespaces),
 }

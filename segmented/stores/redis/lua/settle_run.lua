@@ -3,13 +3,13 @@
 -- Say what became of a run in the unknown state. Safe to run twice: there is nothing to settle then. A holder that comes
 -- back is overtaken: its token is not that of the outcome.
 -- ARGV     1 key   2 message, or "" for the run of the key   3 kind, or "" when it was never done   4 body   5 keep_ms
---          6 remember_ms
--- answers  {"known"}   no run is in that state   {"finished"}   {"freed", message}
-local key, message, kind, remember_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
+--          6 remember_ms   7 of_message: only if the run is of this message, or ""
+-- answers  {"known"}   no such run is in that state   {"finished"}   {"freed", message}
+local key, message, kind, remember_ms, of_message = ARGV[1], ARGV[2], ARGV[3], ARGV[6], ARGV[7]
 local is_on_key = message == ''
 local where = is_on_key and RECORD or message_key(message)
 local run = read_run(where)
-if not run.is_unknown then
+if not run.is_unknown or (of_message ~= '' and of_message ~= run.run) then
   return { 'known' }
 end
 drop_run(where, remember_ms)

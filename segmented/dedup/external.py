@@ -1,0 +1,350 @@
+"""Effects outside: a text message, a payment, a parcel. Nothing here can make them happen exactly once.
+
+The provider is not part of any transaction of ours. When a process dies in the call, or the call raises, it may have
+been made or not, and only the provider knows. What to do then is a policy, and has to be said for each effect:
+
+| policy | after a death or an error in the call | so the provider is called |
+| --- | --- | --- |
+| `provider_key` | called again, with the same key, which the provider recognises | once or more, and does it once |
+| `at_most_once` | unknown: not called again until a resolver or a human settles it | once or never |
+| `at_least_once` | called again | once or more, and may do it more than once |
+
+All three hold for as long as the record is kept (`keep` seconds), on a store that loses nothing. A Redis that was
+emptied, or failed over to a replica that was behind, has forgotten what was done, and the provider is called again;
+only a provider that recognises keys knows better, because the key is made of the namespace and the key alone.
+
+A process that stands still in the call for longer than its lease is taken for dead, and may make its call afterwards.
+So a resolver's `NotDone` may be overtaken: say it only when the provider would refuse such a late call, or after a time
+by which no process can still be standing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, TypeVar, get_args
+from uuid import uuid4
+
+from segmented.dedup.dedup import NOTHING
+from segmented.dedup.errors import EffectUnknown
+from segmented.dedup.identity import explicit_key, payload_print
+from segmented.dedup.options import DAY, DEFAULT_LEASE, DedupOptions, checked_namespace
+from segmented.dedup.outcomes import OutcomeForm
+from segmented.dedup.plans import begin_plan
+from segmented.dedup.run import AsyncRun, Replay, Run
+from segmented.dedup.terms import RunClaim
+from segmented.errors import InvalidInput, SegmentedError
+from segmented.locks.claim import new_holder_id
+from segmented.locks.durations import checked_timeout, milliseconds
+from segmented.locks.given_stores import async_store, check_given, sync_store
+from segmented.models.dedup import NotUnknown, OutcomeKept, RecordName
+from segmented.operations import ReadRecord, SettleRun
+from segmented.plans import perform, run_async, run_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from segmented.models.dedup import RecordState
+    from segmented.plans import Plan
+    from segmented.plans.drivers import AsyncStore, Store
+
+V = TypeVar("V")
+Policy = Literal["provider_key", "at_most_once", "at_least_once"]
+WHO: Final = "an ExternalEffect"
+JSON: Final = OutcomeForm()
+CALLED: Final = "the provider was called, and its result may not have been kept"
+SETTLED_MAX: Final = 10
+"""How often one call settles a key that others make unknown again meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A resolver's answer: it was done, and this is the result that repeats get."""
+
+    result: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotDone:
+    """A resolver's answer: it was not done, and cannot be done any more by a call of before. It is called again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StillUnknown:
+    """A resolver's answer: it cannot be told, or not yet."""
+
+
+Resolution = Done | NotDone | StillUnknown
+
+
+def effect_scope(namespace: str) -> str:
+    """Return the scope of an effect's keys: apart from those of a `Dedup` of the same namespace."""
+    return f"effect:{namespace}"
+
+
+class EffectBase:
+    """Policy, records and keys of both colours."""
+
+    def __init__(
+        self,
+        namespace: str,
+        options: DedupOptions,
+        policy: Policy,
+        resolver: object,
+        certain: tuple[type[BaseException], ...],
+    ) -> None:
+        """Refuse what does not fit together."""
+        self.namespace = checked_namespace(namespace)
+        self.policy = _checked_policy(policy, resolver, certain)
+        milliseconds(options.keep, "keep")
+        self._certain = tuple(certain)
+        self._form = options.form
+        terms = options.terms(f"{namespace} ({policy})")
+        self._terms = replace(terms, on_lapse="unknown") if policy == "at_most_once" else terms
+
+    def __repr__(self) -> str:
+        """Name the namespace and the policy."""
+        return f"{type(self).__name__}({self.namespace!r}, policy={self.policy!r})"
+
+    def provider_key(self, key: str) -> str:
+        """Return what the provider is given with `key`: the same in every attempt, process and version.
+
+        It is also the key of the record, as `segmented dedup list` shows it.
+        """
+        return explicit_key(effect_scope(self.namespace), key)
+
+    def _record(self, key: str) -> RecordName:
+        return RecordName(self.namespace, self.provider_key(key))
+
+    def _claim(self, key: str) -> RunClaim:
+        return RunClaim(key, new_holder_id(), self._terms.ttl_ms, self._record(key), f"call-{uuid4().hex}", self._terms)
+
+    def _is_in_doubt(self, error: BaseException) -> bool:
+        return self.policy == "at_most_once" and not isinstance(error, self._certain)
+
+    def _settling(self, key: str, found: Resolution, of_message: str = "") -> Plan[bool]:
+        """Say what became of an unknown call; False where there is none, or not that of the message any more."""
+        kind, body = self._form.written(found.result) if isinstance(found, Done) else (None, "")
+        times = (self._terms.remember_ms, self._terms.keep_ms)
+        operation = SettleRun(self._record(key), times[0], kind, body, keep_ms=times[1], of_message=of_message)
+        return not isinstance((yield from perform(operation)), NotUnknown)
+
+
+class ExternalEffect(EffectBase):
+    """Calls a provider outside under a stated policy, for threads; see `AsyncExternalEffect` for asyncio.
+
+    ```python
+    sms = ExternalEffect(store, "order-sms", policy="at_most_once", certain=(ConnectionRefusedError,))
+    sms.perform(order.id, lambda provider_key: provider.send(order.mobile, text, reference=provider_key))
+    ```
+
+    Guaranteed, by the store's clock and for `keep` seconds: at most one call a key is under way, and once one has
+    returned, repeats get its result without a call. What a death or an error in the call means is the policy's, see
+    this module. Not guaranteed, because nobody can: that the provider does it exactly once.
+    """
+
+    def __init__(
+        self,
+        store: Store | Callable[[], Store],
+        namespace: str,
+        *,
+        policy: Policy,
+        resolver: Callable[[str, str], Resolution] | None = None,
+        certain: tuple[type[BaseException], ...] = (),
+        lease: float = DEFAULT_LEASE,
+        keep: float = DAY,
+        form: OutcomeForm = JSON,
+    ) -> None:
+        """Keep records on `store`; `namespace` names the effect, and is part of its keys.
+
+        With `at_most_once`: errors of the `certain` types prove that nothing was sent, so the key is free after one;
+        `resolver(key, provider_key)` asks the provider what became of an unknown call, and says `Done(result)`,
+        `NotDone()` or `StillUnknown()`. A call that dies keeps its key for `lease` seconds. Results are kept for `keep`
+        seconds, written by `form` (as JSON); then the key is new, so take more than the longest time after which a
+        repeat may come.
+        """
+        super().__init__(namespace, _options(keep, lease, form), policy, resolver, certain)
+        check_given(store, WHO, is_async=False)
+        self._given = store
+        self._resolver = resolver
+
+    def perform(
+        self, key: str, function: Callable[[str], V], *, payload: object = NOTHING, wait: float | None = 0.0
+    ) -> V:
+        """Return what `function` gives for this key, or gave the first time; it is given the provider's key.
+
+        An error in the call is raised as it is. Waits up to `wait` seconds for a call in flight. Raises InFlight,
+        EffectUnknown (at_most_once), OtherPayload where a `payload` is given and was another one, and RunLost where the
+        call was made and its result could not be kept.
+        """
+        seen = "" if payload is NOTHING else payload_print(payload)
+        for _ in range(SETTLED_MAX):
+            try:
+                begun = self._begun(self._claim(key), seen, wait)
+            except EffectUnknown as unknown:
+                self._resolve(key, unknown)
+            else:
+                return self._called(begun, key, function)
+        raise EffectUnknown(key, "?")
+
+    def settle(self, key: str, *, done: object) -> bool:
+        """Say that the unknown call was made, with the result `done` for repeats; False where nothing was unknown."""
+        return run_sync(self._settling(key, Done(done)), self._store())
+
+    def settle_not_done(self, key: str) -> bool:
+        """Say that the unknown call was never made, so the next perform calls; False where nothing was unknown."""
+        return run_sync(self._settling(key, NotDone()), self._store())
+
+    def read(self, key: str) -> RecordState | None:
+        """Return all that is known of a key; None when it was never used, or is forgotten."""
+        return run_sync(perform(ReadRecord(self._record(key))), self._store())
+
+    def _store(self) -> Store:
+        return sync_store(self._given, WHO)
+
+    def _begun(self, claim: RunClaim, seen: str, wait: float | None) -> Run | Replay:
+        store = self._store()
+        found = run_sync(begin_plan(claim, claim.beginning(seen), checked_timeout(wait)), store)
+        if isinstance(found, OutcomeKept):
+            return Replay(claim.name, found, self._form)
+        return Run(store, claim, found, self._form)
+
+    def _resolve(self, key: str, unknown: EffectUnknown) -> None:
+        found = StillUnknown() if self._resolver is None else _checked(self._resolver(key, self.provider_key(key)))
+        if isinstance(found, StillUnknown):
+            raise unknown
+        run_sync(self._settling(key, found, unknown.message_id), self._store())
+
+    def _called(self, begun: Run | Replay, key: str, function: Callable[[str], V]) -> V:
+        if isinstance(begun, Replay):
+            return begun.result  # type: ignore[no-any-return]  # what the function gave
+        try:
+            result = function(self.provider_key(key))
+        except BaseException as error:
+            try:
+                begun.doubt() if self._is_in_doubt(error) else begun.abandon()
+            except SegmentedError as failure:
+                error.add_note(f"and afterwards: {failure}")
+            raise
+        try:
+            begun.finish(result)
+        except SegmentedError as failure:
+            failure.add_note(CALLED)
+            raise
+        return result
+
+
+class AsyncExternalEffect(EffectBase):
+    """Calls a provider outside under a stated policy, for asyncio; otherwise as `ExternalEffect`."""
+
+    def __init__(
+        self,
+        store: AsyncStore | Callable[[], AsyncStore],
+        namespace: str,
+        *,
+        policy: Policy,
+        resolver: Callable[[str, str], Awaitable[Resolution]] | None = None,
+        certain: tuple[type[BaseException], ...] = (),
+        lease: float = DEFAULT_LEASE,
+        keep: float = DAY,
+        form: OutcomeForm = JSON,
+    ) -> None:
+        """Keep records on `store`; the resolver is a coroutine function. See `ExternalEffect`."""
+        super().__init__(namespace, _options(keep, lease, form), policy, resolver, certain)
+        check_given(store, WHO, is_async=True)
+        self._given = store
+        self._resolver = resolver
+
+    async def perform(
+        self, key: str, function: Callable[[str], Awaitable[V]], *, payload: object = NOTHING, wait: float | None = 0.0
+    ) -> V:
+        """Return what `function` gives for this key, or gave the first time; see `ExternalEffect.perform`.
+
+        A call that is cancelled has raised: under at_most_once it is unknown.
+        """
+        seen = "" if payload is NOTHING else payload_print(payload)
+        for _ in range(SETTLED_MAX):
+            try:
+                begun = await self._begun(self._claim(key), seen, wait)
+            except EffectUnknown as unknown:
+                await self._resolve(key, unknown)
+            else:
+                return await self._called(begun, key, function)
+        raise EffectUnknown(key, "?")
+
+    async def settle(self, key: str, *, done: object) -> bool:
+        """Say that the unknown call was made, with the result `done` for repeats; False where nothing was unknown."""
+        return await run_async(self._settling(key, Done(done)), self._store())
+
+    async def settle_not_done(self, key: str) -> bool:
+        """Say that the unknown call was never made, so the next perform calls; False where nothing was unknown."""
+        return await run_async(self._settling(key, NotDone()), self._store())
+
+    async def read(self, key: str) -> RecordState | None:
+        """Return all that is known of a key; None when it was never used, or is forgotten."""
+        return await run_async(perform(ReadRecord(self._record(key))), self._store())
+
+    def _store(self) -> AsyncStore:
+        return async_store(self._given, WHO)
+
+    async def _begun(self, claim: RunClaim, seen: str, wait: float | None) -> AsyncRun | Replay:
+        store = self._store()
+        found = await run_async(begin_plan(claim, claim.beginning(seen), checked_timeout(wait)), store)
+        if isinstance(found, OutcomeKept):
+            return Replay(claim.name, found, self._form)
+        return AsyncRun(store, claim, found, self._form)
+
+    async def _resolve(self, key: str, unknown: EffectUnknown) -> None:
+        found: Resolution = StillUnknown()
+        if self._resolver is not None:
+            found = _checked(await self._resolver(key, self.provider_key(key)))
+        if isinstance(found, StillUnknown):
+            raise unknown
+        await run_async(self._settling(key, found, unknown.message_id), self._store())
+
+    async def _called(self, begun: AsyncRun | Replay, key: str, function: Callable[[str], Awaitable[V]]) -> V:
+        if isinstance(begun, Replay):
+            return begun.result  # type: ignore[no-any-return]  # what the function gave
+        try:
+            result = await function(self.provider_key(key))
+        except BaseException as error:
+            try:
+                await (begun.doubt() if self._is_in_doubt(error) else begun.abandon())
+            except SegmentedError as failure:
+                error.add_note(f"and afterwards: {failure}")
+            raise
+        try:
+            await begun.finish(result)
+        except SegmentedError as failure:
+            failure.add_note(CALLED)
+            raise
+        return result
+
+
+def _options(keep: float, lease: float, form: OutcomeForm) -> DedupOptions:
+    return DedupOptions(keep, 0.0, lease, form.dump, form.load, form.size_max)
+
+
+def _checked_policy(policy: Policy, resolver: object, certain: object) -> Policy:
+    if policy not in get_args(Policy):
+        message = f"the policy of an effect is one of {', '.join(get_args(Policy))}, not {policy!r}"
+        raise InvalidInput(message)
+    if resolver is not None and not callable(resolver):
+        message = f"the resolver of an effect is a callable that is given key and provider key, not {resolver!r}"
+        raise InvalidInput(message)
+    is_types = isinstance(certain, tuple) and all(
+        isinstance(one, type) and issubclass(one, BaseException) for one in certain
+    )
+    if not is_types:
+        message = f"the certain errors of an effect are a tuple of exception types, not {certain!r}"
+        raise InvalidInput(message)
+    if policy != "at_most_once" and (resolver is not None or certain):
+        message = f"resolver and certain belong to at_most_once: under {policy} nothing is unknown"
+        raise InvalidInput(message)
+    return policy
+
+
+def _checked(found: object) -> Resolution:
+    if not isinstance(found, Resolution):
+        message = f"the resolver of an effect answers with Done(result), NotDone() or StillUnknown(), not {found!r:.80}"
+        raise InvalidInput(message)
+    return found

@@ -1,0 +1,203 @@
+"""For an operator: list the keys that are held, look at one, free it, or settle what is unknown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from segmented.dedup.external import effect_scope
+from segmented.dedup.identity import explicit_key
+from segmented.dedup.options import DAY, checked_namespace
+from segmented.dedup.reaper import batch
+from segmented.errors import InvalidInput
+from segmented.keys import ONCE_PARTITIONS
+from segmented.locks.durations import checked_name, is_whole, milliseconds
+from segmented.models.dedup import NotUnknown, RecordName
+from segmented.operations import FreeKey, ListClaims, ListMasters, ListNamespaces, ReadRecord, SettleRun
+from segmented.plans import Plan, perform, run_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from segmented.models.dedup import Claim, Freed, RecordState
+    from segmented.plans.drivers import Store
+
+State = Literal["waiting", "running", "unknown", "lapsed"]
+"""`lapsed`: its holder died, or its message did not come in time; nobody is kept out, and the reaper will free it."""
+LIMIT: Final = 1_000
+LOOKED_AT_MAX: Final = 10_000
+"""Claims of one partition that are looked at where only one state is wanted."""
+READ_AT_ONCE: Final = 200
+HOLDER_SHOWN: Final = 8
+"""Digits of a holder id: whoever knows the whole could end its run."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldKey:
+    """Who holds a key."""
+
+    namespace: str
+    key: str
+    state: State
+    task: str
+    message: str
+    attempt: int
+    holder_id_start: str
+    """Empty for a message that waits."""
+    ends_in_ms: int | None
+    """Unless it is renewed; None: not by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldKeys:
+    """Keys that were held while the server was looked through, those first that end first."""
+
+    keys: tuple[HeldKey, ...]
+    is_complete: bool
+    """False when there were more than asked for, or than are looked at."""
+
+
+def namespaces_plan(key: str = "") -> Plan[tuple[str, ...]]:
+    """Name the namespaces in which a key is held; with a `key`, those that know it. Looks through every master."""
+    found: set[str] = set()
+    masters = yield from perform(ListMasters())
+    slots: list[int | None] = [ranges[0][0] for ranges in masters]
+    for slot in slots or [None]:
+        cursor = 0
+        while True:
+            page = yield from perform(ListNamespaces(key, cursor, slot))
+            found.update(page.names)
+            cursor = page.cursor
+            if cursor == 0:
+                break
+    return tuple(sorted(found))
+
+
+def list_plan(namespace: str | None = None, *, state: State | None = None, limit: int = LIMIT) -> Plan[HeldKeys]:
+    """List held keys, of one namespace or of all, in one state or in any."""
+    if not is_whole(limit) or limit < 1:
+        message = f"a limit of {limit!r} keys is none: give a whole number of 1 or more"
+        raise InvalidInput(message)
+    names = (yield from namespaces_plan()) if namespace is None else (checked_namespace(namespace),)
+    seen_max = limit + 1 if state is None else LOOKED_AT_MAX
+    found: list[HeldKey] = []
+    is_complete = True
+    for name in names:
+        asked = tuple(ListClaims(name, partition, seen_max) for partition in range(ONCE_PARTITIONS))
+        pages = yield from batch(asked)
+        is_complete = is_complete and all(len(page) < seen_max for page in pages)
+        claims = sorted((claim for page in pages for claim in page), key=_end_of)
+        found += yield from _read(name, claims[:seen_max] if state is None else claims)
+    wanted = sorted((one for one in found if state in {None, one.state}), key=_end_of)
+    return HeldKeys(tuple(wanted[:limit]), is_complete=is_complete and len(wanted) <= limit)
+
+
+def find_plan(
+    key: str, *, namespace: str | None = None, is_given: bool = False, scope: str | None = None
+) -> Plan[RecordName]:
+    """Find the record of a key as the list shows it, or, where `is_given`, as a caller gave it under `scope`.
+
+    Without a namespace all are looked through. Without a scope that of a `Dedup` and of an `ExternalEffect` are tried.
+    Raises InvalidInput where nothing, or more than one record, is known.
+    """
+    scopes = _scopes(key, namespace, scope, is_given=is_given)
+    if namespace is not None:
+        checked_namespace(namespace)
+    names = [explicit_key(one, key) for one in scopes] if is_given else [checked_name(key, "a record")]
+    found: list[RecordName] = []
+    for name in names:
+        known = (yield from namespaces_plan(name)) if namespace is None else (namespace,)
+        found += [RecordName(one, name) for one in known]
+    states = yield from batch(tuple(ReadRecord(record) for record in found))
+    living = [record for record, state in zip(found, states, strict=True) if state is not None]
+    if len(living) == 1:
+        return living[0]
+    if living:
+        places = ", ".join(f"{record.key} in {record.namespace!r}" for record in living)
+        message = f"key {key!r} stands for several records; say --namespace or --scope: {places}"
+        raise InvalidInput(message)
+    where = "any namespace" if namespace is None else f"namespace {namespace!r}"
+    message = f"nothing is known of key {key!r} in {where}: it was never used there, or is forgotten"
+    raise InvalidInput(message)
+
+
+def list_keys(
+    store: Store, namespace: str | None = None, *, state: State | None = None, limit: int = LIMIT
+) -> HeldKeys:
+    """Return the keys that are held, at most `limit`; not one moment's picture, for they are read one by one."""
+    return run_sync(list_plan(namespace, state=state, limit=limit), store)
+
+
+def find(
+    store: Store, key: str, *, namespace: str | None = None, is_given: bool = False, scope: str | None = None
+) -> RecordName:
+    """Return the record that a key stands for; see `find_plan`."""
+    return run_sync(find_plan(key, namespace=namespace, is_given=is_given, scope=scope), store)
+
+
+def read(store: Store, record: RecordName, *, message: str = "") -> RecordState | None:
+    """Return all that is known of a record, or of one of its messages."""
+    return run_sync(perform(ReadRecord(record, message)), store)
+
+
+def free(store: Store, record: RecordName) -> Freed:
+    """End whatever holds a key, and forget its outcome. A holder at work is not stopped: it cannot keep its own."""
+    return run_sync(perform(FreeKey(record)), store)
+
+
+def settle_done(store: Store, record: RecordName, result: Any, *, keep: float = DAY, of_message: str = "") -> bool:  # noqa: ANN401  # any JSON
+    """Say that the unknown run was done, with this result for repeats. False where nothing is unknown."""
+    keep_ms = milliseconds(keep, "keep")
+    settling = SettleRun(record, keep_ms, "value", json.dumps(result), keep_ms=keep_ms, of_message=of_message)
+    return not isinstance(run_sync(perform(settling), store), NotUnknown)
+
+
+def settle_not_done(store: Store, record: RecordName, *, of_message: str = "") -> bool:
+    """Say that the unknown run was never done, so the next one begins. False where nothing is unknown."""
+    settling = SettleRun(record, milliseconds(DAY, "remember"), None, of_message=of_message)
+    return not isinstance(run_sync(perform(settling), store), NotUnknown)
+
+
+def _scopes(key: str, namespace: str | None, scope: str | None, *, is_given: bool) -> list[str]:
+    if not is_given:
+        if scope is not None:
+            message = f"a scope belongs to a key that was given by a caller; {key!r} is that of a record"
+            raise InvalidInput(message)
+        return []
+    if scope is not None:
+        return [scope]
+    if namespace is None:
+        message = f"the given key {key!r} may have been used anywhere: say its namespace or its scope"
+        raise InvalidInput(message)
+    return [namespace, effect_scope(namespace)]
+
+
+def _read(namespace: str, claims: list[Claim]) -> Plan[list[HeldKey]]:
+    found: list[HeldKey] = []
+    for start in range(0, len(claims), READ_AT_ONCE):
+        some = claims[start : start + READ_AT_ONCE]
+        asked = tuple(ReadRecord(RecordName(namespace, claim.key), claim.message or "") for claim in some)
+        states = yield from batch(asked)
+        for claim, state in zip(some, states, strict=True):
+            if state is not None:
+                found += _holders(namespace, claim.key, state)
+    return found
+
+
+def _holders(namespace: str, key: str, state: RecordState) -> Iterable[HeldKey]:
+    run, seat = state.run, state.seat
+    if run is not None:
+        is_live = run.ends_in_ms > 0
+        word: State = "unknown" if run.is_unknown else "running" if is_live else "lapsed"
+        ends = None if run.is_unknown else run.ends_in_ms
+        start = run.holder_id[:HOLDER_SHOWN]
+        yield HeldKey(namespace, key, word, state.task, run.message, run.attempt, start, ends)
+    if seat is not None:
+        word = "waiting" if seat.ends_in_ms > 0 else "lapsed"
+        yield HeldKey(namespace, key, word, state.task, seat.message, seat.attempt, "", seat.ends_in_ms)
+
+
+def _end_of(held: Claim | HeldKey) -> tuple[float, str]:
+    return (inf if held.ends_in_ms is None else held.ends_in_ms, held.key)

@@ -1,0 +1,107 @@
+"""The reaper: frees what the dead hold, and never what lives.
+
+A holder lives as long as its lease, by the store's clock, which is looked at in the same step that frees. So any number
+of reapers may run at once, in any process and with any clock of its own. Nothing depends on one: a lapsed claim keeps
+nobody out. A reaper wakes at once who waits for it, keeps the list of held keys short, and marks what became unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from segmented.dedup.options import DAY, checked_namespace
+from segmented.errors import InvalidInput, SegmentedError
+from segmented.keys import ONCE_PARTITIONS
+from segmented.locks.durations import is_whole, milliseconds
+from segmented.models.dedup import RecordName
+from segmented.operations import ListClaims, ReapKey
+from segmented.plans import Batch, Now, Plan, perform, run_async, run_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from segmented.models.dedup import Claim
+    from segmented.operations import Operation
+    from segmented.plans.drivers import AsyncStore, Store
+
+AnswerT = TypeVar("AnswerT")
+LIMIT: Final = 10_000
+PAGE: Final = 100
+"""Claims of one partition that are asked for, and reaped, at once."""
+BATCH_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReapCount:
+    """What a pass did with the claims that had lapsed."""
+
+    freed: int = 0
+    unknown: int = 0
+    """Became unknown: to be settled by a resolver or a human."""
+    held: int = 0
+    """Were renewed, settled or freed by somebody else, between the look and the step."""
+
+    @property
+    def looked_at(self) -> int:
+        """How many claims were looked at."""
+        return self.freed + self.unknown + self.held
+
+
+def reap_plan(namespace: str, *, limit: int = LIMIT, remember: float = DAY) -> Plan[ReapCount]:
+    """Go over the partitions until nothing is left that has lapsed, or `limit` claims were looked at."""
+    checked_namespace(namespace)
+    if not is_whole(limit) or limit < 1:
+        message = f"a limit of {limit!r} claims is none: give a whole number of 1 or more"
+        raise InvalidInput(message)
+    remember_ms = milliseconds(remember, "remember")
+    count = ReapCount()
+    partitions: list[int] = list(range(ONCE_PARTITIONS))
+    while partitions and count.looked_at < limit:
+        asked = tuple(ListClaims(namespace, partition, PAGE, only_lapsed=True) for partition in partitions)
+        pages = yield from batch(asked)
+        claims = [claim for page in pages for claim in page][: limit - count.looked_at]
+        partitions = [partition for partition, page in zip(partitions, pages, strict=True) if len(page) == PAGE]
+        for start in range(0, len(claims), PAGE):
+            count = yield from _reaped(namespace, claims[start : start + PAGE], remember_ms, count)
+    return count
+
+
+def reap(store: Store, namespace: str, *, limit: int = LIMIT, remember: float = DAY) -> ReapCount:
+    """Free the claims of a namespace that have lapsed, at most `limit`, and say how many.
+
+    `remember`: for how many seconds what else is known of such a key is kept at least. Safe to run at any time, in any
+    number of processes. What is unknown stays so until it is settled.
+    """
+    return run_sync(reap_plan(namespace, limit=limit, remember=remember), store)
+
+
+async def async_reap(store: AsyncStore, namespace: str, *, limit: int = LIMIT, remember: float = DAY) -> ReapCount:
+    """Do what `reap` does, over an asyncio store."""
+    return await run_async(reap_plan(namespace, limit=limit, remember=remember), store)
+
+
+def batch(operations: tuple[Operation[AnswerT], ...]) -> Plan[list[AnswerT]]:
+    """Perform operations that do not depend on each other; raises the first failure."""
+    if not operations:
+        return []
+    now = yield from perform(Now())
+    answers = yield from perform(Batch(operations, now + BATCH_SECONDS))
+    found: list[AnswerT] = []
+    for answer in answers:
+        if isinstance(answer, SegmentedError):
+            raise answer
+        found.append(answer)
+    return found
+
+
+def _reaped(namespace: str, claims: Sequence[Claim], remember_ms: int, count: ReapCount) -> Plan[ReapCount]:
+    asked = tuple(
+        ReapKey(RecordName(namespace, claim.key), remember_ms, message=claim.message or "") for claim in claims
+    )
+    results = [answer.result for answer in (yield from batch(asked))]
+    return ReapCount(
+        count.freed + results.count("freed"),
+        count.unknown + results.count("unknown"),
+        count.held + results.count("held"),
+    )
