@@ -3,6 +3,7 @@
 from segmented.dedup.dedup import AsyncDedup, Dedup
 from segmented.dedup.effects_in_store import StoreEffect
 from segmented.dedup.errors import (
+    AlreadyDone,
     AttemptSuperseded,
     CallCancelled,
     DedupError,
@@ -13,22 +14,33 @@ from segmented.dedup.errors import (
     ResultUnkept,
     RunLost,
 )
+from segmented.dedup.external import AsyncExternalEffect, Done, ExternalEffect, NotDone, StillUnknown
+from segmented.dedup.reaper import ReapCount, async_reap, reap
 from segmented.dedup.run import AsyncRun, Replay, Run
 
 __all__ = [
+    "AlreadyDone",
     "AsyncDedup",
+    "AsyncExternalEffect",
     "AsyncRun",
     "AttemptSuperseded",
     "CallCancelled",
     "Dedup",
     "DedupError",
+    "Done",
     "EffectUnknown",
+    "ExternalEffect",
     "FailedBefore",
     "InFlight",
+    "NotDone",
     "OtherPayload",
+    "ReapCount",
     "Replay",
     "ResultUnkept",
     "Run",
     "RunLost",
+    "StillUnknown",
     "StoreEffect",
+    "async_reap",
+    "reap",
 ]

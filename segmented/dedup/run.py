@@ -62,6 +62,14 @@ class RunState(LeaseState):
         """Return a key for a provider outside: the same in every attempt at this effect of this key."""
         return f"{self.key}-{effect}"
 
+    def written(self, result: object) -> tuple[OutcomeKind, str]:
+        """Return a result as it is kept: its kind, and its text."""
+        return self._form.written(result)
+
+    def replay_of(self, outcome: OutcomeKept) -> Replay:
+        """Return what a repeat gets of an outcome of this key that was kept elsewhere."""
+        return Replay(self.name, outcome, self._form)
+
     @property
     def _is_decided(self) -> bool:
         """Was an end of the run sent? Then its `with` statement sends no other, whatever became of the answer."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 TABLE_NAME: Final = "segmented_locks"
+LOCK_TABLE: Final = f"{TABLE_NAME} by create_lock_table(engine)"
 
 CONFLICTS: Final = frozenset(
     {
@@ -46,8 +47,11 @@ def said(error: BaseException) -> str:
 
 
 @contextmanager
-def translated(what: str, connection: Connection | None = None) -> Iterator[None]:
-    """Turn the drivers' errors into ours; `what` is what was asked for. A lost race ends `connection`'s transaction."""
+def translated(what: str, connection: Connection | None = None, *, table: str = LOCK_TABLE) -> Iterator[None]:
+    """Turn the drivers' errors into ours; `what` is what was asked for. A lost race ends `connection`'s transaction.
+
+    `table` names the table, and what makes it, where it is missing.
+    """
     try:
         yield
     except DBAPIError as error:
@@ -61,7 +65,8 @@ def translated(what: str, connection: Connection | None = None) -> Iterator[None
             roll_back(connection)
             raise TransactionConflict(what, said(error)) from error
         if code_of(error) in TABLE_MISSING:
-            message = f"{what}: the table {TABLE_NAME} is missing; make it with create_lock_table(engine)"
+            name, _, maker = table.partition(" by ")
+            message = f"{what}: the table {name} is missing; make it with {maker}"
             raise StoreRefused(message) from error
         message = f"{what}: the database refused: {said(error)}"
         raise StoreRefused(message) from error
