@@ -1,0 +1,124 @@
+"""Workers that send text messages and are killed in the call, by SIGKILL, and started again until all is handled.
+
+`python -m tests.faults.sms_herd REDIS_URL PORT POLICY FOLDER`: twelve workers, 300 messages, each given to two workers,
+as a broker does whose visibility timeout is too short. Twelve messages kill whoever calls for them first: a third
+before the call was sent, a third after it was done and before its answer came (by the provider), a third after the
+answer. Prints how many were killed. Workers are forked, because that is faster than to start them.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from segmented.dedup import EffectUnknown, ExternalEffect
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from segmented.dedup.external import Policy
+
+MESSAGES: Final = 300
+WORKERS: Final = 12
+DEADLY: Final = range(100, 112)
+LEASE: Final = 1.0
+WAIT: Final = 20.0
+SECONDS_MAX: Final = 60
+NAMESPACE: Final = "sms"
+
+
+def called(port: int, method: str, path: str, content: dict[str, Any] | None = None) -> str | None:
+    """Call the provider; return the id of the message that was sent, if one was."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request(method, path, None if content is None else json.dumps(content))
+        found: str | None = json.loads(connection.getresponse().read())["sms"]
+    finally:
+        connection.close()
+    return found
+
+
+class Worker:
+    """One of the twelve, started anew after each death."""
+
+    def __init__(self, number: int, url: str, port: int, policy: Policy, folder: Path) -> None:
+        self.number, self.port, self.policy, self.folder = number, port, policy, folder
+        self.effect = ExternalEffect(RedisStore.from_url(url), NAMESPACE, policy=policy, lease=LEASE)
+        self.handled = folder / f"handled-{number}"
+
+    def run(self) -> None:
+        """Handle what is left of its messages; one whose fate is unknown is put aside."""
+        before = set(self.handled.read_text().split()) if self.handled.exists() else set()
+        with self.handled.open("a") as handled:
+            for message in range(MESSAGES):
+                if self.number in {message % WORKERS, (message + 5) % WORKERS} and str(message) not in before:
+                    with suppress(EffectUnknown):
+                        self.send(message)
+                    handled.write(f"{message}\n")
+                    handled.flush()
+
+    def send(self, message: int) -> None:
+        def call(provider_key: str) -> str | None:
+            point = message % 3 if self.is_deadly(message) else None
+            if point == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            content = {
+                "to": message,
+                "reference": provider_key,
+                "key": provider_key if self.policy == "provider_key" else None,
+                "kill": os.getpid() if point == 1 else None,
+            }
+            sms = called(self.port, "POST", "/send", content)
+            if point == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return sms
+
+        self.effect.perform(str(message), call, wait=WAIT)
+
+    def is_deadly(self, message: int) -> bool:
+        if message not in DEADLY:
+            return False
+        try:
+            (self.folder / f"killed-{message}").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+def forked(number: int, words: list[str]) -> int:
+    """Start a worker; return its process id."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            Worker(number, words[0], int(words[1]), cast("Policy", words[2]), Path(words[3])).run()
+            code = 0
+        finally:
+            os._exit(code)
+    return pid
+
+
+def main(words: list[str]) -> int:
+    """Keep the workers alive until all have handled their messages; return how many were killed."""
+    signal.alarm(SECONDS_MAX)
+    living = {forked(number, words): number for number in range(WORKERS)}
+    killed = 0
+    while living:
+        pid, status = os.wait()
+        number = living.pop(pid)
+        code = os.waitstatus_to_exitcode(status)
+        if code == -signal.SIGKILL:
+            killed += 1
+            living[forked(number, words)] = number
+        elif code != 0:
+            raise SystemExit(code)
+    return killed
+
+
+if __name__ == "__main__":
+    print(main(sys.argv[1:]))  # noqa: T201  # the parent reads it
