@@ -24,7 +24,7 @@ from segmented.dedup.errors import AlreadyDone, OtherPayload, RunLost
 from segmented.dedup.identity import payload_print
 from segmented.dedup.options import checked_namespace
 from segmented.dedup.sql_tables import TABLES, async_create_tables, create_tables, forgotten, once
-from segmented.errors import InvalidInput, StaleToken, StoreRefused
+from segmented.errors import InvalidInput, StaleToken, StoreRefused, TransactionConflict
 from segmented.locks.durations import milliseconds
 from segmented.locks.sql_edge import translated
 from segmented.models.dedup import OutcomeKept, OutcomeKind
@@ -41,7 +41,11 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 LOCKING: Final = frozenset({"mysql", "mariadb"})
-"""Databases where a plain SELECT shows the beginning of the transaction, and only one that locks what is there now."""
+"""Databases where a plain SELECT shows what was when the transaction began, and only one that locks shows what is."""
+INSERTS: Final[dict[str, Callable[[Table], Any]]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+"""Databases that insert a row or tell that it is there, without an error, which would end a transaction."""
+TRIES: Final = 3
+"""Of a transaction that the database rolls back, because another one with the same key was faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ class OnceTable:
             if not _is_inserted(connection, once, row):
                 _refuse(connection, run, seen)
             mark = connection.execute(
-                _now_there(connection, select(forgotten.c.fence).where(forgotten.c.namespace == record.namespace))
+                _as_it_is(connection, select(forgotten.c.fence).where(forgotten.c.namespace == record.namespace))
             ).scalar()
             if mark is not None and run.fencing_token <= mark:
                 resource = f"{record.namespace}: {run.name}"
@@ -128,15 +132,13 @@ class OnceTable:
     def perform(self, engine: Engine, run: Run, function: Callable[[Connection], V], *, payload: object = NOTHING) -> V:
         """Call `function` in a transaction of its own together with the row, commit, and finish the run.
 
+        What the function does has to be undone by a rollback: where the database asks for it, it is called again.
         Returns what it gave, or gave the first time; then it is not called, or what it did is rolled back. That Redis
         lost the run meanwhile does not matter any more once the row is committed. Raises as `finish_in`; and StoreError
         where the store did not answer after the commit: then it is done, and a repeat gets the stored result.
         """
         try:
-            with engine.begin() as connection:
-                self._check_first(connection, run, payload)
-                result = function(connection)
-                self.finish_in(connection, run, result, payload=payload)
+            result = self._transacted(engine, run, function, payload)
         except AlreadyDone as done:
             result = done.result
         with suppress(RunLost):  # what is committed stands, and the row will say so
@@ -153,10 +155,7 @@ class OnceTable:
     ) -> V:
         """Do what `perform` does, over an asyncio engine."""
         try:
-            async with engine.begin() as connection:
-                await connection.run_sync(self._check_first, run, payload)
-                result = await function(connection)
-                await self.async_finish_in(connection, run, result, payload=payload)
+            result = await self._async_transacted(engine, run, function, payload)
         except AlreadyDone as done:
             result = done.result
         with suppress(RunLost):  # as in `perform`
@@ -203,6 +202,36 @@ class OnceTable:
         """Do what `forget` does, over an asyncio connection."""
         return await connection.run_sync(self.forget, older_than=older_than, namespace=namespace)
 
+    def _transacted(self, engine: Engine, run: Run, function: Callable[[Connection], V], payload: object) -> V:
+        left = TRIES
+        while True:
+            try:
+                with engine.connect() as connection, connection.begin():
+                    self._check_first(connection, run, payload)
+                    result = function(connection)
+                    self.finish_in(connection, run, result, payload=payload)
+                    return result
+            except TransactionConflict:
+                left -= 1
+                if not left:
+                    raise
+
+    async def _async_transacted(
+        self, engine: AsyncEngine, run: AsyncRun, function: Callable[[AsyncConnection], Awaitable[V]], payload: object
+    ) -> V:
+        left = TRIES
+        while True:
+            try:
+                async with engine.connect() as connection, connection.begin():
+                    await connection.run_sync(self._check_first, run, payload)
+                    result = await function(connection)
+                    await self.async_finish_in(connection, run, result, payload=payload)
+                    return result
+            except TransactionConflict:
+                left -= 1
+                if not left:
+                    raise
+
     def _check_first(self, connection: Connection, run: Run | AsyncRun, payload: object) -> None:
         """Refuse before the effect runs into what it did the first time, such as a row of its own that exists."""
         seen = "" if payload is NOTHING else payload_print(payload)
@@ -213,12 +242,10 @@ class OnceTable:
 
 def _is_inserted(connection: Connection, table: Table, row: dict[str, Any]) -> bool:
     """Insert a row; False, with the transaction as it was, where its key exists."""
-    match connection.dialect.name:
-        case "postgresql":
-            statement = postgresql.insert(table).values(row).on_conflict_do_nothing()
-            return connection.execute(statement).rowcount == 1
-        case "sqlite":
-            return connection.execute(sqlite.insert(table).values(row).on_conflict_do_nothing()).rowcount == 1
+    into = INSERTS.get(connection.dialect.name)
+    if into is not None:  # asked by RETURNING: the count of inserted rows is not told for every statement
+        statement = into(table).values(row).on_conflict_do_nothing().returning(table.c.fence)
+        return connection.execute(statement).first() is not None
     try:
         connection.execute(insert(table).values(row))
     except IntegrityError:  # undoes the statement alone on MariaDB and MySQL
@@ -226,14 +253,15 @@ def _is_inserted(connection: Connection, table: Table, row: dict[str, Any]) -> b
     return True
 
 
-def _row(connection: Connection, namespace: str, key: str) -> StoredOutcome | None:
+def _row(connection: Connection, namespace: str, key: str, *, is_there: bool = False) -> StoredOutcome | None:
+    """Read a row; `is_there`: it is known to exist, maybe since after this transaction began."""
     wanted = select(once).where(once.c.namespace == namespace, once.c.record_key == key)
-    row = connection.execute(_now_there(connection, wanted)).one_or_none()
+    row = connection.execute(_as_it_is(connection, wanted) if is_there else wanted).one_or_none()
     return None if row is None else StoredOutcome(*row)
 
 
 def _refuse(connection: Connection, run: Run | AsyncRun, seen: str) -> None:
-    found = _row(connection, run.claim.record.namespace, run.key)
+    found = _row(connection, run.claim.record.namespace, run.key, is_there=True)
     if found is None:
         message = f"key {run.name!r}: its row vanished while it was looked at; roll back and run it again"
         raise StoreRefused(message)
@@ -243,7 +271,7 @@ def _refuse(connection: Connection, run: Run | AsyncRun, seen: str) -> None:
     raise AlreadyDone(run.name, found.replay(run, now))
 
 
-def _now_there(connection: Connection, statement: Select[Any]) -> Select[Any]:
+def _as_it_is(connection: Connection, statement: Select[Any]) -> Select[Any]:
     return statement.with_for_update(read=True) if connection.dialect.name in LOCKING else statement
 
 

@@ -1,0 +1,342 @@
+"""Exactly once in a database: the effect and the row of its key in one transaction, whatever the store remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import sqlalchemy
+from sqlalchemy import Column, Integer, MetaData, String, Table, create_engine, func, insert, make_url, select
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from segmented.dedup import AlreadyDone, AsyncDedup, AsyncRun, Dedup, OtherPayload, Replay, ResultUnkept, Run
+from segmented.dedup.sql import OnceTable
+from segmented.dedup.sql_tables import once_metadata
+from segmented.errors import InvalidInput, StaleToken, StoreRefused
+from segmented.orders import connect
+from segmented.stores.redis import AsyncRedisStore, RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from segmented.servers import ValkeyServer
+
+bookings = Table("bookings", MetaData(), Column("id", Integer, primary_key=True), Column("order_id", String(50)))
+TABLE: Final = OnceTable()
+SECONDS: Final = 30.0
+
+
+class Desk:
+    """A database with bookings, and a Dedup whose store can be emptied."""
+
+    def __init__(self, engine: Engine, store: RedisStore) -> None:
+        self.engine, self.store = engine, store
+        self.dedup = Dedup(store, "bookings")
+        self.calls = 0
+
+    def begin(self, key: str = "order-7") -> Run:
+        run = self.dedup.begin(key)
+        assert isinstance(run, Run)
+        return run
+
+    def begin_beside(self, run: Run, key: str = "order-7") -> Run:
+        """Begin another run while one goes on, as after a long pause of the first."""
+        self.dedup.free(key)
+        other = self.begin(key)
+        assert other.fencing_token > run.fencing_token
+        return other
+
+    def book(self, connection: Connection) -> str:
+        self.calls += 1
+        connection.execute(insert(bookings).values(order_id="order-7"))
+        return f"booking-{self.calls}"
+
+    def perform(self, run: Run, **options: Any) -> str:  # noqa: ANN401  # those of perform
+        return TABLE.perform(self.engine, run, self.book, **options)
+
+    def count(self) -> int:
+        with self.engine.connect() as connection:
+            return connection.execute(select(func.count()).select_from(bookings)).scalar_one()
+
+    def grow_old(self) -> None:
+        """Let rows be some time old; MariaDB's clock, as we use it, has whole seconds."""
+        time.sleep(1.1 if self.engine.dialect.name == "mysql" else 0.02)
+
+    def flush(self) -> None:
+        self.store.client.flushall()
+
+
+@pytest.fixture(params=["sqlite_url", "postgres_database", "mariadb_url"])
+def database(request: pytest.FixtureRequest) -> str:
+    url: str = request.getfixturevalue(request.param)
+    return url
+
+
+@pytest.fixture
+def engine(database: str) -> Iterator[Engine]:
+    made = create_engine(database)
+    for metadata in (bookings.metadata, once_metadata):
+        metadata.drop_all(made)
+    bookings.metadata.create_all(made)
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def desk(engine: Engine, valkey: ValkeyServer) -> Iterator[Desk]:
+    TABLE.create(engine)
+    with RedisStore.from_url(valkey.url) as store:
+        yield Desk(engine, store)
+
+
+def test_effect_and_row_are_committed_together_and_repeats_get_the_result(desk: Desk) -> None:
+    run = desk.begin()
+    assert desk.perform(run) == "booking-1"
+    found = desk.dedup.begin("order-7")
+    assert isinstance(found, Replay)
+    assert found.result == "booking-1"
+    with desk.engine.connect() as connection:
+        row = TABLE.stored(connection, run.key, namespace="bookings")
+        assert TABLE.stored(connection, "other", namespace="bookings") is None
+    assert row is not None
+    assert (row.kind, row.body, row.fencing_token, row.message) == (
+        "value",
+        '"booking-1"',
+        run.fencing_token,
+        run.message_id,
+    )
+    assert desk.count() == 1
+
+
+def test_a_store_that_forgot_everything_does_not_have_it_done_again(desk: Desk) -> None:
+    desk.perform(desk.begin())
+    desk.flush()
+    assert desk.perform(desk.begin()) == "booking-1"
+    assert (desk.calls, desk.count()) == (1, 1)
+    assert isinstance(desk.dedup.begin("order-7"), Replay)
+
+
+def test_a_store_that_forgets_in_mid_run_and_a_redelivery_are_one_row(desk: Desk) -> None:
+    first = desk.begin()
+
+    def slow(connection: Connection) -> str:
+        if desk.calls == 0:
+            desk.flush()
+            desk.perform(desk.begin())  # the redelivery, from its beginning to its end
+        return desk.book(connection)
+
+    assert TABLE.perform(desk.engine, first, slow) == "booking-1"
+    assert desk.count() == 1
+    found = desk.dedup.begin("order-7")
+    assert isinstance(found, Replay)
+    assert found.result == "booking-1"
+
+
+def test_a_run_that_the_store_lost_keeps_what_it_committed(desk: Desk) -> None:
+    run = desk.begin()
+
+    def forgotten(connection: Connection) -> str:
+        desk.flush()
+        return desk.book(connection)
+
+    assert TABLE.perform(desk.engine, run, forgotten) == "booking-1"
+    assert desk.perform(desk.begin()) == "booking-1"
+    assert desk.count() == 1
+
+
+def test_two_holders_at_once_are_one_effect(desk: Desk) -> None:
+    first = desk.begin()
+    second = desk.begin_beside(first)
+    together = threading.Barrier(2)
+
+    def book(connection: Connection) -> str:
+        if desk.calls < 2:
+            together.wait(SECONDS)
+        return desk.book(connection)
+
+    with ThreadPoolExecutor(2) as threads:
+        started = [threads.submit(TABLE.perform, desk.engine, run, book) for run in (first, second)]
+        results = {one.result(SECONDS) for one in started}
+    assert (len(results), desk.count()) == (1, 1)
+
+
+def test_by_hand_the_second_is_told_the_first_ones_result_and_rolls_back(desk: Desk) -> None:
+    first = desk.begin()
+    second = desk.begin_beside(first)
+    with desk.engine.begin() as connection:
+        TABLE.finish_in(connection, second, {"room": 5})
+    with pytest.raises(AlreadyDone, match="roll back") as raised, desk.engine.begin() as connection:  # noqa: PT012  # both
+        desk.book(connection)
+        TABLE.finish_in(connection, first, {"room": 6})
+    assert (raised.value.result, desk.count()) == ({"room": 5}, 0)
+    assert raised.value.replay.message_id == second.message_id
+    assert 0 <= raised.value.replay.age < SECONDS
+
+
+def test_an_error_of_the_effect_rolls_both_back(desk: Desk) -> None:
+    def fail(connection: Connection) -> str:
+        desk.book(connection)
+        message = "no rooms"
+        raise LookupError(message)
+
+    with pytest.raises(LookupError), desk.begin() as run:
+        TABLE.perform(desk.engine, run, fail)
+    assert desk.count() == 0
+    assert desk.perform(desk.begin()) == "booking-2"
+
+
+def test_a_holder_older_than_what_was_forgotten_is_refused_and_a_new_one_is_not(desk: Desk) -> None:
+    zombie = desk.begin()
+    desk.perform(desk.begin_beside(zombie))
+    desk.grow_old()
+    with desk.engine.begin() as connection:
+        assert TABLE.forget(connection, older_than=0.001) == 1
+    with pytest.raises(StaleToken):
+        desk.perform(zombie)
+    assert desk.count() == 1
+    desk.flush()
+    assert desk.perform(desk.begin()) == "booking-3"
+    assert desk.count() == 2
+
+
+def test_only_rows_that_are_old_enough_and_of_the_namespace_are_forgotten(desk: Desk) -> None:
+    run = desk.begin()
+    desk.perform(run)
+    other = Dedup(desk.store, "others").begin("order-7")
+    assert isinstance(other, Run)
+    desk.perform(other)
+    desk.grow_old()
+    with desk.engine.begin() as connection:
+        assert TABLE.forget(connection, older_than=3600) == 0
+        assert TABLE.forget(connection, older_than=0.001, namespace="others") == 1
+        assert TABLE.stored(connection, run.key, namespace="bookings") is not None
+        assert TABLE.forget(connection, older_than=0.001) == 1
+        assert TABLE.forget(connection, older_than=0.001) == 0
+
+
+def test_another_payload_under_the_key_is_refused_and_not_called(desk: Desk) -> None:
+    desk.perform(desk.begin(), payload={"room": 5})
+    desk.flush()
+    with pytest.raises(OtherPayload), desk.begin() as run:
+        desk.perform(run, payload={"room": 6})
+    assert desk.perform(desk.begin(), payload={"room": 5}) == "booking-1"
+    assert desk.calls == 1
+
+
+def test_a_result_that_cannot_be_written_is_done_all_the_same(desk: Desk) -> None:
+    def unwritable(connection: Connection) -> set[int]:
+        desk.book(connection)
+        return {1}
+
+    assert TABLE.perform(desk.engine, desk.begin(), unwritable) == {1}
+    desk.flush()
+    with pytest.raises(ResultUnkept), desk.begin() as run:
+        TABLE.perform(desk.engine, run, unwritable)
+    assert desk.count() == 1
+
+
+def test_keys_that_differ_in_case_alone_are_two(desk: Desk) -> None:
+    for namespace in ("Case", "case"):
+        run = Dedup(desk.store, namespace).begin("order-7")
+        assert isinstance(run, Run)
+        desk.perform(run)
+    assert desk.count() == 2
+
+
+@pytest.mark.parametrize("database", ["postgres_database", "mariadb_url"], indirect=True)
+def test_the_tables_may_be_made_by_many_at_once(engine: Engine) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        for one in [threads.submit(TABLE.create, engine) for _ in range(8)]:
+            one.result(SECONDS)
+    with engine.connect() as connection:
+        assert TABLE.stored(connection, "k", namespace="n") is None
+
+
+def test_a_table_that_is_missing_is_named_with_what_makes_it(engine: Engine, valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        run = Desk(engine, store).begin()
+        with pytest.raises(StoreRefused, match="segmented_once"), engine.begin() as connection:
+            TABLE.finish_in(connection, run)
+
+
+def test_a_connection_in_autocommit_is_refused(valkey: ValkeyServer, sqlite_url: str, postgres_database: str) -> None:
+    with RedisStore.from_url(valkey.url) as store:
+        for url in (sqlite_url, postgres_database):
+            engine = connect(url)
+            TABLE.create(engine)
+            desk = Desk(engine, store)
+            run = desk.begin(url)
+            with pytest.raises(InvalidInput, match="this connection is in autocommit"), engine.connect() as connection:
+                TABLE.finish_in(connection, run)
+            with engine.connect() as connection:
+                assert TABLE.stored(connection, run.key, namespace="bookings") is None
+            engine.dispose()
+
+
+# --- asyncio ---
+
+
+class AsyncDesk:
+    """As `Desk`, within one event loop."""
+
+    def __init__(self, url: str, store: AsyncRedisStore) -> None:
+        self.engine = create_async_engine(async_url(url))
+        self.store, self.dedup = store, AsyncDedup(store, "bookings")
+        self.calls = 0
+
+    async def begin(self) -> AsyncRun:
+        run = await self.dedup.begin("order-7")
+        assert isinstance(run, AsyncRun)
+        return run
+
+    async def book(self, connection: AsyncConnection) -> str:
+        self.calls += 1
+        await connection.execute(insert(bookings).values(order_id="order-7"))
+        return f"booking-{self.calls}"
+
+    async def perform(self) -> str:
+        return await TABLE.async_perform(self.engine, await self.begin(), self.book)
+
+    async def count(self) -> int:
+        async with self.engine.connect() as connection:
+            return (await connection.execute(select(func.count()).select_from(bookings))).scalar_one()
+
+
+def async_url(url: str) -> sqlalchemy.URL:
+    parsed = make_url(url)
+    return parsed.set(drivername="postgresql+psycopg" if parsed.get_backend_name() == "postgresql" else "mysql+asyncmy")
+
+
+@pytest.mark.parametrize("database", ["postgres_database", "mariadb_url"], indirect=True)
+def test_asyncio_does_the_same(engine: Engine, database: str, valkey: ValkeyServer) -> None:
+    async def scene() -> None:
+        async with await AsyncRedisStore.from_url(valkey.url) as store:
+            desk = AsyncDesk(database, store)
+            await TABLE.async_create(desk.engine)
+            zombie = await desk.begin()
+            await desk.dedup.free("order-7")
+            assert await desk.perform() == "booking-1"
+            await store.client.flushall()
+            assert await desk.perform() == "booking-1"
+            with pytest.raises(AlreadyDone):  # noqa: PT012  # both, in one transaction
+                async with desk.engine.begin() as connection:
+                    await desk.book(connection)
+                    await TABLE.async_finish_in(connection, zombie)
+            await asyncio.sleep(1.1)
+            async with desk.engine.begin() as connection:
+                assert await TABLE.async_stored(connection, zombie.key, namespace="bookings") is not None
+                assert await TABLE.async_forget(connection, older_than=0.001) == 1
+            with pytest.raises(StaleToken):
+                await TABLE.async_perform(desk.engine, zombie, desk.book)
+            assert (await desk.count(), desk.calls) == (1, 3)
+            await desk.engine.dispose()
+
+    assert engine.dialect.name in {"postgresql", "mysql", "mariadb"}
+    asyncio.run(scene())
