@@ -1,7 +1,7 @@
 """A worker that books in a database, once a key, and is killed at a named point.
 
-`python -m tests.faults.once_booker REDIS_URL DATABASE_URL POINT`: POINT is `before commit`, `after commit` or `never`. Prints
-the result.
+`python -m tests.faults.once_booker REDIS_URL DATABASE_URL POINT`: POINT is `before commit`, `after commit` or
+`never`. Prints the result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlalchemy import Column, Integer, MetaData, String, Table, create_engine, insert
 
-from segmented.dedup import AlreadyDone, Dedup
+from segmented.dedup import AlreadyDone, Dedup, Replay
 from segmented.dedup.sql import OnceTable
 from segmented.stores.redis import RedisStore
 
@@ -27,12 +27,12 @@ def main(store_url: str, database_url: str, point: str) -> object:
     """Book by hand, as a worker does; return the result."""
     engine, table = create_engine(database_url), OnceTable()
     with RedisStore.from_url(store_url) as store, Dedup(store, "bookings", lease=LEASE).begin(KEY, wait=WAIT) as run:
-        if run.is_replay:
-            return run.result  # type: ignore[union-attr]  # a replay has one
+        if isinstance(run, Replay):
+            return run.result
         try:
             with engine.begin() as connection:
                 connection.execute(insert(bookings).values(order_id=KEY))
-                table.finish_in(connection, run, os.getpid())  # type: ignore[arg-type]  # a run, as was just asked
+                table.finish_in(connection, run, os.getpid())
                 if point == "before commit":
                     os.kill(os.getpid(), signal.SIGKILL)
             result: object = os.getpid()
@@ -40,7 +40,7 @@ def main(store_url: str, database_url: str, point: str) -> object:
             result = done.result
         if point == "after commit":
             os.kill(os.getpid(), signal.SIGKILL)
-        run.finish(result)  # type: ignore[union-attr]  # as above
+        run.finish(result)
         return result
 
 
