@@ -385,26 +385,6 @@ def once_claims(namespace: str, partition: int) -> str:
     return f"seg:once:{{{_encoded(namespace)}:{partition}}}:claims"
 
 
-def once_pattern(key: str = "") -> str:
-    """Return a server's pattern for the claims of every namespace; with a `key`, for its record in every namespace."""
-    if not key:
-        return "seg:once:{*}:claims"
-    before, after = once_keys("\n", key).record.split("\n")
-    for wild in "\\*?[]":
-        after = after.replace(wild, f"\\{wild}")
-    return f"{before}*{after}"
-
-
-def once_namespace(found: str) -> str | None:
-    """Return the namespace of a key of ours; None for any other key."""
-    prefix, _, rest = found.partition("{")
-    tag, closed, _ = rest.partition("}")
-    encoded, colon, _ = tag.rpartition(":")
-    if prefix != "seg:once:" or not closed or not colon:
-        return None
-    return encoded.replace("%7D", "}").replace("%7B", "{").replace("%25", "%")
-
-
 @lru_cache(KEPT_MAX)
 def once_keys(namespace: str, key: str) -> OnceKeys:
     """Build the keys of the record of `key`."""

@@ -172,7 +172,7 @@ def test_by_hand_the_second_is_told_the_first_ones_result_and_rolls_back(desk: D
     second = desk.begin_beside(first)
     with desk.engine.begin() as connection:
         TABLE.finish_in(connection, second, {"room": 5})
-    with pytest.raises(AlreadyDone, match="roll back") as raised, desk.engine.begin() as connection:  # noqa: PT012  # both
+    with pytest.raises(AlreadyDone, match="roll back") as raised, desk.engine.begin() as connection:  # noqa: PT012  # both, in one transaction
         desk.book(connection)
         TABLE.finish_in(connection, first, {"room": 6})
     assert (raised.value.result, desk.count()) == ({"room": 5}, 0)

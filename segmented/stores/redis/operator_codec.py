@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, cast
 from redis.crc import key_slot
 
 from segmented.errors import WrongKind
-from segmented.keys import lock_name, lock_pattern, once_namespace, once_pattern, operator_keys
+from segmented.key_patterns import once_namespace, once_pattern
+from segmented.keys import lock_name, lock_pattern, operator_keys
 from segmented.lock_state import HOLDER_ID_SHOWN, HolderMode, LockHolder, LockKind, LockState, NamesPage, Revoked
 from segmented.models.dedup import NamespacesPage
 from segmented.operations import ListLocks, ListMasters, ListNamespaces, RevokeLock, ShowLock, SlotRanges
