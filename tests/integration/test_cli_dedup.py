@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from segmented import operations as op
-from segmented.cli.main import run as run_command
 from segmented.dedup import Dedup, ExternalEffect
 from segmented.keys import once_partition
 from segmented.models.dedup import RecordName
@@ -43,15 +42,13 @@ class Done:
 class Desk:
     """A server, and the command line in this process."""
 
-    def __init__(self, store: RedisStore, capture: pytest.CaptureFixture[str]) -> None:
-        self.store, self._capture = store, capture
+    def __init__(self, store: RedisStore, url: str) -> None:
+        self.store, self.url = store, url
         self.sms = ExternalEffect(store, "sms", policy="at_most_once")
 
     def ran(self, *words: str) -> Done:
-        self._capture.readouterr()
-        code = run_command(["dedup", *words])
-        out, err = self._capture.readouterr()
-        return Done(code, out, err)
+        done = command_line.ran("dedup", *words, url=self.url)
+        return Done(done.returncode, done.stdout, done.stderr)
 
     def begin(self, key: str, ttl_ms: int = LONG_MS, namespace: str = "tasks", **options: Any) -> int:  # noqa: ANN401  # those of the operation
         record = RecordName(namespace, key)
@@ -83,10 +80,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(valkey: ValkeyServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    monkeypatch.setenv("SEGMENTED_URL", valkey.url)
+def desk(valkey: ValkeyServer) -> Iterator[Desk]:
     with RedisStore.from_url(valkey.url) as store:
-        yield Desk(store, capsys)
+        yield Desk(store, valkey.url)
 
 
 # --- list ---
@@ -278,10 +274,8 @@ def test_a_name_that_could_steer_a_terminal_is_shown_quoted(desk: Desk) -> None:
         assert r"'m\x1b[2J'" in said
 
 
-def test_a_server_that_does_not_answer_is_one_sentence_without_its_password(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SEGMENTED_URL", f"redis://:{SECRET}@127.0.0.1:1/0")
+def test_a_server_that_does_not_answer_is_one_sentence_without_its_password(desk: Desk) -> None:
+    desk.url = f"redis://:{SECRET}@127.0.0.1:1/0"
     done = desk.ran("list")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert SECRET not in done.err
@@ -292,7 +286,7 @@ def test_a_server_that_does_not_answer_is_one_sentence_without_its_password(
 
 def test_the_command_in_a_process_of_its_own(desk: Desk, valkey: ValkeyServer) -> None:
     desk.begin("k1")
-    done = command_line.ran("dedup", "list", "--state", "running", url=valkey.url)
+    done = command_line.ran_apart("dedup", "list", "--state", "running", url=valkey.url)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("\ttasks\tk1\n")
 
