@@ -13,7 +13,7 @@ from segmented.dedup.operator import list_plan
 from segmented.dedup.reaper import reap_plan
 from segmented.errors import InvalidInput
 from segmented.keys import once_partition
-from segmented.models.dedup import RecordName, RunBegun
+from segmented.models.dedup import Reaped, RecordName, RunBegun
 from tests.fixtures.stores import make_side
 
 if TYPE_CHECKING:
@@ -63,6 +63,15 @@ def test_what_lapsed_is_freed_and_what_lives_is_not(keys: Keys) -> None:
     living = {f"living-{number}": "running" for number in range(40)}
     assert keys.held() == living | {"waits": "waiting", "doubtful": "unknown"}
     assert keys.reap() == ReapCount()
+
+
+def test_what_was_renewed_between_the_look_and_the_step_is_held(keys: Keys) -> None:
+    keys.begin("run", LONG_MS)
+    keys.claim("seat", LONG_MS)
+    keys.begin("doubtful", LONG_MS, on_lapse="unknown")
+    asked = [op.ReapKey(RecordName(keys.namespace, key), DAY_MS) for key in ("run", "seat", "doubtful")]
+    assert [keys.side.execute(one) for one in asked] == [Reaped("held")] * 3
+    assert keys.held() == {"run": "running", "seat": "waiting", "doubtful": "running"}
 
 
 def test_a_key_that_was_freed_is_run_by_the_next(keys: Keys) -> None:
