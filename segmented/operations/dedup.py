@@ -199,7 +199,7 @@ class SettleRun(Operation[RunFinished | Freed | NotUnknown]):
     keep_ms: int = 0
     message: str = ""
     of_message: str = ""
-    """Settle only if the run of the key is this message's: whoever asked about that one knows nothing of a later one."""
+    """Settle only if the run is of this message: whoever asked about that one knows nothing of a later one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,6 +292,10 @@ class DedupAgrees(Agreement):
         self.ask(op.AbandonRun(*who, following, wait_ms))
         self.forget_run(message)
 
+    @rule(message=MESSAGES, holder=HOLDERS)
+    def doubt(self, message: str, holder: str) -> None:
+        self.ask(op.DoubtRun(self.record, message, holder, LONG_MS, self.run_on))
+
     @rule(message=MESSAGES, is_dead=st.sampled_from([False, False, True]))
     def cancel(self, message: str, *, is_dead: bool) -> None:
         answer = self.ask(op.CancelMessage(self.record, message, LONG_MS, self.run_on, is_dead))
@@ -308,9 +312,14 @@ class DedupAgrees(Agreement):
         else:
             self.living.pop("", None)
 
-    @rule(message=st.just("") | MESSAGES, kind=st.none() | OUTCOMES, keep_ms=WAITS)
-    def settle(self, message: str, kind: OutcomeKind | None, keep_ms: int) -> None:
-        answer = self.ask(op.SettleRun(self.record, LONG_MS, kind, "settled", keep_ms, message))
+    @rule(
+        message=st.just("") | MESSAGES,
+        kind=st.none() | OUTCOMES,
+        keep_ms=WAITS,
+        of_message=st.just("") | st.just("") | MESSAGES,
+    )
+    def settle(self, message: str, kind: OutcomeKind | None, keep_ms: int, of_message: str) -> None:
+        answer = self.ask(op.SettleRun(self.record, LONG_MS, kind, "settled", keep_ms, message, of_message))
         if isinstance(answer, RunFinished) and message:
             self.ended(message)
 
