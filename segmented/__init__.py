@@ -112,22 +112,29 @@ from segmented.stores.redis import AsyncRedisStore, RedisStore
 
 if TYPE_CHECKING:
     from segmented.dedup import (
+        AlreadyDone,
         AsyncDedup,
+        AsyncExternalEffect,
         AsyncRun,
         AttemptSuperseded,
         CallCancelled,
         Dedup,
         DedupError,
+        Done,
         EffectUnknown,
+        ExternalEffect,
         FailedBefore,
         InFlight,
+        NotDone,
         OtherPayload,
         Replay,
         ResultUnkept,
         Run,
         RunLost,
+        StillUnknown,
         StoreEffect,
     )
+    from segmented.dedup.sql import OnceTable
     from segmented.locks import (
         AsyncSqlRowLock,
         HeldRow,
@@ -198,8 +205,14 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "create_lock_table",
     # calls that are run once
     "AsyncDedup",
+    "AsyncExternalEffect",
     "AsyncRun",
     "Dedup",
+    "Done",
+    "ExternalEffect",
+    "NotDone",
+    "OnceTable",
+    "StillUnknown",
     "Replay",
     "Run",
     "StoreEffect",
@@ -236,6 +249,7 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "AcquireTimeout",
     "AttemptSuperseded",
     "CallCancelled",
+    "AlreadyDone",
     "CartDiverged",
     "CartMismatch",
     "CartUnknown",
@@ -282,21 +296,28 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
 
 LATE: Final = {
     **dict.fromkeys(locks.LATE, "segmented.locks"),
+    "AlreadyDone": "segmented.dedup",
     "AsyncDedup": "segmented.dedup",
+    "AsyncExternalEffect": "segmented.dedup",
     "AsyncRun": "segmented.dedup",
     "AttemptSuperseded": "segmented.dedup",
     "CallCancelled": "segmented.dedup",
     "Dedup": "segmented.dedup",
     "DedupError": "segmented.dedup",
+    "Done": "segmented.dedup",
     "EffectUnknown": "segmented.dedup",
+    "ExternalEffect": "segmented.dedup",
     "FailedBefore": "segmented.dedup",
     "InFlight": "segmented.dedup",
+    "NotDone": "segmented.dedup",
     "OtherPayload": "segmented.dedup",
     "Replay": "segmented.dedup",
     "ResultUnkept": "segmented.dedup",
     "Run": "segmented.dedup",
     "RunLost": "segmented.dedup",
+    "StillUnknown": "segmented.dedup",
     "StoreEffect": "segmented.dedup",
+    "OnceTable": "segmented.dedup.sql",
 }
 """Imported when asked for, and from where."""
 

@@ -40,6 +40,9 @@ NamespaceOption = Annotated[
     str | None, typer.Option("--namespace", metavar="NS", help="Look there only; else in all of the server.")
 ]
 GivenOption = Annotated[bool, typer.Option("--given", help="KEY is an idempotency key that a caller gave.")]
+MessageOption = Annotated[
+    str, typer.Option(metavar="ID", help="Not the key itself, but this message of it, whose run keeps out its copies.")
+]
 ScopeOption = Annotated[
     str | None,
     typer.Option(metavar="SCOPE", help="With --given: the task or function it was used under; else the namespace."),
@@ -80,7 +83,7 @@ def explain(
     namespace: NamespaceOption = None,
     given: GivenOption = False,
     scope: ScopeOption = None,
-    message: Annotated[str, typer.Option(metavar="ID", help="What is known of this message of the key.")] = "",
+    message: MessageOption = "",
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
@@ -99,12 +102,13 @@ def explain(
 
 
 @dedup.command()
-def free(
+def free(  # an option each
     key: KeyArgument,
     *,
     namespace: NamespaceOption = None,
     given: GivenOption = False,
     scope: ScopeOption = None,
+    message: MessageOption = "",
     url: UrlOption = DEFAULT_URL,
     yes: YesOption = False,
     json_file: JsonOption = None,
@@ -117,9 +121,9 @@ def free(
     is_asked = require_somebody("free", yes=yes)
     with RedisStore.from_url(url) as store:
         record = operator.find(store, key, namespace=namespace, is_given=given, scope=scope)
-        if is_asked and not _is_wanted(store, record, "Free it, so that a repeat runs?"):
+        if is_asked and not _is_wanted(store, record, message, "Free it, so that a repeat runs?"):
             raise typer.Exit(EXIT_REFUSED)
-        freed = operator.free(store, record)
+        freed = operator.free(store, record, message=message)
     if json_file is not None:
         write_json(json_file, asdict(record) | asdict(freed))
     if json_file == STDOUT:
@@ -142,6 +146,7 @@ def settle(  # noqa: PLR0913  # each is an option of its own
     namespace: NamespaceOption = None,
     given: GivenOption = False,
     scope: ScopeOption = None,
+    message: MessageOption = "",
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
@@ -153,9 +158,9 @@ def settle(  # noqa: PLR0913  # each is an option of its own
     with RedisStore.from_url(url) as store:
         record = operator.find(store, key, namespace=namespace, is_given=given, scope=scope)
         if not_done:
-            is_settled = operator.settle_not_done(store, record)
+            is_settled = operator.settle_not_done(store, record, message=message)
         else:
-            is_settled = operator.settle_done(store, record, result, keep=keep)
+            is_settled = operator.settle_done(store, record, result, keep=keep, message=message)
     if json_file is not None:
         write_json(json_file, asdict(record) | {"is_settled": is_settled})
     if json_file != STDOUT:
@@ -203,8 +208,8 @@ def _result(done: str | None, *, not_done: bool) -> Any:  # noqa: ANN401  # any 
         raise InvalidInput(message) from error
 
 
-def _is_wanted(store: RedisStore, record: RecordName, question: str) -> bool:
-    state = operator.read(store, record)
+def _is_wanted(store: RedisStore, record: RecordName, message: str, question: str) -> bool:
+    state = operator.read(store, record, message=message)
     if state is not None:
         _say(record, state)
     return typer.confirm(question)

@@ -15,7 +15,6 @@ from segmented.dedup.errors import (
     RunLost,
 )
 from segmented.dedup.external import AsyncExternalEffect, Done, ExternalEffect, NotDone, StillUnknown
-from segmented.dedup.reaper import ReapCount, async_reap, reap
 from segmented.dedup.run import AsyncRun, Replay, Run
 
 __all__ = [
@@ -34,13 +33,10 @@ __all__ = [
     "InFlight",
     "NotDone",
     "OtherPayload",
-    "ReapCount",
     "Replay",
     "ResultUnkept",
     "Run",
     "RunLost",
     "StillUnknown",
     "StoreEffect",
-    "async_reap",
-    "reap",
 ]

@@ -142,21 +142,24 @@ def read(store: Store, record: RecordName, *, message: str = "") -> RecordState 
     return run_sync(perform(ReadRecord(record, message)), store)
 
 
-def free(store: Store, record: RecordName) -> Freed:
-    """End whatever holds a key, and forget its outcome. A holder at work is not stopped: it cannot keep its own."""
-    return run_sync(perform(FreeKey(record)), store)
+def free(store: Store, record: RecordName, *, message: str = "") -> Freed:
+    """End whatever holds a key, and give its outcome to no repeat; with a `message`, end that one's own run.
+
+    A holder at work is not stopped, but it cannot keep its outcome.
+    """
+    return run_sync(perform(FreeKey(record, message)), store)
 
 
-def settle_done(store: Store, record: RecordName, result: Any, *, keep: float = DAY, of_message: str = "") -> bool:  # noqa: ANN401  # any JSON
+def settle_done(store: Store, record: RecordName, result: Any, *, keep: float = DAY, message: str = "") -> bool:  # noqa: ANN401  # any JSON
     """Say that the unknown run was done, with this result for repeats. False where nothing is unknown."""
     keep_ms = milliseconds(keep, "keep")
-    settling = SettleRun(record, keep_ms, "value", json.dumps(result), keep_ms=keep_ms, of_message=of_message)
+    settling = SettleRun(record, keep_ms, "value", json.dumps(result), keep_ms=keep_ms, message=message)
     return not isinstance(run_sync(perform(settling), store), NotUnknown)
 
 
-def settle_not_done(store: Store, record: RecordName, *, of_message: str = "") -> bool:
+def settle_not_done(store: Store, record: RecordName, *, message: str = "") -> bool:
     """Say that the unknown run was never done, so the next one begins. False where nothing is unknown."""
-    settling = SettleRun(record, milliseconds(DAY, "remember"), None, of_message=of_message)
+    settling = SettleRun(record, milliseconds(DAY, "remember"), None, message=message)
     return not isinstance(run_sync(perform(settling), store), NotUnknown)
 
 

@@ -8,9 +8,8 @@ import pytest
 
 from segmented import operations as op
 from segmented.clock import ManualClock
-from segmented.dedup import ReapCount
 from segmented.dedup.operator import list_plan
-from segmented.dedup.reaper import reap_plan
+from segmented.dedup.reaper import ReapCount, reap_plan
 from segmented.errors import InvalidInput
 from segmented.keys import once_partition
 from segmented.models.dedup import Reaped, RecordName, RunBegun

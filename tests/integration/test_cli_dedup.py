@@ -75,8 +75,8 @@ class Desk:
 
     def wait_until_lapsed(self, key: str) -> None:
         command_state = ""
-        while command_state != "lapsed":
-            command_state = next((row[0] for row in self.ran("list").rows if row[-1] == key), "lapsed")
+        while command_state not in {"lapsed", "unknown"}:
+            command_state = next(row[0] for row in self.ran("list").rows if row[-1] == key)
 
 
 @pytest.fixture
@@ -251,6 +251,17 @@ def test_an_unknown_key_is_settled_as_not_done_and_called_again(desk: Desk) -> N
     found = desk.ran("settle", "a", "--given", "--namespace", "sms", "--not-done", "--json", "-")
     assert json.loads(found.out) == {"namespace": "sms", "key": desk.sms.provider_key("a"), "is_settled": True}
     assert desk.sms.perform("a", lambda _: "called") == "called"
+
+
+def test_the_run_of_one_message_is_explained_settled_and_freed_by_itself(desk: Desk) -> None:
+    desk.begin("k1", 1, run_on="message", on_lapse="unknown")
+    which = ("k1", "--message", "m-k1")
+    desk.wait_until_lapsed("k1")
+    assert desk.ran("explain", *which).out.splitlines()[1].startswith("unknown: message m-k1")
+    assert desk.ran("settle", *which, "--not-done").code == 0
+    desk.begin("k1", run_on="message")
+    assert desk.ran("free", *which, "--yes").out == "freed: it was running, message m-k1\n"
+    assert desk.ran("list").out == ""
 
 
 def test_a_pass_of_the_reaper_counts_by_namespace(desk: Desk) -> None:
