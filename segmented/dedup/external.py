@@ -21,6 +21,7 @@ by which no process can still be standing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, get_args
 from uuid import uuid4
 
@@ -33,6 +34,7 @@ from segmented.dedup.plans import begin_plan
 from segmented.dedup.run import AsyncRun, Replay, Run
 from segmented.dedup.terms import RunClaim
 from segmented.errors import InvalidInput, SegmentedError
+from segmented.locks.call_keys import name_of
 from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import checked_timeout, milliseconds
 from segmented.locks.given_stores import async_store, check_given, sync_store
@@ -163,6 +165,9 @@ class ExternalEffect(EffectBase):
         repeat may come.
         """
         super().__init__(namespace, _options(keep, lease, form), policy, resolver, certain)
+        if iscoroutinefunction(resolver):
+            message = "the resolver of an ExternalEffect is a function, not a coroutine function"
+            raise InvalidInput(message)
         check_given(store, WHO, is_async=False)
         self._given = store
         self._resolver = resolver
@@ -176,6 +181,9 @@ class ExternalEffect(EffectBase):
         EffectUnknown (at_most_once), OtherPayload where a `payload` is given and was another one, and RunLost where the
         call was made and its result could not be kept.
         """
+        if iscoroutinefunction(function):
+            message = f"an ExternalEffect calls a function, and {name_of(function)} is a coroutine function"
+            raise InvalidInput(message)
         seen = "" if payload is NOTHING else payload_print(payload)
         for _ in range(SETTLED_MAX):
             try:
@@ -250,6 +258,9 @@ class AsyncExternalEffect(EffectBase):
     ) -> None:
         """Keep records on `store`; the resolver is a coroutine function. See `ExternalEffect`."""
         super().__init__(namespace, _options(keep, lease, form), policy, resolver, certain)
+        if resolver is not None and not iscoroutinefunction(resolver):
+            message = "the resolver of an AsyncExternalEffect is a coroutine function"
+            raise InvalidInput(message)
         check_given(store, WHO, is_async=True)
         self._given = store
         self._resolver = resolver

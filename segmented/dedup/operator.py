@@ -87,8 +87,9 @@ def list_plan(namespace: str | None = None, *, state: State | None = None, limit
     for name in names:
         asked = tuple(ListClaims(name, partition, seen_max) for partition in range(ONCE_PARTITIONS))
         pages = yield from batch(asked)
-        is_complete = is_complete and all(len(page) < seen_max for page in pages)
         claims = sorted((claim for page in pages for claim in page), key=_end_of)
+        is_cut = any(len(page) == seen_max for page in pages) or (state is None and len(claims) > seen_max)
+        is_complete = is_complete and not is_cut
         found += yield from _read(name, claims[:seen_max] if state is None else claims)
     wanted = sorted((one for one in found if state in {None, one.state}), key=_end_of)
     return HeldKeys(tuple(wanted[:limit]), is_complete=is_complete and len(wanted) <= limit)

@@ -234,7 +234,10 @@ class ListNamespaces(Operation[NamespacesPage]):
 
 @dataclass(frozen=True, slots=True)
 class ReapKey(Operation[Reaped]):
-    """Free what has lapsed of a claim, and wake who waits for it."""
+    """Free what has lapsed of a claim, and wake who waits for it.
+
+    What else is known of the key is kept for `remember_ms`, or as long as it was to be, whichever is longer.
+    """
 
     record: RecordName
     remember_ms: int

@@ -310,6 +310,23 @@ def test_an_effect_and_a_dedup_of_one_namespace_have_keys_of_their_own() -> None
     assert ExternalEffect(store, "sms", policy="at_most_once").perform("a", lambda _: "effect") == "effect"
 
 
+async def _resolve_later(_key: str, _provider_key: str) -> StillUnknown:
+    return StillUnknown()
+
+
+def test_functions_of_the_other_colour_are_refused_before_anything_is_sent() -> None:
+    effect = ExternalEffect(MemoryStore(), "sms", policy="at_most_once")
+    with pytest.raises(InvalidInput, match=r"calls a function, and .* is a coroutine function"):
+        effect.perform("a", cast("Any", _resolve_later))
+    assert effect.read("a") is None
+    with pytest.raises(InvalidInput, match="is a function, not a coroutine function"):
+        ExternalEffect(MemoryStore(), "sms", policy="at_most_once", resolver=cast("Any", _resolve_later))
+    with pytest.raises(InvalidInput, match="is a coroutine function"):
+        AsyncExternalEffect(AsyncMemoryStore(), "sms", policy="at_most_once", resolver=cast("Any", print))
+    with pytest.raises(InvalidInput, match="needs a store for threads"):
+        ExternalEffect(cast("Any", AsyncMemoryStore()), "sms", policy="at_most_once")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

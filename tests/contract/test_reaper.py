@@ -12,7 +12,7 @@ from segmented.dedup.operator import list_plan
 from segmented.dedup.reaper import ReapCount, reap_plan
 from segmented.errors import InvalidInput
 from segmented.keys import once_partition
-from segmented.models.dedup import Reaped, RecordName, RunBegun
+from segmented.models.dedup import OutcomeKept, Reaped, RecordName, RunBegun
 from tests.fixtures.stores import make_side
 
 if TYPE_CHECKING:
@@ -71,6 +71,17 @@ def test_what_was_renewed_between_the_look_and_the_step_is_held(keys: Keys) -> N
     asked = [op.ReapKey(RecordName(keys.namespace, key), DAY_MS) for key in ("run", "seat", "doubtful")]
     assert [keys.side.execute(one) for one in asked] == [Reaped("held")] * 3
     assert keys.held() == {"run": "running", "seat": "waiting", "doubtful": "running"}
+
+
+def test_what_is_known_of_earlier_messages_is_remembered_no_shorter(keys: Keys) -> None:
+    token = getattr(keys.begin("k", LONG_MS), "fencing_token", 0)
+    record = RecordName(keys.namespace, "k")
+    keys.side.execute(op.FinishRun(record, "m-k", "h", token, "value", "1", 0, DAY_MS))
+    keys.side.execute(op.BeginRun(record, "other", "h", "", "t", 1, DAY_MS))
+    keys.side.pass_time(0.01)
+    assert keys.side.execute(op.ReapKey(record, 1)) == Reaped("freed")
+    keys.side.pass_time(0.02)
+    assert isinstance(keys.begin("k", LONG_MS), OutcomeKept)
 
 
 def test_a_key_that_was_freed_is_run_by_the_next(keys: Keys) -> None:

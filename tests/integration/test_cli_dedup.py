@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.servers import ValkeyServer
+    from tests.deployments import Cluster
 
 DAY_MS: Final = 86_400_000
 LONG_MS: Final = 600_000
@@ -319,3 +320,20 @@ def test_the_list_is_whole_on_every_partition(desk: Desk) -> None:
         desk.begin(f"k{number}", 100_000 + 1000 * number)
     assert len({once_partition(f"k{number}") for number in range(200)}) == 32
     assert [row[-1] for row in desk.ran("list").rows] == [f"k{number}" for number in range(200)]
+
+
+def test_the_keys_of_every_master_of_a_cluster_are_listed_explained_and_reaped(cluster: Cluster) -> None:
+    with RedisStore.from_url(cluster.url) as store:
+        desk = Desk(store, cluster.url)
+        keys = [f"k{number}" for number in range(60)]
+        for number, key in enumerate(keys):
+            desk.begin(key, 100_000 + 1000 * number, namespace="clustered")
+        desk.begin("dead", 1, namespace="clustered")
+        desk.wait_until_lapsed("dead")
+        assert [row[-1] for row in desk.ran("list", "--namespace", "clustered", "--state", "running").rows] == keys
+        assert [row[-1] for row in desk.ran("list").rows if row[-2] == "clustered"] == ["dead", *keys]
+        assert desk.ran("explain", "k7").out.startswith("key k7 of shop.send, in namespace clustered\n")
+        assert desk.ran("reap", "--namespace", "clustered").out == "clustered\t1\t0\t0\n"
+        for key in keys:
+            desk.ran("free", key, "--namespace", "clustered", "--yes")
+        assert desk.ran("list", "--namespace", "clustered").out == ""

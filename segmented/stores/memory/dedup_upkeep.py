@@ -132,7 +132,7 @@ class DedupUpkeep(DedupPlaces):
         if place is None:
             self._claims.pop(Spot(record, message), None)
             return Reaped("freed")
-        reaped = Reaped("held")
+        reaped, lapses_at = Reaped("held"), place.lapses_at
         if place.seat and place.seat.until <= now:
             place.seat = None
             reaped = Reaped("freed")
@@ -148,6 +148,8 @@ class DedupUpkeep(DedupPlaces):
             self._note_claim(record, message)
             return reaped
         self._keep(record, message, operation.remember_ms)
+        if lapses_at < inf:
+            place.lapses_at = max(place.lapses_at, lapses_at)
         self._tell(record)
         return reaped
 

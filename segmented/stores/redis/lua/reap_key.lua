@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- uses shared/once.lua
--- Free what has lapsed of a claim, and wake who waits. Safe to run twice. What lives is never touched.
+-- Free what has lapsed of a claim, and wake who waits. Safe to run twice. What lives is never touched, and what else is
+-- known of the key is remembered no shorter than it was.
 -- ARGV     1 key   2 message, or "" for the key itself   3 remember_ms
 -- answers  {"freed"}   {"unknown"}   its holder died in a run that must not be repeated   {"held"}   it lives
 local key, message = ARGV[1], ARGV[2]
@@ -10,7 +11,7 @@ if redis.call('EXISTS', where) == 0 then
   redis.call('ZREM', CLAIMS, member)
   return { 'freed' }
 end
-local result = 'held'
+local result, left = 'held', redis.call('PTTL', where)
 local seat = read_seat(where)
 if seat.seat and not seat.is_live then
   drop(where, SEAT_FIELDS)
@@ -30,5 +31,9 @@ if result == 'held' then
   return { result }
 end
 keep(where, member, ARGV[3])
+local kept_ms = redis.call('PTTL', where)
+if kept_ms >= 0 and kept_ms < left then
+  redis.call('PEXPIRE', where, left)
+end
 redis.call('PUBLISH', FREED, result)
 return { result }
