@@ -38,11 +38,14 @@ from segmented.plans import run_sync
 from segmented.plans.waiting import wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from celery.app.task import Context
 
     from segmented.dedup.celery.plan import OncePlan
     from segmented.dedup.celery.task import Once
     from segmented.dedup.terms import RunClaim
+    from segmented.operations import BeginRun
     from segmented.plans import Plan
 
 ROUND_SECONDS: Final = 0.1
@@ -53,6 +56,11 @@ DOWN_SECONDS: Final = 5.0
 BEGIN_SECONDS: Final = 10.0
 
 Answer = RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated
+
+
+def _is_at_work(answer: object) -> bool:
+    """Is it worth a worker's while to wait? Not for a message that waits itself, perhaps for this very worker."""
+    return isinstance(answer, KeyHeld) and answer.state == "running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ class Execution:
             answer, asked_at = run_sync(self._beginning(claim, header), store)
         except StoreUnavailable as error:
             if runs_when_down(self.plan.app):
-                return self.task.run(*self.arguments, **self.options)
+                return self._unrecorded(error)
             self._come_back(header, DOWN_SECONDS, error)
         match answer:
             case RunBegun():
@@ -96,7 +104,9 @@ class Execution:
         if found is not None:
             return found
         identity = self.plan.identity(self.arguments, self.options)
-        return OnceHeader(message, identity.key, identity.payload_print)
+        header = OnceHeader(message, identity.key, identity.payload_print)
+        self.request.headers = header.carried(self.request.headers)  # its further attempts are of the same record
+        return header
 
     def _beginning(self, claim: RunClaim, header: OnceHeader) -> Plan[tuple[Answer | None, float]]:
         beginning = claim.beginning(
@@ -105,9 +115,28 @@ class Execution:
             follows=header.follows,
             round_number=header.round,
         )
-        waits = self.plan.rule.on_execute == "wait" or self.request.is_eager
-        timeout = self.plan.rule.timeout if waits else 0
-        return wait_for(beginning, channel=claim.channel, timeout=timeout, is_busy=is_in_flight, undo=claim.releasing())
+        if self.request.is_eager:
+            waiting = self._waiting(claim, beginning, self.plan.rule.timeout, is_in_flight)
+        elif self.plan.rule.on_execute == "wait":
+            waiting = self._waiting(claim, beginning, self.plan.rule.timeout, _is_at_work)
+        else:
+            waiting = self._waiting(claim, beginning, 0, _is_at_work)
+        answer, asked_at = yield from waiting
+        if answer is None:  # others of this process were before it in the line until its time was over
+            answer, asked_at = yield from self._waiting(claim, beginning, 0, _is_at_work)
+        return answer, asked_at
+
+    @staticmethod
+    def _waiting(
+        claim: RunClaim, beginning: BeginRun, timeout: float, is_busy: Callable[[object], bool]
+    ) -> Plan[tuple[Answer | None, float]]:
+        return wait_for(beginning, channel=claim.channel, timeout=timeout, is_busy=is_busy, undo=claim.releasing())
+
+    def _unrecorded(self, reason: StoreUnavailable) -> Any:  # noqa: ANN401  # what the task gives
+        result = self.task.run(*self.arguments, **self.options)
+        if isinstance(result, StoreEffect):
+            raise reason  # there is no store to do it in
+        return result
 
     # --- the run is ours ---
 
@@ -115,22 +144,27 @@ class Execution:
         self.request.once_run = run  # type: ignore[attr-defined]  # a request carries what its task needs
         try:
             result = self.task.run(*self.arguments, **self.options)
-        except Retry as again:
-            self._put_off(run, again)
-            raise
-        except Reject:
-            self._put_off(run, None)
-            raise
-        except Ignore:
-            self._abandon(run)
-            raise
         except Exception as error:
-            self._fail(run, error)
+            self._ended(run, error)
             raise
         except BaseException:  # the process is told to end
             self._abandon(run)
             raise
-        return self._finished(run, result)
+        return result if self._is_put_off(run) else self._finished(run, result)
+
+    def _ended(self, run: Run, error: Exception) -> None:
+        attempt = int(self.request.retries or 0)
+        match error:
+            case _ if self._is_put_off(run):
+                return
+            case Retry() if self.request.is_eager:
+                self._put_off(run, attempt + 1)
+            case Reject() if error.requeue:  # type: ignore[attr-defined]  # its stubs do not know of it
+                self._put_off(run, attempt)
+            case Retry() | Reject() | Ignore():  # nothing of it comes back
+                self._abandon(run)
+            case _:
+                self._fail(run, error)
 
     def _finished(self, run: Run, result: object) -> object:
         try:
@@ -167,14 +201,19 @@ class Execution:
         with suppress(SegmentedError):  # it lapses
             run.abandon()
 
-    def _put_off(self, run: Run, again: Retry | None) -> None:
-        """Keep the claim for the next attempt, published a moment ago; or for the message, which is requeued."""
-        attempt = int(self.request.retries or 0) + (1 if again is not None else 0)
-        when = getattr(again, "when", None)
-        delay = when if isinstance(when, int | float) else 0
+    def _is_put_off(self, run: Run) -> bool:
+        """Was the next attempt published? Then keep the claim for it, whatever this one gave."""
+        noted: tuple[int, int] | None = getattr(self.request, "once_next", None)
+        if noted is None:
+            return False
+        self._put_off(run, *noted)
+        return True
+
+    def _put_off(self, run: Run, attempt: int, delay_ms: int = 0) -> None:
+        """Keep the claim for an attempt that comes, this one once more if it is requeued."""
         wait_ms = window_ms(self.plan.rule.queue_for, "queue_for")
         with suppress(SegmentedError):  # the next attempt takes over from this one, or it lapses
-            run.put_off(attempt, wait_ms=wait_ms, delay_ms=round(delay * 1000))
+            run.put_off(attempt, wait_ms=wait_ms, delay_ms=delay_ms)
 
     # --- it is not ---
 
@@ -202,7 +241,7 @@ class Execution:
             return self._dropped()
         if not held.goes_round:
             raise Ignore
-        if policy != "reschedule":
+        if policy not in {"reschedule", "wait"}:
             header = replace(header, follows=held.message, is_put_off=False)
         return self._go_round(header, min(ROUND_SECONDS * 2 ** min(header.round, 16), ROUND_SECONDS_MAX), held)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
+
+from segmented.locks.durations import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,12 +36,28 @@ class OnceHeader:
 
 
 def header_of(headers: Mapping[str, Any] | None, message: str) -> OnceHeader | None:
-    """Read the header of `message`; None when there is none, or one that cannot be read."""
+    """Read the header of `message`; None when there is none, or one that cannot be read.
+
+    What a newer version has added is passed over, and what an older one did not say is as if it were not so.
+    """
     found = (headers or {}).get(HEADER)
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or found.get("message") != message:
+        return None
+    known = {one.name: found[one.name] for one in fields(OnceHeader) if one.name in found}
+    if not all(_is_readable(name, value) for name, value in known.items()):
         return None
     try:
-        header = OnceHeader(**found)
-    except TypeError:
+        return OnceHeader(**known)
+    except TypeError:  # too little was said
         return None
-    return header if header.message == message else None
+
+
+def _is_readable(name: str, value: object) -> bool:
+    match name:
+        case "message" | "key":
+            return isinstance(value, str) and bool(value)
+        case "payload_print" | "follows":
+            return isinstance(value, str)
+        case "round":
+            return is_whole(value) and isinstance(value, int) and value >= 0
+    return isinstance(value, bool)

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from celery.result import EagerResult
 from celery.utils import uuid
 
+from segmented.dedup.celery.delays import due_in_ms
 from segmented.dedup.celery.header import OnceHeader
 from segmented.dedup.celery.points import REPLACING
 from segmented.dedup.celery.settings import runs_when_down
@@ -108,14 +108,7 @@ class Publication:
         )
 
     def _delay_ms(self) -> int:
-        """Return how long the message is not due; at least 0."""
-        eta, countdown = self.options.get("eta"), self.options.get("countdown")
-        if isinstance(eta, str):
-            eta = datetime.fromisoformat(eta)
-        if eta is not None:
-            now = self.plan.app.now()
-            countdown = (eta - (now if eta.tzinfo else now.replace(tzinfo=None))).total_seconds()
-        return max(0, round((countdown or 0) * 1000))
+        return due_in_ms(self.plan.app, self.options.get("eta"), self.options.get("countdown"))
 
     def _first(self, message: str, answer: KeyClaimed) -> AsyncResult[Any]:
         rule = self.plan.rule

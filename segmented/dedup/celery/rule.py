@@ -17,7 +17,7 @@ from segmented.dedup.celery.points import (
     PointTerms,
 )
 from segmented.dedup.options import DAY, DEFAULT_LEASE, window_ms
-from segmented.dedup.outcomes import DEFAULT_SIZE_MAX
+from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm
 from segmented.dedup.terms import RunTerms
 from segmented.errors import InvalidInput
 from segmented.locks.durations import milliseconds
@@ -81,7 +81,7 @@ class OnceRule:
     delay_max: float | None = None
     """With `debounce`: the longest time from the first publication."""
     timeout: float = DEFAULT_TIMEOUT
-    """With `wait`: for how long."""
+    """With `wait`: for how long. Then a publisher gets InFlight, and a worker puts the message off."""
     size_max: int = DEFAULT_SIZE_MAX
     """Bytes of a result that is kept; a larger one is not, and repeats get its handle alone."""
 
@@ -98,7 +98,7 @@ class OnceRule:
         conflict = next(self._conflicts(), None)
         if conflict:
             raise InvalidInput(conflict)
-        _ = self.terms("")
+        _ = self.terms(""), self.delay_ms, self.delay_max_ms, OutcomeForm(size_max=self.size_max)
         window_ms(self.queue_for, "queue_for")
         window_ms(self.resend_after, "resend_after")
         window_ms(self.timeout, "timeout")

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from celery.signals import task_revoked, worker_process_shutdown, worker_shutdown
 
 from segmented.dedup.celery.settings import close_stores
 from segmented.dedup.celery.task import Once
-from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
     from celery.app.task import Context
-
-_log = logging.getLogger("segmented.dedup")
 
 
 @task_revoked.connect
@@ -28,12 +24,7 @@ def free_revoked(
     """Free the key of a message that will not run."""
     if not isinstance(sender, Once) or request is None:
         return
-    try:
-        sender.once_cancel(
-            str(request.id), request.args, request.kwargs, headers=request.headers, is_dead=bool(terminated)
-        )
-    except SegmentedError:  # its key lapses
-        _log.warning("once.revoked_not_freed", extra={"task": sender.name, "message_id": request.id})
+    sender.once_free(str(request.id), request.args, request.kwargs, headers=request.headers, is_dead=bool(terminated))
 
 
 @worker_process_shutdown.connect

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery import Task
-from celery.exceptions import TimeLimitExceeded
 
+from segmented.dedup.celery.delays import due_in_ms
 from segmented.dedup.celery.execution import Execution
 from segmented.dedup.celery.header import header_of
 from segmented.dedup.celery.plan import OncePlan, body_of, checked_rule
 from segmented.dedup.celery.publication import Publication
 from segmented.dedup.celery.result import OnceResult
+from segmented.errors import SegmentedError
 from segmented.operations import CancelMessage
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
     from segmented.dedup.celery.rule import OnceRule
     from segmented.dedup.run import Run
+
+_log = logging.getLogger("segmented.dedup")
 
 
 class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which the class itself is not
@@ -49,6 +53,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
     once: ClassVar[OnceRule | str | None] = None
     """The rule; a text is short for `OnceRule(text)`. None: an ordinary task."""
     _once_plan: ClassVar[OncePlan | None] = None
+    Request = "segmented.dedup.celery.request:OnceRequest"
 
     @classmethod
     def bind(cls, app: Celery) -> Celery:
@@ -107,7 +112,9 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
 
         is_sent_before = task_id is not None and header_of(passed_on.get("headers"), task_id) is not None
         if self._once_plan is None or is_sent_before:  # an attempt, or a copy that goes round, keeps its claim
-            return send(given)
+            sent = send(given)
+            self._note_attempt(given)
+            return sent
         identity = self._once_plan.identity(args, kwargs, given=once_key)
         return Publication(self._once_plan, identity, given, send, self.AsyncResult).publish()
 
@@ -115,16 +122,13 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         """Return the handle of a message id."""
         return OnceResult(task_id, backend=self.backend, task_name=self.name, app=self.app, **passed_on)
 
-    def on_failure(self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:  # noqa: ANN401  # as Celery's own
-        """Free the key of a task that ran over its hard time limit: the worker ends its process."""
-        if isinstance(exc, TimeLimitExceeded):
-            self.once_cancel(task_id, args, kwargs, headers=None, is_dead=self._is_acknowledged_on_timeout())
-        super().on_failure(exc, task_id, args, kwargs, einfo)
+    def _note_attempt(self, sent: Mapping[str, Any]) -> None:
+        """Note on the message in hand that its next attempt was published, be it by `retry(throw=False)`."""
+        request, attempt = self.request, sent.get("retries") or 0
+        if request.id == sent["task_id"] and attempt > (request.retries or 0):
+            request.once_next = attempt, due_in_ms(self.app, sent.get("eta"), sent.get("countdown"))  # type: ignore[attr-defined]  # a request carries what its task needs
 
-    def _is_acknowledged_on_timeout(self) -> bool:
-        return not self.acks_late or bool(self.acks_on_failure_or_timeout)
-
-    def once_cancel(
+    def once_free(
         self,
         message: str,
         args: Sequence[Any] | None,
@@ -133,12 +137,19 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         headers: Mapping[str, Any] | None,
         is_dead: bool,
     ) -> None:
-        """See to it that a message does not begin, and free its key; with `is_dead` also from a run that is over."""
+        """See to it that a message does not begin, and free its key; with `is_dead` also from a run that is over.
+
+        Called by the worker; where it cannot be done, that is logged, and the key lapses.
+        """
         if self._once_plan is None:
             return
         plan = self._once_plan
-        header = header_of(headers, message)
-        key = header.key if header is not None else plan.identity(args, kwargs).key
-        plan.store.execute(
-            CancelMessage(plan.record(key), message, plan.terms.remember_ms, plan.terms.run_on, is_dead=is_dead)
-        )
+        try:
+            header = header_of(headers, message)
+            key = header.key if header is not None else plan.identity(args, kwargs).key
+            cancelling = CancelMessage(
+                plan.record(key), message, plan.terms.remember_ms, plan.terms.run_on, is_dead=is_dead
+            )
+            plan.store.execute(cancelling)
+        except (SegmentedError, TypeError):  # it lapses; arguments that do not fit the task have no key
+            _log.warning("once.not_freed", extra={"task": self.name, "message_id": message}, exc_info=True)

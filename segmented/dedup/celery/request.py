@@ -1,0 +1,28 @@
+"""What the worker's own process knows of a message whose run was ended from outside: its key is free at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from billiard.einfo import ExceptionWithTraceback  # type: ignore[attr-defined]  # its stubs do not know of it
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
+from celery.worker.request import Request
+
+
+class OnceRequest(Request):
+    """The request of a deduplicated task. A message that will not come back frees its key before its end is told."""
+
+    task: Any  # a `Once`, with what Celery's stubs do not know of
+
+    def on_failure(self, exc_info: Any, send_failed_event: Any = True, return_ok: Any = False) -> Any:  # noqa: ANN401, FBT002  # as Celery's own
+        """Free the key of a task whose process is gone, or about to be ended since it is over its hard time limit."""
+        error = exc_info.exception
+        error = error.exc if isinstance(error, ExceptionWithTraceback) else error
+        task, comes_back = self.task, True
+        if isinstance(error, WorkerLostError):
+            comes_back = (task.acks_late and task.reject_on_worker_lost) or task.retry_on_worker_lost
+        elif isinstance(error, TimeLimitExceeded):
+            comes_back = task.acks_late and not task.acks_on_timeout
+        if not comes_back:
+            task.once_free(self.id, self.args, self.kwargs, headers=self.request_dict, is_dead=True)
+        return super().on_failure(exc_info, send_failed_event, return_ok)
