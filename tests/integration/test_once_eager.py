@@ -1,0 +1,85 @@
+"""Deduplicated tasks in Celery's eager mode and as plain calls: records hold there too, and no worker is needed."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented.dedup import FailedBefore, InFlight, OtherPayload
+from segmented.dedup.celery.settings import close_stores
+from tests.once_app import build
+from tests.once_steps import Setup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from segmented.servers import ValkeyServer
+
+
+@pytest.fixture
+def setup(valkey: ValkeyServer, tmp_path: Path) -> Setup:
+    return Setup(records=valkey.url, log=str(tmp_path / "log"), conf={"task_always_eager": True})
+
+
+@pytest.fixture
+def tasks(setup: Setup) -> Iterator[Any]:
+    with closing(build(setup)) as app:
+        yield app.tasks
+    close_stores()
+
+
+def runs(setup: Setup) -> int:
+    with open(setup.log) as log:  # noqa: PTH123  # a path in text
+        return sum(line.endswith(" begin\n") for line in log)
+
+
+def test_an_eager_repeat_gets_the_kept_result_and_does_not_run(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
+    assert tasks["kept"].delay("a", 1).get() == ["a", 1]
+    assert tasks["kept"].delay("a", 1).get() == ["a", 1]
+    assert runs(setup) == 1
+    with pytest.raises(OtherPayload):
+        tasks["kept"].delay("a", 2)
+
+
+def test_an_eager_task_without_keep_frees_its_key(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
+    assert [tasks["plain"].delay("a", number).get() for number in range(2)] == [["a", 0], ["a", 1]]
+    assert runs(setup) == 2
+
+
+def test_an_eager_failure_is_kept_for_repeats(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
+    with pytest.raises(ValueError, match="bad"):
+        tasks["kept"].delay("a", error="bad").get()
+    with pytest.raises(FailedBefore, match="ValueError: bad"):
+        tasks["kept"].delay("a", error="bad").get()
+    assert runs(setup) == 1
+
+
+@pytest.mark.parametrize("name", ["retried", "unsteady"])
+def test_an_eager_retry_runs_under_its_own_claim(tasks: Any, setup: Setup, name: str) -> None:  # noqa: ANN401  # tasks by name
+    assert tasks[name].delay("a", 2).get() == 2
+    assert runs(setup) == 3
+    assert tasks[name].delay("a", 0).get() == 0
+
+
+def test_an_eager_effect_in_the_store_is_done_once(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
+    assert [tasks["points"].delay("a", 5).get() for _ in range(2)] == [5, 5]
+    assert runs(setup) == 1
+
+
+def test_apply_runs_without_a_publication_and_still_once(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
+    assert [tasks["kept"].apply(("a", 1)).get() for _ in range(2)] == [["a", 1]] * 2
+    assert runs(setup) == 1
+
+
+def test_an_eager_task_inside_of_itself_is_told_that_its_key_is_taken(tasks: Any) -> None:  # noqa: ANN401  # tasks by name
+    with pytest.raises(InFlight, match="is running"):
+        tasks["recursive"].delay("a").get()
+
+
+def test_a_plain_call_is_a_plain_call(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
+    assert [tasks["kept"]("a", number) for number in range(3)] == [["a", 0], ["a", 1], ["a", 2]]
+    assert runs(setup) == 3
