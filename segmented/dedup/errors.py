@@ -40,7 +40,7 @@ class InFlight(DedupError):
 
     def __init__(self, key: str, message_id: str, state: str, free_in: float | None) -> None:
         """Name the message that has the key, its state, and the seconds after which it lapses unless it is renewed."""
-        lapses = "" if free_in is None else f", for {free_in:g} s at least unless it ends sooner"
+        lapses = "" if free_in is None else f", and lapses in {free_in:g} s unless it is renewed"
         super().__init__(
             f"key {key!r} is taken: message {message_id!r} is {state}{lapses}", key, message_id, state, free_in
         )

@@ -56,14 +56,43 @@ def test_a_claim_repeated_after_a_lost_reply_is_the_same_claim(side: Side, point
 
 
 def test_a_repeated_claim_is_told_so_before_all_else_that_is_known_of_the_key(side: Side) -> None:
+    desk = Desk(side, "until_and_while_executing")
+    token = desk.token("old")
+    assert desk.claim("a") == CLAIMED
+    assert desk.claim("a") == KeyClaimed(replay=True)
+    desk.finish("old", token, keep_ms=LONG_MS)
+    assert desk.claim("a") == KeyClaimed(replay=True)
+
+
+@pytest.mark.parametrize("point", ["until_executed", "until_and_while_executing"])
+def test_a_message_whose_worker_died_is_a_repeat_of_the_one_that_took_its_place(side: Side, point: str) -> None:
+    is_one = point == "until_executed"  # at the other point every message runs
+    desk = Desk(side, point)
+    desk.begin("old", ttl_ms=SHORT_MS)
+    side.pass_time(SHORT)
+    assert desk.claim("new") == CLAIMED
+    desk.finish("new", desk.token("new"))
+    again = desk.begin("old", "again")  # its broker delivers it once more
+    assert timeless(again) == OutcomeKept("new", "value", "1", 0) if is_one else isinstance(again, RunBegun)
+
+
+def test_a_message_whose_worker_died_runs_where_its_successor_never_comes(side: Side) -> None:
     desk = Desk(side)
     desk.begin("old", ttl_ms=SHORT_MS)
     side.pass_time(SHORT)
-    assert desk.claim("a") == CLAIMED
-    token = desk.token("old", "again")  # its broker delivers it once more: it began first, so it goes on
-    assert desk.claim("a") == KeyClaimed(replay=True)
-    desk.finish("old", token, "again", keep_ms=LONG_MS)
-    assert desk.claim("a") == KeyClaimed(replay=True)
+    assert desk.claim("new", wait_ms=SHORT_MS) == CLAIMED
+    assert timeless(desk.begin("old", "again")) == KeyHeld("new", "waiting", None, goes_round=True, next_round=1)
+    side.pass_time(SHORT)
+    assert isinstance(desk.begin("old", "again"), RunBegun)
+
+
+def test_another_payload_does_not_take_the_place_of_a_message_whose_worker_died(side: Side) -> None:
+    desk = Desk(side)
+    desk.begin("old", seen="p", ttl_ms=SHORT_MS)
+    side.pass_time(SHORT)
+    assert desk.claim("new", "q") == CLAIMED
+    desk.finish("new", desk.begin("new", seen="q").fencing_token)
+    assert isinstance(desk.begin("old", "again", seen="p"), RunBegun)
 
 
 @pytest.mark.parametrize("point", SEATED)

@@ -254,7 +254,7 @@ def test_a_replaced_message_has_the_outcome_of_the_newest_and_one_that_runs_is_n
     assert runs == [("o", 2)]
 
 
-def test_calls_of_a_mutex_that_differ_are_refused_unless_nothing_is_compared(app: App) -> None:
+def test_calls_of_a_mutex_that_differ_are_refused_only_where_a_payload_is_to_be_compared(app: App) -> None:
     app.conf.task_always_eager = False
     begun, may_end, runs = Event(), Event(), []
 
@@ -264,7 +264,7 @@ def test_calls_of_a_mutex_that_differ_are_refused_unless_nothing_is_compared(app
         may_end.wait(WAIT_SECONDS)
         return step
 
-    strict = app.task(base=Once, once=OnceRule("{account}", point="while_executing"), name="strict")(body)
+    strict = app.task(base=Once, once=OnceRule("{account}", point="while_executing", payload=True), name="strict")(body)
     serial_rule = OnceRule("{account}", point="while_executing", on_execute="reschedule")
     serial = app.task(base=Once, once=serial_rule, name="serial")(body)
     with start_worker(app, pool="threads", concurrency=2, perform_ping_check=False, loglevel="CRITICAL"):

@@ -179,7 +179,11 @@ def test_a_task_of_the_base_without_a_rule_is_an_ordinary_task(app: Celery) -> N
         task.once_key("a")
 
 
-@pytest.mark.parametrize("argument", [object(), float("nan"), {1: "a"}, b"a".join, "\ud800"], ids=str)
+@pytest.mark.parametrize(
+    "argument",
+    [object(), float("nan"), {1: "a"}, b"a".join, "\ud800"],
+    ids=["object", "nan", "key of a number", "method", "lone surrogate"],
+)
 def test_an_argument_that_has_no_stable_text_is_one_sentence_at_publication(app: Celery, argument: object) -> None:
     app.conf.once_url = "redis://127.0.0.1:1/2"  # not asked
     task = app.task(base=Once, name="whole", once=OnceRule(), lazy=False, shared=False)(work)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from celery.exceptions import Ignore, Reject, Retry
+from celery.states import READY_STATES
 
 from segmented.dedup.celery.header import OnceHeader, header_of
 from segmented.dedup.celery.settings import runs_when_down
@@ -167,6 +168,8 @@ class Execution:
                 self._fail(run, error)
 
     def _finished(self, run: Run, result: object) -> object:
+        if run.has_ended:  # by the body itself
+            return result
         try:
             if not isinstance(result, StoreEffect):
                 run.finish(result)
@@ -218,12 +221,21 @@ class Execution:
     # --- it is not ---
 
     def _repeated(self, header: OnceHeader, outcome: OutcomeKept) -> Any:  # noqa: ANN401  # what the first gave
+        if outcome.kind == "error" and outcome.message == header.message and self._is_stored():
+            raise Ignore  # as the error that it was
         is_own = outcome.message in {header.message, header.follows}
         if not is_own and self.plan.rule.on_execute == "raise":
             raise InFlight(header.key, outcome.message, "done", None)
         if not is_own and self.plan.rule.on_execute == "drop":
             return self._dropped()
         return self.plan.form.read(header.key, outcome)
+
+    def _is_stored(self) -> bool:
+        """Has the result backend an end of this message already?"""
+        try:
+            return self.task.backend.get_state(str(self.request.id)) in READY_STATES
+        except NotImplementedError:  # there is no backend
+            return False
 
     def _waited(self, header: OnceHeader, held: KeyHeld) -> Any:  # noqa: ANN401  # nothing, or an exception
         if held.message == header.message:

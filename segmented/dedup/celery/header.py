@@ -27,6 +27,8 @@ class OnceHeader:
     """Did it have the seat of its key when it was published?"""
     is_put_off: bool = False
     """Is it to run by itself once the key is free, and not to be given the outcome of another?"""
+    namespace: str = ""
+    """Of the publisher's records; "" where the worker's own is meant."""
     round: int = 0
     """How often it was sent round because the key was taken."""
 
@@ -56,7 +58,7 @@ def _is_readable(name: str, value: object) -> bool:
     match name:
         case "message" | "key":
             return isinstance(value, str) and bool(value)
-        case "payload_print" | "follows":
+        case "payload_print" | "follows" | "namespace":
             return isinstance(value, str)
         case "round":
             return is_whole(value) and isinstance(value, int) and value >= 0

@@ -54,10 +54,14 @@ class OncePlan:
         """Name the record of a key."""
         return RecordName(namespace_of(self._settings), key)
 
+    def record_of(self, header: OnceHeader) -> RecordName:
+        """Name the record of a message: in the namespace in which it was published, whatever this app is called."""
+        return RecordName(header.namespace, header.key) if header.namespace else self.record(header.key)
+
     def claim(self, header: OnceHeader) -> RunClaim:
         """Make a new claim to the run of a message, with a holder id of its own."""
-        holder_id = new_holder_id()
-        return RunClaim(header.key, holder_id, self.terms.ttl_ms, self.record(header.key), header.message, self.terms)
+        record = self.record_of(header)
+        return RunClaim(header.key, new_holder_id(), self.terms.ttl_ms, record, header.message, self.terms)
 
 
 def checked_rule(name: str, given: object) -> OnceRule:

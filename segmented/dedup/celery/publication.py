@@ -63,7 +63,7 @@ class Publication:
     def publish(self) -> AsyncResult[Any]:
         """Claim and send, or answer as the rule says."""
         message = self.options.get("task_id") or uuid()
-        header = OnceHeader(message, self.identity.key, self.identity.payload_print)
+        header = self._header(message)
         if not self.plan.rule.point_terms.claims:
             return self._sent(header)
         try:
@@ -131,7 +131,8 @@ class Publication:
         self, message: str, *, follows: str = "", is_claimed: bool = False, is_put_off: bool = False
     ) -> OnceHeader:
         who = (message, self.identity.key, self.identity.payload_print)
-        return OnceHeader(*who, follows=follows, is_claimed=is_claimed, is_put_off=is_put_off)
+        namespace = self.plan.record(self.identity.key).namespace
+        return OnceHeader(*who, follows=follows, is_claimed=is_claimed, is_put_off=is_put_off, namespace=namespace)
 
     def _sent(self, header: OnceHeader, **changed: object) -> AsyncResult[Any]:
         headers = header.carried(self.options.get("headers"))

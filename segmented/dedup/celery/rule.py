@@ -59,7 +59,8 @@ class OnceRule:
     """What a repeat gets that reaches a worker all the same: from another publisher, or in a chord, group or chain."""
     payload: str | Callable[..., object] | bool | None = None
     """What else must be equal in a repeat, or OtherPayload is raised: True for all arguments, False for nothing, or an
-    expression or callable as for `key`. None: all arguments, unless a policy says that a repeat runs by itself."""
+    expression or callable as for `key`. None: all arguments, unless a repeat runs by itself, as the
+    policy or `while_executing` says."""
     keep: float | None = None
     """For how long a result is given to repeats after the task has ended. None: not at all, or for a day with
     `exactly_once`."""
@@ -134,7 +135,7 @@ class OnceRule:
     def compared(self) -> str | Callable[..., object] | bool:
         """What must be equal in a repeat. One that is to run by itself may be another's equal in its key alone."""
         if self.payload is None:
-            return self.on_publish in ANSWERING and self.on_execute in ANSWERING
+            return self.point_terms.claims and self.on_publish in ANSWERING and self.on_execute in ANSWERING
         return self.payload
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery import Task
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from segmented.dedup.run import Run
 
 _log = logging.getLogger("segmented.dedup")
+_guard = threading.RLock()
 
 
 class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which the class itself is not
@@ -61,10 +63,22 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         `lazy=False`.
         """  # noqa: D205  # one sentence in two lines
         bound: Celery = super().bind(app)
-        if cls.once is not None:
-            name = str(cls.name)
-            cls._once_plan = OncePlan(app, name, body_of(cls), checked_rule(name, cls.once))
+        cls._planned(app)
         return bound
+
+    @classmethod
+    def _planned(cls, app: Celery) -> OncePlan | None:
+        """Return the plan, made by whoever asks first; None for an ordinary task.
+
+        Celery registers a task a moment before it binds it, so that another thread may publish it in between.
+        """
+        if cls.once is None:
+            return None
+        with _guard:
+            if cls._once_plan is None:
+                name = str(cls.name)
+                cls._once_plan = OncePlan(app, name, body_of(cls), checked_rule(name, cls.once))
+            return cls._once_plan
 
     @property
     def once_run(self) -> Run:
@@ -77,16 +91,22 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
 
     @property
     def _plan(self) -> OncePlan:
-        if self._once_plan is None:
+        plan = self._plan_if_any
+        if plan is None:
             message = f"task {self.name!r} has no once"
             raise TypeError(message)
-        return self._once_plan
+        return plan
+
+    @property
+    def _plan_if_any(self) -> OncePlan | None:
+        return self._once_plan or self._planned(self.app)
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # the task's own
         """Run: in a worker under the record, else as a plain call."""
-        if self._once_plan is None or self.request.called_directly:
+        plan = self._plan_if_any
+        if plan is None or self.request.called_directly:
             return super().__call__(*arguments, **options)
-        return Execution(self, self._once_plan, self.request, arguments, options).execute()
+        return Execution(self, plan, self.request, arguments, options).execute()
 
     def apply_async(  # as Celery's own, and `once_key`
         self,
@@ -111,12 +131,13 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
             return super(Once, self).apply_async(args, kwargs, producer=producer, shadow=shadow, **changed)
 
         is_sent_before = task_id is not None and header_of(passed_on.get("headers"), task_id) is not None
-        if self._once_plan is None or is_sent_before:  # an attempt, or a copy that goes round, keeps its claim
+        plan = self._plan_if_any
+        if plan is None or is_sent_before:  # an attempt, or a copy that goes round, keeps its claim
             sent = send(given)
             self._note_attempt(given)
             return sent
-        identity = self._once_plan.identity(args, kwargs, given=once_key)
-        return Publication(self._once_plan, identity, given, send, self.AsyncResult).publish()
+        identity = plan.identity(args, kwargs, given=once_key)
+        return Publication(plan, identity, given, send, self.AsyncResult).publish()
 
     def AsyncResult(self, task_id: str, **passed_on: Any) -> OnceResult:  # noqa: ANN401, N802  # Celery's own name
         """Return the handle of a message id."""
@@ -141,15 +162,14 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
 
         Called by the worker; where it cannot be done, that is logged, and the key lapses.
         """
-        if self._once_plan is None:
+        plan = self._plan_if_any
+        if plan is None:
             return
-        plan = self._once_plan
         try:
             header = header_of(headers, message)
-            key = header.key if header is not None else plan.identity(args, kwargs).key
-            cancelling = CancelMessage(
-                plan.record(key), message, plan.terms.remember_ms, plan.terms.run_on, is_dead=is_dead
+            record = plan.record(plan.identity(args, kwargs).key) if header is None else plan.record_of(header)
+            plan.store.execute(
+                CancelMessage(record, message, plan.terms.remember_ms, plan.terms.run_on, is_dead=is_dead)
             )
-            plan.store.execute(cancelling)
         except (SegmentedError, TypeError):  # it lapses; arguments that do not fit the task have no key
             _log.warning("once.not_freed", extra={"task": self.name, "message_id": message}, exc_info=True)

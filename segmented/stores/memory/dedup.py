@@ -80,9 +80,7 @@ class DedupModel(DedupUpkeep):
         since, delay_ms = living.since if living else now, operation.delay_ms
         if operation.delay_max_ms > 0:
             delay_ms = max(0, min(delay_ms, since + operation.delay_max_ms - now))
-        if living and not self._is_at_work(record, living.message):
-            its = self._noted(record, living.message, max(0, living.until - now) + operation.remember_ms)
-            its.replaced_by = operation.message
+        self._take_over(operation, seat, run)
         self._forget(record, operation.message, "replaced_by")
         due = now + delay_ms
         place = self._place(record)
@@ -90,6 +88,15 @@ class DedupModel(DedupUpkeep):
         place.task = operation.task
         self._keep(record, "", operation.remember_ms)
         return KeyClaimed(replay=False, delay_ms=delay_ms, replaced=living.message if living else None)
+
+    def _take_over(self, operation: op.ClaimKey, seat: Sitting | None, run: Run | None) -> None:
+        """Have whoever is replaced, or died at work, be a repeat of the message that takes the seat."""
+        now, record, seen = self._now(), operation.record, operation.payload_print
+        if seat and seat.until > now and not self._is_at_work(record, seat.message):
+            left_ms = max(0, seat.until - now) + operation.remember_ms
+            self._note_replaced(record, seat.message, left_ms, operation.message)
+        if operation.is_blocked_by_run and run and not differs(run.seen, seen):
+            self._note_replaced(record, run.message, operation.remember_ms, operation.message)
 
     def _is_at_work(self, record: RecordName, message: str) -> bool:
         now = self._now()
@@ -204,10 +211,13 @@ class DedupModel(DedupUpkeep):
         working = self._place(record, where)
         token = max(place.token + 1, int(self._clock.now() * 1_000_000))
         until = now + operation.ttl_ms
+        before = working.run
         who = (operation.message, operation.payload_print, operation.holder_id, token, operation.attempt)
         working.run = Run(*who, now, until, operation.on_lapse)
         working.task = operation.task
         self._forget(record, operation.message, "awaited_until", "replaced_by")
+        if operation.seat_end == "end" and before and not differs(before.seen, operation.payload_print):
+            self._note_replaced(record, before.message, operation.remember_ms, operation.message)
         place.token, place.task = token, operation.task
         seat = place.seat
         if operation.seat_end == "time" and not (seat and seat.until > now):

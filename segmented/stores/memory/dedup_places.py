@@ -96,6 +96,11 @@ class DedupPlaces:
         place.lapses_at = max(place.lapses_at, until)
         return place
 
+    def _note_replaced(self, record: RecordName, message: str, left_ms: int, successor: str) -> None:
+        """Have a message that lapsed, or was replaced, be a repeat of the one that took its place."""
+        if message != successor:
+            self._noted(record, message, left_ms).replaced_by = successor
+
     def _drop_run(self, place: Place, remember_ms: int) -> None:
         """End a run; what was not to be forgotten because of it may be."""
         place.run = None

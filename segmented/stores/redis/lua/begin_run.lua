@@ -128,6 +128,9 @@ if run.doubt then
   redis.call('HDEL', where, 'doubt')
 end
 redis.call('HDEL', own, 'awaited_until', 'replaced_by')
+if seat_end == 'end' and run.run and not differs(run.print, print) then -- its holder died
+  note_replaced(run.run, remember_ms, message)
+end
 redis.call('HSET', RECORD, 'token', token, 'task', ARGV[12])
 if seat_end == 'time' and not seat.is_live then
   redis.call('HSET', RECORD, 'seat', message, 'seat_print', print, 'seat_until', digits(now + tonumber(ARGV[13])),

@@ -170,6 +170,13 @@ local function note_attempt(run, remember_ms)
   end
 end
 
+-- A message that has lapsed and comes back all the same is a repeat of the one that took its place.
+local function note_replaced(message, left_ms, successor)
+  if message ~= successor then
+    note_message(message, left_ms, 'replaced_by', successor)
+  end
+end
+
 -- See to it that a message never begins, neither now nor when it is due.
 local function note_cancelled(message, due, remember_ms)
   note_message(message, math.max(0, due - now) + tonumber(remember_ms),
