@@ -54,7 +54,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
     abstract = True
     once: ClassVar[OnceRule | str | None] = None
     """The rule; a text is short for `OnceRule(text)`. None: an ordinary task."""
-    _once_plan: ClassVar[OncePlan | None] = None
+    _made_plan: ClassVar[OncePlan | None] = None
     Request = "segmented.dedup.celery.request:OnceRequest"
 
     @classmethod
@@ -75,10 +75,10 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         if cls.once is None:
             return None
         with _guard:
-            if cls._once_plan is None:
+            if cls._made_plan is None:
                 name = str(cls.name)
-                cls._once_plan = OncePlan(app, name, body_of(cls), checked_rule(name, cls.once))
-            return cls._once_plan
+                cls._made_plan = OncePlan(app, name, body_of(cls), checked_rule(name, cls.once))
+            return cls._made_plan
 
     @property
     def once_run(self) -> Run:
@@ -87,10 +87,11 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
 
     def once_key(self, *arguments: Any, **passed_on: Any) -> str:  # noqa: ANN401  # the task's own arguments
         """Return the record's key of a call with these arguments, as `segmented dedup explain` takes it."""
-        return self._plan.identity(arguments, passed_on).key
+        return self.once_plan.identity(arguments, passed_on).key
 
     @property
-    def _plan(self) -> OncePlan:
+    def once_plan(self) -> OncePlan:
+        """What publication and execution go by. Raises TypeError for a task without a rule."""
         plan = self._plan_if_any
         if plan is None:
             message = f"task {self.name!r} has no once"
@@ -99,7 +100,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
 
     @property
     def _plan_if_any(self) -> OncePlan | None:
-        return self._once_plan or self._planned(self.app)
+        return self._made_plan or self._planned(self.app)
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # the task's own
         """Run: in a worker under the record, else as a plain call."""

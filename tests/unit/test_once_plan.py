@@ -1,0 +1,82 @@
+"""What a task's deduplication makes of unusual moments: eager tasks over a store in memory, no server."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from threading import Barrier, Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from celery import Celery
+
+from segmented.dedup.celery import Once, OnceRule
+from segmented.dedup.celery.header import OnceHeader
+from segmented.models.dedup import RecordName
+from segmented.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    with closing(Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)) as app:
+        app.conf.update(task_always_eager=True, task_store_eager_result=True, once_store=MemoryStore())
+        yield app
+
+
+def same(order: str) -> str:
+    return order
+
+
+def test_threads_that_meet_a_task_before_it_is_bound_make_one_plan(
+    app: Celery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task: Any = app.task(base=Once, once="{order}", name="cold", lazy=False, shared=False)(same)
+    monkeypatch.setattr(type(task), "_made_plan", None)  # as it is between its registration and `bind`
+    together, plans = Barrier(8), []
+
+    def meet() -> None:
+        together.wait(10)
+        plans.append(task.once_plan)
+
+    threads = [Thread(target=meet) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(plans) == 8
+    assert len({id(plan) for plan in plans}) == 1
+
+
+def test_a_worker_goes_by_the_namespace_of_the_publisher(app: Celery) -> None:
+    task: Any = app.task(base=Once, once="{order}", name="named", lazy=False, shared=False)(same)
+    assert task.once_plan.record_of(OnceHeader("m", "k", "")) == RecordName("shop", "k")
+    assert task.once_plan.record_of(OnceHeader("m", "k", "", namespace="other")) == RecordName("other", "k")
+
+
+def test_a_body_may_end_its_run_itself(app: Celery) -> None:
+    def body(self: Any, order: str) -> str:  # noqa: ANN401  # a task
+        self.once_run.finish("kept")
+        return f"given for {order}"
+
+    rule = OnceRule("{order}", keep=60)
+    task: Any = app.task(base=Once, once=rule, bind=True, name="own", lazy=False, shared=False)(body)
+    assert task.delay("a").get() == "given for a"
+    assert task.delay("a").get() == "kept"
+
+
+def test_a_failed_message_that_is_delivered_again_leaves_the_stored_error_alone(app: Celery) -> None:
+    runs: list[str] = []
+
+    def body(order: str) -> None:
+        runs.append(order)
+        message = "no such card"
+        raise ValueError(message)
+
+    task: Any = app.task(base=Once, once="{order}", name="failing", lazy=False, shared=False)(body)
+    first = task.apply(("a",), task_id="m")
+    again = task.apply(("a",), task_id="m")
+    assert (first.state, again.state, runs) == ("FAILURE", "IGNORED", ["a"])
+    stored = app.backend.get_result("m")
+    assert (type(stored), str(stored)) == (ValueError, "no such card")
