@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
+from segmented.clock import SystemClock
 from segmented.stores.redis.scripts import load_script
 from tests.contract.proxy import Proxy
 from tests.contract.shop import Shop
+from tests.fixtures.stores import REDIS, Side, make_side
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.servers import ValkeyServer
-    from tests.fixtures.stores import Side
+    from tests.fixtures.stores import Flavour
 
 FOLDER = resources.files("segmented.stores.redis") / "lua"
 SCRIPTS = sorted(entry.name.removesuffix(".lua") for entry in FOLDER.iterdir() if entry.name.endswith(".lua"))
@@ -61,3 +63,15 @@ def proxy(valkey_url: str) -> Iterator[Proxy]:
             server.script_load(load_script(name).text)
     with Proxy(Path(valkey_url.removeprefix("unix://").partition("?")[0])) as proxy:
         yield proxy
+
+
+@pytest.fixture(params=[REDIS[0], REDIS[4]], ids=str)
+def far_side(request: pytest.FixtureRequest, proxy: Proxy, valkey_url: str) -> Iterator[Side]:
+    """A store behind the proxy; its `raw` client is not."""
+    flavour: Flavour = request.param
+    made = make_side(flavour, SystemClock(), proxy.url)
+    made.raw().close()
+    made.server = redis.Redis.from_url(valkey_url, decode_responses=True)
+    yield made
+    proxy.let_go()
+    made.close()

@@ -6,34 +6,18 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-import redis
 
 from segmented import InFlight, RunLost, StoreEffect
-from segmented.clock import SystemClock
 from segmented.errors import StoreRefused, StoreUnavailable
 from segmented.stores.redis.scripts import load_script
 from tests.contract.dedup_calls import SOON, Calls, Work
-from tests.fixtures.stores import REDIS, AsyncSide, Flavour, Side, make_side
+from tests.fixtures.stores import REDIS, AsyncSide, Side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.contract.proxy import Proxy
 
 BEGIN, FINISH, ABANDON = (load_script(name).sha.encode() for name in ("begin_run", "finish_run", "abandon_run"))
 ADD = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
-
-
-@pytest.fixture(params=[REDIS[0], REDIS[4]], ids=str)
-def far_side(request: pytest.FixtureRequest, proxy: Proxy, valkey_url: str) -> Iterator[Side]:
-    """A store behind the proxy; its `raw` client is not."""
-    flavour: Flavour = request.param
-    made = make_side(flavour, SystemClock(), proxy.url)
-    made.raw().close()
-    made.server = redis.Redis.from_url(valkey_url, decode_responses=True)
-    yield made
-    proxy.let_go()
-    made.close()
 
 
 def test_a_beginning_whose_reply_was_lost_is_one_run(far_side: Side, proxy: Proxy) -> None:

@@ -6,35 +6,19 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-import pytest
-import redis
-
-from segmented.clock import SystemClock
 from segmented.dedup.web import WebOptions, request_key
 from segmented.stores.redis.scripts import load_script
 from tests.contract.web_servers import SOON, Shop, Till
-from tests.fixtures.stores import REDIS, Flavour, Side, make_side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import pytest
 
     from tests.contract.proxy import Proxy
+    from tests.fixtures.stores import Side
 
 BEGIN, FINISH = (load_script(name).sha.encode() for name in ("begin_run", "finish_run"))
 SECRET = b'{"card": "4111-1111"}'
 KEY = "secret-key"
-
-
-@pytest.fixture(params=[REDIS[0], REDIS[4]], ids=str)
-def far_side(request: pytest.FixtureRequest, proxy: Proxy, valkey_url: str) -> Iterator[Side]:
-    """A store behind the proxy; its `raw` client is not."""
-    flavour: Flavour = request.param
-    made = make_side(flavour, SystemClock(), proxy.url)
-    made.raw().close()
-    made.server = redis.Redis.from_url(valkey_url, decode_responses=True)
-    yield made
-    proxy.let_go()
-    made.close()
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:

@@ -6,33 +6,17 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
-import redis
 
-from segmented.clock import SystemClock
 from segmented.errors import StoreUnavailable
 from segmented.keys import cache_keys
 from segmented.stores.redis.scripts import load_script
 from tests.contract.flights import Flight, Loader
-from tests.fixtures.stores import REDIS, Flavour, Side, make_side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.contract.proxy import Proxy
+    from tests.fixtures.stores import Side
 
 LOOK, WRITE = (load_script(name).sha.encode() for name in ("read_or_acquire", "write_cached"))
-
-
-@pytest.fixture(params=[REDIS[0], REDIS[4]], ids=str)
-def far_side(request: pytest.FixtureRequest, proxy: Proxy, valkey_url: str) -> Iterator[Side]:
-    """A store behind the proxy; its `raw` client is not."""
-    flavour: Flavour = request.param
-    made = make_side(flavour, SystemClock(), proxy.url)
-    made.raw().close()
-    made.server = redis.Redis.from_url(valkey_url, decode_responses=True)
-    yield made
-    proxy.let_go()
-    made.close()
 
 
 def kept_and_locked(side: Side, key: str) -> tuple[bool, bool]:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from segmented.locks import Lease
-    from tests.contract.proxy import Proxy
 
 OutcomeT = TypeVar("OutcomeT")
 
@@ -42,18 +41,6 @@ def two_sides(request: pytest.FixtureRequest, valkey_url: str) -> Iterator[tuple
     yield first, second
     first.close()
     second.close()
-
-
-@pytest.fixture(params=BOTH_COLOURS, ids=str)
-def far_side(request: pytest.FixtureRequest, proxy: Proxy, valkey_url: str) -> Iterator[Side]:
-    """A store behind the proxy."""
-    flavour: Flavour = request.param
-    made = make_side(flavour, SystemClock(), proxy.url)
-    made.raw().close()
-    made.server = redis.Redis.from_url(valkey_url, decode_responses=True)
-    yield made
-    proxy.let_go()
-    made.close()
 
 
 def seconds_of(function: Callable[[], OutcomeT]) -> tuple[OutcomeT, float]:
