@@ -206,6 +206,9 @@ def _result(done: str | None, *, not_done: bool) -> Any:  # noqa: ANN401  # any 
     except json.JSONDecodeError as error:
         message = f"--done is no JSON: {error.msg} at character {error.pos + 1}; a text needs its quotes"
         raise InvalidInput(message) from error
+    except (ValueError, RecursionError) as error:
+        message = f"--done is JSON that cannot be read here: {str(error).partition(';')[0]}"
+        raise InvalidInput(message) from error
 
 
 def _is_wanted(store: RedisStore, record: RecordName, message: str, question: str) -> bool:

@@ -13,7 +13,7 @@ from segmented.models.dedup import LivingRun, OutcomeKept, RecordName, RecordSta
 HEADS = ("state", "for", "task", "message", "attempt", "holder", "namespace", "key")
 KINDS = {
     "value": "a result",
-    "effect": "the result of an effect in the store",
+    "effect": "a result in JSON, of an effect in the store or settled",
     "error": "a failure",
     "unkept": "a note that the result could not be kept",
     "cancelled": "a note that the message was cancelled",

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from segmented.dedup.identity import CallIdentity, Identity, explicit_key, payload_print
 from segmented.dedup.options import DAY, DEFAULT_LEASE, DedupOptions, checked_namespace
-from segmented.dedup.outcomes import DEFAULT_SIZE_MAX
+from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, awaited
 from segmented.dedup.plans import begin_plan
 from segmented.dedup.run import AsyncRun, Replay, Run
 from segmented.dedup.terms import RunClaim
@@ -73,9 +73,10 @@ class Dedup(DedupBase):
             run.finish(answer)
     ```
 
-    Guarantees, by the store's clock: at most one call a key is run at a time, and once one has finished, repeats get
-    its result for `keep` seconds. Not guaranteed: that a call which died has done nothing. After `lease` seconds
-    another one runs, and what the first had done outside the store is done again; see `ExternalEffect`.
+    Guarantees, by the store's clock and as long as the store loses nothing: at most one call a key has a living lease,
+    and once one has finished, repeats get its result for `keep` seconds. Not guaranteed: that a call which stands still
+    for longer than its lease does not go on beside the next, or that one which died has done nothing. After `lease`
+    seconds another one runs, and what the first had done outside the store is done again; see `ExternalEffect`.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class Dedup(DedupBase):
         if isinstance(begun, Replay):
             return begun.result  # type: ignore[no-any-return]  # what the function gave
         with begun:
-            result = function()
+            result = awaited(function(), function)
             begun.finish(result)
         return result
 

@@ -29,7 +29,7 @@ from segmented.dedup.dedup import NOTHING
 from segmented.dedup.errors import EffectUnknown
 from segmented.dedup.identity import explicit_key, payload_print
 from segmented.dedup.options import DAY, DEFAULT_LEASE, DedupOptions, checked_namespace
-from segmented.dedup.outcomes import OutcomeForm
+from segmented.dedup.outcomes import NeverAwaited, OutcomeForm, awaited
 from segmented.dedup.plans import begin_plan
 from segmented.dedup.run import AsyncRun, Replay, Run
 from segmented.dedup.terms import RunClaim
@@ -121,7 +121,7 @@ class EffectBase:
         return RunClaim(key, new_holder_id(), self._terms.ttl_ms, self._record(key), f"call-{uuid4().hex}", self._terms)
 
     def _is_in_doubt(self, error: BaseException) -> bool:
-        return self.policy == "at_most_once" and not isinstance(error, self._certain)
+        return self.policy == "at_most_once" and not isinstance(error, (NeverAwaited, *self._certain))
 
     def _settling(self, key: str, found: Resolution, of_message: str = "") -> Plan[bool]:
         """Say what became of an unknown call; False where there is none, or not that of the message any more."""
@@ -226,7 +226,7 @@ class ExternalEffect(EffectBase):
         if isinstance(begun, Replay):
             return begun.result  # type: ignore[no-any-return]  # what the function gave
         try:
-            result = function(self.provider_key(key))
+            result = awaited(function(self.provider_key(key)), function)
         except BaseException as error:
             try:
                 begun.doubt() if self._is_in_doubt(error) else begun.abandon()

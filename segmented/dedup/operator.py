@@ -140,7 +140,7 @@ def find(
 
 def read(store: Store, record: RecordName, *, message: str = "") -> RecordState | None:
     """Return all that is known of a record, or of one of its messages."""
-    return run_sync(perform(ReadRecord(record, message)), store)
+    return run_sync(perform(ReadRecord(record, _checked_message(message))), store)
 
 
 def free(store: Store, record: RecordName, *, message: str = "") -> Freed:
@@ -148,20 +148,30 @@ def free(store: Store, record: RecordName, *, message: str = "") -> Freed:
 
     A holder at work is not stopped, but it cannot keep its outcome.
     """
-    return run_sync(perform(FreeKey(record, message)), store)
+    return run_sync(perform(FreeKey(record, _checked_message(message))), store)
 
 
 def settle_done(store: Store, record: RecordName, result: Any, *, keep: float = DAY, message: str = "") -> bool:  # noqa: ANN401  # any JSON
     """Say that the unknown run was done, with this result for repeats. False where nothing is unknown."""
     keep_ms = milliseconds(keep, "keep")
-    settling = SettleRun(record, keep_ms, "value", json.dumps(result), keep_ms=keep_ms, message=message)
+    try:
+        body = json.dumps(result)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"the result of a settlement has no form in JSON: {error}"
+        raise InvalidInput(message) from error
+    # An "effect": read as JSON, whatever `load` the call has for its own results, which is not known here.
+    settling = SettleRun(record, keep_ms, "effect", body, keep_ms=keep_ms, message=_checked_message(message))
     return not isinstance(run_sync(perform(settling), store), NotUnknown)
 
 
 def settle_not_done(store: Store, record: RecordName, *, message: str = "") -> bool:
     """Say that the unknown run was never done, so the next one begins. False where nothing is unknown."""
-    settling = SettleRun(record, milliseconds(DAY, "remember"), None, message=message)
+    settling = SettleRun(record, milliseconds(DAY, "remember"), None, message=_checked_message(message))
     return not isinstance(run_sync(perform(settling), store), NotUnknown)
+
+
+def _checked_message(message: str) -> str:
+    return checked_name(message, "a message") if message else ""
 
 
 def _scopes(key: str, namespace: str | None, scope: str | None, *, is_given: bool) -> list[str]:

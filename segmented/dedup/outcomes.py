@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from inspect import iscoroutine
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from segmented.dedup.errors import FailedBefore, ResultUnkept
 from segmented.errors import InvalidInput
+from segmented.locks.call_keys import name_of
 from segmented.locks.durations import is_whole
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from segmented.models.dedup import OutcomeKept, OutcomeKind
 
+V = TypeVar("V")
 DETAIL_LENGTH_MAX: Final = 1_000
 DEFAULT_SIZE_MAX: Final = 1_048_576
 
@@ -60,6 +63,19 @@ class OutcomeForm:
             case "error":
                 raise FailedBefore(key, **json.loads(outcome.body))
         raise ResultUnkept(key, outcome.body)
+
+
+class NeverAwaited(InvalidInput):
+    """A function gave a coroutine where a result was wanted, so nothing was done."""
+
+
+def awaited(result: V, function: Callable[..., object]) -> V:
+    """Return a result as it is. A coroutine is closed and refused: its work would be noted as done, and never be."""
+    if iscoroutine(result):
+        result.close()
+        message = f"{name_of(function)} gave a coroutine, which nothing awaits here: use the class for asyncio"
+        raise NeverAwaited(message)
+    return result
 
 
 def failure_written(error: BaseException) -> str:

@@ -10,14 +10,14 @@ effect outside the transaction, see `ExternalEffect`.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from segmented.dedup.dedup import NOTHING
 from segmented.dedup.errors import AlreadyDone, OtherPayload, RunLost
@@ -26,12 +26,12 @@ from segmented.dedup.options import checked_namespace
 from segmented.dedup.sql_tables import TABLES, async_create_tables, create_tables, forgotten, once
 from segmented.errors import InvalidInput, StaleToken, StoreRefused, TransactionConflict
 from segmented.locks.durations import milliseconds
-from segmented.locks.sql_edge import translated
+from segmented.locks.sql_edge import CONFLICTS, code_of, said, translated
 from segmented.models.dedup import OutcomeKept, OutcomeKind
 from segmented.orders.tables import database_now
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from datetime import datetime
 
     from sqlalchemy import Connection, Engine, Select, Table
@@ -116,9 +116,7 @@ class OnceTable:
             _require_transaction(connection)
             if not _is_inserted(connection, once, row):
                 _refuse(connection, run, seen)
-            mark = connection.execute(
-                _as_it_is(connection, select(forgotten.c.fence).where(forgotten.c.namespace == record.namespace))
-            ).scalar()
+            mark = _mark(connection, record.namespace)
             if mark is not None and run.fencing_token <= mark:
                 resource = f"{record.namespace}: {run.name}"
                 raise StaleToken(resource, run.fencing_token, mark)
@@ -206,7 +204,7 @@ class OnceTable:
         left = TRIES
         while True:
             try:
-                with engine.connect() as connection, connection.begin():
+                with _conflicts_told(run), engine.connect() as connection, connection.begin():
                     self._check_first(connection, run, payload)
                     result = function(connection)
                     self.finish_in(connection, run, result, payload=payload)
@@ -222,11 +220,12 @@ class OnceTable:
         left = TRIES
         while True:
             try:
-                async with engine.connect() as connection, connection.begin():
-                    await connection.run_sync(self._check_first, run, payload)
-                    result = await function(connection)
-                    await self.async_finish_in(connection, run, result, payload=payload)
-                    return result
+                with _conflicts_told(run):
+                    async with engine.connect() as connection, connection.begin():
+                        await connection.run_sync(self._check_first, run, payload)
+                        result = await function(connection)
+                        await self.async_finish_in(connection, run, result, payload=payload)
+                        return result
             except TransactionConflict:
                 left -= 1
                 if not left:
@@ -269,6 +268,31 @@ def _refuse(connection: Connection, run: Run | AsyncRun, seen: str) -> None:
         raise OtherPayload(run.name, found.message)
     now = cast("datetime", connection.execute(select(database_now())).scalar_one())
     raise AlreadyDone(run.name, found.replay(run, now))
+
+
+def _mark(connection: Connection, namespace: str) -> int | None:
+    """Return the highest token of a row that was forgotten. Fails where this transaction cannot see the latest one."""
+    wanted = select(forgotten.c.fence).where(forgotten.c.namespace == namespace)
+    if connection.dialect.name != "postgresql":
+        return connection.execute(_as_it_is(connection, wanted)).scalar()
+    level, mark = connection.execute(
+        select(func.current_setting("transaction_isolation"), wanted.scalar_subquery())
+    ).one()
+    if level != "read committed":  # what was forgotten since it began is not shown to it, but is in the way of a row
+        _is_inserted(connection, forgotten, {"namespace": namespace, "fence": 0})
+    return cast("int | None", mark)
+
+
+@contextmanager
+def _conflicts_told(run: Run | AsyncRun) -> Iterator[None]:
+    """Turn a race that the user's statements, or the commit, lost into ours: the transaction is done again then."""
+    try:
+        yield
+    except DBAPIError as error:
+        if code_of(error) not in CONFLICTS:
+            raise
+        what = f"key {run.name!r}"
+        raise TransactionConflict(what, said(error)) from error
 
 
 def _as_it_is(connection: Connection, statement: Select[Any]) -> Select[Any]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 OutcomeKind = Literal["value", "effect", "error", "unkept", "cancelled"]
-"""`value`: a result, as its dumper wrote it. `effect`: a result in JSON, as an effect in the store gave it. `error`: a
-failure. `unkept`: a result that was too large or could not be dumped. `cancelled`: the message is not to run."""
+"""`value`: a result, as its dumper wrote it. `effect`: a result in JSON, as an effect in the store or an operator gave
+it. `error`: a failure. `unkept`: a result that was too large or could not be dumped. `cancelled`: the message is not to
+run."""
 HeldState = Literal["waiting", "running", "unknown"]
 """`waiting`: published, not begun. `running`: a holder works on it. `unknown`: its holder died, and
 somebody else has to find out whether the work was done."""

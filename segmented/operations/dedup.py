@@ -163,7 +163,11 @@ class DoubtRun(Operation[Released | Lost]):
 
 @dataclass(frozen=True, slots=True)
 class CancelMessage(Operation[MessageCancelled | StillRunning | OutcomeKept]):
-    """See to it that a message never begins, and free what it holds. `is_dead`: its run is known to be over."""
+    """See to it that a message never begins, and free what it holds. `is_dead`: its run is known to be over.
+
+    What is unknown stays so, as does with `is_dead` a run that becomes unknown when it lapses: that the message does
+    not begin any more says nothing about whether the work was done.
+    """
 
     record: RecordName
     message: str
@@ -177,7 +181,8 @@ class FreeKey(Operation[Freed]):
     """End whatever holds a key, and give its outcome to no repeat any more. A holder at work is fenced.
 
     It cannot keep its outcome. A message that has ended stays so: late copies of it still find its outcome for
-    `remember_ms`. With a `message`, whose run keeps out only its own copies, end that run.
+    `remember_ms`, and so do repeats that were published as such before and have not begun. With a `message`, whose
+    run keeps out only its own copies, end that run.
     """
 
     record: RecordName

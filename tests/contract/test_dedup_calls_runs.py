@@ -14,6 +14,7 @@ from segmented import (
     FailedBefore,
     InFlight,
     RedisStore,
+    ResultUnkept,
     RunLost,
     StaleToken,
     StoreEffect,
@@ -211,6 +212,27 @@ def test_an_effect_that_fails_frees_the_key_at_the_end_of_the_body(redis_side: S
     with pytest.raises(StoreRefused), calls.run("k") as run:
         run.finish_with(StoreEffect("return redis.call('INCRBY', KEYS[1], 'x')", keys=[points(run)]))
     calls.run("k").abandon()
+
+
+@pytest.mark.parametrize("given", [r"\255\254", r"\224\194\160\160\160", r"\237\160\128", r"\192\128", r"ab\195"])
+def test_what_an_effect_gave_and_nobody_could_read_is_not_kept_and_blocks_nobody(redis_side: Side, given: str) -> None:
+    calls = Calls(redis_side)
+    with calls.run("k") as run:
+        assert run.finish_with(StoreEffect(f"redis.call('INCR', KEYS[1]) return '{given}'", keys=[points(run)])) is None
+    assert redis_side.raw().get(points(run)) == "1"
+    with pytest.raises(ResultUnkept, match="no UTF-8"):
+        _ = calls.replay("k").result
+    assert calls.read("k").outcome.kind == "unkept"
+
+
+def test_what_an_effect_gave_in_any_script_is_kept(redis_side: Side) -> None:
+    calls = Calls(redis_side)
+    with calls.run("k") as run:
+        assert (
+            run.finish_with(StoreEffect("return 'é\u0416€\ud7ff\ue000😀\U0010ffff'"))
+            == "é\u0416€\ud7ff\ue000😀\U0010ffff"
+        )
+    assert calls.replay("k").result == "é\u0416€\ud7ff\ue000😀\U0010ffff"
 
 
 @pytest.mark.parametrize("redis_side", FEW_REDIS, ids=str, indirect=True)

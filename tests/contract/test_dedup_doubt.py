@@ -10,7 +10,18 @@ from segmented import operations as op
 from segmented.dedup.operator import namespaces_plan
 from segmented.keys import once_partition
 from segmented.models import Lost, Released
-from segmented.models.dedup import Freed, KeyHeld, NotUnknown, Reaped, RecordName, RunBegun, RunFinished
+from segmented.models.dedup import (
+    Freed,
+    KeyHeld,
+    MessageCancelled,
+    NotUnknown,
+    OutcomeKept,
+    Reaped,
+    RecordName,
+    RunBegun,
+    RunFinished,
+)
+from tests.contract.dedup_desk import LONG_MS, Desk
 
 if TYPE_CHECKING:
     from segmented.models.dedup import RunOn
@@ -103,3 +114,42 @@ def test_a_namespace_is_found_by_what_is_held_in_it_and_by_a_key_that_it_knows(s
     assert [name for name in held if name in spaces] == spaces[1:]
     assert [name for name in known if name in spaces] == spaces
     assert [name for name in side.run(namespaces_plan("x" + key)) if name in spaces] == []
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+@pytest.mark.parametrize("run_on", ["key", "message"])
+def test_a_message_that_is_cancelled_leaves_what_is_unknown_unknown(
+    book: Book, run_on: RunOn, *, is_dead: bool
+) -> None:
+    book.side.execute(
+        op.BeginRun(book.record, "m", "h", "", "t", 60_000, DAY_MS, run_on=run_on, on_lapse="unknown"),
+    )
+    if not is_dead:
+        book.doubt("m", run_on=run_on)
+    cancel = op.CancelMessage(book.record, "m", DAY_MS, run_on, is_dead=is_dead)
+    assert [book.side.execute(cancel), book.side.execute(cancel)] == [MessageCancelled(), MessageCancelled()]
+    assert book.begin("m", "other", run_on=run_on) == MessageCancelled()
+    found = book.side.execute(op.ReadRecord(book.record, "m" if run_on == "message" else ""))
+    assert found is not None
+    assert found.run is not None
+    assert found.run.is_unknown
+    (claim,) = book.side.execute(op.ListClaims(book.record.namespace, once_partition(book.record.key), 10))
+    assert claim.ends_in_ms is None
+    if run_on == "key":
+        assert book.begin("n") == KeyHeld("m", "unknown", None)
+        assert book.settle() == Freed("unknown", "m")
+        assert isinstance(book.begin("n"), RunBegun)
+
+
+def test_a_message_in_its_window_that_is_settled_gives_its_outcome_until_the_window_ends(side: Side) -> None:
+    desk = Desk(side, "until_expired")
+    desk.claim("m")
+    desk.token("m", on_lapse="unknown")
+    side.execute(op.DoubtRun(desk.record, "m", "m's", LONG_MS, "message"))
+    assert desk.settle("value", '"x"', message="m") == RunFinished(replay=False)
+    found = desk.claim("n")
+    assert isinstance(found, OutcomeKept)
+    assert (found.message, found.body) == ("m", '"x"')
+    state = desk.read()
+    assert state is not None
+    assert LONG_MS - 60_000 < state.keeps_ms <= LONG_MS

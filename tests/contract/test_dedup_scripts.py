@@ -121,6 +121,8 @@ def test_an_unknown_run_never_lapses_and_one_that_is_over_does(plain_redis_side:
                 desk.abandon("a", next_attempt=1)
             case "cancel":
                 desk.cancel("a")
+                assert server.pttl(place) == -1  # unknown all the same
+                desk.free(where)
             case "free":
                 desk.free(where)
             case "settle":

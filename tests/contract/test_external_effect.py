@@ -343,3 +343,21 @@ def test_functions_of_the_other_colour_are_refused_before_anything_is_sent() -> 
 def test_what_does_not_fit_together_is_refused_in_one_sentence(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         ExternalEffect(MemoryStore(), "sms", **options)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_coroutine_that_nothing_would_await_is_refused_and_leaves_the_key_free(policy: Policy) -> None:
+    async def send() -> str:
+        return "sent"
+
+    def forgotten(*_: str) -> Any:  # noqa: ANN401  # a type checker would tell
+        return send()
+
+    effect = ExternalEffect(MemoryStore(), "sms", policy=policy)
+    with pytest.raises(InvalidInput, match="gave a coroutine, which nothing awaits here"):
+        effect.perform("k", forgotten)
+    assert effect.perform("k", lambda _: "sent") == "sent"
+    dedup = Dedup(MemoryStore(), "n")
+    with pytest.raises(InvalidInput, match="gave a coroutine"):
+        dedup.call("k", forgotten)
+    assert dedup.call("k", lambda: "sent") == "sent"

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from segmented import operations as op
-from segmented.dedup import Dedup, ExternalEffect
+from segmented.dedup import Dedup, ExternalEffect, operator
+from segmented.dedup.outcomes import OutcomeForm
+from segmented.errors import InvalidInput
 from segmented.keys import once_partition
 from segmented.models.dedup import RecordName
 from segmented.stores.redis import RedisStore
@@ -205,6 +207,11 @@ def test_a_given_key_is_found_by_its_scope_or_its_namespace(desk: Desk) -> None:
         (["free", "both", "--namespace", "tasks"], "free needs --yes where nobody can be asked"),
         (["settle", "both"], "settle needs either --done with a result in JSON, or --not-done"),
         (["settle", "both", "--done", "1", "--not-done"], "settle needs either --done with a result in JSON"),
+        (
+            ["settle", "both", "--done", "[" * 100_000],
+            "--done is JSON that cannot be read here: maximum recursion depth",
+        ),
+        (["settle", "both", "--done", "1" * 5_000], "--done is JSON that cannot be read here: Exceeds the limit"),
         (["settle", "both", "--done", "sms-1"], "--done is no JSON: Expecting value at character 1; a text needs its"),
         (["list", "--namespace", ""], "a namespace of deduplication needs a name"),
         (["list", "--state", "dead"], "Invalid value for '--state'"),
@@ -218,6 +225,14 @@ def test_bad_input_is_one_sentence_and_changes_nothing(desk: Desk, words: list[s
     assert done.err.count("\n") == 1
     assert said in done.err
     assert len(desk.ran("list").rows) == 2
+
+
+@pytest.mark.parametrize("command", [["explain"], ["free", "--yes"], ["settle", "--not-done"]])
+def test_a_message_that_cannot_be_written_is_refused(desk: Desk, command: list[str]) -> None:
+    desk.begin("k1")
+    done = desk.ran(*command, "k1", "--namespace", "tasks", "--message", "\udcff")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("segmented: the name of a message holds characters that cannot be printed")
 
 
 # --- free, settle, reap ---
@@ -245,6 +260,23 @@ def test_an_unknown_key_is_settled_as_done_with_a_result_for_repeats(desk: Desk)
     state = desk.sms.read("a")
     assert state is not None
     assert 50_000 < state.keeps_ms <= 60_000
+
+
+def test_what_was_settled_as_json_is_read_as_json_whatever_form_the_results_have(desk: Desk) -> None:
+    form = OutcomeForm(dump=lambda result: f"<{result}>", load=lambda text: text[text.index("<") + 1 : -1])
+    desk.sms = ExternalEffect(desk.store, "sms", policy="at_most_once", form=form)
+    desk.doubt()
+    assert desk.ran("settle", desk.sms.provider_key("a"), "--done", '"sms-17"').code == 0
+    repeat: object = desk.sms.perform("a", lambda _: "called")
+    assert repeat == "sms-17"
+
+
+def test_a_result_that_has_no_form_in_json_settles_nothing(desk: Desk) -> None:
+    desk.doubt()
+    record = RecordName("sms", desk.sms.provider_key("a"))
+    with pytest.raises(InvalidInput, match="the result of a settlement has no form in JSON"):
+        operator.settle_done(desk.store, record, {1})
+    assert desk.ran("settle", record.key, "--not-done").code == 0
 
 
 def test_an_unknown_key_is_settled_as_not_done_and_called_again(desk: Desk) -> None:

@@ -41,12 +41,15 @@ class DedupUpkeep(DedupPlaces):
         if run and run.message == message:
             if run.is_live(now) and not operation.is_dead:
                 return StillRunning(run.until - now)
-            self._drop_run(working, operation.remember_ms)
+            if run.on_lapse == "unknown":
+                working.run = replace(run, is_doubted=True)
+            else:
+                self._drop_run(working, operation.remember_ms)
         found, due = self._found(record), now
         if found and found.seat and found.seat.message == message:
             due, found.seat = found.seat.until, None
         self._note_cancelled(record, message, due, operation.remember_ms)
-        self._claims.pop(Spot(record, message), None)
+        self._note_claim(record, message)
         if found:
             self._keep(record, "", operation.remember_ms)
         self._tell(record)
@@ -91,6 +94,11 @@ class DedupUpkeep(DedupPlaces):
                 self._places.pop(Spot(record, run.message), None)
             place.outcome = Outcome(run.message, 0, run.seen, now, operation.kind, operation.body)
             place.keep_until = now if message else now + operation.keep_ms
+            whole = self._look(record)
+            seat = whole.seat
+            if message and seat and seat.until > now and seat.message == message:
+                whole.outcome, whole.keep_until, whole.seat = place.outcome, seat.until, None
+                self._keep(record, "", operation.remember_ms)
         self._keep(record, message, operation.remember_ms)
         self._tell(record)
         return Freed("unknown", run.message) if operation.kind is None else RunFinished(replay=False)

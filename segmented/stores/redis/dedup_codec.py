@@ -59,6 +59,19 @@ EFFECT: Final = """local function effect(KEYS, ARGV)
 end
 local given = effect({{ unpack(KEYS, 5) }}, {{ unpack(ARGV, 11) }})
 local has_form, form = pcall(cjson.encode, given)
+if has_form and string.find(form, '[\\128-\\255]') then -- bytes that are no UTF-8 could be read by nobody, ever
+  local rest, tail = form, '[\\128-\\191]'
+  for _, character in ipairs({{
+    '[\\194-\\223]' .. tail, '\\224[\\160-\\191]' .. tail, '[\\225-\\236\\238\\239]' .. tail .. tail,
+    '\\237[\\128-\\159]' .. tail, '\\240[\\144-\\191]' .. tail .. tail, '[\\241-\\243]' .. tail .. tail .. tail,
+    '\\244[\\128-\\143]' .. tail .. tail,
+  }}) do
+    rest = string.gsub(rest, character, ' ')
+  end
+  if string.find(rest, '[\\128-\\255]') then
+    has_form, form = false, 'what the effect gave holds bytes that are no UTF-8'
+  end
+end
 kind, body = has_form and 'effect' or 'unkept', form"""
 """Nothing may fail after the effect, which is done by then."""
 EFFECTS_MAX: Final = 256

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- uses shared/once.lua
 -- See to it that a message never begins, and free what it holds. Safe to run twice.
+-- A run of it that must not be repeated is unknown then, and stays so: only a settlement or a free ends that.
 -- ARGV     1 key   2 message   3 remember_ms   4 run_on (key, message)   5 is_dead: "1" when its run is known to be over
 -- answers  {"finished", message, kind, body, age_ms}   it had ended   {"running", free_in_ms}   {"cancelled"}
 local key, message, remember_ms = ARGV[1], ARGV[2], ARGV[3]
@@ -18,7 +19,11 @@ if run.run == message then
   if run.is_live and ARGV[5] ~= '1' then
     return { 'running', digits(tonumber(run.run_until) - now) }
   end
-  drop_run(where, remember_ms)
+  if run.on_lapse == 'unknown' then
+    redis.call('HSET', where, 'doubt', '1')
+  else
+    drop_run(where, remember_ms)
+  end
 end
 local seat = read_seat(RECORD)
 local due = now
@@ -27,7 +32,7 @@ if seat.seat == message then
   drop(RECORD, SEAT_FIELDS)
 end
 note_cancelled(message, due, remember_ms)
-redis.call('ZREM', CLAIMS, key .. ' ' .. message)
+note_claim(own, key .. ' ' .. message)
 if redis.call('EXISTS', RECORD) == 1 then
   keep(RECORD, key, remember_ms)
 end

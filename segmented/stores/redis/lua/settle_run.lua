@@ -21,6 +21,12 @@ elseif is_on_key then
   write_outcome(where, run, '0', kind, ARGV[4], now + tonumber(ARGV[5]))
 else
   write_outcome(where, run, '0', kind, ARGV[4], now)
+  local seat = read_seat(RECORD)
+  if seat.is_live and seat.seat == message then -- its window goes on, and gives this outcome, as when a run ends
+    write_outcome(RECORD, run, '0', kind, ARGV[4], tonumber(seat.seat_until))
+    drop(RECORD, SEAT_FIELDS)
+    keep(RECORD, key, remember_ms)
+  end
 end
 keep(where, is_on_key and key or (key .. ' ' .. message), remember_ms)
 redis.call('PUBLISH', FREED, 'settled')

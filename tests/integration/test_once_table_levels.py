@@ -1,0 +1,127 @@
+"""Finished keys at each isolation level: what an old snapshot does not show is not done twice."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from sqlalchemy import create_engine, func, insert, select, update
+
+from segmented.dedup import AlreadyDone
+from segmented.dedup.sql_tables import once_metadata
+from segmented.errors import StaleToken, TransactionConflict
+from segmented.stores.redis import RedisStore
+from tests.integration.test_once_table import SECONDS, TABLE, Desk, bookings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection
+
+    from segmented.servers import ValkeyServer
+
+LEVELS: Final = [
+    ("postgres_database", "READ COMMITTED"),
+    ("postgres_database", "REPEATABLE READ"),
+    ("postgres_database", "SERIALIZABLE"),
+    ("mariadb_url", "READ COMMITTED"),
+    ("mariadb_url", "REPEATABLE READ"),
+]
+SNAPSHOTS: Final = LEVELS[1:3]
+REFUSALS: Final = (AlreadyDone, StaleToken, TransactionConflict)
+
+
+@pytest.fixture(params=LEVELS, ids=" ".join)
+def desk(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Iterator[Desk]:
+    fixture, level = request.param
+    engine = create_engine(request.getfixturevalue(fixture), isolation_level=level)
+    for metadata in (bookings.metadata, once_metadata):
+        metadata.drop_all(engine)
+    bookings.metadata.create_all(engine)
+    TABLE.create(engine)
+    with RedisStore.from_url(valkey.url) as store:
+        yield Desk(engine, store)
+    engine.dispose()
+
+
+def look(connection: Connection) -> None:
+    """Begin the transaction, and with it the snapshot where it has one."""
+    connection.execute(select(func.count()).select_from(bookings)).scalar_one()
+
+
+def book_and_finish(desk: Desk) -> None:
+    run = desk.begin("order-7")
+    with desk.engine.begin() as connection:
+        desk.book(connection)
+        TABLE.finish_in(connection, run)
+
+
+def test_two_holders_at_once_are_one_effect_at_any_level(desk: Desk) -> None:
+    first = desk.begin()
+    second = desk.begin_beside(first)
+    together = threading.Barrier(2)
+
+    def book(connection: Connection) -> str:
+        if desk.calls < 2:
+            together.wait(SECONDS)
+        return desk.book(connection)
+
+    with ThreadPoolExecutor(2) as threads:
+        started = [threads.submit(TABLE.perform, desk.engine, run, book) for run in (first, second)]
+        results = {one.result(SECONDS) for one in started}
+    assert (len(results), desk.count()) == (1, 1)
+
+
+def test_what_was_done_after_a_transaction_began_is_not_done_again_in_it(desk: Desk) -> None:
+    zombie = desk.begin()
+    desk.dedup.free("order-7")
+    with pytest.raises(REFUSALS), desk.engine.begin() as connection:  # noqa: PT012  # all in one transaction
+        look(connection)
+        book_and_finish(desk)
+        desk.book(connection)
+        TABLE.finish_in(connection, zombie)
+    assert desk.count() == 1
+
+
+@pytest.mark.parametrize("forgotten_before", [False, True])
+def test_what_was_done_and_forgotten_after_a_transaction_began_is_not_done_again_in_it(
+    desk: Desk, *, forgotten_before: bool
+) -> None:
+    if forgotten_before:
+        desk.perform(desk.begin("order-1"))
+        desk.grow_old()
+        with desk.engine.begin() as connection:
+            assert TABLE.forget(connection, older_than=0.001) == 1
+    booked = desk.count()
+    zombie = desk.begin()
+    desk.dedup.free("order-7")
+    with pytest.raises(REFUSALS), desk.engine.begin() as connection:  # noqa: PT012  # all in one transaction
+        look(connection)
+        book_and_finish(desk)
+        desk.grow_old()
+        with desk.engine.begin() as other:
+            assert TABLE.forget(other, older_than=0.001) == 1
+        desk.book(connection)
+        TABLE.finish_in(connection, zombie)
+    assert desk.count() == booked + 1
+
+
+@pytest.mark.parametrize("desk", SNAPSHOTS, ids=" ".join, indirect=True)
+def test_an_effect_that_the_database_asks_for_again_is_done_again(desk: Desk) -> None:
+    with desk.engine.begin() as connection:
+        connection.execute(insert(bookings).values(id=999, order_id="a"))
+    change = update(bookings).where(bookings.c.id == 999)
+    calls = []
+
+    def work(connection: Connection) -> int:
+        calls.append(1)
+        look(connection)
+        if len(calls) == 1:
+            with desk.engine.begin() as other:
+                other.execute(change.values(order_id="b"))
+        connection.execute(change.values(order_id="c"))
+        return len(calls)
+
+    assert TABLE.perform(desk.engine, desk.begin(), work) == 2
