@@ -86,6 +86,28 @@ def test_a_message_whose_worker_died_runs_where_its_successor_never_comes(side: 
     assert isinstance(desk.begin("old", "again"), RunBegun)
 
 
+@pytest.mark.parametrize("is_reaped", [False, True])
+def test_a_message_whose_worker_died_runs_where_its_successor_was_cancelled(side: Side, *, is_reaped: bool) -> None:
+    desk = Desk(side)
+    desk.begin("old", ttl_ms=SHORT_MS)
+    side.pass_time(SHORT)
+    if is_reaped:
+        desk.reap()
+    desk.claim("new")
+    desk.cancel("new")
+    assert isinstance(desk.begin("old", "again"), RunBegun)
+
+
+def test_a_reaper_in_between_does_not_have_a_message_run_again(side: Side) -> None:
+    desk = Desk(side)
+    desk.begin("old", ttl_ms=SHORT_MS)
+    side.pass_time(SHORT)
+    desk.reap()
+    desk.claim("new")
+    desk.finish("new", desk.token("new"))
+    assert timeless(desk.begin("old", "again")) == OutcomeKept("new", "value", "1", 0)
+
+
 def test_another_payload_does_not_take_the_place_of_a_message_whose_worker_died(side: Side) -> None:
     desk = Desk(side)
     desk.begin("old", seen="p", ttl_ms=SHORT_MS)

@@ -81,7 +81,7 @@ class DedupModel(DedupUpkeep):
         if operation.delay_max_ms > 0:
             delay_ms = max(0, min(delay_ms, since + operation.delay_max_ms - now))
         self._take_over(operation, seat, run)
-        self._forget(record, operation.message, "replaced_by")
+        self._forget(record, operation.message, "replaced_by", "is_orphan")
         due = now + delay_ms
         place = self._place(record)
         place.seat = Sitting(operation.message, seen, due + operation.wait_ms, since, 0, due)
@@ -94,9 +94,9 @@ class DedupModel(DedupUpkeep):
         now, record, seen = self._now(), operation.record, operation.payload_print
         if seat and seat.until > now and not self._is_at_work(record, seat.message):
             left_ms = max(0, seat.until - now) + operation.remember_ms
-            self._note_replaced(record, seat.message, left_ms, operation.message)
-        if operation.is_blocked_by_run and run and not differs(run.seen, seen):
-            self._note_replaced(record, run.message, operation.remember_ms, operation.message)
+            self._noted(record, seat.message, left_ms).replaced_by = operation.message
+        if operation.is_blocked_by_run:
+            self._take_place(record, run, seen, operation.message, operation.remember_ms)
 
     def _is_at_work(self, record: RecordName, message: str) -> bool:
         now = self._now()
@@ -112,7 +112,8 @@ class DedupModel(DedupUpkeep):
         replaced = self._look(operation.record, operation.message).replaced_by != ""
         if replaced:
             operation = replace(operation, follows=self._newest(operation))
-        ended = self._ended(operation, replaced=replaced)
+        is_over = replaced and not self._look(operation.record, operation.message).is_orphan
+        ended = self._ended(operation, ends_with_successor=is_over)
         if ended is not None:
             self._give_up_seat(operation, is_cancelled=isinstance(ended, MessageCancelled))
             return ended
@@ -148,7 +149,7 @@ class DedupModel(DedupUpkeep):
             newest = found
         return newest
 
-    def _ended(self, operation: op.BeginRun, *, replaced: bool) -> OutcomeKept | MessageCancelled | None:
+    def _ended(self, operation: op.BeginRun, *, ends_with_successor: bool) -> OutcomeKept | MessageCancelled | None:
         record, outcome = operation.record, self._look(operation.record).outcome
         if outcome and outcome.message == operation.message:
             return self._finished(outcome)
@@ -161,7 +162,7 @@ class DedupModel(DedupUpkeep):
             first = self._look(record, operation.follows).outcome
             if first and first.kind != "cancelled":
                 return self._kept(first)
-            if first and replaced:
+            if first and ends_with_successor:
                 return MessageCancelled()
         return None
 
@@ -215,9 +216,9 @@ class DedupModel(DedupUpkeep):
         who = (operation.message, operation.payload_print, operation.holder_id, token, operation.attempt)
         working.run = Run(*who, now, until, operation.on_lapse)
         working.task = operation.task
-        self._forget(record, operation.message, "awaited_until", "replaced_by")
-        if operation.seat_end == "end" and before and not differs(before.seen, operation.payload_print):
-            self._note_replaced(record, before.message, operation.remember_ms, operation.message)
+        self._forget(record, operation.message, "awaited_until", "replaced_by", "is_orphan")
+        if operation.seat_end == "end":
+            self._take_place(record, before, operation.payload_print, operation.message, operation.remember_ms)
         place.token, place.task = token, operation.task
         seat = place.seat
         if operation.seat_end == "time" and not (seat and seat.until > now):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from segmented.keys import once_keys
 from segmented.models.dedup import KeyHeld, MessageCancelled, NamespacesPage, OutcomeKept
-from segmented.stores.memory.dedup_records import Outcome, Place, Run
+from segmented.stores.memory.dedup_records import Outcome, Place, Run, differs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,10 +96,15 @@ class DedupPlaces:
         place.lapses_at = max(place.lapses_at, until)
         return place
 
-    def _note_replaced(self, record: RecordName, message: str, left_ms: int, successor: str) -> None:
-        """Have a message that lapsed, or was replaced, be a repeat of the one that took its place."""
-        if message != successor:
-            self._noted(record, message, left_ms).replaced_by = successor
+    def _take_place(self, record: RecordName, run: Run | None, seen: str, successor: str, remember_ms: int) -> None:
+        """Have a message whose worker died be a repeat of the one that takes its place and asks for the same."""
+        died = None if run is None else (run.message, run.seen)
+        if died is None:
+            place = self._look(record)
+            died, place.reaped = place.reaped, None
+        if died and died[0] != successor and not differs(died[1], seen):
+            its = self._noted(record, died[0], remember_ms)
+            its.replaced_by, its.is_orphan = successor, True
 
     def _drop_run(self, place: Place, remember_ms: int) -> None:
         """End a run; what was not to be forgotten because of it may be."""

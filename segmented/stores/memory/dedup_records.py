@@ -83,6 +83,10 @@ class Place:
     """While that attempt is yet to come."""
     round: Round | None = None
     replaced_by: str = ""
+    is_orphan: bool = False
+    """Was a message replaced because its worker died?"""
+    reaped: tuple[str, str] | None = None
+    """The message of a key whose worker died, and what was seen of its payload, until another takes its place."""
     lapses_at: float = inf
 
 

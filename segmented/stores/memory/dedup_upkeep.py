@@ -151,6 +151,8 @@ class DedupUpkeep(DedupPlaces):
         elif run and not run.is_live(now) and not run.is_unknown(now):
             self._drop_run(place, operation.remember_ms)
             self._note_attempt(record, run, operation.remember_ms)
+            if not message:
+                place.reaped = (run.message, run.seen)
             reaped = Reaped("freed")
         if reaped.result == "held":
             self._note_claim(record, message)

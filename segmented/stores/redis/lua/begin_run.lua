@@ -51,7 +51,7 @@ local outcome = read_outcome(RECORD)
 if outcome.done == message then
   return ended(finished(outcome))
 end
-local known = fields(own, { 'done', 'kind', 'body', 'done_at', 'awaited', 'replaced_by' })
+local known = fields(own, { 'done', 'kind', 'body', 'done_at', 'awaited', 'replaced_by', 'is_orphan' })
 if known.done then
   return ended(finished(known))
 end
@@ -67,7 +67,7 @@ if follows ~= '' then
   if first.done and first.kind ~= 'cancelled' then
     return ended(finished(first))
   end
-  if first.done and known.replaced_by then
+  if first.done and known.replaced_by and not known.is_orphan then
     return ended({ 'cancelled' })
   end
 end
@@ -127,9 +127,9 @@ redis.call('HSET', where, 'run', message, 'print', print, 'holder', holder, 'fen
 if run.doubt then
   redis.call('HDEL', where, 'doubt')
 end
-redis.call('HDEL', own, 'awaited_until', 'replaced_by')
-if seat_end == 'end' and run.run and not differs(run.print, print) then -- its holder died
-  note_replaced(run.run, remember_ms, message)
+redis.call('HDEL', own, 'awaited_until', 'replaced_by', 'is_orphan')
+if seat_end == 'end' then
+  take_place(run, print, message, remember_ms)
 end
 redis.call('HSET', RECORD, 'token', token, 'task', ARGV[12])
 if seat_end == 'time' and not seat.is_live then

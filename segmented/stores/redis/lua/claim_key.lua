@@ -54,14 +54,14 @@ if seat.is_live then
   local its = read_run(message_key(seat.seat))
   local is_at_work = (run.run == seat.seat and (run.is_live or run.is_unknown)) or its.is_live or its.is_unknown
   if not is_at_work then
-    note_replaced(seat.seat, math.max(0, tonumber(seat.seat_until) - now) + tonumber(remember_ms), message)
+    note_message(seat.seat, math.max(0, tonumber(seat.seat_until) - now) + tonumber(remember_ms), 'replaced_by', message)
   end
 end
-if is_blocked_by_run and run.run and not differs(run.print, print) then -- its holder died
-  note_replaced(run.run, remember_ms, message)
+if is_blocked_by_run then
+  take_place(run, print, message, remember_ms)
 end
 if was_replaced then
-  redis.call('HDEL', message_key(message), 'replaced_by')
+  redis.call('HDEL', message_key(message), 'replaced_by', 'is_orphan')
 end
 redis.call('HSET', RECORD, 'seat', message, 'seat_print', print, 'seat_until', digits(now + delay_ms + wait_ms),
   'seat_since', digits(since), 'seat_attempt', '0', 'sent_at', digits(now + delay_ms), 'task', ARGV[4])

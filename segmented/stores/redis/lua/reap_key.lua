@@ -24,6 +24,9 @@ if run.is_unknown and not run.doubt then
 elseif run.run and not run.is_live and not run.is_unknown then
   drop_run(where, ARGV[3])
   note_attempt(run, ARGV[3])
+  if where == RECORD then
+    redis.call('HSET', RECORD, 'reaped', run.run, 'reaped_print', run.print)
+  end
   result = 'freed'
 end
 if result == 'held' then

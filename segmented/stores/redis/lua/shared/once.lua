@@ -2,7 +2,7 @@
 -- KEYS  1 record (hash with PX, see below)
 --       2 messages (prefix: <messages>:<message> is what is known of one message; hash with PX, the fields of run and
 --         outcome, and `awaited`: the highest attempt it has reached, `awaited_until`: while that is yet to come,
---         `replaced_by`: the message that took its seat,
+--         `replaced_by`: the message that took its seat or, with `is_orphan`, its place after its worker died,
 --         round_of (attempt), round, rounder (holder), round_at: the newest copy that arrived and had to wait)
 --       3 claims (zset: key, or "key message" -> server ms at which what holds it lapses; +inf for the unknown state)
 --       4 freed (channel: one message when the key may be free, or has an outcome)
@@ -10,7 +10,8 @@
 --   seat     seat (message), seat_print, seat_until, seat_since, seat_attempt, sent_at
 --   run      run (message), print, holder, fence, attempt, begun_at, run_until, on_lapse, doubt (1: unknown state)
 --   outcome  done (message), done_fence, done_print, done_at, kind, body, keep_until
---   both     token (the highest so far), task
+--   both     token (the highest so far), task; reaped, reaped_print: the message whose worker died, until another takes its
+--            place
 local RECORD, MESSAGES, CLAIMS, FREED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local RUN_FIELDS = { 'run', 'print', 'holder', 'fence', 'attempt', 'begun_at', 'run_until', 'on_lapse', 'doubt' }
 local SEAT_FIELDS = { 'seat', 'seat_print', 'seat_until', 'seat_since', 'seat_attempt', 'sent_at' }
@@ -170,10 +171,18 @@ local function note_attempt(run, remember_ms)
   end
 end
 
--- A message that has lapsed and comes back all the same is a repeat of the one that took its place.
-local function note_replaced(message, left_ms, successor)
-  if message ~= successor then
-    note_message(message, left_ms, 'replaced_by', successor)
+-- A message whose worker died is a repeat of the one that takes its place, where that asks for the same; `run` is its run.
+local function take_place(run, print, successor, remember_ms)
+  local died, died_print = run.run, run.print
+  if not died then
+    local v = redis.call('HMGET', RECORD, 'reaped', 'reaped_print')
+    died, died_print = v[1], v[2]
+    if died then
+      redis.call('HDEL', RECORD, 'reaped', 'reaped_print')
+    end
+  end
+  if died and died ~= successor and not differs(died_print, print) then
+    note_message(died, remember_ms, 'replaced_by', successor, 'is_orphan', '1')
   end
 end
 
