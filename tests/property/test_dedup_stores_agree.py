@@ -17,7 +17,7 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 from segmented import operations as op
 from segmented.errors import SegmentedError
 from segmented.keys import once_keys, once_partition
-from segmented.models import Renewed
+from segmented.models import Released, Renewed
 from segmented.models.dedup import (
     Claim,
     KeyClaimed,
@@ -294,7 +294,9 @@ class DedupAgrees(Agreement):
 
     @rule(message=MESSAGES, holder=HOLDERS)
     def doubt(self, message: str, holder: str) -> None:
-        self.ask(op.DoubtRun(self.record, message, holder, LONG_MS, self.run_on))
+        answer = self.ask(op.DoubtRun(self.record, message, holder, LONG_MS, self.run_on))
+        if isinstance(answer, Released):  # it is unknown now, and may be settled
+            self.living.pop("" if self.run_on == "key" else message, None)
 
     @rule(message=MESSAGES, is_dead=st.sampled_from([False, False, True]))
     def cancel(self, message: str, *, is_dead: bool) -> None:
