@@ -47,6 +47,8 @@ RESERVATIONS: Final = """\
   has no effect at all in F8 fork is F8 again.
 - celery-once and celery-singleton can be given a shorter lock time than their defaults (an hour, and no end). F13 and
   F12 killed then end sooner, and F7 is what that costs.
+- `Once` is given shorter times than its defaults, a lease of 30 s and 60 s until a message is sent anew: with those F13
+  and F12 killed would take longer than their rows allow.
 - A defect may have been mended since: the versions are below.
 
 ## How each is set up

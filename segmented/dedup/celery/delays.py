@@ -1,4 +1,4 @@
-"""When a message is due, as its publisher says it."""
+"""When a message is due and when it expires, as its publisher says it."""
 
 from __future__ import annotations
 
@@ -17,3 +17,11 @@ def due_in_ms(app: Celery, eta: datetime | str | None, countdown: float | None) 
         now = app.now()
         countdown = (eta - (now if eta.tzinfo else now.replace(tzinfo=None))).total_seconds()
     return max(0, round((countdown or 0) * 1000))
+
+
+def waits_ms(app: Celery, at_most_ms: int, expires: datetime | str | float | None, delay_ms: int) -> int:
+    """Return for how long a message keeps its key beyond its delay: one that has expired can give a repeat nothing."""
+    if expires is None:
+        return at_most_ms
+    expires_ms = due_in_ms(app, None, expires) if isinstance(expires, int | float) else due_in_ms(app, expires, None)
+    return max(1, min(at_most_ms, expires_ms - delay_ms))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from celery.exceptions import Ignore, Reject, Retry
 from celery.states import READY_STATES
 
+from segmented.dedup.celery.delays import waits_ms
 from segmented.dedup.celery.header import OnceHeader, header_of
 from segmented.dedup.celery.settings import runs_when_down
 from segmented.dedup.effects_in_store import StoreEffect
@@ -159,9 +160,9 @@ class Execution:
             case _ if self._is_put_off(run):
                 return
             case Retry() if self.request.is_eager:
-                self._put_off(run, attempt + 1)
+                self._put_off(run, attempt + 1, 0, None)
             case Reject() if error.requeue:  # type: ignore[attr-defined]  # its stubs do not know of it
-                self._put_off(run, attempt)
+                self._put_off(run, attempt, 0, self.request.expires)
             case Retry() | Reject() | Ignore():  # nothing of it comes back
                 self._abandon(run)
             case _:
@@ -206,15 +207,16 @@ class Execution:
 
     def _is_put_off(self, run: Run) -> bool:
         """Was the next attempt published? Then keep the claim for it, whatever this one gave."""
-        noted: tuple[int, int] | None = getattr(self.request, "once_next", None)
+        noted: tuple[int, int, Any] | None = getattr(self.request, "once_next", None)
         if noted is None:
             return False
-        self._put_off(run, *noted)
+        attempt, delay_ms, expires = noted
+        self._put_off(run, attempt, delay_ms, expires)
         return True
 
-    def _put_off(self, run: Run, attempt: int, delay_ms: int = 0) -> None:
+    def _put_off(self, run: Run, attempt: int, delay_ms: int, expires: Any) -> None:  # noqa: ANN401  # as Celery's own
         """Keep the claim for an attempt that comes, this one once more if it is requeued."""
-        wait_ms = window_ms(self.plan.rule.queue_for, "queue_for")
+        wait_ms = waits_ms(self.plan.app, window_ms(self.plan.rule.queue_for, "queue_for"), expires, delay_ms)
         with suppress(SegmentedError):  # the next attempt takes over from this one, or it lapses
             run.put_off(attempt, wait_ms=wait_ms, delay_ms=delay_ms)
 

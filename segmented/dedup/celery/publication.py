@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from celery.result import EagerResult
 from celery.utils import uuid
 
-from segmented.dedup.celery.delays import due_in_ms
+from segmented.dedup.celery.delays import due_in_ms, waits_ms
 from segmented.dedup.celery.header import OnceHeader
 from segmented.dedup.celery.points import REPLACING
 from segmented.dedup.celery.settings import runs_when_down
@@ -92,18 +92,19 @@ class Publication:
 
     def _claiming(self, message: str) -> ClaimKey:
         rule, terms = self.plan.rule, self.plan.terms
-        delay_ms, is_keeping_last = self._delay_ms(), rule.on_publish == "keep_last"
+        delay_ms = rule.delay_ms if rule.on_publish == "debounce" else self._delay_ms()
+        queue_ms = window_ms(rule.queue_for, "queue_for")
         return ClaimKey(
             self.plan.record(self.identity.key),
             message,
             self.identity.payload_print,
             self.plan.name,
-            terms.window_ms or window_ms(rule.queue_for, "queue_for"),
+            terms.window_ms or waits_ms(self.plan.app, queue_ms, self.options.get("expires"), delay_ms),
             terms.remember_ms,
-            delay_ms=rule.delay_ms if rule.on_publish == "debounce" else delay_ms,
+            delay_ms=delay_ms,
             delay_max_ms=rule.delay_max_ms,
             resend_ms=window_ms(rule.resend_after, "resend_after"),
-            is_blocked_by_run=rule.point_terms.is_blocked_by_run and not is_keeping_last,
+            is_blocked_by_run=rule.point_terms.is_blocked_by_run and rule.on_publish != "keep_last",
             replaces=rule.on_publish in REPLACING,
         )
 

@@ -14,7 +14,7 @@ from segmented.dedup.celery.header import header_of
 from segmented.dedup.celery.plan import OncePlan, body_of, checked_rule
 from segmented.dedup.celery.publication import Publication
 from segmented.dedup.celery.result import OnceResult
-from segmented.errors import SegmentedError
+from segmented.errors import InvalidInput, SegmentedError
 from segmented.operations import CancelMessage
 
 if TYPE_CHECKING:
@@ -75,15 +75,23 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         if cls.once is None:
             return None
         with _guard:
-            if cls._made_plan is None:
+            plan: OncePlan | None = vars(cls).get("_made_plan")  # its own: a parent's has another name and body
+            if plan is None or plan.app is not app:
                 name = str(cls.name)
-                cls._made_plan = OncePlan(app, name, body_of(cls), checked_rule(name, cls.once))
-            return cls._made_plan
+                plan = cls._made_plan = OncePlan(app, name, body_of(cls), checked_rule(name, cls.once))
+            return plan
 
     @property
     def once_run(self) -> Run:
-        """The run of the message in hand: its fencing token, its `provider_key`, what it is to finish with."""
-        return self.request.once_run  # type: ignore[attr-defined, no-any-return]  # set by the execution
+        """The run of the message in hand: its fencing token, its `provider_key`, what it is to finish with.
+
+        Raises InvalidInput where there is none: in a plain call, or when `once_when_down` let the task run without.
+        """
+        run: Run | None = getattr(self.request, "once_run", None)
+        if run is None:
+            message = f"there is no run: {self.name!r} was called as a function, or without its records"
+            raise InvalidInput(message)
+        return run
 
     def once_key(self, *arguments: Any, **passed_on: Any) -> str:  # noqa: ANN401  # the task's own arguments
         """Return the record's key of a call with these arguments, as `segmented dedup explain` takes it."""
@@ -100,14 +108,15 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
 
     @property
     def _plan_if_any(self) -> OncePlan | None:
-        return self._made_plan or self._planned(self.app)
+        return vars(type(self)).get("_made_plan") or self._planned(self.app)
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # the task's own
         """Run: in a worker under the record, else as a plain call."""
-        plan = self._plan_if_any
-        if plan is None or self.request.called_directly:
+        plan, request = self._plan_if_any, self.request
+        if plan is None or request.called_directly or getattr(request, "once_begun", False):
             return super().__call__(*arguments, **options)
-        return Execution(self, plan, self.request, arguments, options).execute()
+        request.once_begun = True  # type: ignore[attr-defined]  # a body that calls its own task means a plain call
+        return Execution(self, plan, request, arguments, options).execute()
 
     def apply_async(  # as Celery's own, and `once_key`
         self,
@@ -138,6 +147,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
             self._note_attempt(given)
             return sent
         identity = plan.identity(args, kwargs, given=once_key)
+        given.setdefault("expires", self.expires)
         return Publication(plan, identity, given, send, self.AsyncResult).publish()
 
     def AsyncResult(self, task_id: str, **passed_on: Any) -> OnceResult:  # noqa: ANN401, N802  # Celery's own name
@@ -148,7 +158,8 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         """Note on the message in hand that its next attempt was published, be it by `retry(throw=False)`."""
         request, attempt = self.request, sent.get("retries") or 0
         if request.id == sent["task_id"] and attempt > (request.retries or 0):
-            request.once_next = attempt, due_in_ms(self.app, sent.get("eta"), sent.get("countdown"))  # type: ignore[attr-defined]  # a request carries what its task needs
+            due_ms = due_in_ms(self.app, sent.get("eta"), sent.get("countdown"))
+            request.once_next = attempt, due_ms, sent.get("expires")  # type: ignore[attr-defined]  # a request carries what its task needs
 
     def once_free(
         self,
