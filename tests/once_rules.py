@@ -25,7 +25,7 @@ RULES: Final[dict[str, OnceRule]] = {
     "until_executing": OnceRule("{key}", point="until_executing"),
     "until_executing_newest": OnceRule("{key}", point="until_executing", on_publish="replace"),
     "until_expired": OnceRule("{key}", point="until_expired", window=1.5),
-    "while_executing": OnceRule("{key}", point="while_executing"),
+    "while_executing": OnceRule("{key}", point="while_executing", on_execute="return"),
     "while_executing_raise": OnceRule("{key}", point="while_executing", on_execute="raise"),
     "while_executing_drop": OnceRule("{key}", point="while_executing", on_execute="drop"),
     "while_executing_again": OnceRule("{key}", point="while_executing", on_execute="reschedule"),

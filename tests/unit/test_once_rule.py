@@ -190,3 +190,19 @@ def test_an_argument_that_has_no_stable_text_is_one_sentence_at_publication(app:
     with pytest.raises(InvalidInput) as caught:
         task.delay("a", amount=argument)
     assert "'amount'" in str(caught.value)
+
+
+def test_messages_run_one_after_another_at_the_points_that_only_keep_runs_apart() -> None:
+    apart = ("while_executing", "until_and_while_executing")
+    assert [OnceRule("{a}", point).in_worker for point in apart] == ["reschedule", "reschedule"]  # type: ignore[arg-type]  # both are points
+    assert [OnceRule("{a}", point, on_execute="return").in_worker for point in apart] == ["return", "return"]  # type: ignore[arg-type]  # both are points
+    assert OnceRule("{a}").in_worker == "return"
+    assert [OnceRule("{a}", point).compared for point in apart] == [False, True]  # type: ignore[arg-type]  # both are points
+    assert [OnceRule("{a}", point).compares_in_worker for point in apart] == [True, False]  # type: ignore[arg-type]  # both are points
+
+
+@pytest.mark.parametrize("countdown", ["3", float("inf"), float("nan")])
+def test_a_countdown_that_is_no_number_of_seconds_is_one_sentence(app: Celery, countdown: float) -> None:
+    task = app.task(base=Once, name="due", once="{order_id}", lazy=False, shared=False)(work)
+    with pytest.raises(InvalidInput, match=f"a countdown of {countdown!r} is no number of seconds"):
+        task.apply_async(("a",), countdown=countdown)

@@ -62,7 +62,10 @@ def publisher_killed(stage: Stage) -> Finding:
         return Finding(held=False, evidence="the publisher was killed too late: its message was sent")
     if seconds is None:
         return Finding(held=False, evidence=f"no run after {counted(submissions, 'repeat')}: {stage.claim_left()}")
-    return Finding(held=True, evidence=f"it ran {seconds:.1f} s later, after {counted(submissions, 'repeat')}")
+    stage.settle()
+    effects = stage.effects()
+    what = f"it ran {seconds:.1f} s later, after {counted(submissions, 'repeat')}: {counted(effects, 'effect')}"
+    return Finding(held=effects == 1, evidence=what)
 
 
 def store_down_refused(stage: Stage) -> Finding:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from math import isfinite
 from typing import TYPE_CHECKING
+
+from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -16,7 +19,11 @@ def due_in_ms(app: Celery, eta: datetime | str | None, countdown: float | None) 
     if eta is not None:
         now = app.now()
         countdown = (eta - (now if eta.tzinfo else now.replace(tzinfo=None))).total_seconds()
-    return max(0, round((countdown or 0) * 1000))
+    found: object = countdown or 0
+    if not isinstance(found, int | float) or not isfinite(found):
+        message = f"a countdown of {countdown!r} is no number of seconds"
+        raise InvalidInput(message)
+    return max(0, round(found * 1000))
 
 
 def waits_ms(app: Celery, at_most_ms: int, expires: datetime | str | float | None, delay_ms: int) -> int:

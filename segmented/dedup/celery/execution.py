@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from celery.app.task import get_actual_ignore_result  # type: ignore[attr-defined]  # its stubs are older
 from celery.exceptions import Ignore, Reject, Retry
 from celery.states import READY_STATES
 
@@ -96,7 +97,10 @@ class Execution:
             case PayloadDiffers(first):
                 raise OtherPayload(header.key, first)
             case MessageCancelled():
-                self.task.backend.mark_as_revoked(header.message, "cancelled", request=self.request)
+                is_stored = not get_actual_ignore_result(self.task, self.request)
+                self.task.backend.mark_as_revoked(
+                    header.message, "cancelled", request=self.request, store_result=is_stored
+                )
                 raise Ignore
         raise Ignore  # a fork of its retries
 
@@ -112,14 +116,14 @@ class Execution:
 
     def _beginning(self, claim: RunClaim, header: OnceHeader) -> Plan[tuple[Answer | None, float]]:
         beginning = claim.beginning(
-            header.payload_print,
+            header.payload_print if self.plan.rule.compares_in_worker else "",
             attempt=self.request.retries or 0,
             follows=header.follows,
             round_number=header.round,
         )
         if self.request.is_eager:
             waiting = self._waiting(claim, beginning, self.plan.rule.timeout, is_in_flight)
-        elif self.plan.rule.on_execute == "wait":
+        elif self.plan.rule.in_worker == "wait":
             waiting = self._waiting(claim, beginning, self.plan.rule.timeout, _is_at_work)
         else:
             waiting = self._waiting(claim, beginning, 0, _is_at_work)
@@ -226,9 +230,9 @@ class Execution:
         if outcome.kind == "error" and outcome.message == header.message and self._is_stored():
             raise Ignore  # as the error that it was
         is_own = outcome.message in {header.message, header.follows}
-        if not is_own and self.plan.rule.on_execute == "raise":
+        if not is_own and self.plan.rule.in_worker == "raise":
             raise InFlight(header.key, outcome.message, "done", None)
-        if not is_own and self.plan.rule.on_execute == "drop":
+        if not is_own and self.plan.rule.in_worker == "drop":
             return self._dropped()
         return self.plan.form.read(header.key, outcome)
 
@@ -248,7 +252,7 @@ class Execution:
         if held.state == "unknown":
             raise EffectUnknown(header.key, held.message)
         was_replaced = header.is_claimed and held.state == "waiting"
-        policy = "reschedule" if header.is_put_off and not was_replaced else self.plan.rule.on_execute
+        policy = "reschedule" if header.is_put_off and not was_replaced else self.plan.rule.in_worker
         if policy == "raise":
             raise InFlight(header.key, held.message, held.state, (held.free_in_ms or 0) / 1000)
         if policy == "drop":

@@ -55,8 +55,9 @@ class OnceRule:
     point: Point = "until_executed"
     on_publish: OnPublish = "return"
     """What a repeat gets that is published while the key is taken."""
-    on_execute: OnExecute = "return"
-    """What a repeat gets that reaches a worker all the same: from another publisher, or in a chord, group or chain."""
+    on_execute: OnExecute | None = None
+    """What a repeat gets that reaches a worker all the same: from another publisher, or in a chord, group or chain.
+    None: `return`, or `reschedule` with the points that only keep runs apart."""
     payload: str | Callable[..., object] | bool | None = None
     """What else must be equal in a repeat, or OtherPayload is raised: True for all arguments, False for nothing, or an
     expression or callable as for `key`. None: all arguments, unless a repeat runs by itself, as the
@@ -91,7 +92,7 @@ class OnceRule:
         for what, found, known in (
             ("point", self.point, tuple(POINTS)),
             ("on_publish", self.on_publish, ON_PUBLISH),
-            ("on_execute", self.on_execute, ON_EXECUTE),
+            ("on_execute", self.in_worker, ON_EXECUTE),
         ):
             if found not in known:
                 message = f"{what} is {found!r}: give one of {', '.join(known)}"
@@ -107,7 +108,7 @@ class OnceRule:
     def _conflicts(self) -> Iterator[str]:
         point, policy, terms = self.point, self.on_publish, POINTS[self.point]
         keeps, replaces = bool(self.keep or self.keep_failures), policy in REPLACING
-        puts_off = policy in {"debounce", "reschedule"} or self.on_execute == "reschedule"
+        puts_off = policy in {"debounce", "reschedule"} or self.in_worker == "reschedule"
         said = f"on_publish is {policy!r}, "
         found = (
             (policy != "return" and not terms.claims, f"but with {point} no key is taken then: say it with on_execute"),
@@ -135,8 +136,24 @@ class OnceRule:
     def compared(self) -> str | Callable[..., object] | bool:
         """What must be equal in a repeat. One that is to run by itself may be another's equal in its key alone."""
         if self.payload is None:
-            return self.point_terms.claims and self.on_publish in ANSWERING and self.on_execute in ANSWERING
+            terms, answers = self.point_terms, self.in_worker in ANSWERING
+            return terms.claims and self.on_publish in ANSWERING and (answers or terms.seat_end == "start")
         return self.payload
+
+    @property
+    def in_worker(self) -> OnExecute:
+        """What a repeat gets that reaches a worker: `on_execute`, or what goes with the point.
+
+        With the two points that keep runs of a key apart, and nothing else, every message runs: one after another.
+        """
+        if self.on_execute is not None:
+            return self.on_execute
+        return "reschedule" if self.point in {"while_executing", "until_and_while_executing"} else "return"
+
+    @property
+    def compares_in_worker(self) -> bool:
+        """Is a message refused that meets a run with another payload? Not where it is to run after that one."""
+        return self.point_terms.seat_end != "start" or self.in_worker in ANSWERING
 
     @property
     def delay_ms(self) -> int:
