@@ -136,9 +136,13 @@ class Line:
         return True
 
     def park(self, place: Place, due: float, offer: Offer | None = None) -> None:
-        """Return to the line after an attempt that failed, in order of arrival, with news of when to try again."""
+        """Return to the line after an attempt that failed, in order of arrival, with news of when to try again.
+
+        A message may have come while the place was out trying. Then it is to try again at once, and stays out of the
+        line: somebody else's attempt for it, beside its own, could take what nobody would ever end.
+        """
         place.offer = offer
-        if place not in self._places:
+        if not place.woken and place not in self._places:
             index = 0
             while index < len(self._places) and self._places[index].arrival < place.arrival:
                 index += 1

@@ -66,6 +66,7 @@ def test_a_message_during_the_heads_own_try_makes_it_try_again() -> None:
     waiters.line.signal()
     waiters.line.park(a, 50.0)
     assert waiters.line.next_step(a, 1.0, inf) is True
+    waiters.line.park(a, 50.0)
     assert waiters.line.next_step(a, 1.0, inf) == 50.0
 
 
@@ -196,6 +197,16 @@ def test_whoever_frees_the_thing_makes_the_heads_attempt_and_wakes_it_with_the_a
     assert a.take_handed() == ("acquired", 1.0)
     assert a.take_handed() is None
     assert waiters.line.next_step(b, 1.0, inf) == inf
+
+
+def test_who_was_woken_while_it_was_trying_makes_its_next_attempt_itself_and_nobody_beside_it() -> None:
+    line = Line("c")
+    place = line.join(threading.Event().set)
+    line.signal()  # it is out trying, for the first time
+    line.park(place, inf, Offer(AcquireLock("door", "h", 1_000), ReleaseLock("door", "h"), is_undone_late=True))
+    assert line.take_offer() is None
+    assert line.next_step(place, 0.0, 10.0) is True
+    assert line.take_offer() is None
 
 
 def test_a_head_that_has_not_parked_yet_has_to_try_itself() -> None:
