@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.cpu import core_count
+from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from bench.servers import Servers
@@ -34,10 +35,27 @@ def conditions(servers: Servers) -> dict[str, Any]:
     }
 
 
-def package_versions() -> dict[str, str]:
+def server_conditions(url: str, *packages: str) -> dict[str, Any]:
+    """Return the same of a benchmark on one server; `packages` are those that matter beyond the usual ones."""
+    with RedisStore.from_url(url) as store:
+        info = store.client.info("server")
+    name = str(info.get("server_name", "redis"))
+    server = {name: str(info.get(f"{name}_version", info["redis_version"]))}
+    return {
+        "versions": {"python": platform.python_version(), **package_versions(*packages), **server},
+        "cores": core_count(),
+        "commit": commit(),
+        "cpu_model": cpu_model(),
+        "system": platform.platform(),
+        "load_before": round(os.getloadavg()[0], 2),
+        "transport": url.partition("://")[0],
+    }
+
+
+def package_versions(*more: str) -> dict[str, str]:
     """Return the versions of the packages that a number depends on."""
     found = {}
-    for package in PACKAGES:
+    for package in (*PACKAGES, *more):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from contextlib import ExitStack
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
-from bench.conditions import commit, cpu_model, package_versions
-from bench.cpu import core_count
+from bench.conditions import server_conditions
 from bench.dedup.claims import measure_claims
 from bench.dedup.memory import measure_memory
 from bench.dedup.sizes import Sizes
@@ -18,7 +14,6 @@ from bench.dedup.trivial import measure_trivial
 from bench.locks.figures import LockResults
 from bench.stock.stage import pinned
 from segmented.servers import ValkeyServer
-from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from bench.watch import Watch
@@ -34,26 +29,9 @@ def measure_dedup(url: str | None, watch: Watch, sizes: Sizes | None = None) -> 
             server = stack.enter_context(ValkeyServer.start())
             url, pid = server.url, server.pid
         stack.enter_context(emptied(url))
-        cores = core_count()
+        whole = server_conditions(url, "celery")  # before this process is confined to some of the cores
         placement = stack.enter_context(pinned(pid))
-        with RedisStore.from_url(url) as store:
-            info = store.client.info("server")
-        name = str(info.get("server_name", "redis"))
-        found = {
-            "versions": {
-                "python": platform.python_version(),
-                **package_versions(),
-                "celery": version("celery"),
-                name: str(info.get(f"{name}_version", info["redis_version"])),
-            },
-            "cores": cores,
-            "commit": commit(),
-            "cpu_model": cpu_model(),
-            "system": platform.platform(),
-            "load_before": round(os.getloadavg()[0], 2),
-            "transport": url.partition("://")[0],
-            "placement": placement,
-        }
+        found = {**whole, "placement": placement}
         with watch.strategy(NAME) as told:
             stage = Stage(url, sizes or Sizes(), told)
             figures = (*measure_trivial(stage), *measure_memory(stage), *measure_claims(stage))

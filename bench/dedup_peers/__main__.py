@@ -12,9 +12,9 @@ import typer
 from bench.dedup_peers.comparison import compare as run_comparison, merged
 from bench.dedup_peers.page import render as render_page
 from bench.dedup_peers.registry import HERE, Contender
+from bench.peers.command import run
 from bench.peers.environments import interpreter_of
 from bench.peers.rows import ROOT
-from segmented.errors import SegmentedError
 
 RESULTS = HERE / "results.json"
 PAGE = ROOT / "docs" / "reference" / "celery-dedup-compared.md"
@@ -63,14 +63,5 @@ def _kept(record: Path) -> dict[str, Any] | None:
     return kept
 
 
-def main() -> None:
-    """Run; a failure is one sentence."""
-    try:
-        program()
-    except SegmentedError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise SystemExit(2) from error
-
-
 if __name__ == "__main__":
-    main()
+    run(program)

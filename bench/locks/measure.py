@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
-from bench.conditions import commit, cpu_model, package_versions
-from bench.cpu import core_count
+from bench.conditions import server_conditions
 from bench.locks.contended import measure_contended
 from bench.locks.cycles import PEERS
 from bench.locks.figures import LockResults
@@ -19,7 +16,6 @@ from bench.peers.registry import PEERS as LIBRARIES
 from bench.peers.rows import ROOT
 from segmented.errors import SegmentedError
 from segmented.servers import ValkeyServer
-from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,22 +30,7 @@ def measure_locks(url: str | None, watch: Watch) -> LockResults:
     with ExitStack() as stack:
         if url is None:
             url = stack.enter_context(ValkeyServer.start()).url
-        with RedisStore.from_url(url) as store:
-            info = store.client.info("server")
-        server = str(info.get("server_name", "redis"))
-        found = {
-            "versions": {
-                "python": platform.python_version(),
-                **package_versions(),
-                server: str(info.get(f"{server}_version", info["redis_version"])),
-            },
-            "cores": core_count(),
-            "commit": commit(),
-            "cpu_model": cpu_model(),
-            "system": platform.platform(),
-            "load_before": round(os.getloadavg()[0], 2),
-            "transport": url.partition("://")[0],
-        }
+        found = server_conditions(url)
         with watch.strategy(NAME) as told:
             pythons = _pythons(told)
             figures = (

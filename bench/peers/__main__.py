@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
+from bench.peers.command import run
 from bench.peers.comparison import compare as run_comparison
 from bench.peers.environments import interpreter_of
 from bench.peers.page import render as render_page
 from bench.peers.registry import HERE
 from bench.peers.rows import ROOT
-from segmented.errors import SegmentedError
 
 RESULTS = HERE / "results.json"
 PAGE = ROOT / "docs" / "explanation" / "lock-comparison.md"
@@ -51,14 +51,5 @@ def render() -> None:
     PAGE.write_text(render_page(comparison), encoding="utf-8")
 
 
-def main() -> None:
-    """Run; a failure is one sentence."""
-    try:
-        program()
-    except SegmentedError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise SystemExit(2) from error
-
-
 if __name__ == "__main__":
-    main()
+    run(program)

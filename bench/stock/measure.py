@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import gc
-import os
-import platform
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from bench.conditions import commit, cpu_model, package_versions
-from bench.cpu import core_count
+from bench.conditions import server_conditions
 from bench.locks.figures import LockResults
 from bench.stock.bare import OWN, program
 from bench.stock.costs import measure_costs
@@ -19,7 +16,6 @@ from bench.stock.shards import measure_shards
 from bench.stock.sizes import Sizes
 from bench.stock.stage import Stage, pinned
 from segmented.servers import ValkeyServer
-from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from bench.watch import Watch
@@ -34,26 +30,9 @@ def measure_stock(url: str | None, watch: Watch, sizes: Sizes | None = None) -> 
         if url is None:
             server = stack.enter_context(ValkeyServer.start())
             url, pid = server.url, server.pid
-        cores = core_count()
+        whole = server_conditions(url)  # before this process is confined to some of the cores
         placement = stack.enter_context(pinned(pid))
-        with RedisStore.from_url(url) as store:
-            info = store.client.info("server")
-        name = str(info.get("server_name", "redis"))
-        found = {
-            "versions": {
-                "python": platform.python_version(),
-                **package_versions(),
-                name: str(info.get(f"{name}_version", info["redis_version"])),
-            },
-            "cores": cores,
-            "commit": commit(),
-            "cpu_model": cpu_model(),
-            "system": platform.platform(),
-            "load_before": round(os.getloadavg()[0], 2),
-            "transport": url.partition("://")[0],
-            "placement": placement,
-            "bare_by": program(),
-        }
+        found = {**whole, "placement": placement, "bare_by": program()}
         stack.callback(gc.unfreeze)
         gc.collect()
         gc.freeze()  # else each full collection looks at all that the bench has imported, in the midst of a measurement

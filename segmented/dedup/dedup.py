@@ -10,15 +10,14 @@ from uuid import uuid4
 from segmented.dedup.identity import CallIdentity, Identity, explicit_key, payload_print
 from segmented.dedup.options import DAY, DEFAULT_LEASE, DedupOptions, checked_namespace
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, awaited
-from segmented.dedup.plans import begin_plan
-from segmented.dedup.run import AsyncRun, Replay, Run
+from segmented.dedup.run import AsyncRun, Replay, Run, begun, begun_async
 from segmented.dedup.terms import RunClaim
 from segmented.errors import InvalidInput
 from segmented.locks.call_keys import checked_function, name_of, shape_of
 from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import checked_timeout
 from segmented.locks.given_stores import async_store, check_given, sync_store
-from segmented.models.dedup import OutcomeKept, RecordName
+from segmented.models.dedup import RecordName
 from segmented.operations import FreeKey, ReadRecord
 from segmented.plans import perform, run_async, run_sync
 
@@ -133,8 +132,8 @@ class Dedup(DedupBase):
             @wraps(function)
             def run(*arguments: P.args, **options: P.kwargs) -> V:
                 found = identity.of(arguments, options)
-                begun = self._begun(self._claim(found, name_of(function)), found, wait)
-                return self._called(begun, lambda: function(*arguments, **options))
+                turn = self._begun(self._claim(found, name_of(function)), found, wait)
+                return self._called(turn, lambda: function(*arguments, **options))
 
             return run
 
@@ -149,18 +148,14 @@ class Dedup(DedupBase):
         return run_sync(perform(FreeKey(self._record(key))), sync_store(self._given, WHO))
 
     def _begun(self, claim: RunClaim, identity: Identity, wait: float | None) -> Run | Replay:
-        store = sync_store(self._given, WHO)
-        found = run_sync(begin_plan(claim, claim.beginning(identity.payload_print), checked_timeout(wait)), store)
-        if isinstance(found, OutcomeKept):
-            return Replay(claim.name, found, self._form)
-        return Run(store, claim, found, self._form)
+        return begun(sync_store(self._given, WHO), claim, identity.payload_print, wait, self._form)
 
-    def _called(self, begun: Run | Replay, function: Callable[[], V]) -> V:
-        if isinstance(begun, Replay):
-            return begun.result  # type: ignore[no-any-return]  # what the function gave
-        with begun:
+    def _called(self, turn: Run | Replay, function: Callable[[], V]) -> V:
+        if isinstance(turn, Replay):
+            return turn.result  # type: ignore[no-any-return]  # what the function gave
+        with turn:
             result = awaited(function(), function)
-            begun.finish(result)
+            turn.finish(result)
         return result
 
 
@@ -211,8 +206,8 @@ class AsyncDedup(DedupBase):
             @wraps(function)
             async def run(*arguments: P.args, **options: P.kwargs) -> V:
                 found = identity.of(arguments, options)
-                begun = await self._begun(self._claim(found, name_of(function)), found, wait)
-                return await self._called(begun, lambda: function(*arguments, **options))
+                turn = await self._begun(self._claim(found, name_of(function)), found, wait)
+                return await self._called(turn, lambda: function(*arguments, **options))
 
             return run
 
@@ -228,18 +223,14 @@ class AsyncDedup(DedupBase):
 
     async def _begun(self, claim: RunClaim, identity: Identity, wait: float | None) -> AsyncRun | Replay:
         store = async_store(self._given, WHO)
-        beginning = claim.beginning(identity.payload_print)
-        found = await run_async(begin_plan(claim, beginning, checked_timeout(wait)), store)
-        if isinstance(found, OutcomeKept):
-            return Replay(claim.name, found, self._form)
-        return AsyncRun(store, claim, found, self._form)
+        return await begun_async(store, claim, identity.payload_print, wait, self._form)
 
-    async def _called(self, begun: AsyncRun | Replay, function: Callable[[], Awaitable[V]]) -> V:
-        if isinstance(begun, Replay):
-            return begun.result  # type: ignore[no-any-return]  # what the function gave
-        async with begun:
+    async def _called(self, turn: AsyncRun | Replay, function: Callable[[], Awaitable[V]]) -> V:
+        if isinstance(turn, Replay):
+            return turn.result  # type: ignore[no-any-return]  # what the function gave
+        async with turn:
             result = await function()
-            await begun.finish(result)
+            await turn.finish(result)
         return result
 
 

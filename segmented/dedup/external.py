@@ -30,15 +30,14 @@ from segmented.dedup.errors import EffectUnknown
 from segmented.dedup.identity import explicit_key, payload_print
 from segmented.dedup.options import DAY, DEFAULT_LEASE, DedupOptions, checked_namespace
 from segmented.dedup.outcomes import NeverAwaited, OutcomeForm, awaited
-from segmented.dedup.plans import begin_plan
-from segmented.dedup.run import AsyncRun, Replay, Run
+from segmented.dedup.run import AsyncRun, Replay, Run, begun, begun_async
 from segmented.dedup.terms import RunClaim
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.locks.call_keys import name_of
 from segmented.locks.claim import new_holder_id
-from segmented.locks.durations import checked_timeout, milliseconds
+from segmented.locks.durations import milliseconds
 from segmented.locks.given_stores import async_store, check_given, sync_store
-from segmented.models.dedup import NotUnknown, OutcomeKept, RecordName
+from segmented.models.dedup import NotUnknown, RecordName
 from segmented.operations import ReadRecord, SettleRun
 from segmented.plans import perform, run_async, run_sync
 
@@ -187,11 +186,11 @@ class ExternalEffect(EffectBase):
         seen = "" if payload is NOTHING else payload_print(payload)
         for _ in range(SETTLED_MAX):
             try:
-                begun = self._begun(self._claim(key), seen, wait)
+                run = begun(self._store(), self._claim(key), seen, wait, self._form)
             except EffectUnknown as unknown:
                 self._resolve(key, unknown)
             else:
-                return self._called(begun, key, function)
+                return self._called(run, key, function)
         raise EffectUnknown(key, "?")
 
     def settle(self, key: str, *, done: object) -> bool:
@@ -209,32 +208,25 @@ class ExternalEffect(EffectBase):
     def _store(self) -> Store:
         return sync_store(self._given, WHO)
 
-    def _begun(self, claim: RunClaim, seen: str, wait: float | None) -> Run | Replay:
-        store = self._store()
-        found = run_sync(begin_plan(claim, claim.beginning(seen), checked_timeout(wait)), store)
-        if isinstance(found, OutcomeKept):
-            return Replay(claim.name, found, self._form)
-        return Run(store, claim, found, self._form)
-
     def _resolve(self, key: str, unknown: EffectUnknown) -> None:
         found = StillUnknown() if self._resolver is None else _checked(self._resolver(key, self.provider_key(key)))
         if isinstance(found, StillUnknown):
             raise unknown
         run_sync(self._settling(key, found, unknown.message_id), self._store())
 
-    def _called(self, begun: Run | Replay, key: str, function: Callable[[str], V]) -> V:
-        if isinstance(begun, Replay):
-            return begun.result  # type: ignore[no-any-return]  # what the function gave
+    def _called(self, run: Run | Replay, key: str, function: Callable[[str], V]) -> V:
+        if isinstance(run, Replay):
+            return run.result  # type: ignore[no-any-return]  # what the function gave
         try:
             result = awaited(function(self.provider_key(key)), function)
         except BaseException as error:
             try:
-                begun.doubt() if self._is_in_doubt(error) else begun.abandon()
+                run.doubt() if self._is_in_doubt(error) else run.abandon()
             except SegmentedError as failure:
                 error.add_note(f"and afterwards: {failure}")
             raise
         try:
-            begun.finish(result)
+            run.finish(result)
         except SegmentedError as failure:
             failure.add_note(CALLED)
             raise
@@ -275,11 +267,11 @@ class AsyncExternalEffect(EffectBase):
         seen = "" if payload is NOTHING else payload_print(payload)
         for _ in range(SETTLED_MAX):
             try:
-                begun = await self._begun(self._claim(key), seen, wait)
+                run = await begun_async(self._store(), self._claim(key), seen, wait, self._form)
             except EffectUnknown as unknown:
                 await self._resolve(key, unknown)
             else:
-                return await self._called(begun, key, function)
+                return await self._called(run, key, function)
         raise EffectUnknown(key, "?")
 
     async def settle(self, key: str, *, done: object) -> bool:
@@ -297,13 +289,6 @@ class AsyncExternalEffect(EffectBase):
     def _store(self) -> AsyncStore:
         return async_store(self._given, WHO)
 
-    async def _begun(self, claim: RunClaim, seen: str, wait: float | None) -> AsyncRun | Replay:
-        store = self._store()
-        found = await run_async(begin_plan(claim, claim.beginning(seen), checked_timeout(wait)), store)
-        if isinstance(found, OutcomeKept):
-            return Replay(claim.name, found, self._form)
-        return AsyncRun(store, claim, found, self._form)
-
     async def _resolve(self, key: str, unknown: EffectUnknown) -> None:
         found: Resolution = StillUnknown()
         if self._resolver is not None:
@@ -312,19 +297,19 @@ class AsyncExternalEffect(EffectBase):
             raise unknown
         await run_async(self._settling(key, found, unknown.message_id), self._store())
 
-    async def _called(self, begun: AsyncRun | Replay, key: str, function: Callable[[str], Awaitable[V]]) -> V:
-        if isinstance(begun, Replay):
-            return begun.result  # type: ignore[no-any-return]  # what the function gave
+    async def _called(self, run: AsyncRun | Replay, key: str, function: Callable[[str], Awaitable[V]]) -> V:
+        if isinstance(run, Replay):
+            return run.result  # type: ignore[no-any-return]  # what the function gave
         try:
             result = await function(self.provider_key(key))
         except BaseException as error:
             try:
-                await (begun.doubt() if self._is_in_doubt(error) else begun.abandon())
+                await (run.doubt() if self._is_in_doubt(error) else run.abandon())
             except SegmentedError as failure:
                 error.add_note(f"and afterwards: {failure}")
             raise
         try:
-            await begun.finish(result)
+            await run.finish(result)
         except SegmentedError as failure:
             failure.add_note(CALLED)
             raise

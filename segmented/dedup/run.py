@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from segmented.dedup.errors import RunLost
 from segmented.dedup.outcomes import failure_written
-from segmented.dedup.plans import finish_plan
+from segmented.dedup.plans import begin_plan, finish_plan
 from segmented.errors import InvalidInput, SegmentedError, StoreRefused
 from segmented.keys import once_keys
+from segmented.locks.durations import checked_timeout
 from segmented.locks.keeper import async_keeper, thread_keeper
 from segmented.locks.lease import AsyncHeldLease, HeldLease
 from segmented.locks.lease_state import LeaseState, Renewal
 from segmented.models import Acquired, Released
+from segmented.models.dedup import OutcomeKept
 from segmented.plans import Within, perform, run_async, run_sync
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from segmented.dedup.outcomes import OutcomeForm
     from segmented.dedup.plans import Begun
     from segmented.dedup.terms import RunClaim
-    from segmented.models.dedup import OutcomeKept, OutcomeKind
+    from segmented.models.dedup import OutcomeKind
     from segmented.plans import Plan
     from segmented.plans.drivers import AsyncStore, Store
 
@@ -276,3 +278,24 @@ class Replay:
 
     async def __aexit__(self, *_: object) -> None:
         """Do nothing."""
+
+
+def begun(store: Store, claim: RunClaim, seen: str, wait: float | None, form: OutcomeForm) -> Run | Replay:
+    """Begin a run, or get the replay of the one that has ended; `seen` is the fingerprint of the payload.
+
+    Waits up to `wait` seconds for a call in flight; raises what `begin_plan` does.
+    """
+    found = run_sync(begin_plan(claim, claim.beginning(seen), checked_timeout(wait)), store)
+    if isinstance(found, OutcomeKept):
+        return Replay(claim.name, found, form)
+    return Run(store, claim, found, form)
+
+
+async def begun_async(
+    store: AsyncStore, claim: RunClaim, seen: str, wait: float | None, form: OutcomeForm
+) -> AsyncRun | Replay:
+    """Begin a run over an asyncio store; see `begun`."""
+    found = await run_async(begin_plan(claim, claim.beginning(seen), checked_timeout(wait)), store)
+    if isinstance(found, OutcomeKept):
+        return Replay(claim.name, found, form)
+    return AsyncRun(store, claim, found, form)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 from segmented import operations as op
 from segmented.clock import ManualClock
 from segmented.dedup.operator import list_plan
-from segmented.dedup.reaper import ReapCount, reap_plan
+from segmented.dedup.reaper import ReapCount, reap, reap_async, reap_plan
 from segmented.errors import InvalidInput
 from segmented.keys import once_partition
 from segmented.models.dedup import OutcomeKept, Reaped, RecordName, RunBegun
+from segmented.stores.memory import AsyncMemoryStore, MemoryStore
+from segmented.stores.memory.model import MemoryModel
 from tests.fixtures.stores import make_side
 
 if TYPE_CHECKING:
@@ -141,3 +144,15 @@ def test_a_clock_of_the_reapers_process_that_jumps_changes_nothing(
 def test_a_limit_that_is_none_is_refused(keys: Keys, limit: Any) -> None:  # noqa: ANN401  # of any type
     with pytest.raises(InvalidInput, match="give a whole number of 1 or more"):
         keys.reap(limit=limit)
+
+
+def test_it_is_the_same_for_threads_and_for_asyncio() -> None:
+    clock = ManualClock()
+    model = MemoryModel(clock)
+    store, async_store = MemoryStore(clock=clock, model=model), AsyncMemoryStore(clock=clock, model=model)
+    for key in ("k1", "k2"):
+        store.execute(op.ClaimKey(RecordName("shop", key), "m", "", "task", wait_ms=1_000, remember_ms=60_000))
+    clock.advance(2)
+    assert reap(store, "shop", limit=1) == ReapCount(freed=1)
+    assert asyncio.run(reap_async(async_store, "shop")) == ReapCount(freed=1)
+    assert reap(store, "shop") == ReapCount()

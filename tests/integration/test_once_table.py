@@ -69,6 +69,22 @@ class Desk:
         """Let rows be some time old; MariaDB's clock, as we use it, has whole seconds."""
         time.sleep(1.1 if self.engine.dialect.name == "mysql" else 0.02)
 
+    def two_at_once(self) -> tuple[int, int]:
+        """Have two holders perform at the same time; returns how many results they got, and how many effects."""
+        first = self.begin()
+        second = self.begin_beside(first)
+        together = threading.Barrier(2)
+
+        def book(connection: Connection) -> str:
+            if self.calls < 2:
+                together.wait(SECONDS)
+            return self.book(connection)
+
+        with ThreadPoolExecutor(2) as threads:
+            started = [threads.submit(TABLE.perform, self.engine, run, book) for run in (first, second)]
+            results = {one.result(SECONDS) for one in started}
+        return len(results), self.count()
+
     def flush(self) -> None:
         self.store.client.flushall()
 
@@ -152,19 +168,7 @@ def test_a_run_that_the_store_lost_keeps_what_it_committed(desk: Desk) -> None:
 
 
 def test_two_holders_at_once_are_one_effect(desk: Desk) -> None:
-    first = desk.begin()
-    second = desk.begin_beside(first)
-    together = threading.Barrier(2)
-
-    def book(connection: Connection) -> str:
-        if desk.calls < 2:
-            together.wait(SECONDS)
-        return desk.book(connection)
-
-    with ThreadPoolExecutor(2) as threads:
-        started = [threads.submit(TABLE.perform, desk.engine, run, book) for run in (first, second)]
-        results = {one.result(SECONDS) for one in started}
-    assert (len(results), desk.count()) == (1, 1)
+    assert desk.two_at_once() == (1, 1)
 
 
 def test_by_hand_the_second_is_told_the_first_ones_result_and_rolls_back(desk: Desk) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -13,7 +11,7 @@ from segmented.dedup import AlreadyDone
 from segmented.dedup.sql_tables import once_metadata
 from segmented.errors import StaleToken, TransactionConflict
 from segmented.stores.redis import RedisStore
-from tests.integration.test_once_table import SECONDS, TABLE, Desk, bookings
+from tests.integration.test_once_table import TABLE, Desk, bookings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,19 +57,7 @@ def book_and_finish(desk: Desk) -> None:
 
 
 def test_two_holders_at_once_are_one_effect_at_any_level(desk: Desk) -> None:
-    first = desk.begin()
-    second = desk.begin_beside(first)
-    together = threading.Barrier(2)
-
-    def book(connection: Connection) -> str:
-        if desk.calls < 2:
-            together.wait(SECONDS)
-        return desk.book(connection)
-
-    with ThreadPoolExecutor(2) as threads:
-        started = [threads.submit(TABLE.perform, desk.engine, run, book) for run in (first, second)]
-        results = {one.result(SECONDS) for one in started}
-    assert (len(results), desk.count()) == (1, 1)
+    assert desk.two_at_once() == (1, 1)
 
 
 def test_what_was_done_after_a_transaction_began_is_not_done_again_in_it(desk: Desk) -> None:

@@ -69,8 +69,8 @@ def test_publishing_without_a_round_trip_has_no_price_for_one() -> None:
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("unix:///tmp/s.sock", "unix:///tmp/s.sock?db=3"),
-        ("unix:///tmp/s.sock?db=0", "unix:///tmp/s.sock?db=3"),
+        ("unix:///run/valkey.sock", "unix:///run/valkey.sock?db=3"),
+        ("unix:///run/valkey.sock?db=0", "unix:///run/valkey.sock?db=3"),
         ("redis://:secret@somewhere:6380", "redis://:secret@somewhere:6380/3"),
         ("redis://somewhere/1?protocol=3", "redis://somewhere/3?protocol=3"),
     ],

@@ -56,7 +56,6 @@ ROUND_SECONDS_MAX: Final = 5.0
 """A message whose key is taken comes back after 0.1, 0.2, 0.4 s and so on, up to this."""
 DOWN_SECONDS: Final = 5.0
 """After which a message comes back that found the records out of reach."""
-BEGIN_SECONDS: Final = 10.0
 
 Answer = RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated
 
