@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from segmented.errors import SegmentedError
 from segmented.locks.lease import AsyncLease, Lease
+from segmented.plans.tasks import begun
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -134,7 +135,7 @@ class AsyncHolding(_Ends[AsyncLease]):
             _log.warning("lease.release_failed", extra={"lock": self._lease.name, "reason": "the event loop is closed"})
 
     def _start_release(self) -> None:
-        task = self._loop.create_task(self._released(), name="segmented-release")
+        task = self._loop.create_task(begun(self._released), name="segmented-release")
         _releasing.add(task)
         task.add_done_callback(_releasing.discard)
 

@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import os
 import threading
+from functools import partial
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 from segmented.locks.lease_state import tend_plan
 from segmented.plans import run_async, run_sync
+from segmented.plans.tasks import begun
 
 if TYPE_CHECKING:
     from segmented.locks.lease_state import LeaseState
@@ -157,7 +159,7 @@ class AsyncKeeper:
         """Look after a lease until it is released or lost."""
         is_sooner = self._agenda.add(lease)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(store), name="segmented-keeper")
+            self._task = asyncio.create_task(begun(partial(self._run, store)), name="segmented-keeper")
         elif is_sooner:
             self._changed.set()
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from segmented.operations import Effect, Operation
 from segmented.plans.effects import Batch, IsWaitedFor, Join, Leave, Listen, Now, Park, Plan, Within
+from segmented.plans.tasks import begun
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
@@ -169,11 +171,11 @@ async def run_async(plan: Plan[OutcomeT], store: AsyncStore) -> OutcomeT:
 async def _perform_async(effect: Effect[Any], store: AsyncStore) -> Any:  # noqa: ANN401  # as in _perform
     match effect:
         case Operation():
-            return await _finished(store, store.execute(effect))
+            return await _finished(store, partial(store.execute, effect))
         case Within(operation, deadline):
-            return await _finished(store, store.execute(operation, deadline=deadline))
+            return await _finished(store, partial(store.execute, operation, deadline=deadline))
         case Batch(operations, deadline):
-            return await _finished(store, store.execute_many(operations, deadline=deadline))
+            return await _finished(store, partial(store.execute_many, operations, deadline=deadline))
         case Now():
             return store.clock.now()
         case IsWaitedFor(channel):
@@ -190,12 +192,16 @@ async def _perform_async(effect: Effect[Any], store: AsyncStore) -> Any:  # noqa
             return _refuse(effect)
 
 
-async def _finished(store: AsyncStore, asking: Coroutine[Any, Any, AnswerT]) -> AnswerT:
+async def _finished(store: AsyncStore, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
     if getattr(store, "ends_before_cancelled", False):  # it sees to that by itself, at less cost than a task
-        return await asking
-    task = asyncio.ensure_future(asking)
+        return await ask()
+    task = asyncio.create_task(begun(ask))
     try:
         return await asyncio.shield(task)
+    except GeneratorExit:  # closed from outside: nobody would clean up what is asked from now on
+        if not task.get_loop().is_closed():
+            task.cancel()
+        raise
     except asyncio.CancelledError:
         while not task.done():
             try:

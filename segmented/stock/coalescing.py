@@ -21,6 +21,7 @@ from segmented import operations as op
 from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
 from segmented.models import Busy, Order, Reserved, Settled, Taken
 from segmented.plans import run_async
+from segmented.plans.tasks import begun
 from segmented.plans.waiting import UNDO_SECONDS
 from segmented.stock.plans import while_busy_plan
 
@@ -67,7 +68,7 @@ class Lane(Generic[AskedT, AnswerT]):
         count = self._under_way
         if count == 0 or (count < UNDER_WAY_MAX and len(self._waiting) >= GATHERED_MAX):
             self._under_way += 1
-            task = asyncio.ensure_future(self._run())
+            task = asyncio.create_task(begun(self._run))
             self._tasks.add(task)  # the loop itself would let it be collected
             task.add_done_callback(self._tasks.discard)
         return future
@@ -308,7 +309,7 @@ class Coalescing:
 
     def _start_giving(self) -> None:
         if self._owed and self._giver is None:
-            self._giver = asyncio.ensure_future(self._give_back())
+            self._giver = asyncio.create_task(begun(self._give_back))
 
     async def _give_back(self) -> None:
         """Cancel what is owed, in a short time or not at all. A task a page: a repeat waits for its own page only."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import pytest
 
@@ -15,7 +16,9 @@ from segmented.errors import StoreRefused, StoreUnavailable
 from segmented.models import Released
 from segmented.operations import Effect
 from segmented.plans import Join, Now, Park, Plan, perform, run_async, run_sync
+from segmented.plans.tasks import begun
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
+from tests.loops import Leaving, run_a_round, said_of_leaving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -183,7 +186,7 @@ def test_a_plan_that_is_closed_hears_of_it_and_asks_nothing_more() -> None:
     assert seen == ["closed"]
 
 
-async def begun(store: AsyncScriptedStore, plan: Plan[Any]) -> asyncio.Task[Any]:
+async def held_back(store: AsyncScriptedStore, plan: Plan[Any]) -> asyncio.Task[Any]:
     """Start a plan whose first operation is held back at the gate."""
     store.gate.clear()
     task = asyncio.ensure_future(run_async(plan, store))
@@ -197,7 +200,7 @@ def test_a_cancellation_waits_for_the_operation_under_way_and_then_the_plan_undo
 
     async def test() -> None:
         store = AsyncScriptedStore(lambda _: Released())
-        task = await begun(store, undoing(seen))
+        task = await held_back(store, undoing(seen))
         for _ in range(times):
             task.cancel()
             await asyncio.sleep(0)
@@ -217,7 +220,7 @@ def test_a_cancellation_is_what_the_plan_sees_even_when_the_operation_failed_mea
 
     async def test() -> None:
         store = AsyncScriptedStore(fails(StoreUnavailable()))
-        task = await begun(store, undoing(seen))
+        task = await held_back(store, undoing(seen))
         task.cancel()
         await asyncio.sleep(0)
         store.gate.set()
@@ -248,3 +251,62 @@ def test_a_cancellation_between_operations_is_delivered_at_once() -> None:
 
     asyncio.run(test())
     assert seen == ["told while parked"]
+
+
+# --- event loops that are left ---
+
+
+def never_answered() -> Plan[None]:
+    """Ask for ever."""
+    while True:
+        yield from perform(RELEASE)
+
+
+@pytest.mark.parametrize("leaving", get_args(Leaving))
+@pytest.mark.parametrize("rounds", range(1, 8))
+def test_a_loop_that_is_left_after_any_round_has_nothing_to_warn_of(rounds: int, leaving: Leaving) -> None:
+    async def work() -> None:
+        await run_async(never_answered(), AsyncScriptedStore(lambda _: Released()))
+
+    assert said_of_leaving(work, rounds, leaving) == []
+
+
+@pytest.mark.parametrize("rounds", range(1, 8))
+def test_a_plan_that_is_closed_in_a_living_loop_asks_nothing_more(rounds: int) -> None:
+    loop = asyncio.new_event_loop()
+    store = AsyncScriptedStore(lambda _: Released())
+    work = run_async(never_answered(), store)
+    loop.set_exception_handler(lambda *_: None)  # it would tell of the task whose coroutine was closed
+    task = loop.create_task(work)
+    for _ in range(rounds):
+        run_a_round(loop)
+    work.close()
+    asked = len(store.asked)
+    for _ in range(5):
+        run_a_round(loop)
+    assert len(store.asked) == asked
+    assert task.done()
+    del task
+    gc.collect()
+    loop.close()
+
+
+def test_a_begun_coroutine_does_nothing_before_its_task_does() -> None:
+    made: list[str] = []
+
+    async def work() -> str:
+        made.append("made")
+        return "done"
+
+    async def test() -> None:
+        task = asyncio.create_task(begun(work))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert made == []
+        assert await asyncio.create_task(begun(work)) == "done"
+
+    dropped = begun(work)
+    del dropped
+    asyncio.run(test())
+    assert made == ["made"]

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from segmented.errors import SegmentedError
+from segmented.plans.tasks import begun
 from segmented.stores.quorum.ballot import NotAsked
 from segmented.stores.quorum.docket import Docket, Errand
 from segmented.stores.quorum.lane import PATIENCE, unexpected
@@ -53,7 +54,7 @@ class AsyncLane:
 
     def _wake(self) -> None:
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name=f"segmented-quorum-{self._server}")
+            self._task = asyncio.create_task(begun(self._run), name=f"segmented-quorum-{self._server}")
         self._changed.set()
 
     # --- the lane's task ---

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from math import inf
 from random import SystemRandom
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import SegmentedError
+from segmented.plans.tasks import begun
 from segmented.stores.quorum.async_lane import AsyncLane
 from segmented.stores.quorum.roster import Roster
 from segmented.stores.quorum.store import (
@@ -95,7 +97,7 @@ class AsyncQuorumStore:
     async def close(self) -> None:
         """End the tasks, once they have sent what was left to be released. The servers' stores stay open."""
         await self.wakeups.close()
-        await asyncio.gather(*(lane.close(CLOSE_SECONDS) for lane in self._lanes))
+        await asyncio.gather(*(begun(partial(lane.close, CLOSE_SECONDS)) for lane in self._lanes))
 
     async def __aenter__(self) -> Self:
         """Return the store; closed at the end of the `async with` statement."""

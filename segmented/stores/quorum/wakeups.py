@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from segmented.errors import SegmentedError
+from segmented.plans.tasks import begun
 from segmented.stores.quorum.ballot import majority_of
 from segmented.stores.quorum.ears import Ear, Heard
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
@@ -167,7 +168,10 @@ class AsyncQuorumWakeups(AsyncioWakeups):
 
     async def _are_listening(self, channel: str, heard: Heard, deadline: float) -> bool:
         until, majority = min(deadline, self._clock.now() + self._grace), majority_of(len(self._stores))
-        pending = {asyncio.create_task(self._ask(server, channel, heard)) for server in range(len(self._stores))}
+        pending = {
+            asyncio.create_task(begun(partial(self._ask, server, channel, heard)))
+            for server in range(len(self._stores))
+        }
         self._asking |= pending
         for task in pending:
             task.add_done_callback(self._asking.discard)

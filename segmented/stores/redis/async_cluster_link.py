@@ -20,6 +20,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from segmented.errors import SegmentedError, StoreUnavailable
+from segmented.plans.tasks import begun
 from segmented.stores.redis.async_link import AsyncLink
 from segmented.stores.redis.cluster_exchange import (
     Attempts,
@@ -103,7 +104,7 @@ class AsyncClusterLink:
         else:
             async with asyncio.TaskGroup() as nodes:
                 for batches in divided.values():
-                    nodes.create_task(ask_one(batches))
+                    nodes.create_task(begun(partial(ask_one, batches)))
         for place, operation in enumerate(operations):
             if isinstance(answers[place], StoreUnavailable) and self._clock.now() < give_up:  # perhaps sent elsewhere
                 answers[place] = await self._performed(operation, where, give_up)
@@ -136,7 +137,7 @@ class AsyncClusterLink:
 
     async def aclose(self) -> None:
         """Disconnect all wires that are not in use, and wait until their sockets are closed."""
-        await asyncio.gather(*(link.aclose() for link in list(self._links.values())))
+        await asyncio.gather(*(begun(link.aclose) for link in list(self._links.values())))
         for pool in list(self._pools.values()):
             await pool.disconnect()
 

@@ -12,6 +12,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
+from segmented.plans.tasks import begun
 from segmented.stores.redis.dialect import QUESTION, Dialect, dialect_of
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, CONNECTIONS_MAX, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import freeing, perform_all, perform_one, publishing
@@ -210,5 +211,5 @@ class AsyncLink:
         """Do as `close`, and wait until the sockets are closed: over TLS the two ends take leave of each other."""
         wires = list(self._free)
         self._free.clear()
-        await asyncio.gather(*(wire.close(nowait=False) for wire in wires), return_exceptions=True)
+        await asyncio.gather(*(begun(partial(wire.close, nowait=False)) for wire in wires), return_exceptions=True)
         self._free.extend(wires)

@@ -15,6 +15,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
 
 from segmented.errors import StoreUnavailable
 from segmented.keys import listener_channel
+from segmented.plans.tasks import begun
 from segmented.stores.redis.listener import (
     LINGER_SECONDS,
     LISTEN_TIMEOUT,
@@ -63,7 +64,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
             return
         confirmed = self._wanted.setdefault(channel, asyncio.Event())
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="segmented-listener")
+            self._task = asyncio.create_task(begun(self._run), name="segmented-listener")
         with suppress(RedisError, OSError):  # the listener looks at its list anyway, a little later
             await self._link.publish(self._own_channel, "look", deadline=deadline)
         try:
