@@ -24,9 +24,11 @@ def lines_of(store: Any) -> dict[str, Line]:  # noqa: ANN401  # a store of eithe
 
 
 def has_come_to_rest(store: Any, waiters: int) -> bool:  # noqa: ANN401  # a store of either colour
-    """Do `waiters` stand in line, and does the head of each line know until when it may sleep?"""
+    """Do `waiters` stand in line, nobody out trying, and does the head of each line know until when it may sleep?"""
     lines = lines_of(store).values()
     if sum(len(line) for line in lines) != waiters:
+        return False
+    if any(len(line._places) < len(line) for line in lines):  # noqa: SLF001  # who was woken is out of its place
         return False
     return all(line._due < inf for line in lines)  # noqa: SLF001  # set by the head's second try, the last before it parks
 

@@ -32,7 +32,7 @@ class Heard:
         self._begun: set[int] = set()
 
     def begin(self, server: int) -> None:
-        """Count this server's messages from now on: when it begins it sends one, whether anything is free or not."""
+        """Count this server's messages from now on: the attempt that sees what earlier ones meant is yet to come."""
         self._begun.add(server)
 
     def forget(self) -> None:

@@ -55,6 +55,7 @@ class RedisWakeups(ThreadWakeups):
         self._wanted: dict[str, threading.Event] = {}
         self._asked: set[str] = set()
         self._confirmed: set[str] = set()
+        self._missed: set[str] = set()  # channels on which a release may have gone unheard
         self._used_at: dict[str, float] = {}
         self._next_sweep = self._clock.now() + LINGER_SECONDS
         self._heard_at = self._pinged_at = 0.0
@@ -73,6 +74,9 @@ class RedisWakeups(ThreadWakeups):
                 self._thread.start()
         self._call("look", deadline)
         if not confirmed.wait(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
+            with self._state:
+                if channel in self._wanted:
+                    self._missed.add(channel)  # who asked may go on without it
             if self._clock.now() >= deadline:
                 return  # the wait is over: the parked waiter finds its own deadline passed
             message = f"no subscription to {channel} within {LISTEN_TIMEOUT:g} s"
@@ -143,9 +147,12 @@ class RedisWakeups(ThreadWakeups):
                 self._confirmed.add(channel)
                 self._asked.discard(channel)
                 confirmed = self._wanted.pop(channel, None)
+                is_missed = confirmed is None or channel in self._missed  # None: the driver has connected again
+                self._missed.discard(channel)
             if confirmed is not None:
                 confirmed.set()
-            self.signal(channel)  # after a lost connection, a release may have gone unheard
+            if is_missed:  # a release may have gone unheard; otherwise whoever asked for this tries by itself now
+                self.signal(channel)
 
     def _ask_again(self) -> None:
         self._heard_at = self._clock.now()
@@ -154,6 +161,7 @@ class RedisWakeups(ThreadWakeups):
             self._confirmed.clear()
             for channel in self._lines:
                 self._wanted.setdefault(channel, threading.Event())
+            self._missed.update(self._lines)
 
     def _give_up_idle(self, subscription: PubSub) -> None:
         oldest = self._clock.now() - LINGER_SECONDS

@@ -134,6 +134,17 @@ def test_d4_everyone_in_line_is_told_at_the_deadline(waiting_side: Side) -> None
     assert lines_of(waiting_side.store) == {}
 
 
+def test_d1_a_waiter_asks_when_it_comes_and_once_it_would_hear_of_a_release_and_then_sleeps(redis_side: Side) -> None:
+    name, server = redis_side.name("lock"), redis_side.raw()
+    held = redis_side.lock(name, ttl=LONG).acquire(timeout=0)
+    before = scripts_run(server)
+    (waiter,) = start_waiting(redis_side, name)
+    assert wait([waiter], timeout=0.1).done == set()
+    assert scripts_run(server) - before == 2
+    held.release()
+    waiter.result(SOON).release()
+
+
 @pytest.mark.parametrize("is_heard", [True, False], ids=["release-after", "release-at-once"])
 def test_d9_a_waiter_survives_the_loss_of_its_subscription(redis_side: Side, *, is_heard: bool) -> None:
     name, server = redis_side.name("lock"), redis_side.raw()

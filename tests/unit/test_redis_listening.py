@@ -1,0 +1,187 @@
+"""Whom a confirmed subscription wakes, on a wire that does as the test says: nobody, unless something was missed."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from segmented.clock import SystemClock
+from segmented.stores.redis import async_listener, listener
+from segmented.stores.redis.async_listener import AsyncRedisWakeups
+from segmented.stores.redis.listener import RedisWakeups
+
+if TYPE_CHECKING:
+    from segmented.plans.line import Place
+
+FREED = "freed"
+SHORT = 0.05
+SOON = 5.0
+
+
+def confirming(channel: str) -> dict[str, Any]:
+    return {"type": "subscribe", "channel": channel, "data": 1}
+
+
+class Wire:
+    """A link and its subscriptions, for threads."""
+
+    def __init__(self, *, confirms: bool = True) -> None:
+        self.said: queue.Queue[dict[str, Any] | Exception] = queue.Queue()
+        self.subscribed = False
+        self._confirms = confirms
+
+    def publish(self, channel: str, word: str, *, deadline: float) -> None:  # noqa: ARG002  # as a link has it
+        self.said.put({"type": "message", "channel": channel, "data": word})
+
+    def subscribe(self, *channels: str) -> None:
+        self.subscribed = True
+        for channel in channels if self._confirms else ():
+            self.said.put(confirming(channel))
+
+    def get_message(self, *, timeout: float) -> dict[str, Any] | None:
+        try:
+            said = self.said.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    def ping(self) -> None:
+        self.said.put({"type": "pong", "channel": "", "data": ""})
+
+    def close(self) -> None:
+        self.subscribed = False
+
+
+class AsyncWire:
+    """The same for asyncio."""
+
+    def __init__(self, *, confirms: bool = True) -> None:
+        self.said: asyncio.Queue[dict[str, Any] | Exception] = asyncio.Queue()
+        self.subscribed = False
+        self._confirms = confirms
+
+    async def publish(self, channel: str, word: str, *, deadline: float) -> None:  # noqa: ARG002  # as a link has it
+        self.said.put_nowait({"type": "message", "channel": channel, "data": word})
+
+    async def subscribe(self, *channels: str) -> None:
+        self.subscribed = True
+        for channel in channels if self._confirms else ():
+            self.said.put_nowait(confirming(channel))
+
+    async def get_message(self, *, timeout: float) -> dict[str, Any] | None:
+        try:
+            said = await asyncio.wait_for(self.said.get(), timeout)
+        except TimeoutError:
+            return None
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    async def ping(self) -> None:
+        self.said.put_nowait({"type": "pong", "channel": "", "data": ""})
+
+    async def aclose(self) -> None:
+        self.subscribed = False
+
+
+def made(wire: Any) -> tuple[RedisWakeups, Place, threading.Event]:  # noqa: ANN401  # in place of a link
+    """Make the lines of a process, with one place, and the event that tells of its being woken."""
+    wakeups, woken = RedisWakeups(lambda: wire, SystemClock(), wire), threading.Event()
+    place = wakeups.join(FREED)
+    place.notify = woken.set
+    return wakeups, place, woken
+
+
+def async_made(wire: Any) -> tuple[AsyncRedisWakeups, Place, asyncio.Event]:  # noqa: ANN401  # in place of a link
+    """Make the same for asyncio."""
+    wakeups, woken = AsyncRedisWakeups(lambda: wire, SystemClock(), wire), asyncio.Event()
+    place = wakeups.join(FREED)
+    place.notify = woken.set
+    return wakeups, place, woken
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (listener, async_listener):
+        monkeypatch.setattr(module, "RECONNECT_SECONDS", 0.001)
+
+
+# --- who asked for the subscription tries by itself once it is confirmed ---
+
+
+def test_the_confirmation_that_a_waiter_asked_for_wakes_nobody() -> None:
+    wakeups, place, _ = made(Wire())
+    wakeups.listen(FREED, inf)
+    wakeups.close()  # the listener's thread has ended
+    assert not place.woken
+
+
+def test_the_confirmation_that_a_waiter_asked_for_wakes_nobody_in_asyncio() -> None:
+    async def body() -> None:
+        wakeups, place, _ = async_made(AsyncWire())
+        await wakeups.listen(FREED, inf)
+        await wakeups.close()
+        assert not place.woken
+
+    asyncio.run(body())
+
+
+# --- who sleeps may have missed a release ---
+
+
+@pytest.mark.parametrize("said", [confirming(FREED), RedisConnectionError("broken")], ids=["by-the-driver", "by-us"])
+def test_a_subscription_that_was_made_again_wakes_the_head(said: dict[str, Any] | Exception) -> None:
+    wire = Wire()
+    wakeups, place, woken = made(wire)
+    wakeups.listen(FREED, inf)
+    wire.said.put(said)
+    assert woken.wait(SOON)
+    wakeups.close()
+    assert place.woken
+
+
+@pytest.mark.parametrize("said", [confirming(FREED), RedisConnectionError("broken")], ids=["by-the-driver", "by-us"])
+def test_a_subscription_that_was_made_again_wakes_the_head_in_asyncio(said: dict[str, Any] | Exception) -> None:
+    async def body() -> None:
+        wire = AsyncWire()
+        wakeups, place, woken = async_made(wire)
+        await wakeups.listen(FREED, inf)
+        wire.said.put_nowait(said)
+        await asyncio.wait_for(woken.wait(), SOON)
+        await wakeups.close()
+        assert place.woken
+
+    asyncio.run(body())
+
+
+def test_a_confirmation_that_comes_when_nobody_waits_for_it_any_more_wakes_the_head() -> None:
+    wire = Wire(confirms=False)
+    wakeups, place, woken = made(wire)
+    wakeups.listen(FREED, SystemClock().now() + SHORT)
+    assert not place.woken
+    wire.said.put(confirming(FREED))
+    assert woken.wait(SOON)
+    wakeups.close()
+    assert place.woken
+
+
+def test_a_confirmation_that_comes_when_nobody_waits_for_it_any_more_wakes_the_head_in_asyncio() -> None:
+    async def body() -> None:
+        wire = AsyncWire(confirms=False)
+        wakeups, place, woken = async_made(wire)
+        await wakeups.listen(FREED, SystemClock().now() + SHORT)
+        assert not place.woken
+        wire.said.put_nowait(confirming(FREED))
+        await asyncio.wait_for(woken.wait(), SOON)
+        await wakeups.close()
+        assert place.woken
+
+    asyncio.run(body())
