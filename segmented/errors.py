@@ -315,6 +315,15 @@ class OrderUnknown(StockError):
         self.order_id = order_id
 
 
+class OrderQueued(StockError):
+    """The order was submitted, and no worker has decided it yet."""
+
+    def __init__(self, order_id: str) -> None:
+        """Name the order."""
+        super().__init__(f"order {order_id!r} is queued: a worker decides it first")
+        self.order_id = order_id
+
+
 class GrantSuperseded(StockError):
     """A later grant reached the order database first, so this holder must stop."""
 

@@ -260,6 +260,12 @@ class ShardKeys:
     """Hash: id of a restock or withdrawal -> what was done."""
     transfers: str
     """Hash: `sent:`, `away:` or `received:` and the other shard's number -> number and units; in shards only."""
+    outbox: str
+    """Sorted set: id of a submitted order that nobody has finished -> server milliseconds of its next publication."""
+    entries: str
+    """Hash: order id -> how often it was begun and published again, and what it asks for while it is queued."""
+    dead: str
+    """Hash: order id -> why it is published no more. Of the scripts about the outbox alone."""
     directory: str
     """String: that a pool of this sku is sold in shards. Not of the pool: it is not opened beside."""
     ledger_copy: str
@@ -268,7 +274,7 @@ class ShardKeys:
     def listed(self) -> list[str]:
         """Return KEYS of every pool script."""
         stock = [self.meta, self.stock, self.free, self.orders, self.holds, self.ledger, self.lock, self.freed]
-        return [*stock, self.customers, self.changes, self.transfers]
+        return [*stock, self.customers, self.changes, self.transfers, self.outbox, self.entries]
 
 
 @lru_cache(KEPT_MAX)
@@ -288,9 +294,33 @@ def shard_keys(sku: str) -> ShardKeys:
         customers=f"{tag}:customers",
         changes=f"{tag}:changes",
         transfers=f"{tag}:transfers",
+        outbox=f"{tag}:outbox",
+        entries=f"{tag}:entries",
+        dead=f"{tag}:dead",
         directory=directory_key(tag),
         ledger_copy=f"{tag}:ledger:copy",
     )
+
+
+OUTBOXES: Final = "seg:{outboxes}"
+"""Set: the skus of pools that orders were submitted to."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageKeys:
+    """Keys of the messages that no worker could read."""
+
+    kept: str
+    """Hash: digest of a message -> when it came, why it was kept, and its text."""
+
+    def listed(self) -> list[str]:
+        """Return KEYS of the script."""
+        return [self.kept]
+
+
+def message_keys(queue: str) -> MessageKeys:
+    """Build the keys for the messages of a queue."""
+    return MessageKeys(kept=f"seg:{{{_encoded(queue)}:messages}}:kept")
 
 
 def directory_key(tag: str) -> str:

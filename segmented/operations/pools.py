@@ -73,6 +73,8 @@ class ReserveMany(Operation[tuple[Taken | SegmentedError, ...]]):
     orders: tuple[Order, ...]
     hold_ms: int
     partial: bool = False
+    publish_after_ms: int | None = None
+    """Of submitted orders: when the outbox publishes what nobody has finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class Expire(Operation[Settled | None]):
 
 @dataclass(frozen=True, slots=True)
 class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
-    """`Confirm`, `Cancel` or `Expire`, without a holder, for up to 1,000 orders in one step.
+    """`Confirm`, `Cancel` or `Expire` for up to 1,000 orders in one step, without a holder or with one for all of them.
 
     One answer an order, or the failure that the single operation would have raised.
     """
@@ -146,6 +148,7 @@ class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
     state: Literal["confirmed", "cancelled", "expired"]
     order_ids: tuple[str, ...]
     voided: bool = False
+    holder_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,16 @@
 
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.engine import connect
+from segmented.orders.envelopes import EnvelopeReport, TryLater, WorkTerms, take_envelope
 from segmented.orders.gate import Gate
 from segmented.orders.opening import open_gated, reopen_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 
 __all__ = [
+    "EnvelopeReport",
     "Gate",
+    "TryLater",
+    "WorkTerms",
     "cancel_order",
     "connect",
     "expire_voided",
@@ -16,6 +20,7 @@ __all__ = [
     "reopen_gated",
     "resize_gated",
     "restock_gated",
+    "take_envelope",
     "take_order",
     "withdraw_gated",
 ]

@@ -75,7 +75,7 @@ def take_order(
             _let_go(pool, order, error)
             raise
         if not isinstance(decided, answers.Superseded):
-            return _told(pool, gate, order, decided, epoch=grant.epoch, holder_id=grant.holder_id)
+            return tell_pool(pool, gate, order, decided, epoch=grant.epoch, holder_id=grant.holder_id)
     raise PoolDiverged(pool.sku, order.order_id, f"{SUPERSEDED_MAX} grants in a row were superseded")
 
 
@@ -92,7 +92,7 @@ def finish_reserved(pool: Pool, gate: Gate, order: Order, reserved: Reserved) ->
         customer_id=order.customer_id,
         asked=_asked(order, reserved.quantity),
     )
-    return _told(pool, gate, order, decided, epoch=reserved.epoch)
+    return tell_pool(pool, gate, order, decided, epoch=reserved.epoch)
 
 
 def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
@@ -149,7 +149,7 @@ def _decided_before(pool: Pool, gate: Gate, order: Order) -> Settled | None:
     return Settled(order.order_id, "confirmed", row.quantity, segment, row.fence, 0, replay=True)
 
 
-def _told(
+def tell_pool(
     pool: Pool,
     gate: Gate,
     order: Order,
@@ -158,7 +158,7 @@ def _told(
     epoch: int,
     holder_id: str | None = None,
 ) -> Settled:
-    """Tell the pool what the database decided."""
+    """Tell the pool what the database decided. Raises PoolDiverged where the two cannot be brought together."""
     if decided == answers.Confirmed(replay=True) and pool.epoch(at_least=epoch) > 1:
         before = _decided_before(pool, gate, order)
         if before is not None:  # its units were left out when this pool was opened: those it took now go back

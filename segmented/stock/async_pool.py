@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING
 
 from segmented import operations as op
-from segmented.errors import ChangeGated, NotGranted, PoolNotGated, SegmentedError
+from segmented.errors import ChangeGated, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, Order, Settled, Superseded, check_id
 from segmented.plans import perform, run_async
+from segmented.stock.async_grant import AsyncGrant, Granting
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.coalescing import Coalescing
-from segmented.stock.grant import GrantState
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
+from segmented.stock.order_handle import AsyncOrderHandle
+from segmented.stock.outbox import Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_verdicts
 from segmented.stock.sold_out_mark import SoldOutMark, grant_marked, reserve_many_marked, returning
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
-    from types import TracebackType
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from segmented.models import (
         AlreadyOpen,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         Trimmed,
     )
     from segmented.plans.drivers import AsyncStore
+    from segmented.stock.grant import GrantState
     from segmented.stock.plans import Verdict
 
 
@@ -52,11 +54,12 @@ class AsyncPool:
         ttl: float = DEFAULT_TTL,
         hold: float = DEFAULT_HOLD,
         sold_out_mark: float = 0.0,
+        outbox: Outbox | None = None,
     ) -> None:
         """Sell `sku` from `store`. A segment's lease lives `ttl` seconds, units stay reserved for `hold` seconds.
 
-        `sold_out_mark` is that of `Pool`. Calls of `reserve`, and of `confirm` and `cancel` without a holder, that are
-        under way at the same time go to the server in batches; an idle pool sends a call at once.
+        `sold_out_mark` and `outbox` are those of `Pool`. Calls of `reserve`, and of `confirm` and `cancel` without a
+        holder, that are under way at the same time go to the server in batches; an idle pool sends a call at once.
 
         One pool serves one event loop: another one may use it when the first is closed, if the store can be used there,
         and gets InvalidInput before.
@@ -66,6 +69,8 @@ class AsyncPool:
         self.sku = sku
         self._mark = SoldOutMark(sold_out_mark, store.clock)
         self._calls = Coalescing(store, sku, self._settings.hold_ms, self._mark.clear)
+        self.outbox = outbox or Outbox()
+        self._is_noted = False
 
     async def open(
         self,
@@ -136,6 +141,38 @@ class AsyncPool:
         """
         operation = self._settings.reserve_many(orders, partial=partial)
         return await run_async(reserve_many_marked(self._mark, operation), self.store)
+
+    async def submit(self, order: Order | str, *, quantity: int = 1) -> AsyncOrderHandle:
+        """Accept an order, and have a worker told of it: one round trip, then a message in the background.
+
+        The handle says what has become of it. Units are taken now, or by the worker, as the pool's `outbox` says; what
+        is refused at once is an outcome. Safe to run twice. Raises OrderMismatch for an id with other content.
+        """
+        (answer,) = await self.submit_many((as_order(order, quantity),))
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer
+
+    async def submit_many(self, orders: Iterable[Order]) -> list[AsyncOrderHandle | SegmentedError]:
+        """Accept many orders, up to 1,000 in a round trip; a handle each, or the failure of `submit` in its place."""
+        operation = self._settings.submit_many(orders, self.outbox)
+        answers = await run_async(submit_plan(self._mark, self.outbox, operation, is_noted=self._is_noted), self.store)
+        self._is_noted = True
+        waiting = to_publish(answers)
+        if waiting and self.outbox.publisher is not None:
+            self.outbox.publisher.put(self.sku, waiting)
+        pairs = zip(operation.orders, answers, strict=True)
+        return [
+            answer
+            if isinstance(answer, SegmentedError)
+            else AsyncOrderHandle(self.store, self.sku, order.order_id, answer)
+            for order, answer in pairs
+        ]
+
+    def handle(self, order_id: str) -> AsyncOrderHandle:
+        """Return the handle of an order that was submitted, here or by another process; nothing is asked."""
+        check_id(order_id, "order id")
+        return AsyncOrderHandle(self.store, self.sku, order_id)
 
     async def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
         """Make the order final; the answer says what had already happened, if anything had.
@@ -274,92 +311,3 @@ class AsyncPool:
     def __repr__(self) -> str:
         """Name the pool."""
         return f"AsyncPool({self.sku!r}, {self.store!r})"
-
-
-class Grants(Protocol):
-    """A pool, in one hash slot or in shards, that can be asked for a grant."""
-
-    async def _granted(self, operation: op.Grant, timeout: float | None, *, fair: bool) -> AsyncGrant | Refusal:
-        """Grant, or refuse."""
-
-
-class Granting:
-    """A grant that has not begun: awaitable, and an asynchronous context manager."""
-
-    def __init__(self, pool: Grants, operation: op.Grant, timeout: float | None, *, fair: bool) -> None:
-        """Ask `pool` when asked."""
-        self._pool = pool
-        self._operation = operation
-        self._timeout = timeout
-        self._fair = fair
-        self._grant: AsyncGrant | None = None
-
-    def __await__(self) -> Generator[Any, Any, AsyncGrant | Refusal]:
-        """Return the answer."""
-        granted = self._pool._granted(self._operation, self._timeout, fair=self._fair)  # noqa: SLF001  # made by the pool
-        return granted.__await__()
-
-    async def __aenter__(self) -> AsyncGrant:
-        """Return the grant; raises NotGranted on a refusal."""
-        answer = await self
-        if not isinstance(answer, AsyncGrant):
-            _refuse(answer)
-        self._grant = answer
-        return answer
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Confirm; or cancel if the body raised."""
-        if self._grant is not None:
-            await self._grant.__aexit__(kind, error, trace)
-
-
-def _refuse(refusal: Refusal) -> NoReturn:
-    raise NotGranted(refusal)
-
-
-class AsyncGrant(GrantState):
-    """A granted order, for asyncio."""
-
-    def __init__(self, pool: AsyncPool, granted: Granted, asked_at: float) -> None:
-        """Belong to `pool`."""
-        super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock)  # noqa: SLF001  # made by the pool
-        self.pool = pool
-        """The pool, or the shard, whose segment and units these are."""
-
-    async def confirm(self) -> Settled:
-        """Make it final and free the segment."""
-        settled = await self.pool.confirm(self.order_id, holder_id=self.holder_id)
-        self._is_settled = True
-        return settled
-
-    async def cancel(self) -> Settled | Superseded:
-        """Give the units back and free the segment, unless another holder has the order by now."""
-        answer = await self.pool.cancel(self.order_id, holder_id=self.holder_id)
-        self._is_settled = True
-        return answer
-
-    async def renew(self) -> None:
-        """Push the end of the lease and the hold out. Raises LeaseLost when it is too late."""
-        await self.pool.renew(self)
-
-    async def __aenter__(self) -> Self:
-        """Return the grant."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Confirm; or cancel if the body raised, without hiding its error."""
-        if self._is_settled:
-            return
-        if error is None:
-            settled = await self.confirm()
-            if settled.state != "confirmed":
-                raise NotGranted(settled)
-            return
-        try:
-            await self.cancel()
-        except SegmentedError as failure:
-            error.add_note(f"and the order could not be cancelled: {failure}")

@@ -25,6 +25,8 @@ STATE_AFTER: Final[dict[EntryKind, OrderState]] = {
 }
 """What an order is after a change; the other kinds are changes of the pool."""
 
+BY_LIMIT: Final = "limit"
+"""Note of a refusal that was not for want of units: the customer has all that one may have."""
 SUMS: Final = ("opened", "restocked", "withdrawn", "sent", "received", "reserved", "confirmed")
 """Totals in a checkpoint, beside the free units."""
 
@@ -260,7 +262,7 @@ class LedgerFold:
         elif entry.kind == "confirmed":
             self.reserved -= entry.quantity
             self.confirmed += entry.quantity
-        elif entry.kind == "refused" and self.available >= entry.quantity:
+        elif entry.kind == "refused" and self.available >= entry.quantity and entry.note != BY_LIMIT:
             self.refused_wrongly.append(order_id)
         self.orders[order_id] = after
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Self
 from segmented import operations as op
 from segmented.errors import ChangeGated, NotGranted, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
-from segmented.models import Granted, Order, Settled, Superseded
+from segmented.models import Granted, Order, Settled, Superseded, check_id
 from segmented.plans import perform, run_sync
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.grant import GrantState
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
+from segmented.stock.order_handle import OrderHandle
+from segmented.stock.outbox import Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_verdicts
@@ -56,6 +58,7 @@ class Pool:
         ttl: float = DEFAULT_TTL,
         hold: float = DEFAULT_HOLD,
         sold_out_mark: float = 0.0,
+        outbox: Outbox | None = None,
     ) -> None:
         """Sell `sku` from `store`. A segment's lease lives `ttl` seconds, units stay reserved for `hold` seconds.
 
@@ -63,12 +66,15 @@ class Pool:
         itself refuses every new order that wants more than was free (0.1 is a good value; 0, the default, is off). It
         is for the process in which order ids are made. Where an order may have been placed through another process
         before, leave it off: the repeat would be refused for that time, although the order has its units.
+        `outbox` says how orders are submitted to workers.
         """
         self.store = store
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
         self.sku = sku
         self._mark = SoldOutMark(sold_out_mark, store.clock)
         self._found: PoolState | None = None
+        self.outbox = outbox or Outbox()
+        self._is_noted = False
 
     def open(
         self,
@@ -150,6 +156,36 @@ class Pool:
         """
         operation = self._settings.reserve_many(orders, partial=partial)
         return run_sync(reserve_many_marked(self._mark, operation), self.store)
+
+    def submit(self, order: Order | str, *, quantity: int = 1) -> OrderHandle:
+        """Accept an order, and have a worker told of it: one round trip, then a message in the background.
+
+        The handle says what has become of it. Units are taken now, or by the worker, as the pool's `outbox` says; what
+        is refused at once is an outcome. Safe to run twice. Raises OrderMismatch for an id with other content.
+        """
+        (answer,) = self.submit_many((as_order(order, quantity),))
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer
+
+    def submit_many(self, orders: Iterable[Order]) -> list[OrderHandle | SegmentedError]:
+        """Accept many orders, up to 1,000 in a round trip; a handle each, or the failure of `submit` in its place."""
+        operation = self._settings.submit_many(orders, self.outbox)
+        answers = run_sync(submit_plan(self._mark, self.outbox, operation, is_noted=self._is_noted), self.store)
+        self._is_noted = True
+        waiting = to_publish(answers)
+        if waiting and self.outbox.publisher is not None:
+            self.outbox.publisher.put(self.sku, waiting)
+        pairs = zip(operation.orders, answers, strict=True)
+        return [
+            answer if isinstance(answer, SegmentedError) else OrderHandle(self.store, self.sku, order.order_id, answer)
+            for order, answer in pairs
+        ]
+
+    def handle(self, order_id: str) -> OrderHandle:
+        """Return the handle of an order that was submitted, here or by another process; nothing is asked."""
+        check_id(order_id, "order id")
+        return OrderHandle(self.store, self.sku, order_id)
 
     def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
         """Make the order final; the answer says what had already happened, if anything had.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Literal
 
+    from segmented.stock.outbox import Outbox
     from segmented.stock.plans import Verdict
 
 VERDICTS: Final = ("confirm", "release", "wait")
@@ -112,6 +114,10 @@ class PoolSettings:
                 message = f"{shortened(order)} among the orders for {self.sku!r} is not an Order"
                 raise InvalidInput(message)
         return op.ReserveMany(self.sku, found, self.hold_ms, partial)
+
+    def submit_many(self, orders: Iterable[Order], outbox: Outbox) -> op.ReserveMany:
+        """Check that these are orders, and say when the outbox publishes what nobody has finished."""
+        return replace(self.reserve_many(orders, partial=False), publish_after_ms=outbox.publish_after_ms)
 
     def confirm(self, order_id: str, *, holder_id: str | None) -> op.Confirm:
         """Check the ids."""

@@ -27,6 +27,7 @@ from segmented import operations as op
 from segmented.clock import ManualClock
 from segmented.errors import SegmentedError
 from segmented.models import Acquired, Busy, Granted, Held, Inspected, LedgerEntry, Order, OrderRecord
+from segmented.models.submitted import DeadOrder, OutboxState, Submitted, TakenOrders
 from segmented.plans import run_sync
 from segmented.stock.audit import audit_plan
 from segmented.stores.memory import MemoryStore
@@ -63,6 +64,14 @@ def timeless(answer: object) -> object:
             return replace(answer, hold_until_ms=None if answer.hold_until_ms is None else 0)
         case Acquired():
             return replace(answer, fencing_token=0)
+        case TakenOrders():
+            return timeless(answer.orders), min(answer.free_in_ms or 0, 1)
+        case Submitted(record=OrderRecord() as record):
+            return replace(answer, record=replace(record, hold_until_ms=None))
+        case OutboxState():
+            return replace(answer, oldest_due_ms=0)
+        case DeadOrder():
+            return replace(answer, at_ms=0)
         case tuple():
             return tuple(timeless(one) for one in answer)
         case LedgerEntry(kind="checkpoint"):

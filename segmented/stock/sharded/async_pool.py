@@ -8,7 +8,8 @@ from segmented import operations as op
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted
 from segmented.plans import run_async
-from segmented.stock.async_pool import AsyncGrant, AsyncPool, Granting
+from segmented.stock.async_grant import AsyncGrant, Granting
+from segmented.stock.async_pool import AsyncPool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import ShardedAuditReport, sharded_audit_plan
 from segmented.stock.sharded.plans import ShardedPlans

@@ -13,7 +13,7 @@ from segmented.stores.memory.get_set import GetSetModel
 from segmented.stores.memory.kinds import Kinds
 from segmented.stores.memory.locks import LockModel
 from segmented.stores.memory.operator import OperatorModel
-from segmented.stores.memory.pools import PoolModel
+from segmented.stores.memory.outbox import OutboxModel
 from segmented.stores.memory.read_write import ReadWriteModel
 from segmented.stores.memory.reentrant import ReentrantModel
 from segmented.stores.memory.semaphores import SemaphoreModel
@@ -51,7 +51,7 @@ class MemoryModel:
         self._kinds.add(semaphores.holds, op.AcquirePermit)
         self._kinds.add(get_set.holds, op.SetNx)
         self._kinds.add(votes.holds, op.AcquireVote)
-        pools = PoolModel(clock, self._freed.append)
+        pools = OutboxModel(clock, self._freed.append)
         operator = OperatorModel(locks, reentrant, fair, read_write, semaphores, get_set, votes)
         sequencers = SequencerModel(operator.show)
         self._bodies: dict[type[op.Operation[Any]], Callable[[Any], object]] = {

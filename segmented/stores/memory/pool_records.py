@@ -19,6 +19,19 @@ INCREASING = frozenset({"cancelled", "expired", "restocked", "received"})
 
 
 @dataclass(slots=True)
+class Entry:
+    """What is kept of a submitted order beside its record."""
+
+    begun: int = 0
+    published: int = 0
+    order: Order | None = None
+    """What it asks for, if it was queued."""
+    reason: str = ""
+    until_ms: int = 0
+    worker: str = ""
+
+
+@dataclass(slots=True)
 class ModelPool:
     """One pool as the model keeps it."""
 
@@ -58,6 +71,12 @@ class ModelPool:
     ledger: list[LedgerEntry] = field(default_factory=list)
     ledger_start: int = 1
     checkpoints: tuple[int, ...] = ()
+    outbox: dict[str, int] = field(default_factory=dict)
+    """Submitted order that nobody has finished -> server milliseconds at which it is published again."""
+    entries: dict[str, Entry] = field(default_factory=dict)
+    dead: dict[str, tuple[int, int, str, Order | None]] = field(default_factory=dict)
+    """Order -> how often it was begun, when and why it was given up, and what it asks for if it was queued."""
+    swept_under: int = 0
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
@@ -123,6 +142,16 @@ class ModelPool:
         self.bought[customer_id] = self.bought.get(customer_id, 0) + units
         if self.bought[customer_id] <= 0:
             del self.bought[customer_id]
+
+    def queued(self, order_id: str) -> Order | None:
+        """Return what an order asks for that no worker has decided yet."""
+        entry = self.entries.get(order_id)
+        return entry.order if entry and order_id not in self.orders else None
+
+    def leave_outbox(self, order_id: str) -> None:
+        """Tell nobody of an order any more: it is decided."""
+        self.outbox.pop(order_id, None)
+        self.entries.pop(order_id, None)
 
     def note_free_at(self, segment: int, at_ms: int) -> None:
         """Remember when a segment may be free; one that a resize took away is used by nobody who comes later."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from segmented import operations as op
-from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, PoolGated, SegmentedError
+from segmented.errors import InvalidInput, OrderMismatch, PoolGated, SegmentedError
 from segmented.models import (
     Busy,
     Closed,
@@ -23,7 +23,7 @@ from segmented.models import (
     Taken,
 )
 from segmented.stores.memory.pool_audit import PoolAudits
-from segmented.stores.memory.pool_books import PoolBooks, Room
+from segmented.stores.memory.pool_books import PoolBooks, Room, no_record_of
 from segmented.stores.memory.pool_records import (
     FENCE_BITS,
     ModelPool,
@@ -34,7 +34,7 @@ from segmented.stores.memory.pool_records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 SettledState = Literal["confirmed", "cancelled", "expired"]
 ALIVE = "alive"
@@ -88,6 +88,7 @@ class PoolModel(PoolBooks):
         room = Room()
         answers: list[Taken | SegmentedError] = []
         taken: dict[str, int] = {}
+        waiting: list[str] = []
         for index, order in enumerate(operation.orders):
             try:
                 record = self._known(pool, order)
@@ -96,6 +97,8 @@ class PoolModel(PoolBooks):
                 continue
             if record is not None and order.order_id not in taken:
                 answers.append(self._reserved_again(pool, record, hold_until_ms))
+                if record.state == "reserved":
+                    waiting.append(order.order_id)
                 continue
             if record is None:
                 allowed = self._allowed(pool, order, room, partial=operation.partial)
@@ -120,7 +123,14 @@ class PoolModel(PoolBooks):
                 else answer
                 for answer in answers
             ]
+        if operation.publish_after_ms is not None:
+            self.enter_outbox(pool, [*taken, *waiting], operation.publish_after_ms)
         return tuple(answers)
+
+    def enter_outbox(self, pool: ModelPool, order_ids: Iterable[str], after_ms: int) -> None:
+        """Publish these again after so long, unless it is to be done sooner already."""
+        for order_id in order_ids:
+            pool.outbox.setdefault(order_id, self._now_ms() + after_ms)
 
     def grant(self, operation: op.Grant) -> Granted | SoldOut | Busy | Settled | Closed | LimitReached:
         """Take units and a segment's lock."""
@@ -233,6 +243,7 @@ class PoolModel(PoolBooks):
         kept = replace(new_record(order, order.quantity, -1, ()), state="refused")
         kept = replace(kept, sequence=self.append(pool, "refused", [entry_of(kept)]))
         pool.orders[order.order_id] = kept
+        pool.leave_outbox(order.order_id)
         return replace(refusal, sequence=kept.sequence)
 
     def _answer_of_known(
@@ -315,17 +326,19 @@ class PoolModel(PoolBooks):
         for order_id in operation.order_ids:
             record = pool.orders.get(order_id)
             if record is None:
-                found.append(OrderUnknown(order_id))
+                found.append(no_record_of(pool, order_id))
             elif order_id in ending:
                 found.append(REPEATED)
             else:
-                answer = self._undecided(pool, record, operation.state, None, voided=operation.voided)
+                answer = self._undecided(pool, record, operation.state, operation.holder_id, voided=operation.voided)
                 found.append(answer)
                 if answer is None:
                     ending[order_id] = record
+        holder_id = operation.holder_id
+        keeps = [order_id for order_id, record in ending.items() if holder_id not in {None, record.holder_id}]
         settled = {
             record.order_id: record
-            for record in (self._settle(pool, list(ending.values()), operation.state) if ending else ())
+            for record in (self._settle(pool, list(ending.values()), operation.state, keeps=keeps) if ending else ())
         }
         answers: list[Settled | SegmentedError | None] = []
         for order_id, one in zip(operation.order_ids, found, strict=True):

@@ -13,6 +13,7 @@ from segmented.stores.redis.get_set_codec import GET_SET_CODECS
 from segmented.stores.redis.lock_codec import LOCK_CODECS
 from segmented.stores.redis.operator_codec import OPERATOR_CODECS
 from segmented.stores.redis.order_codec import ORDER_CODECS
+from segmented.stores.redis.outbox_codec import OUTBOX_CODECS
 from segmented.stores.redis.pool_codec import POOL_CODECS
 from segmented.stores.redis.read_write_codec import READ_WRITE_CODECS
 from segmented.stores.redis.reentrant_codec import REENTRANT_CODECS
@@ -38,6 +39,7 @@ CODECS: Final[dict[type[Operation[Any]], Codec]] = {
     **OPERATOR_CODECS,
     **POOL_CODECS,
     **ORDER_CODECS,
+    **OUTBOX_CODECS,
     **CART_CODECS,
     **AUDIT_CODECS,
     **SHARD_CODECS,

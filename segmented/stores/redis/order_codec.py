@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import operations as op
-from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, PoolDrifted, PoolGated, SegmentedError
+from segmented.errors import (
+    InvalidInput,
+    OrderMismatch,
+    OrderQueued,
+    OrderUnknown,
+    PoolDrifted,
+    PoolGated,
+    SegmentedError,
+)
 from segmented.keys import shard_keys
 from segmented.ledger_lines import parse_parts
 from segmented.models import (
@@ -34,7 +42,8 @@ if TYPE_CHECKING:
 # --- lines of an answer ---
 
 
-def _settled(order_id: str, fields: Sequence[str], *, replay: bool) -> Settled:
+def settled_line(order_id: str, fields: Sequence[str], *, replay: bool = True) -> Settled:
+    """Read what was decided: before, or, if it is no replay, now."""
     state, quantity, segment, fence, sequence = fields
     return Settled(
         order_id=order_id,
@@ -56,7 +65,7 @@ def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Settled | Cl
             available, reserved, sequence = map(int, fields)
             return SoldOut(order_id, order.quantity, available, reserved, sequence)
         case "settled":
-            return _settled(order_id, fields, replay=True)
+            return settled_line(order_id, fields)
         case "busy":
             return Busy(order_id, int(fields[0]), int(fields[1]))
         case "closed":
@@ -65,12 +74,17 @@ def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Settled | Cl
             limit, taken = map(int, fields)
             return LimitReached(order_id, order.quantity, order.customer_id or "", limit, taken)
         case "nobody":
-            message = f"order {order_id!r} names no customer, but pool {sku!r} limits what one may have"
-            return InvalidInput(message)
+            return customer_missing(sku, order)
         case "drifted":
             return PoolDrifted(sku)
         case _:
             return OrderMismatch(order_id)
+
+
+def customer_missing(sku: str, order: Order) -> InvalidInput:
+    """Say that a pool which limits customers was asked without one."""
+    message = f"order {order.order_id!r} names no customer, but pool {sku!r} limits what one may have"
+    return InvalidInput(message)
 
 
 # --- taking ---
@@ -105,7 +119,7 @@ def _reserved_one(  # the fields, in their order
 
 def _encode_reserve(operation: op.Reserve) -> Call:
     order = operation.order
-    head = (operation.hold_ms, "1" if operation.partial else "0", "3")
+    head = (operation.hold_ms, "1" if operation.partial else "0", "3", "")
     return script_call(
         "reserve", keys_of(operation.sku), *head, order.order_id, order.quantity, order.customer_id or ""
     )
@@ -113,12 +127,13 @@ def _encode_reserve(operation: op.Reserve) -> Call:
 
 def _encode_reserve_many(operation: op.ReserveMany) -> Call:
     arguments: list[str | int] = [operation.hold_ms, "1" if operation.partial else "0"]
+    after = "" if operation.publish_after_ms is None else operation.publish_after_ms
     if all(order.customer_id is None for order in operation.orders):
-        arguments.append("2")
+        arguments += ("2", after)
         for order in operation.orders:
             arguments += (order.order_id, order.quantity)
     else:
-        arguments.append("3")
+        arguments += ("3", after)
         for order in operation.orders:
             arguments += (order.order_id, order.quantity, order.customer_id or "")
     return script_call("reserve", keys_of(operation.sku), *arguments)
@@ -211,8 +226,12 @@ def _decode_renew(operation: op.RenewGrant, reply: Reply) -> Renewed | Lost:
 
 
 def _encode_settle(operation: op.SettleMany) -> Call:
-    head = (operation.state, "1" if operation.voided else "0", "1")
-    return script_call("settle", keys_of(operation.sku), *head, *operation.order_ids)
+    holder_id = operation.holder_id
+    head = (operation.state, "1" if operation.voided else "0", "1" if holder_id is None else "2")
+    if holder_id is None:
+        return script_call("settle", keys_of(operation.sku), *head, *operation.order_ids)
+    orders = [part for order_id in operation.order_ids for part in (order_id, holder_id)]
+    return script_call("settle", keys_of(operation.sku), *head, *orders)
 
 
 def _ended(
@@ -240,11 +259,13 @@ def _not_ended(
 ) -> Settled | Superseded | SegmentedError | None:
     match kind:
         case "settled":
-            return _settled(order_id, fields, replay=True)
+            return settled_line(order_id, fields)
         case "superseded":
             return Superseded(order_id, int(fields[0]))
         case "unknown":
             return OrderUnknown(order_id)
+        case "queued":
+            return OrderQueued(order_id)
         case "gated":
             return PoolGated(sku, order_id)
         case "drifted":
@@ -309,7 +330,7 @@ def _decode_expire_due(operation: op.ExpireDue, reply: Reply) -> tuple[tuple[Set
     settled = []
     for line in lines.split("\n") if lines else ():
         order_id, quantity, segment, fence = (*line.split("\t"), "")[:4]
-        settled.append(_settled(order_id, ("e", quantity, segment, fence, sequence), replay=False))
+        settled.append(settled_line(order_id, ("e", quantity, segment, fence, sequence), replay=False))
     return tuple(settled), text(reply[2]) == "1"
 
 

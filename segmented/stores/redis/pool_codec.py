@@ -100,7 +100,8 @@ def _state(sku: str, reply: Reply) -> PoolState:
     return pool_state(sku, reply)
 
 
-def _record(order_id: str, raw: Reply, hold_until_ms: int | None) -> OrderRecord:
+def order_record(order_id: str, raw: Reply, hold_until_ms: int | None) -> OrderRecord:
+    """Read a record."""
     fields = text(raw).split("\t")
     state, quantity, segment, sequence = fields[0], int(fields[1]), optional_number(fields[2]), int(fields[3])
     parts, customer, asked, holder, fence, home = (*fields[4:], "", "", "", "", "", "")[:6]
@@ -127,7 +128,7 @@ def _encode_read_orders(operation: op.ReadOrders) -> Call:
 def _decode_read_orders(operation: op.ReadOrders, reply: Reply) -> tuple[OrderRecord | None, ...]:
     found = zip(operation.order_ids, reply[1], reply[2], strict=True)
     return tuple(
-        None if raw is None else _record(order_id, raw, None if until is None else moment(until))
+        None if raw is None else order_record(order_id, raw, None if until is None else moment(until))
         for order_id, raw, until in found
     )
 
@@ -139,7 +140,7 @@ def _encode_scan_orders(operation: op.ScanOrders) -> Call:
 def _decode_scan_orders(_: op.ScanOrders, reply: Reply) -> tuple[int, tuple[OrderRecord, ...]]:
     cursor, found = reply
     pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
-    return int(cursor), tuple(_record(text(order_id), raw, None) for order_id, raw in pairs)
+    return int(cursor), tuple(order_record(text(order_id), raw, None) for order_id, raw in pairs)
 
 
 def _encode_read_ledger(operation: op.ReadLedger) -> Call:

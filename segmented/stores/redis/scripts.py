@@ -1,4 +1,4 @@
-"""Loads the Lua files. A second line `-- uses shared/pool.lua` puts that shared part before the rest."""
+"""Loads the Lua files. Lines `-- uses shared/pool.lua` after the first put those shared parts before the rest."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Script:
 
 @cache
 def load_script(name: str) -> Script:
-    """Read `lua/<name>.lua`, with the shared part that it uses."""
+    """Read `lua/<name>.lua`, with the shared parts that it uses."""
     folder = resources.files("segmented.stores.redis") / "lua"
     lines = (folder / f"{name}.lua").read_text(encoding="utf-8").splitlines()
     shebang, rest = lines[0], lines[1:]
-    if rest[0].startswith("-- uses "):
-        shared = (folder / rest[0].removeprefix("-- uses ")).read_text(encoding="utf-8").splitlines()
-        rest = shared + rest[1:]
-    text = "\n".join([shebang, *rest]) + "\n"
+    shared: list[str] = []
+    while rest[0].startswith("-- uses "):
+        shared += (folder / rest.pop(0).removeprefix("-- uses ")).read_text(encoding="utf-8").splitlines()
+    text = "\n".join([shebang, *shared, *rest]) + "\n"
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())

@@ -1,5 +1,6 @@
 #!lua
 -- uses shared/pool.lua
+-- uses shared/segments.lua
 -- Take units and the lock of a free segment in one step.
 -- ARGV     1 order_id   2 quantity   3 customer_id ("" for none)   4 partial ("1": whatever is left will do)
 --          5 holder_id   6 ttl_ms   7 hold_ms   8 keep_refusal ("1": store "refused" as the order's final state)
@@ -50,6 +51,8 @@ if record then
       return { 'in_hand', digits(pool.sequence), digits(math.max(0, redis.call('PTTL', lock))) }
     end
   end
+elseif is_queued_otherwise(id, quantity, customer) then
+  return { 'mismatch' }
 else
   -- 2. too few units: exact, whatever the locks are doing
   count, refused = allowed(pool, quantity, customer, is_partial)
@@ -58,6 +61,7 @@ else
     append(pool, 'refused', line_of(id, record))
     record.sequence = pool.sequence
     redis.call('HSET', ORDERS, id, packed(record))
+    leave_outbox({ id })
     refused = table.concat({ 'sold_out', digits(pool.available), digits(pool.reserved), digits(pool.sequence) }, '\t')
     write_pool(pool)
     return { refused }
@@ -70,42 +74,8 @@ else
   end
 end
 
--- 3. a free segment: the hint proposes, SET NX decides, and a full look comes before Busy
-local PROBES_MAX = 16
-local LOOK_AGAIN_MS = 1000
-
-local function take_lock(segment)
-  return redis.call('SET', lock_of(segment), holder_id, 'NX', 'PX', ARGV[6])
-end
-
-local function free_segment_by_hint()
-  local proposed = redis.call('ZRANGE', FREE, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, PROBES_MAX)
-  for _, segment in ipairs(proposed) do
-    segment = tonumber(segment)
-    if take_lock(segment) then
-      return segment
-    end
-    -- another lock client has it: remember until when; one without an end goes without a word, so look now and then
-    local remaining_ms = redis.call('PTTL', lock_of(segment))
-    note_free_at(pool, segment, now_ms + (remaining_ms < 0 and LOOK_AGAIN_MS or math.max(1, remaining_ms)))
-  end
-end
-
-local function free_segment_by_looking()
-  for first = 0, pool.segment_count - 1, MANY do
-    local locks = {}
-    for segment = first, math.min(first + MANY, pool.segment_count) - 1 do
-      locks[#locks + 1] = lock_of(segment)
-    end
-    for index, holder in ipairs(redis.call('MGET', unpack(locks))) do
-      if not holder and take_lock(first + index - 1) then
-        return first + index - 1
-      end
-    end
-  end
-end
-
-local segment = free_segment_by_hint() or free_segment_by_looking()
+-- 3. a free segment
+local segment = take_free_segment(pool, holder_id, ARGV[6])
 if not segment then
   if due_so_far > 0 then
     write_pool(pool)

@@ -3,6 +3,7 @@
 -- Take units for a while, without a lock: for one order, or for many, each as if alone and in the order given. An id may
 -- come twice: the second is a repeat.
 -- ARGV     1 hold_ms   2 partial ("1": whatever is left will do)   3 width ("3", or "2": no order has a customer)
+--          4 publish_after_ms (of submitted orders: when the outbox publishes what nobody has finished; "" of others)
 --          then for each order, at most 1,000: order_id, quantity, customer_id ("" for none; not there at width 2)
 -- answers  {"missing"}    the pool is not open
 --          {"reserved", epoch, sequence, lines}   one line an order, with newlines between and tabs in them:
@@ -22,8 +23,8 @@ if not pool then
   return { 'missing' }
 end
 local ids = {}
-for index = 4, #ARGV, width do
-  ids[(index - 4) / width + 1] = ARGV[index]
+for index = 5, #ARGV, width do
+  ids[(index - 5) / width + 1] = ARGV[index]
 end
 local raws = redis.call('HMGET', ORDERS, unpack(ids))
 
@@ -33,6 +34,7 @@ local answers = {}
 local count, taken_ids, segments, quantities, parts, customers, asked = 0, {}, {}, {}, {}, {}, {}
 local taken_at = {} -- order id -> its place in the columns
 local is_plain = pool.customer_limit == 0 and not pool.is_closed
+local reserved_before = {} -- ids
 
 local function note_taken(id, quantity, customer, wanted)
   count = count + 1
@@ -95,6 +97,7 @@ local function repeated(id, record, quantity, customer)
     return settled_line(record)
   end
   redis.call('ZADD', HOLDS, 'GT', hold_until, id) -- at once: the next order may want what is due
+  reserved_before[#reserved_before + 1] = id
   return table.concat({ digits(record.segment), digits(record.quantity), record.parts, digits(record.sequence) }, '\t')
 end
 
@@ -106,7 +109,7 @@ local function repeated_here(at, quantity, customer)
 end
 
 for index, id in ipairs(ids) do
-  local place = width * (index - 1) + 5
+  local place = width * (index - 1) + 6
   local quantity, customer = tonumber(ARGV[place]), width == 3 and ARGV[place + 1] or ''
   local raw, at = raws[index], taken_at[id]
   if at then
@@ -115,6 +118,8 @@ for index, id in ipairs(ids) do
     -- it may have been given back as due, for an order before it in this very call
     local record = due_so_far > 0 and read_order(id) or parsed(raw)
     answers[index] = repeated(id, record, quantity, customer)
+  elseif is_queued_otherwise(id, quantity, customer) then
+    answers[index] = 'mismatch'
   elseif is_plain and left >= quantity then
     left, plain_sum, count = left - quantity, plain_sum + quantity, count + 1
     taken_ids[count], segments[count], quantities[count], customers[count] = id, start, quantity, customer
@@ -158,5 +163,9 @@ if count > 0 then
 end
 if count > 0 or due_so_far > 0 then
   write_pool(pool)
+end
+if ARGV[4] ~= '' then
+  enter_outbox(taken_ids, ARGV[4])
+  enter_outbox(reserved_before, ARGV[4])
 end
 return { 'reserved', pool.epoch, digits(pool.sequence), table.concat(answers, '\n') }

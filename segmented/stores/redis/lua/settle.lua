@@ -12,6 +12,7 @@
 -- answers  {"missing"}   the pool is not open
 --          {"settled", sequence, lines}   one line an order, with newlines between and tabs in them:
 --            unknown      no such order
+--            queued       submitted, and no worker has decided it yet
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            superseded, fence   cancelled: another holder has it
 --            alive        expired: not yet
@@ -82,7 +83,11 @@ end
 
 for index, id in ipairs(ids) do
   local raw = raws[index]
-  answers[index] = raw and (decide_plain(index, id, raw) or decide(index, id, seen[id] or parsed(raw))) or 'unknown'
+  if raw then
+    answers[index] = decide_plain(index, id, raw) or decide(index, id, seen[id] or parsed(raw))
+  else
+    answers[index] = read_queued(id) and 'queued' or 'unknown'
+  end
 end
 if #done_ids > 0 then
   settle(pool, state, done_ids, done_records, keeps)

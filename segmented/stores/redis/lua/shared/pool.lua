@@ -4,13 +4,18 @@
 --       7 lock (prefix: <lock>:<segment> is a string with PX that holds the holder id)   8 freed (channel)
 --       9 customers (hash: customer id -> units; only with a limit)   10 changes (hash: change id -> what was done)
 --       11 transfers (hash: sent:, away: or received:<shard> -> number and units; only of a shard of several)
+--       12 outbox (zset: id of a submitted order that nobody has finished -> ms at which it is published again)
+--       13 entries (hash: order id -> entry; of submitted orders that were begun or published again, or are queued)
 -- A record is state, quantity, segment, sequence, parts, customer, asked, holder, fence, home (of the cart that pinned
 -- it), with tabs between them and none at its end. (Numbers up to 14 digits may be put into a text by `..`; longer ones
 -- need `digits`.) The state is r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). `parts` is empty when all
 -- units are the segment's, else "segment:units,..."; `asked` is empty when that many were taken.
+-- An entry is begun, published, quantity, customer, reason, until, worker, likewise: how often a worker began the order and
+-- did not finish it, how often it was published again, what it asks for if it was queued, why it was put off last, and
+-- which worker has it in hand until which ms.
 -- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, likewise.
-local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES, TRANSFERS =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES, TRANSFERS, OUTBOX, ENTRIES =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
 local DUE_MAX = 16
 local DUE_IN_ALL_MAX = 160
 local MANY = 1000
@@ -29,6 +34,8 @@ redis.call('ZCARD', FREE)
 redis.call('HLEN', ORDERS)
 redis.call('ZCARD', HOLDS)
 redis.call('XLEN', LEDGER)
+local has_outbox = redis.call('ZCARD', OUTBOX) > 0
+local has_entries = redis.call('HLEN', ENTRIES) > 0
 
 local function digits(number)
   return string.format('%.0f', number)
@@ -204,6 +211,23 @@ local function read_order(id)
   return raw and parsed(raw)
 end
 
+-- What a worker has not decided yet: nil, or quantity and customer.
+local function read_queued(id)
+  local entry = has_entries and redis.call('HGET', ENTRIES, id)
+  if entry then
+    local quantity, customer = string.match(entry, '^%d+\t%d+\t(%d+)\t?([^\t]*)')
+    if quantity then
+      return tonumber(quantity), customer
+    end
+  end
+end
+
+-- Was an order submitted under this id with other content, and is not decided yet?
+local function is_queued_otherwise(id, quantity, customer)
+  local queued_quantity, queued_customer = read_queued(id)
+  return queued_quantity and (queued_quantity ~= quantity or queued_customer ~= customer)
+end
+
 -- Most records and lines have no more than their first fields, and are put together without the rest.
 local function is_short(record)
   return record.parts == '' and record.customer == '' and record.asked == '' and record.holder == ''
@@ -296,15 +320,48 @@ local function free_in_ms()
   return digits(math.max(0, tonumber(first[2]) - now_ms))
 end
 
+local holders = {} -- segment -> who has it, or false; the orders of an envelope share one
+
 local function has_lease(record)
-  -- MGET has nothing to say of a key of another type, and does not fail
-  return record.holder ~= '' and redis.call('MGET', lock_of(record.segment))[1] == record.holder
+  if record.holder == '' then
+    return false
+  end
+  local segment = record.segment
+  if holders[segment] == nil then
+    -- MGET has nothing to say of a key of another type, and does not fail
+    holders[segment] = redis.call('MGET', lock_of(segment))[1]
+  end
+  return holders[segment] == record.holder
 end
 
 local function free_segment(pool, record)
   redis.call('DEL', lock_of(record.segment))
+  holders[record.segment] = false
   note_free_at(pool, record.segment, now_ms)
   redis.call('PUBLISH', FREED, record.holder)
+end
+
+-- --- the outbox ---
+
+-- Publish these orders again after so many milliseconds, unless it is to be done sooner already.
+local function enter_outbox(ids, after_ms)
+  local due, places = digits(now_ms + tonumber(after_ms)), {}
+  for index, id in ipairs(ids) do
+    places[2 * index - 1], places[2 * index] = due, id
+  end
+  if #ids > 0 then
+    redis.call('ZADD', OUTBOX, 'NX', unpack(places))
+  end
+end
+
+-- These orders are decided: nobody has to be told of them any more.
+local function leave_outbox(ids)
+  if has_outbox then
+    redis.call('ZREM', OUTBOX, unpack(ids))
+  end
+  if has_entries then
+    redis.call('HDEL', ENTRIES, unpack(ids))
+  end
 end
 
 -- --- ending reservations ---
@@ -359,7 +416,9 @@ local function settle(pool, state, ids, records, keeps)
   end
   append(pool, state, table.concat(lines, '\n')) -- the first write: if it fails, nothing has changed
   for _, record in ipairs(freed) do
-    free_segment(pool, record)
+    if has_lease(record) then -- an order of the same envelope may have freed it just now
+      free_segment(pool, record)
+    end
   end
   local letter, sequence = LETTERS[state], pool.sequence
   for _, record in ipairs(shared) do
@@ -377,6 +436,7 @@ local function settle(pool, state, ids, records, keeps)
   end
   redis.call('ZREM', HOLDS, unpack(ids))
   redis.call('HSET', ORDERS, unpack(fields))
+  leave_outbox(ids)
   plain = {}
 end
 

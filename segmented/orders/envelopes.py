@@ -1,0 +1,354 @@
+"""An envelope from the queue to its orders' fates: units under one segment's lock, one transaction, one confirmation.
+
+Every step may run twice, and be left in the middle: the orders stand in the outbox until they are decided, and what one
+worker has begun is another's once its time is over. One order that fails spoils nothing for the others.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
+from uuid import uuid4
+
+from segmented import operations as op
+from segmented.errors import (
+    DatabaseUnavailable,
+    InvalidInput,
+    OrderMismatch,
+    OrderQueued,
+    OrderUnknown,
+    PoolNotGated,
+    SegmentedError,
+    StoreError,
+    StoreUnavailable,
+)
+from segmented.keys import shard_keys
+from segmented.locks.durations import milliseconds
+from segmented.models import Busy, Settled, check_id
+from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers
+from segmented.orders import answers
+from segmented.orders.renewal import Renewal
+from segmented.orders.sale import tell_pool
+from segmented.orders.standing import Claim
+from segmented.plans import Plan, run_sync, wait_for
+from segmented.stock.outbox import BEGUN_MAX, PUBLISH_AFTER
+from segmented.stock.plans import settle_many_plan
+from segmented.stock.settings import DEFAULT_HOLD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from segmented.orders.gate import Gate
+    from segmented.stock import Pool
+
+ENVELOPE_TTL: Final = 5.0
+RETRY_FIRST: Final = 1.0
+RETRY_MOST: Final = 60.0
+"""Seconds until an order that failed is tried again, doubled from time to time."""
+LATER: Final = 2.0
+"""Seconds until an order is tried again that could not be tried: a server was away, no segment was free."""
+
+
+class TryLater(SegmentedError):
+    """A step cannot work now, through no fault of the order: it does not count towards the dead-letter set."""
+
+    def __init__(self, reason: str, *, seconds: float = LATER) -> None:
+        """Say why, and how long to wait."""
+        super().__init__(reason)
+        self.seconds = seconds
+
+
+@dataclass(frozen=True, slots=True)
+class WorkTerms:
+    """How a worker takes envelopes. Times are seconds."""
+
+    ttl: float = ENVELOPE_TTL
+    """For which the segment's lease lives."""
+    hold: float = DEFAULT_HOLD
+    """For which units stay reserved."""
+    work: float = PUBLISH_AFTER
+    """For which orders are this worker's; pushed out while a step runs, so that it may last longer."""
+    begun_max: int = BEGUN_MAX
+    """An order that was begun so often, and not finished, goes to the dead-letter set."""
+    segment_wait: float = 5.0
+    """For which a free segment is waited for."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        for name in ("ttl", "hold", "work"):
+            milliseconds(getattr(self, name), name)
+        if type(self.begun_max) is not int or not 1 <= self.begun_max <= 1_000:  # noqa: PLR2004  # a sane most
+            message = f"begun_max={self.begun_max!r} must be a whole number between 1 and 1,000"
+            raise InvalidInput(message)
+
+
+@dataclass(slots=True)
+class EnvelopeReport:
+    """What became of the orders of one envelope."""
+
+    settled: list[Settled] = field(default_factory=list)
+    """Decided, now or before."""
+    in_hand: list[str] = field(default_factory=list)
+    """Another worker has them."""
+    put_off: dict[str, str] = field(default_factory=dict)
+    """Order id -> why it is tried again later."""
+    dead: list[str] = field(default_factory=list)
+    alone: list[str] = field(default_factory=list)
+    """Begun before and not finished: published again in smaller envelopes."""
+    unknown: list[str] = field(default_factory=list)
+
+
+def take_envelope(
+    pool: Pool,
+    order_ids: Iterable[str],
+    *,
+    gate: Gate | None = None,
+    step: Callable[[BegunOrder], None] | None = None,
+    terms: WorkTerms | None = None,
+) -> EnvelopeReport:
+    """Finish submitted orders that share a message; safe to run twice, also at once.
+
+    `step` is called with each order whose units are taken; it runs again if a worker dies in it, so it must be safe to
+    run twice. If it raises, the order is tried again later, and given up after `begun_max` times; TryLater does not
+    count. With a `gate` the order database decides. Raises PoolNotGated for a gate over a pool without one, and
+    StoreUnavailable or DatabaseUnavailable only when the orders could not even be put off.
+    """
+    envelope = _Envelope(pool, gate, terms or WorkTerms())
+    ids = _checked(order_ids)
+    if pool.is_gated() != (gate is not None):
+        return envelope.refuse_gate(ids)
+    if gate is None and step is None:
+        ids = envelope.confirm_at_once(ids)
+    if ids:
+        envelope.take(ids)
+        if envelope.begun:
+            with envelope.renewed(is_long=step is not None):
+                envelope.run(step)
+                envelope.finish()
+        envelope.put_off()
+    return envelope.report
+
+
+def _checked(order_ids: Iterable[str]) -> tuple[str, ...]:
+    ids = tuple(dict.fromkeys(order_ids))
+    if not 1 <= len(ids) <= op.BATCH_MAX:
+        message = f"an envelope has 1 to {op.BATCH_MAX:,} orders, not {len(ids):,}"
+        raise InvalidInput(message)
+    for order_id in ids:
+        check_id(order_id, "order id")
+    return ids
+
+
+def take_plan(operation: op.TakeOrders, channel: str, timeout: float) -> Plan[TakenOrders | None]:
+    """Begin work; where that needs a segment and none is free, wait for one. None: the deadline came before a turn."""
+    taken, _ = yield from wait_for(operation, channel=channel, timeout=timeout, is_busy=_needs_segment)
+    return taken
+
+
+def _needs_segment(taken: TakenOrders) -> bool:
+    is_any_begun = any(isinstance(one, BegunOrder) for one in taken.orders)
+    return not is_any_begun and any(isinstance(one, Busy) and not one.is_in_hand for one in taken.orders)
+
+
+class _Envelope:
+    """One envelope on its way."""
+
+    def __init__(self, pool: Pool, gate: Gate | None, terms: WorkTerms) -> None:
+        self._pool = pool
+        self._gate = gate
+        self._terms = terms
+        self._holder_id = uuid4().hex
+        self.begun: dict[str, BegunOrder] = {}
+        self._failed: dict[str, tuple[str, bool, float]] = {}
+        """Order id -> why it failed, whether that counts, and seconds until it is tried again."""
+        self.report = EnvelopeReport()
+
+    # --- the steps ---
+
+    def refuse_gate(self, ids: Sequence[str]) -> EnvelopeReport:
+        """Put orders off that this worker cannot decide."""
+        if self._gate is not None:
+            raise PoolNotGated(self._pool.sku)
+        for order_id in ids:
+            self._failed[order_id] = ("the pool is gated, and this worker has no order database", False, LATER)
+        self.put_off()
+        return self.report
+
+    def confirm_at_once(self, ids: Sequence[str]) -> tuple[str, ...]:
+        """Confirm orders whose units were taken at acceptance, in one script. Returns those that need more."""
+        left = []
+        for order_id, answer in zip(ids, self._settle("confirmed", ids, holder_id=None), strict=True):
+            if isinstance(answer, Settled):
+                self.report.settled.append(answer)
+            elif isinstance(answer, OrderUnknown):
+                self.report.unknown.append(order_id)
+            elif isinstance(answer, OrderQueued):
+                left.append(order_id)
+            else:
+                self._failed[order_id] = (str(answer), True, RETRY_FIRST)
+        return tuple(left)
+
+    def take(self, ids: tuple[str, ...]) -> None:
+        """Begin work, under one segment's lock where an order needs one."""
+        terms = self._terms
+        operation = op.TakeOrders(
+            self._pool.sku,
+            ids,
+            self._holder_id,
+            milliseconds(terms.ttl, "ttl"),
+            milliseconds(terms.hold, "hold"),
+            milliseconds(terms.work, "work"),
+            terms.begun_max,
+        )
+        plan = take_plan(operation, shard_keys(self._pool.sku).freed, terms.segment_wait)
+        taken = run_sync(plan, self._pool.store)
+        if taken is None:
+            taken = TakenOrders(tuple(Busy(order_id, 0, None) for order_id in ids), None)
+        for order_id, answer in zip(ids, taken.orders, strict=True):
+            self._note(order_id, answer)
+
+    def _note(self, order_id: str, answer: object) -> None:
+        match answer:
+            case BegunOrder():
+                self.begun[order_id] = answer
+            case Settled():
+                self.report.settled.append(answer)
+            case Busy(is_in_hand=True):
+                self.report.in_hand.append(order_id)
+            case Busy():
+                self._failed[order_id] = ("no segment was free", False, LATER)
+            case TooManyOthers():
+                self.report.alone.append(order_id)
+            case Dead():
+                self.report.dead.append(order_id)
+            case OrderUnknown():
+                self.report.unknown.append(order_id)
+            case _:
+                self._failed[order_id] = (str(answer), True, RETRY_FIRST)
+
+    def run(self, step: Callable[[BegunOrder], None] | None) -> None:
+        """Call the step with each order; those that fail are left behind."""
+        if step is None:
+            return
+        for order in list(self.begun.values()):
+            try:
+                step(order)
+            except Exception as error:  # noqa: BLE001  # whatever a user's step raises must not spoil the envelope
+                self._fail(order, error)
+
+    def finish(self) -> None:
+        """Store the orders in one transaction, and confirm them in one script."""
+        try:
+            confirmed = self._stored() if self._gate is not None else tuple(self.begun)
+        except (DatabaseUnavailable, StoreError) as error:
+            for order in list(self.begun.values()):
+                self._fail(order, error)
+            return
+        if not confirmed:
+            return
+        for order_id, answer in zip(confirmed, self._settle("confirmed", confirmed, self._holder_id), strict=True):
+            order = self.begun.pop(order_id)
+            if isinstance(answer, Settled):
+                self.report.settled.append(answer)
+            else:
+                self._fail(order, answer or StoreUnavailable("it was not confirmed"))
+
+    def _stored(self) -> tuple[str, ...]:
+        """Return the orders that the database has confirmed; what it says otherwise is told to the pool one by one."""
+        gate, sku = self._gate, self._pool.sku
+        assert gate is not None  # noqa: S101  # for the type checker
+        begun = list(self.begun.values())
+        confirmed = []
+        for order, answer in zip(begun, gate.confirm_many([_claim(sku, order) for order in begun]), strict=True):
+            if answer == answers.Confirmed(replay=False) or (
+                answer == answers.Confirmed(replay=True) and order.epoch == 1
+            ):
+                confirmed.append(order.order.order_id)
+            else:
+                self._tell(gate, order, answer)
+        return tuple(confirmed)
+
+    def _tell(self, gate: Gate, order: BegunOrder, answer: answers.ConfirmAnswer | SegmentedError) -> None:
+        order_id = order.order.order_id
+        if isinstance(answer, answers.Superseded):
+            self._fail(order, TryLater("a later holder of its segment reached the database first", seconds=RETRY_FIRST))
+            return
+        try:
+            if isinstance(answer, OrderMismatch):  # it can never be stored as the pool has it
+                self.report.settled.append(self._cancelled(order_id))
+            elif isinstance(answer, SegmentedError):
+                raise answer
+            else:
+                told = tell_pool(self._pool, gate, order.order, answer, epoch=order.epoch, holder_id=self._holder_id)
+                self.report.settled.append(told)
+            del self.begun[order_id]
+        except SegmentedError as error:
+            self._fail(order, error)
+
+    def _cancelled(self, order_id: str) -> Settled:
+        (answer,) = self._settle("cancelled", (order_id,), self._holder_id, voided=True)
+        if isinstance(answer, Settled):
+            return answer
+        raise answer or StoreUnavailable("another worker has it")
+
+    def _fail(self, order: BegunOrder, error: BaseException) -> None:
+        order_id = order.order.order_id
+        self.begun.pop(order_id, None)
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, TryLater):
+            self._failed[order_id] = (str(error), False, error.seconds)
+        elif isinstance(error, StoreUnavailable | DatabaseUnavailable):
+            self._failed[order_id] = (reason, False, LATER)
+        else:
+            self._failed[order_id] = (reason, True, min(RETRY_MOST, RETRY_FIRST * 2 ** (order.begun - 1)))
+
+    def put_off(self) -> None:
+        """Give back what was not finished, those with the same reason in one step."""
+        groups: dict[tuple[str, bool, float], list[str]] = {}
+        for order_id, why in self._failed.items():
+            groups.setdefault(why, []).append(order_id)
+        for (reason, counts, seconds), ids in groups.items():
+            operation = op.PutOff(
+                self._pool.sku,
+                tuple(ids),
+                self._holder_id,
+                milliseconds(seconds, "seconds"),
+                counts,
+                self._terms.begun_max,
+                reason,
+            )
+            self._pool.store.execute(operation)
+            self.report.put_off |= dict.fromkeys(ids, reason)
+
+    # --- pieces ---
+
+    def _settle(
+        self,
+        state: Literal["confirmed", "cancelled"],
+        ids: Sequence[str],
+        holder_id: str | None,
+        *,
+        voided: bool = False,
+    ) -> list[Settled | SegmentedError | None]:
+        operation = op.SettleMany(self._pool.sku, state, tuple(ids), voided, holder_id)
+        return run_sync(settle_many_plan(operation), self._pool.store)
+
+    def renewed(self, *, is_long: bool) -> AbstractContextManager[object]:
+        """Keep the orders this worker's while a step may last."""
+        if not is_long:
+            return nullcontext()
+        terms = self._terms
+        times = (milliseconds(terms.ttl, "ttl"), milliseconds(terms.hold, "hold"), milliseconds(terms.work, "work"))
+
+        def renew() -> None:
+            if ids := tuple(self.begun):
+                self._pool.store.execute(op.RenewWork(self._pool.sku, ids, self._holder_id, *times))
+
+        return Renewal(renew, every=min(terms.work, terms.ttl) / 3)
+
+
+def _claim(sku: str, begun: BegunOrder) -> Claim:
+    order = replace(begun.order, quantity=begun.quantity)
+    asked = begun.order.quantity if begun.order.quantity != begun.quantity else None
+    return Claim(order, sku, begun.segment, begun.epoch, begun.fencing_token, asked)

@@ -1,0 +1,43 @@
+"""Something repeated in the background while a piece of work lasts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Self
+
+from segmented.errors import SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+log = logging.getLogger(__name__)
+
+
+class Renewal:
+    """Calls `renew` every so many seconds in a thread, until the `with` statement ends."""
+
+    def __init__(self, renew: Callable[[], None], *, every: float) -> None:
+        """Begin with the `with` statement."""
+        self._renew = renew
+        self._every = every
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="segmented-renewal", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """End; a renewal that is under way is waited for, for no longer than the time between two."""
+        self._ended.set()
+        self._thread.join(self._every)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._every):
+            try:
+                self._renew()
+            except SegmentedError as error:  # the next one may reach the server
+                log.warning("work was not renewed: %s", error)

@@ -1,0 +1,215 @@
+"""Submitting orders: the record and the place in the outbox are written in one step, then a worker is told.
+
+What a worker is told is a hint. Should it be lost, the order still stands in the outbox, and a sweep tells it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, get_args
+
+from segmented import operations as op
+from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
+from segmented.locks.durations import milliseconds
+from segmented.models.orders import Reserved
+from segmented.models.submitted import Deciding, Queued, SweepSuperseded
+from segmented.plans import Now, Plan, pause, perform
+from segmented.stock.sold_out_mark import reserve_many_marked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from segmented.models.submitted import Accepted, DeadOrder, Submitted, Swept
+    from segmented.stock.sold_out_mark import SoldOutMark
+
+ENVELOPE_MAX: Final = 100
+"""Orders in one message."""
+WITH_OTHERS: Final = (ENVELOPE_MAX, 10)
+"""Orders in one envelope, by how often one of them was begun and not finished; else it is alone."""
+BEGUN_MAX: Final = 5
+PUBLISH_AFTER: Final = 5.0
+PUBLISH_AFTER_MOST: Final = 60.0
+SWEEP_PAGE: Final = 1_000
+LOOK_FIRST: Final = 0.001
+LOOK_LAST: Final = 0.25
+LOOK_GROWTH: Final = 1.5
+"""Seconds between two looks at an order's state."""
+
+
+class Publisher(Protocol):
+    """Tells workers of orders."""
+
+    def put(self, sku: str, order_ids: Sequence[str]) -> None:
+        """Take these for publication and return at once. Raises nothing for a broker that is away."""
+
+    def send(self, sku: str, order_ids: Sequence[str]) -> None:
+        """Publish one envelope before returning. Raises StoreUnavailable when the broker is away."""
+
+    def room(self) -> int | None:
+        """Return how many envelopes the broker should get now, or None: as many as there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """How a pool submits orders. Times are seconds."""
+
+    publisher: Publisher | None = None
+    """Tells workers at once; without one, the sweep does, `publish_after` later."""
+    decides: Deciding = "at acceptance"
+    """Where units are taken: when the order is submitted, or by a worker, under the lock of a segment."""
+    publish_after: float = PUBLISH_AFTER
+    """After which the sweep publishes what nobody has finished."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if self.decides not in get_args(Deciding):
+            message = f"decides={self.decides!r} is not one of {', '.join(map(repr, get_args(Deciding)))}"
+            raise InvalidInput(message)
+        milliseconds(self.publish_after, "publish_after")
+
+    @property
+    def publish_after_ms(self) -> int:
+        """The same in milliseconds."""
+        return milliseconds(self.publish_after, "publish_after")
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTerms:
+    """How a sweep goes about it. Times are seconds."""
+
+    base: float = PUBLISH_AFTER
+    most: float = PUBLISH_AFTER_MOST
+    """The time until an order is published once more doubles from `base` to `most`."""
+    hold: float = 600.0
+    """For which the units of an order that is published again stay reserved."""
+    begun_max: int = BEGUN_MAX
+    """An order that was begun so often, and not finished, goes to the dead-letter set."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """What a sweep did."""
+
+    published: int
+    envelopes: int
+    buried: tuple[str, ...]
+    is_more_due: bool
+    is_superseded: bool = False
+    failure: str = ""
+    """Why publishing ended early; the orders stand in the outbox."""
+
+
+# --- submitting ---
+
+
+def submit_plan(
+    mark: SoldOutMark, outbox: Outbox, operation: op.ReserveMany, *, is_noted: bool
+) -> Plan[list[Accepted | SegmentedError]]:
+    """Accept orders, up to 1,000 in a step; `is_noted`: whoever sweeps knows of this pool already."""
+    if not is_noted:
+        yield from perform(op.NoteOutbox(operation.sku))
+    if outbox.decides == "at acceptance":
+        return list((yield from reserve_many_marked(mark, operation)))
+    answers: list[Accepted | SegmentedError] = []
+    for first in range(0, len(operation.orders), op.BATCH_MAX):
+        page = operation.orders[first : first + op.BATCH_MAX]
+        answers += yield from perform(op.QueueOrders(operation.sku, page, outbox.publish_after_ms))
+    return answers
+
+
+def to_publish(answers: Iterable[Accepted | SegmentedError]) -> list[str]:
+    """Name the orders that a worker is to be told of now; of a repeat one was told before, or will be by the sweep."""
+    return [answer.order_id for answer in answers if isinstance(answer, Queued | Reserved) and not answer.replay]
+
+
+def outcome_plan(sku: str, order_id: str, timeout: float | None) -> Plan[Submitted]:
+    """Read an order's state until it is final or `timeout` seconds have passed (None: for ever)."""
+    began_at = yield from perform(Now())
+    between = LOOK_FIRST
+    while True:
+        (found,) = yield from perform(op.ReadSubmitted(sku, (order_id,)))
+        now = yield from perform(Now())
+        left = between if timeout is None else min(between, began_at + timeout - now)
+        if found.state not in {"queued", "reserved"} or left <= 0:
+            return found
+        yield from pause(f"seg:outcome:{order_id}", now + left)
+        between = min(between * LOOK_GROWTH, LOOK_LAST)
+
+
+# --- sweeping ---
+
+
+def sweep_operation(sku: str, terms: SweepTerms, limit: int, fencing_token: int | None) -> op.SweepOutbox:
+    """Build one step of a sweep."""
+    return op.SweepOutbox(
+        sku,
+        limit,
+        fencing_token,
+        milliseconds(terms.base, "base"),
+        milliseconds(terms.most, "most"),
+        milliseconds(terms.hold, "hold"),
+        terms.begun_max,
+    )
+
+
+def envelopes_of(due: Sequence[tuple[str, int]], envelope_max: int = ENVELOPE_MAX) -> list[tuple[str, ...]]:
+    """Put orders into envelopes: the more often one was begun and not finished, the fewer others are with it."""
+    sizes = [min(size, envelope_max) for size in (*WITH_OTHERS, 1)]
+    groups: list[list[str]] = [[] for _ in sizes]
+    for order_id, begun in due:
+        groups[min(begun, len(sizes) - 1)].append(order_id)
+    return [
+        tuple(group[first : first + size])
+        for group, size in zip(groups, sizes, strict=True)
+        for first in range(0, len(group), size)
+    ]
+
+
+def sweep(
+    execute: Callable[[op.SweepOutbox], Swept | SweepSuperseded],
+    sku: str,
+    publisher: Publisher,
+    *,
+    terms: SweepTerms,
+    fencing_token: int | None = None,
+    pages_max: int = 100,
+) -> SweepReport:
+    """Publish again what is due, at most as much as the publisher has room for. Two sweeps at once cost duplicates.
+
+    Ends when nothing is due, when the broker is away, or when a sweep with a later fencing token has been seen.
+    """
+    published = sent = 0
+    buried: list[str] = []
+    is_more_due = True
+    for _ in range(pages_max):
+        room = publisher.room()
+        if room is not None and room < 1:
+            break
+        limit = SWEEP_PAGE if room is None else min(SWEEP_PAGE, room * ENVELOPE_MAX)
+        answer = execute(sweep_operation(sku, terms, limit, fencing_token))
+        if isinstance(answer, SweepSuperseded):
+            return SweepReport(published, sent, tuple(buried), is_more_due=True, is_superseded=True)
+        buried += answer.buried
+        for envelope in envelopes_of(answer.due):
+            try:
+                publisher.send(sku, envelope)
+            except StoreUnavailable as error:
+                return SweepReport(published, sent, tuple(buried), is_more_due=True, failure=str(error))
+            published, sent = published + len(envelope), sent + 1
+        is_more_due = answer.is_more_due
+        if not is_more_due:
+            break
+    return SweepReport(published, sent, tuple(buried), is_more_due)
+
+
+# --- the dead-letter set ---
+
+
+def dead_plan(sku: str) -> Plan[list[DeadOrder]]:
+    """Read the whole dead-letter set, longest there first."""
+    found: dict[str, DeadOrder] = {}
+    cursor = -1
+    while cursor != 0:
+        cursor, page = yield from perform(op.ListDead(sku, max(cursor, 0)))
+        found |= {one.order_id: one for one in page}
+    return sorted(found.values(), key=lambda one: (one.at_ms, one.order_id))

@@ -1,0 +1,44 @@
+#!lua flags=allow-oom
+-- uses shared/pool.lua
+-- uses shared/outbox.lua
+-- Give submitted orders back unfinished: they are published again after a while. Where it was not the order's fault ("0")
+-- it does not count as begun. What another worker has by now is left alone.
+-- KEYS     as in shared/pool.lua and shared/outbox.lua
+-- ARGV     1 delay_ms   2 counts ("1": the order itself failed)   3 begun_max   4 reason (one line, no tabs)
+--          5 holder_id   6 on: order ids, at most 1,000
+-- answers  {"missing"}   {"put_off", number buried: begun too often}
+local delay_ms, counts, begun_max = tonumber(ARGV[1]), ARGV[2] == '1', tonumber(ARGV[3])
+local reason, holder_id = ARGV[4], ARGV[5]
+local pool = read_pool()
+if not pool then
+  return { 'missing' }
+end
+local ids = {}
+for index = 6, #ARGV do
+  ids[index - 5] = ARGV[index]
+end
+local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids))
+local scores = redis.call('ZMSCORE', OUTBOX, unpack(ids))
+local buried = 0
+for index, id in ipairs(ids) do
+  local record, entry = raws[index] and parsed(raws[index]), entry_of(entries[index])
+  local is_undecided = record and record.state == 'r' or not record and entry.quantity
+  if scores[index] and is_undecided and (entry.worker == '' or entry.worker == holder_id) then
+    if not counts and entry.worker ~= '' then
+      entry.begun = math.max(0, entry.begun - 1)
+    end
+    entry.reason = reason
+    put_down(entry)
+    if counts and entry.begun >= begun_max then
+      bury(id, entry)
+      buried = buried + 1
+    else
+      redis.call('HSET', ENTRIES, id, packed_entry(entry))
+      redis.call('ZADD', OUTBOX, 'XX', digits(now_ms + delay_ms), id)
+    end
+    if record and record.holder == holder_id and has_lease(record) then
+      free_segment(pool, record)
+    end
+  end
+end
+return { 'put_off', buried }

@@ -1,0 +1,62 @@
+#!lua
+-- uses shared/pool.lua
+-- uses shared/outbox.lua
+-- Accept orders whose stock a worker decides: note what they ask for, and that somebody has to be told.
+-- KEYS     as in shared/pool.lua and shared/outbox.lua
+-- ARGV     1 publish_after_ms   then for each order, at most 1,000: order_id, quantity, customer_id ("" for none)
+-- answers  {"missing"}   the pool is not open
+--          {"queued", epoch, lines}   one line an order, with newlines between and tabs in them:
+--            mismatch     the id exists with other content
+--            settled, state, quantity, segment, fence, sequence   decided before
+--            reserved, segment, quantity, parts, sequence   units are taken for it
+--            closed       no new orders
+--            nobody       the pool limits customers, and the order names none
+--            queued, replay ("1": it was before)
+local pool = read_pool()
+if not pool then
+  return { 'missing' }
+end
+local ids, answers, fields, waiting = {}, {}, {}, {}
+for index = 2, #ARGV, 3 do
+  ids[#ids + 1] = ARGV[index]
+end
+local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids))
+local queued_here = {}
+
+local function known(id, record, quantity, customer)
+  if not is_same_order(record, quantity, customer) then
+    return 'mismatch'
+  end
+  if record.state ~= 'r' then
+    return settled_line(record)
+  end
+  waiting[#waiting + 1] = id
+  return table.concat({ 'reserved', digits(record.segment), digits(record.quantity), record.parts,
+    digits(record.sequence) }, '\t')
+end
+
+for index, id in ipairs(ids) do
+  local quantity, customer = tonumber(ARGV[3 * index]), ARGV[3 * index + 1]
+  local entry = queued_here[id] or entry_of(entries[index])
+  if raws[index] then
+    answers[index] = known(id, parsed(raws[index]), quantity, customer)
+  elseif entry.quantity then
+    local is_same = entry.quantity == quantity and entry.customer == customer
+    answers[index] = is_same and 'queued\t1' or 'mismatch'
+    waiting[#waiting + 1] = is_same and id or nil
+  elseif pool.is_closed then
+    answers[index] = 'closed'
+  elseif pool.customer_limit > 0 and customer == '' then
+    answers[index] = 'nobody'
+  else
+    entry.quantity, entry.customer, queued_here[id] = quantity, customer, entry
+    fields[#fields + 1], fields[#fields + 2] = id, packed_entry(entry)
+    waiting[#waiting + 1] = id
+    answers[index] = 'queued\t0'
+  end
+end
+if #fields > 0 then
+  redis.call('HSET', ENTRIES, unpack(fields))
+end
+enter_outbox(waiting, ARGV[1])
+return { 'queued', pool.epoch, table.concat(answers, '\n') }

@@ -1,0 +1,13 @@
+#!lua flags=no-writes
+-- uses shared/pool.lua
+-- uses shared/outbox.lua
+-- How much waits in the outbox.
+-- KEYS     as in shared/pool.lua and shared/outbox.lua
+-- ARGV     none
+-- answers  {"missing"}   {"outbox", orders, of these due, dead orders, ms since the first of them was due}
+if not read_pool() then
+  return { 'missing' }
+end
+local first = redis.call('ZRANGE', OUTBOX, 0, 0, 'WITHSCORES')
+return { 'outbox', redis.call('ZCARD', OUTBOX), redis.call('ZCOUNT', OUTBOX, '-inf', now_ms), redis.call('HLEN', DEAD),
+  digits(first[2] and math.max(0, now_ms - tonumber(first[2])) or 0) }

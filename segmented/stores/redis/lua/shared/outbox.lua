@@ -1,0 +1,32 @@
+-- Shared by the scripts that work on the outbox: entries read and written whole, and the dead-letter set.
+-- KEYS     14 dead (hash: order id -> begun, ms, reason, quantity, customer: of orders that are published no more)
+local DEAD = KEYS[14]
+redis.call('HLEN', DEAD)
+
+local function entry_of(raw)
+  local begun, published, quantity, customer, reason, until_ms, worker =
+    string.match(raw or '0\t0', '^(%d+)\t(%d+)\t?(%d*)\t?([^\t]*)\t?([^\t]*)\t?(%d*)\t?(.*)$')
+  return { begun = tonumber(begun), published = tonumber(published), quantity = tonumber(quantity),
+    customer = customer, reason = reason, until_ms = tonumber(until_ms) or 0, worker = worker }
+end
+
+local function packed_entry(entry)
+  return trimmed(table.concat({ digits(entry.begun), digits(entry.published),
+    entry.quantity and digits(entry.quantity) or '', entry.customer, entry.reason,
+    entry.until_ms > 0 and digits(entry.until_ms) or '', entry.worker }, '\t'))
+end
+
+-- Nobody has it in hand any more.
+local function put_down(entry)
+  entry.until_ms, entry.worker = 0, ''
+end
+
+-- Nobody is told of it any more, until it is replayed. Its entry stays as it is: what is submitted again under the id
+-- comes back here.
+local function bury(id, entry)
+  put_down(entry)
+  redis.call('HSET', DEAD, id, table.concat({ digits(entry.begun), digits(now_ms), entry.reason,
+    entry.quantity and digits(entry.quantity) or '', entry.customer }, '\t'))
+  redis.call('HSET', ENTRIES, id, packed_entry(entry))
+  redis.call('ZREM', OUTBOX, id)
+end

@@ -1,0 +1,39 @@
+-- Shared by the scripts that take a segment's lock: the hint proposes, SET NX decides, and a full look comes before busy.
+local PROBES_MAX = 16
+local LOOK_AGAIN_MS = 1000
+
+local function take_lock(segment, holder_id, ttl_ms)
+  return redis.call('SET', lock_of(segment), holder_id, 'NX', 'PX', ttl_ms)
+end
+
+local function free_segment_by_hint(pool, holder_id, ttl_ms)
+  local proposed = redis.call('ZRANGE', FREE, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, PROBES_MAX)
+  for _, segment in ipairs(proposed) do
+    segment = tonumber(segment)
+    if take_lock(segment, holder_id, ttl_ms) then
+      return segment
+    end
+    -- another lock client has it: remember until when; one without an end goes without a word, so look now and then
+    local remaining_ms = redis.call('PTTL', lock_of(segment))
+    note_free_at(pool, segment, now_ms + (remaining_ms < 0 and LOOK_AGAIN_MS or math.max(1, remaining_ms)))
+  end
+end
+
+local function free_segment_by_looking(pool, holder_id, ttl_ms)
+  for first = 0, pool.segment_count - 1, MANY do
+    local locks = {}
+    for segment = first, math.min(first + MANY, pool.segment_count) - 1 do
+      locks[#locks + 1] = lock_of(segment)
+    end
+    for index, holder in ipairs(redis.call('MGET', unpack(locks))) do
+      if not holder and take_lock(first + index - 1, holder_id, ttl_ms) then
+        return first + index - 1
+      end
+    end
+  end
+end
+
+-- The free segment that is the holder's now, or nil.
+local function take_free_segment(pool, holder_id, ttl_ms)
+  return free_segment_by_hint(pool, holder_id, ttl_ms) or free_segment_by_looking(pool, holder_id, ttl_ms)
+end

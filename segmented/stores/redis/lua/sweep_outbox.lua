@@ -1,0 +1,63 @@
+#!lua flags=allow-oom
+-- uses shared/pool.lua
+-- uses shared/outbox.lua
+-- Name the submitted orders that are due to be published again, longest ago first, and put each off by twice the time of
+-- the time before. Their holds begin anew. What was decided in the meantime leaves, what was begun too often is buried.
+-- KEYS     as in shared/pool.lua and shared/outbox.lua
+-- ARGV     1 limit, at most 1,000   2 fence of whoever sweeps ("" without one)   3 base_ms   4 most_ms   5 hold_ms
+--          6 begun_max
+-- answers  {"missing"}
+--          {"superseded", fence}   one with a later fence has swept since
+--          {"swept", more ("1": more are due), {order_id, begun, ...}, {order_id buried, ...}}
+local limit, base_ms, most_ms = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local hold_until, begun_max = digits(now_ms + tonumber(ARGV[5])), tonumber(ARGV[6])
+local pool = read_pool()
+if not pool then
+  return { 'missing' }
+end
+if ARGV[2] ~= '' then
+  local last = tonumber(redis.call('HGET', META, 'swept_under') or '0') or 0
+  if tonumber(ARGV[2]) < last then
+    return { 'superseded', digits(last) }
+  end
+  redis.call('HSET', META, 'swept_under', ARGV[2])
+end
+local due = redis.call('ZRANGE', OUTBOX, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit + 1)
+local is_more_due = #due > limit
+due[limit + 1] = nil
+local published, buried, left = {}, {}, {}
+if #due > 0 then
+  local raws, entries = redis.call('HMGET', ORDERS, unpack(due)), redis.call('HMGET', ENTRIES, unpack(due))
+  local places, notes, holds = {}, {}, {}
+  for index, id in ipairs(due) do
+    local is_reserved = raws[index] and string.sub(raws[index], 1, 1) == 'r'
+    local entry = entry_of(entries[index])
+    if not is_reserved and (raws[index] or not entry.quantity) then
+      left[#left + 1] = id
+    elseif entry.begun >= begun_max then
+      bury(id, entry)
+      buried[#buried + 1] = id
+    else
+      local wait_ms = math.min(most_ms, base_ms * 2 ^ math.min(entry.published, 30))
+      entry.published = entry.published + 1
+      places[#places + 1], places[#places + 2] = digits(now_ms + wait_ms), id
+      notes[#notes + 1], notes[#notes + 2] = id, packed_entry(entry)
+      published[#published + 1], published[#published + 2] = id, digits(entry.begun)
+      if is_reserved then
+        holds[#holds + 1], holds[#holds + 2] = hold_until, id
+      end
+    end
+  end
+  if #places > 0 then
+    redis.call('ZADD', OUTBOX, 'XX', unpack(places))
+    redis.call('HSET', ENTRIES, unpack(notes))
+  end
+  if #holds > 0 then
+    redis.call('ZADD', HOLDS, 'XX', 'GT', unpack(holds))
+  end
+  if #left > 0 then
+    has_entries = true
+    leave_outbox(left)
+  end
+end
+return { 'swept', is_more_due and '1' or '0', published, buried }

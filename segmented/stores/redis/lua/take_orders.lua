@@ -1,0 +1,222 @@
+#!lua
+-- uses shared/pool.lua
+-- uses shared/segments.lua
+-- uses shared/outbox.lua
+-- Begin work on submitted orders, which share a message. For those whose stock is not decided, and those whose holder let
+-- its lease lapse, the lock of one free segment is taken, for all of them together, and units from that segment first.
+-- An order that was begun before and not finished may be the one that ends its workers: it goes with ever fewer others.
+-- Each order is the worker's for work_ms, and after a lost reply it is told the same again.
+-- KEYS     as in shared/pool.lua and shared/outbox.lua
+-- ARGV     1 holder_id (of this message's worker)   2 ttl_ms   3 hold_ms
+--          4 work_ms (after which the outbox may publish them again, and another worker may begin)
+--          5 begun_max   6 on: order ids, at most 1,000, each once
+-- answers  {"missing"}   the pool is not open
+--          {"taken", epoch, sequence, free_in_ms, lines}   one line an order, with newlines between and tabs in them:
+--            settled, state, quantity, segment, fence, sequence   decided: before, or refused now
+--            unknown      no such order
+--            dead, begun  it was begun too often
+--            alone        too many others in this message
+--            in_hand, free_in_ms   another worker has it, or another holder's lease on it lives
+--            busy, free_in_ms      no segment is free, or (0) more holds are due than one step gives back
+--            drifted      the units of the segments do not add up to the total: written to from outside
+--            work, quantity, segment, parts, customer, asked, fence, sequence, begun
+local holder_id, ttl_ms, begun_max = ARGV[1], ARGV[2], tonumber(ARGV[5])
+local hold_until, work_until_ms = digits(now_ms + tonumber(ARGV[3])), now_ms + tonumber(ARGV[4])
+local work_until = digits(work_until_ms)
+local WITH_OTHERS = { [0] = MANY, 10 } -- orders in one message, by how often one of them was begun; else it is alone
+local pool = read_pool()
+if not pool then
+  return { 'missing' }
+end
+local ids = {}
+for index = 6, #ARGV do
+  ids[index - 5] = ARGV[index]
+end
+local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids))
+local was_dead = redis.call('HLEN', DEAD) > 0 and redis.call('HMGET', DEAD, unpack(ids)) or {}
+
+local answers, left, records, taken, regranted, refused = {}, {}, {}, {}, {}, {}
+local segment, fence, is_looked_for, is_stuck = nil, nil, false, false
+
+-- The lock of one segment, taken when the first order needs it.
+local function has_segment()
+  if not is_looked_for then
+    is_looked_for = true
+    segment = take_free_segment(pool, holder_id, ttl_ms)
+    if segment then
+      holders[segment] = holder_id
+      pool.fence = pool.fence + 1
+      fence = digits(tonumber(pool.epoch) * 4294967296 + pool.fence)
+      note_free_at(pool, segment, now_ms + tonumber(ttl_ms))
+    end
+  end
+  return segment
+end
+
+local function refuse(id, entry, note)
+  local record = { state = 'f', quantity = entry.quantity, parts = '', customer = entry.customer, asked = '', holder = '',
+    fence = '', id = id, note = note }
+  refused[#refused + 1] = record
+  return record
+end
+
+-- What becomes of an order that no units are taken for: a record, or nil and the answer. It was accepted, so a pool that
+-- has been closed since still serves it.
+local function decided(id, entry)
+  if not has_segment() then
+    return nil, 'busy\t' .. free_in_ms()
+  end
+  if is_stuck then
+    return nil, 'busy\t0'
+  end
+  local is_closed = pool.is_closed
+  pool.is_closed = false
+  local quantity, line = allowed(pool, entry.quantity, entry.customer, false)
+  pool.is_closed = is_closed
+  if not quantity then
+    local kind = string.match(line, '^%l+')
+    if kind == 'busy' then
+      is_stuck = true
+      return nil, 'busy\t0'
+    end
+    if kind == 'nobody' then
+      kind = 'limit'
+    end
+    return nil, nil, refuse(id, entry, kind == 'limit' and 'limit' or '')
+  end
+  local first, parts = gather(pool, segment, quantity)
+  if not first then
+    return nil, 'drifted'
+  end
+  if parts == '' and first ~= segment then
+    parts = digits(first) .. ':' .. digits(quantity)
+  end
+  pool.available, pool.reserved = pool.available - quantity, pool.reserved + quantity
+  add_bought(pool, entry.customer, quantity)
+  local record = { state = 'r', quantity = quantity, segment = segment, parts = parts, customer = entry.customer,
+    asked = '', holder = holder_id, fence = fence, id = id }
+  taken[#taken + 1] = record
+  return record
+end
+
+-- An order that another holder had, whose lease has lapsed, moves to this one's segment.
+local function moved(id, record)
+  if not has_segment() then
+    return nil, 'busy\t' .. free_in_ms()
+  end
+  local parts = record.parts == '' and digits(record.segment) .. ':' .. digits(record.quantity) or record.parts
+  record.parts = parts == digits(segment) .. ':' .. digits(record.quantity) and '' or parts
+  record.segment, record.holder, record.fence, record.id = segment, holder_id, fence, id
+  regranted[#regranted + 1] = record
+  return record
+end
+
+local function own_or_moved(id, record)
+  if record.holder == '' then
+    return record
+  end
+  if has_lease(record) then
+    if record.holder == holder_id then
+      return record
+    end
+    return nil, 'in_hand\t' .. digits(math.max(0, redis.call('PTTL', lock_of(record.segment))))
+  end
+  return moved(id, record)
+end
+
+for index, id in ipairs(ids) do
+  local record, entry = raws[index] and (due_so_far > 0 and read_order(id) or parsed(raws[index])), entry_of(entries[index])
+  local is_own = entry.worker == holder_id
+  local answer
+  if record and record.state ~= 'r' then
+    answers[index] = settled_line(record)
+    left[#left + 1] = id
+  elseif not record and not entry.quantity then
+    answers[index] = 'unknown'
+    left[#left + 1] = id
+  elseif entry.until_ms > now_ms and not is_own then
+    answers[index] = 'in_hand\t' .. digits(entry.until_ms - now_ms)
+  elseif was_dead[index] or entry.begun >= begun_max and not is_own then
+    if not was_dead[index] then
+      bury(id, entry)
+    end
+    redis.call('ZREM', OUTBOX, id)
+    answers[index] = 'dead\t' .. digits(entry.begun)
+  elseif not is_own and #ids > (WITH_OTHERS[entry.begun] or 1) then
+    answers[index] = 'alone'
+  else
+    local ending
+    if record then
+      record, answer = own_or_moved(id, record)
+      if record then
+        redis.call('ZADD', HOLDS, 'GT', hold_until, id) -- at once: the next order may want what is due
+      end
+    else
+      record, answer, ending = decided(id, entry)
+    end
+    answers[index] = answer
+    if record then
+      record.begun = entry.begun + (is_own and 0 or 1)
+      entry.begun, entry.until_ms, entry.worker = record.begun, work_until_ms, holder_id
+      records[index], entries[index] = record, entry
+    elseif ending then
+      records[index] = ending
+    end
+  end
+end
+
+-- what was decided stands in the books: who lost units to nobody first, then who got none
+local function write_down(kind, changed_records)
+  if #changed_records == 0 then
+    return
+  end
+  local lines, fields = {}, {}
+  for index, record in ipairs(changed_records) do
+    lines[index] = line_of(record.id, record)
+    if record.note == 'limit' then
+      lines[index] = table.concat({ record.id, digits(record.quantity), '', '', record.customer, '', 'limit' }, '\t')
+    end
+  end
+  append(pool, kind, table.concat(lines, '\n'))
+  for index, record in ipairs(changed_records) do
+    record.sequence = pool.sequence
+    fields[2 * index - 1], fields[2 * index] = record.id, packed(record)
+  end
+  redis.call('HSET', ORDERS, unpack(fields))
+end
+write_down('reserved', taken)
+write_down('granted', regranted)
+write_down('refused', refused)
+
+local notes, holds, places = {}, {}, {}
+for index, id in ipairs(ids) do
+  local record = records[index]
+  if record and record.state == 'f' then
+    answers[index] = settled_line(record)
+    left[#left + 1] = id
+  elseif record then
+    notes[#notes + 1], notes[#notes + 2] = id, packed_entry(entries[index])
+    holds[#holds + 1], holds[#holds + 2] = hold_until, id
+    places[#places + 1], places[#places + 2] = work_until, id
+    answers[index] = table.concat({ 'work', digits(record.quantity), digits(record.segment), record.parts,
+      record.customer, record.asked, record.fence, digits(record.sequence), digits(record.begun) }, '\t')
+  end
+end
+if #notes > 0 then
+  redis.call('HSET', ENTRIES, unpack(notes))
+  redis.call('ZADD', HOLDS, 'GT', unpack(holds))
+  redis.call('ZADD', OUTBOX, 'XX', 'GT', unpack(places))
+end
+if #left > 0 then
+  has_outbox, has_entries = true, true
+  leave_outbox(left)
+end
+if segment and #taken == 0 and #regranted == 0 then
+  redis.call('DEL', lock_of(segment)) -- nothing was taken under it
+  note_free_at(pool, segment, now_ms)
+  redis.call('PUBLISH', FREED, holder_id)
+end
+if segment or due_so_far > 0 then
+  write_pool(pool)
+end
+return { 'taken', pool.epoch, digits(pool.sequence), free_in_ms(), table.concat(answers, '\n') }
