@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import event
 
+from segmented.errors import SegmentedError
 from segmented.orders.answers import Confirmed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from sqlalchemy.engine import ExceptionContext
 
-    from segmented.orders import Gate
-    from segmented.orders.answers import ConfirmAnswer
+    from segmented.orders import Claim, Gate
+    from segmented.orders.answers import ConfirmAnswer, SegmentTotals
 
 NEW: Final = Confirmed(replay=False)
 REPLAY: Final = Confirmed(replay=True)
@@ -41,3 +44,34 @@ def watch_errors(gate: Gate) -> list[str]:
         errors.append(repr(context.original_exception))
 
     return errors
+
+
+def one_by_one(gate: Gate, claims: Iterable[Claim]) -> list[ConfirmAnswer | SegmentedError]:
+    """Confirm each alone, as `confirm_many` is to do it; an error stands in its place."""
+    answers: list[ConfirmAnswer | SegmentedError] = []
+    for one in claims:
+        try:
+            answers.append(
+                gate.confirm(
+                    order_id=one.order.order_id,
+                    sku=one.sku,
+                    segment=one.segment,
+                    quantity=one.order.quantity,
+                    epoch=one.epoch,
+                    fence=one.fence,
+                    customer_id=one.order.customer_id,
+                    asked=one.asked,
+                )
+            )
+        except SegmentedError as error:
+            answers.append(error)
+    return answers
+
+
+def stored(gate: Gate, sku: str) -> tuple[SegmentTotals, Sequence[tuple[object, ...]]]:
+    """All that the database has of a sku, but the times."""
+    rows = [
+        (row.order_id, row.state, row.quantity, row.segment, row.fence, row.epoch, row.customer_id)
+        for row in gate.each_order(sku)
+    ]
+    return gate.totals(sku), rows

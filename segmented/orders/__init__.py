@@ -6,8 +6,10 @@ from segmented.orders.envelopes import EnvelopeReport, TryLater, WorkTerms, take
 from segmented.orders.gate import Gate
 from segmented.orders.opening import open_gated, reopen_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
+from segmented.orders.standing import Claim
 
 __all__ = [
+    "Claim",
     "EnvelopeReport",
     "Gate",
     "TryLater",

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import insert, select
-from sqlalchemy.dialects.postgresql import insert as insert_on_conflict
+from sqlalchemy import Integer, String, Text, any_, bindparam, collate, column, func, insert, select, update
+from sqlalchemy.dialects.postgresql import ARRAY, insert as insert_on_conflict
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
-from segmented.orders.statements import ORDER_COLUMNS, STATE_CONFIRMED, given, take_units, void_values
+from segmented.orders.reading import find_orders, lock_these
+from segmented.orders.statements import (
+    ORDER_COLUMNS,
+    SELECT_SEGMENTS,
+    STATE_CONFIRMED,
+    given,
+    select_orders,
+    take_units,
+    void_values,
+)
 from segmented.orders.tables import orders, segments
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Insert
+    from collections.abc import Sequence
+
+    from sqlalchemy import BindParameter, Column, Connection, Insert, TableValuedAlias
     from sqlalchemy.sql.elements import ClauseElement
+
+    from segmented.orders.answers import SegmentRow
+    from segmented.orders.deciding import Decision, StoredOrder
 
 DRIVER: Final = "postgresql+psycopg"
 CREATE_LOCK: Final = 7_341_652_098
@@ -29,6 +43,7 @@ class PostgresStatements:
         """Build the texts."""
         self._confirm_fenced = _text(_confirm(fenced=True))
         self._confirm = _text(_confirm(fenced=False))
+        self._store_many = _text(_store_many())
         self._void = _text(insert_on_conflict(orders).values(void_values()).on_conflict_do_nothing())
 
     def begin_creating(self, connection: Connection) -> None:
@@ -43,6 +58,39 @@ class PostgresStatements:
 
     confirm_alone = confirm
 
+    def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
+        """Lock the rows of these segments, ascending, and return those that there are."""
+        return lock_these(connection, _LOCK_THESE, sku, numbers)
+
+    def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
+        """Read what there is of these orders, by id."""
+        return find_orders(connection, _THESE_ORDERS, sku, order_ids)
+
+    def store_many(self, connection: Connection, decision: Decision) -> bool:
+        """Write what was decided, in one statement. An order that has a row raises IntegrityError."""
+        before = [change.before for change in decision.changes]
+        after = [change.after for change in decision.changes]
+        claims = decision.confirmed
+        values = {
+            "given_sku": claims[0].sku,
+            "row_count": len(before),
+            "old_segment": [row.segment for row in before],
+            "old_epoch": [row.epoch for row in before],
+            "old_quota": [row.quota for row in before],
+            "old_sold": [row.sold for row in before],
+            "old_fence": [row.fence for row in before],
+            "new_quota": [row.quota for row in after],
+            "new_sold": [row.sold for row in after],
+            "new_fence": [row.fence for row in after],
+            "each_order_id": [claim.order.order_id for claim in claims],
+            "each_quantity": [claim.order.quantity for claim in claims],
+            "each_customer_id": [claim.order.customer_id for claim in claims],
+            "each_segment": [claim.segment for claim in claims],
+            "each_epoch": [claim.epoch for claim in claims],
+            "each_fence": [claim.fence for claim in claims],
+        }
+        return connection.exec_driver_sql(self._store_many, values).rowcount == len(claims)
+
     def void(self, connection: Connection, values: dict[str, Any]) -> bool:
         """Insert the void unless the order has a row; waits for a confirm of the same order that is under way."""
         return connection.exec_driver_sql(self._void, values).rowcount == 1
@@ -54,6 +102,51 @@ def _confirm(*, fenced: bool) -> Insert:
     replaced = {orders.c.state: STATE_CONFIRMED, orders.c.segment: moved.c.segment}
     columns = [replaced.get(column, given(column)) for column in ORDER_COLUMNS]
     return insert(orders).from_select(ORDER_COLUMNS, select(*columns).select_from(moved), include_defaults=False)
+
+
+def _store_many() -> Insert:
+    """Build the insert of many orders, which finds none to insert unless all rows in its WITH clause were changed.
+
+    A row is changed if it is as it was read. The orders are sorted, because two envelopes may hold the same ones.
+    """
+    old = (segments.c.segment, segments.c.epoch, segments.c.quota, segments.c.sold, segments.c.fence)
+    rows = _given_rows("change", *(("old", at) for at in old), *(("new", at) for at in old[2:]))
+    changed = (
+        update(segments)
+        .where(segments.c.sku == given(segments.c.sku), *(at == rows.c[f"old_{at.name}"] for at in old))
+        .values({at.name: rows.c[f"new_{at.name}"] for at in old[2:]})
+        .returning(segments.c.segment)
+        .cte("changed")
+    )
+    each = [at for at in ORDER_COLUMNS if at is not orders.c.sku and at is not orders.c.state]
+    new = _given_rows("confirmed", *(("each", at) for at in each))
+    replaced = {orders.c.state: STATE_CONFIRMED, orders.c.sku: given(orders.c.sku)}
+    columns = [replaced[at] if at in replaced else new.c[f"each_{at.name}"] for at in ORDER_COLUMNS]
+    change_count = select(func.count()).select_from(changed).scalar_subquery()
+    found = (
+        select(*columns)
+        .where(change_count == bindparam("row_count", type_=Integer))
+        .order_by(collate(new.c.each_order_id, "C"))
+    )
+    return insert(orders).from_select(ORDER_COLUMNS, found, include_defaults=False)
+
+
+def _given_rows(name: str, *columns: tuple[str, Column[Any]]) -> TableValuedAlias:
+    """Return the rows whose columns come as one array each."""
+    arrays = [_given_array(f"{role}_{at.name}", at) for role, at in columns]
+    names = [column(f"{role}_{at.name}", at.type) for role, at in columns]
+    return func.unnest(*arrays).table_valued(*names).render_derived(name=name)
+
+
+def _given_array(name: str, at: Column[Any]) -> BindParameter[Any]:
+    """Return the parameter that carries values of a column. Text has no length here: a cast would cut it off."""
+    return bindparam(name, type_=ARRAY(Text() if isinstance(at.type, String) else at.type))
+
+
+_LOCK_THESE: Final = SELECT_SEGMENTS.where(
+    segments.c.segment == any_(_given_array("numbers", segments.c.segment))
+).with_for_update()
+_THESE_ORDERS: Final = select_orders(orders.c.order_id == any_(_given_array("order_ids", orders.c.order_id)))
 
 
 def _text(statement: ClauseElement) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import BigInteger, bindparam, cast, func, select
 
 from segmented.orders.answers import OrderRow, SegmentRow
+from segmented.orders.deciding import StoredOrder
 from segmented.orders.standing import Standing
 from segmented.orders.statements import LOCK_SEGMENTS, SELECT_SEGMENTS, SELECT_STANDING, given
 from segmented.orders.tables import CONFIRMED, orders
@@ -15,7 +16,7 @@ from segmented.orders.tables import CONFIRMED, orders
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection, RowMapping
+    from sqlalchemy import Connection, RowMapping, Select
 
 _SELECT_ORDERS: Final = select(
     orders.c.sku,
@@ -60,6 +61,22 @@ def lock_segments(connection: Connection, sku: str) -> tuple[SegmentRow, ...]:
     """
     connection.execute(LOCK_SEGMENTS, {"given_sku": sku}).all()
     return tuple(SegmentRow(*row) for row in connection.execute(LOCK_SEGMENTS, {"given_sku": sku}))
+
+
+def lock_these(
+    connection: Connection, statement: Select[Any], sku: str, numbers: Sequence[int]
+) -> tuple[SegmentRow, ...]:
+    """Read some of the rows, and keep them as they are; `statement` names them, in its database's words."""
+    found = connection.execute(statement, {"given_sku": sku, "numbers": numbers})
+    return tuple(SegmentRow(*row) for row in found)
+
+
+def find_orders(
+    connection: Connection, statement: Select[Any], sku: str, order_ids: Sequence[str]
+) -> dict[str, StoredOrder]:
+    """Read what repeats of these orders are compared with, by id; `statement` names them likewise."""
+    found = connection.execute(statement, {"given_sku": sku, "order_ids": order_ids})
+    return {order_id: StoredOrder(*content) for order_id, *content in found}
 
 
 def read_orders(connection: Connection, *, sku: str, order_ids: Sequence[str]) -> list[OrderRow]:

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from sqlalchemy import bindparam, update
 from sqlalchemy.dialects.sqlite import dialect, insert as insert_on_conflict
 
-from segmented.orders.statements import insert_confirmed, take_units, void_values
-from segmented.orders.tables import orders
+from segmented.orders.reading import find_orders, lock_these
+from segmented.orders.statements import (
+    SELECT_SEGMENTS,
+    given,
+    given_values,
+    insert_confirmed,
+    select_orders,
+    take_units,
+    void_values,
+)
+from segmented.orders.tables import orders, segments
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection, Update
     from sqlalchemy.sql.elements import ClauseElement
+
+    from segmented.orders.answers import SegmentRow
+    from segmented.orders.deciding import Decision, StoredOrder
 
 DRIVER: Final = "sqlite+pysqlite"
 
@@ -27,6 +42,7 @@ class SqliteStatements:
         self._take_fenced = _text(take_units(fenced=True))
         self._take = _text(take_units(fenced=False))
         self._insert = _text(insert_confirmed())
+        self._change = _text(_change_row())
         self._void = _text(insert_on_conflict(orders).values(void_values()).on_conflict_do_nothing())
 
     def begin_creating(self, connection: Connection) -> None:
@@ -48,9 +64,51 @@ class SqliteStatements:
         connection.commit()
         return changed
 
+    def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
+        """Read the rows; BEGIN IMMEDIATE has locked them."""
+        return lock_these(connection, _THESE_SEGMENTS, sku, numbers)
+
+    def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
+        """Read what there is of these orders, by id."""
+        return find_orders(connection, _THESE_ORDERS, sku, order_ids)
+
+    def store_many(self, connection: Connection, decision: Decision) -> bool:
+        """Write what was decided. An order that has a row raises IntegrityError: roll back."""
+        sku = decision.confirmed[0].sku
+        rows = [
+            {
+                "given_sku": sku,
+                "given_segment": before.segment,
+                "given_quota": before.quota,
+                "given_sold": before.sold,
+                "given_fence": before.fence,
+                "given_epoch": before.epoch,
+                "new_quota": after.quota,
+                "new_sold": after.sold,
+                "new_fence": after.fence,
+            }
+            for before, after in ((change.before, change.after) for change in decision.changes)
+        ]
+        if connection.exec_driver_sql(self._change, rows).rowcount != len(rows):
+            return False
+        connection.exec_driver_sql(self._insert, [given_values(claim) for claim in decision.confirmed])
+        return True
+
     def void(self, connection: Connection, values: dict[str, Any]) -> bool:
         """Insert the void unless the order has a row."""
         return connection.exec_driver_sql(self._void, values).rowcount == 1
+
+
+_THESE_SEGMENTS: Final = SELECT_SEGMENTS.where(segments.c.segment.in_(bindparam("numbers", expanding=True)))
+_THESE_ORDERS: Final = select_orders(orders.c.order_id.in_(bindparam("order_ids", expanding=True)))
+
+
+def _change_row() -> Update:
+    """Build the update of a row that is as it was read."""
+    changing = (segments.c.quota, segments.c.sold, segments.c.fence)
+    read = (segments.c.sku, segments.c.segment, segments.c.epoch, *changing)
+    changes = {column.name: bindparam(f"new_{column.name}", type_=column.type) for column in changing}
+    return update(segments).where(*(column == given(column) for column in read)).values(changes)
 
 
 def _text(statement: ClauseElement) -> str:

@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a caller wants confirmed, and under which authority."""
+    """What a caller wants confirmed, and under which authority: what `Gate.confirm` takes, as one value.
+
+    Neither segment nor epoch nor fence is looked at before the database is asked.
+    """
 
     order: Order
     sku: str
     segment: int
     epoch: int
-    fence: int | None
+    fence: int | None = None
+    """The grant's fencing token; None for a reservation, which has none."""
     asked: int | None = None
     """Units asked for, of an order that took what was left: any smaller number may be stored."""
 

@@ -13,9 +13,13 @@ from sqlalchemy import BigInteger, bindparam, cast, func, insert, literal_column
 from segmented.orders.tables import CONFIRMED, VOID, orders, segments
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import BindParameter, Column, ColumnElement, Connection, Insert, Select, Update
 
     from segmented.models import Order
+    from segmented.orders.answers import SegmentRow
+    from segmented.orders.deciding import Decision, StoredOrder
     from segmented.orders.standing import Claim
 
 
@@ -33,6 +37,18 @@ class Statements(Protocol):
 
     def confirm_alone(self, connection: Connection, values: dict[str, Any]) -> bool:
         """Do the same as a transaction of its own."""
+
+    def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
+        """Lock the rows of these segments, inside a transaction, ascending, and return those that there are."""
+
+    def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
+        """Read what there is of these orders, by id."""
+
+    def store_many(self, connection: Connection, decision: Decision) -> bool:
+        """Write what was decided, inside a transaction. False: a row is not as it was read, roll back.
+
+        An order that has a row raises IntegrityError: roll back.
+        """
 
     def void(self, connection: Connection, values: dict[str, Any]) -> bool:
         """Insert the void as a transaction of its own. False: the order has a row already."""
@@ -146,6 +162,13 @@ SELECT_SEGMENTS: Final = (
 
 LOCK_SEGMENTS: Final = SELECT_SEGMENTS.with_for_update()
 """Locks ascending, as everything does, so that no two wait for each other. On SQLite BEGIN IMMEDIATE has locked."""
+
+
+def select_orders(are_these: ColumnElement[bool]) -> Select[tuple[str, str, int, str | None]]:
+    """Build the select of what a repeat of an order is compared with."""
+    columns = select(orders.c.order_id, orders.c.state, orders.c.quantity, orders.c.customer_id)
+    return columns.where(orders.c.sku == given(orders.c.sku), are_these)
+
 
 MOVE_QUOTA: Final = (
     update(segments)

@@ -58,20 +58,14 @@ _names = count()
 def timeless(answer: object) -> object:
     """Leave out what tells a time; of a waiting time, keep whether there is one."""
     match answer:
+        case TakenOrders() | Submitted() | OutboxState() | DeadOrder():
+            return timeless_submitted(answer)
         case Granted() | Busy() | Held():
             return replace(answer, free_in_ms=None if answer.free_in_ms is None else min(answer.free_in_ms, 1))
         case OrderRecord():
             return replace(answer, hold_until_ms=None if answer.hold_until_ms is None else 0)
         case Acquired():
             return replace(answer, fencing_token=0)
-        case TakenOrders():
-            return timeless(answer.orders), min(answer.free_in_ms or 0, 1)
-        case Submitted(record=OrderRecord() as record):
-            return replace(answer, record=replace(record, hold_until_ms=None))
-        case OutboxState():
-            return replace(answer, oldest_due_ms=0)
-        case DeadOrder():
-            return replace(answer, at_ms=0)
         case tuple():
             return tuple(timeless(one) for one in answer)
         case LedgerEntry(kind="checkpoint"):
@@ -83,6 +77,20 @@ def timeless(answer: object) -> object:
         case SegmentedError():
             return type(answer), str(answer)
     return answer
+
+
+def timeless_submitted(answer: TakenOrders | Submitted | OutboxState | DeadOrder) -> object:
+    match answer:
+        case TakenOrders():
+            return timeless(answer.orders), min(answer.free_in_ms or 0, 1)
+        case Submitted(record=OrderRecord() as record):
+            return replace(answer, record=replace(record, hold_until_ms=None))
+        case OutboxState():
+            return replace(answer, oldest_due_ms=0)
+        case DeadOrder():
+            return replace(answer, at_ms=0)
+        case _:
+            return answer
 
 
 def outcome(store: MemoryStore | RedisStore, operation: op.Operation[Any]) -> object:

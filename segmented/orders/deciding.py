@@ -1,0 +1,125 @@
+"""What becomes of an envelope of orders. Pure: it reads nothing and decides from rows that are locked.
+
+Order after order, each as if alone: the one before has taken its units, raised the fence and moved the quota already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from segmented.errors import OrderMismatch
+from segmented.orders.answers import Confirmed, SoldOut
+from segmented.orders.moves import plan_moves
+from segmented.orders.standing import Standing, classify
+from segmented.orders.tables import CONFIRMED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from segmented.orders.answers import ConfirmAnswer, SegmentRow
+    from segmented.orders.standing import Claim
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOrder:
+    """What a repeat of an order is compared with."""
+
+    state: str
+    quantity: int
+    customer_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """A segment's row as it was read, and as it is to be."""
+
+    before: SegmentRow
+    after: SegmentRow
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An answer for each claim, and what has to be written to make them true: all of it, or nothing."""
+
+    answers: tuple[ConfirmAnswer | OrderMismatch, ...]
+    changes: tuple[RowChange, ...]
+    """In segment order."""
+    confirmed: tuple[Claim, ...]
+    """The new orders."""
+
+
+def decide(
+    claims: Iterable[Claim], rows: Sequence[SegmentRow], orders: Mapping[str, StoredOrder], *, are_all_rows: bool
+) -> Decision | None:
+    """Decide what `confirm` would answer to each claim in turn.
+
+    `rows` are the segments that the claims name, ascending, or all of the sku; `orders` those of the claims' ids that
+    are stored. None: some segment has too few units, which can only be decided with all rows.
+    """
+    books = _Books(rows, orders, are_all_rows=are_all_rows)
+    answers: list[ConfirmAnswer | OrderMismatch] = []
+    for claim in claims:
+        try:
+            answer = books.confirm(claim)
+        except OrderMismatch as error:
+            answers.append(error)
+            continue
+        if answer is None:
+            return None
+        answers.append(answer)
+    changes = (RowChange(row, books.rows[row.segment]) for row in rows if books.rows[row.segment] != row)
+    return Decision(tuple(answers), tuple(changes), tuple(books.confirmed))
+
+
+class _Books:
+    """Rows and orders as they are after the claims so far."""
+
+    def __init__(self, rows: Sequence[SegmentRow], orders: Mapping[str, StoredOrder], *, are_all_rows: bool) -> None:
+        self.rows = {row.segment: row for row in rows}
+        self.confirmed: list[Claim] = []
+        self._orders = dict(orders)
+        self._are_all_rows = are_all_rows
+        self._total = sum(row.quota for row in rows)
+        self._sold = sum(row.sold for row in rows)
+
+    def confirm(self, claim: Claim) -> ConfirmAnswer | None:
+        """Return the answer; None where it is in rows that are not here. Raises OrderMismatch."""
+        answer = classify(claim, self._standing(claim))
+        if isinstance(answer, SoldOut) and not self._are_all_rows:
+            return None
+        if answer is not None:
+            return answer
+        row = self.rows[claim.segment]
+        if row.sold + claim.order.quantity > row.quota:
+            if not self._are_all_rows:
+                return None
+            self._move_quota(claim)
+        self._take(claim)
+        return Confirmed(replay=False)
+
+    def _standing(self, claim: Claim) -> Standing:
+        order = self._orders.get(claim.order.order_id)
+        row = self.rows.get(claim.segment)
+        return Standing(
+            state=None if order is None else order.state,
+            quantity=None if order is None else order.quantity,
+            customer_id=None if order is None else order.customer_id,
+            row_epoch=None if row is None else row.epoch,
+            row_fence=None if row is None else row.fence,
+            total=self._total,
+            sold=self._sold,
+        )
+
+    def _move_quota(self, claim: Claim) -> None:
+        for move in plan_moves(tuple(self.rows.values()), claim.segment, claim.order.quantity):
+            row = self.rows[move.segment]
+            self.rows[move.segment] = replace(row, quota=row.quota + move.change)
+
+    def _take(self, claim: Claim) -> None:
+        order, row = claim.order, self.rows[claim.segment]
+        fence = row.fence if claim.fence is None else claim.fence  # never lower: it would have been superseded
+        self.rows[claim.segment] = replace(row, sold=row.sold + order.quantity, fence=fence)
+        self._sold += order.quantity
+        self._orders[order.order_id] = StoredOrder(CONFIRMED, order.quantity, order.customer_id)
+        self.confirmed.append(claim)
