@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from segmented.keys import once_claims, once_keys
+from segmented.once_keys import once_claims, once_keys
 
 
 def once_pattern(key: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Every key and channel, built here and nowhere else.
+"""Every key and channel, built here, and for deduplication in `once_keys`, and nowhere else.
 
 A lock's keys share one hash tag, and so do all keys of a shard, so that each operation stays in one hash slot. Names
 are percent-encoded (`%`, `{`, `}`) because the first `}` would otherwise end the tag early.
@@ -9,17 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
-from zlib import crc32
 
 from segmented.errors import InvalidInput
 from segmented.models.shards import SHARD_MARK
-from segmented.once_members import once_member
 
 KEPT_MAX: Final = 1_024
 """Names whose keys are kept, because each call needs them."""
 
 
-def _encoded(name: str) -> str:
+def encoded(name: str) -> str:
+    """Encode the characters that would end a hash tag."""
     return name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
 
 
@@ -42,7 +41,7 @@ class LockKeys:
 @lru_cache(KEPT_MAX)
 def lock_keys(name: str) -> LockKeys:
     """Build the keys of the lock `name`."""
-    tag = f"seg:lock:{{{_encoded(name)}}}"
+    tag = f"seg:lock:{{{encoded(name)}}}"
     return LockKeys(lock=tag, fence=f"{tag}:fence", freed=f"{tag}:freed")
 
 
@@ -320,7 +319,7 @@ class MessageKeys:
 
 def message_keys(queue: str) -> MessageKeys:
     """Build the keys for the messages of a queue."""
-    return MessageKeys(kept=f"seg:{{{_encoded(queue)}:messages}}:kept")
+    return MessageKeys(kept=f"seg:{{{encoded(queue)}:messages}}:kept")
 
 
 def directory_key(tag: str) -> str:
@@ -330,7 +329,7 @@ def directory_key(tag: str) -> str:
 
 def pool_tag(sku: str, place: str) -> str:
     """Begin the keys of a pool in one hash slot; `place` is "0", or that of a shard: its number and its salt."""
-    return f"seg:{{{_encoded(sku)}:{place}}}"
+    return f"seg:{{{encoded(sku)}:{place}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,51 +378,3 @@ def cart_keys(home: str) -> CartKeys:
 def listener_channel(listener_id: str) -> str:
     """Name the private channel on which a process wakes its own listener."""
     return f"seg:listener:{listener_id}"
-
-
-ONCE_PARTITIONS: Final = 32
-"""Hash slots that the deduplication records of a namespace are spread over."""
-
-
-@dataclass(frozen=True, slots=True)
-class OnceKeys:
-    """Keys of one deduplication record, and of its partition."""
-
-    record: str
-    """Hash with PX: seat, run and outcome of the key."""
-    messages: str
-    """Prefix: `<messages>:<message>` is a hash with PX: what is known of one message."""
-    claims: str
-    """Sorted set of the partition: key, or "key message" -> server milliseconds at which what holds it lapses."""
-    freed: str
-    """Channel: one message when the key may be free, or has an outcome."""
-    member: str
-    """The key as the claims name it."""
-
-    def listed(self) -> list[str]:
-        """Return KEYS of every script about a record."""
-        return [self.record, self.messages, self.claims, self.freed]
-
-
-def once_partition(key: str) -> int:
-    """Return the partition of a key, from 0: the same in every process and version."""
-    return crc32(key.encode()) % ONCE_PARTITIONS
-
-
-def once_claims(namespace: str, partition: int) -> str:
-    """Build the key of the claims of one partition."""
-    return f"seg:once:{{{_encoded(namespace)}:{partition}}}:claims"
-
-
-@lru_cache(KEPT_MAX)
-def once_keys(namespace: str, key: str) -> OnceKeys:
-    """Build the keys of the record of `key`."""
-    tag = f"seg:once:{{{_encoded(namespace)}:{once_partition(key)}}}"
-    member = once_member(key)
-    return OnceKeys(
-        record=f"{tag}:key:{member}",
-        messages=f"{tag}:message:{member}",
-        claims=f"{tag}:claims",
-        freed=f"{tag}:freed:{member}",
-        member=member,
-    )

@@ -10,7 +10,7 @@ from bench.dedup.records import batches, claiming, performed
 from bench.dedup.stage import FEW, MANY, server_of
 from bench.locks.figures import Figure
 from bench.stock.stage import Counter
-from segmented.keys import once_keys
+from segmented.once_keys import once_keys
 
 if TYPE_CHECKING:
     import redis

@@ -12,9 +12,9 @@ from segmented.dedup.identity import explicit_key
 from segmented.dedup.options import DAY, checked_namespace
 from segmented.dedup.reaper import batch
 from segmented.errors import InvalidInput
-from segmented.keys import ONCE_PARTITIONS
 from segmented.locks.durations import checked_name, is_whole, milliseconds
 from segmented.models.dedup import NotUnknown, RecordName
+from segmented.once_keys import ONCE_PARTITIONS
 from segmented.operations import FreeKey, ListClaims, ListMasters, ListNamespaces, ReadRecord, SettleRun
 from segmented.plans import Plan, perform, run_sync
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented.dedup.options import DAY, checked_namespace
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.keys import ONCE_PARTITIONS
 from segmented.locks.durations import is_whole, milliseconds
 from segmented.models.dedup import RecordName
+from segmented.once_keys import ONCE_PARTITIONS
 from segmented.operations import ListClaims, ReapKey
 from segmented.plans import Batch, Now, Plan, perform, run_async, run_sync
 

@@ -9,13 +9,13 @@ from segmented.dedup.errors import RunLost
 from segmented.dedup.outcomes import failure_written
 from segmented.dedup.plans import begin_plan, finish_plan
 from segmented.errors import InvalidInput, SegmentedError, StoreRefused
-from segmented.keys import once_keys
 from segmented.locks.durations import checked_timeout
 from segmented.locks.keeper import async_keeper, thread_keeper
 from segmented.locks.lease import AsyncHeldLease, HeldLease
 from segmented.locks.lease_state import LeaseState, Renewal
 from segmented.models import Acquired, Released
 from segmented.models.dedup import OutcomeKept
+from segmented.once_keys import once_keys
 from segmented.plans import Within, perform, run_async, run_sync
 
 if TYPE_CHECKING:

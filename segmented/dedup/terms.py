@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from segmented.keys import once_keys
 from segmented.locks.claim import LeaseClaim
+from segmented.once_keys import once_keys
 from segmented.operations import AbandonRun, BeginRun, DoubtRun, FinishRun, RenewRun
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import operations as op
-from segmented.keys import once_keys, once_partition
 from segmented.models.dedup import RecordName, RunBegun
+from segmented.once_keys import once_keys, once_partition
 
 if TYPE_CHECKING:
     from segmented.models.dedup import OnLapse, OutcomeKind, Reaped, RecordState, RunOn, SeatEnd

@@ -8,7 +8,6 @@ import pytest
 
 from segmented import operations as op
 from segmented.dedup.operator import namespaces_plan
-from segmented.keys import once_partition
 from segmented.models import Lost, Released
 from segmented.models.dedup import (
     Freed,
@@ -21,6 +20,7 @@ from segmented.models.dedup import (
     RunBegun,
     RunFinished,
 )
+from segmented.once_keys import once_partition
 from tests.contract.dedup_desk import LONG_MS, Desk
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import redis
 from segmented import operations as op
 from segmented.clock import SystemClock
 from segmented.errors import SegmentedError
-from segmented.keys import once_claims, once_keys, once_partition
 from segmented.models.dedup import KeyHeld, MessageCancelled, OutcomeKept, Reaped, RunBegun, RunFinished, RunOvertaken
+from segmented.once_keys import once_claims, once_keys, once_partition
 from segmented.once_members import once_claimed
 from segmented.stores.redis.wire import text
 from tests.contract.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, Desk

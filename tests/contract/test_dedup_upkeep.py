@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import operations as op
-from segmented.keys import once_partition
 from segmented.models import Renewed
 from segmented.models.dedup import (
     AttemptOutdated,
@@ -25,6 +24,7 @@ from segmented.models.dedup import (
     RunOvertaken,
     StillRunning,
 )
+from segmented.once_keys import once_partition
 from tests.contract.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, Desk
 from tests.contract.test_dedup_claims import timeless
 from tests.fixtures.stores import FEW

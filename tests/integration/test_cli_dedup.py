@@ -13,8 +13,8 @@ from segmented import operations as op
 from segmented.dedup import Dedup, ExternalEffect, operator
 from segmented.dedup.outcomes import OutcomeForm
 from segmented.errors import InvalidInput
-from segmented.keys import once_partition
 from segmented.models.dedup import RecordName
+from segmented.once_keys import once_partition
 from segmented.stores.redis import RedisStore
 from tests import command_line
 

@@ -16,7 +16,6 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from segmented import operations as op
 from segmented.errors import SegmentedError
-from segmented.keys import once_keys, once_partition
 from segmented.models import Released, Renewed
 from segmented.models.dedup import (
     Claim,
@@ -30,6 +29,7 @@ from segmented.models.dedup import (
     RunFinished,
     StillRunning,
 )
+from segmented.once_keys import once_keys, once_partition
 from segmented.stores.memory import MemoryModel
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.dialect import Dialect

@@ -35,6 +35,8 @@ def test_a_shards_keys_are_these() -> None:
         "seg:{ticket:0}:customers",
         "seg:{ticket:0}:changes",
         "seg:{ticket:0}:transfers",
+        "seg:{ticket:0}:outbox",
+        "seg:{ticket:0}:entries",
     ]
     assert shard_keys(Shard("ticket", 3, "b")).meta == "seg:{ticket:3b}:meta"
 

@@ -25,8 +25,8 @@ from segmented.dedup.errors import InFlight, OtherPayload
 from segmented.dedup.options import window_ms
 from segmented.dedup.plans import is_in_flight
 from segmented.errors import SegmentedError, StoreUnavailable
-from segmented.keys import once_keys
 from segmented.models.dedup import KeyClaimed, KeyHeld, OutcomeKept, PayloadDiffers
+from segmented.once_keys import once_keys
 from segmented.operations import CancelMessage, ClaimKey
 from segmented.plans import run_sync
 from segmented.plans.waiting import wait_for

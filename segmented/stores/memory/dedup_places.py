@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from segmented.keys import once_keys
 from segmented.models.dedup import KeyHeld, MessageCancelled, NamespacesPage, OutcomeKept
+from segmented.once_keys import once_keys
 from segmented.stores.memory.dedup_records import Outcome, Place, Run, differs
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
-from segmented.keys import once_keys, once_partition
 from segmented.models.dedup import (
     Claim,
     Freed,
@@ -20,6 +19,7 @@ from segmented.models.dedup import (
     Seat,
     StillRunning,
 )
+from segmented.once_keys import once_keys, once_partition
 from segmented.stores.memory.dedup_places import DedupPlaces, Spot
 from segmented.stores.memory.dedup_records import Outcome, Run
 

@@ -8,7 +8,6 @@ from functools import lru_cache
 from math import isinf
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from segmented.keys import once_claims, once_keys
 from segmented.models import Lost, Released, Renewed
 from segmented.models.dedup import (
     AttemptOutdated,
@@ -31,6 +30,7 @@ from segmented.models.dedup import (
     Seat,
     StillRunning,
 )
+from segmented.once_keys import once_claims, once_keys
 from segmented.once_members import once_claimed
 from segmented.operations.dedup import (
     AbandonRun,
