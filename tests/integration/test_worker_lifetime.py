@@ -107,6 +107,8 @@ def test_orders_are_taken_and_connections_are_closed(
         with sold(url, database):
             pass
         until(lambda: clients(url) != [])
+        if kind == "prefork":
+            assert database_connections(private_postgres) == 2  # a child each, and none of the parent
         assert database_connections(private_postgres) > 0
         worker.end()
         assert "Traceback" not in worker.said()

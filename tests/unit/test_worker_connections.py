@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from celery.signals import worker_process_shutdown, worker_shutdown
 from pydantic import SecretStr
 
 from segmented.clock import ManualClock
@@ -14,6 +15,8 @@ from workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from celery.utils.dispatch import Signal
 
     from segmented.servers import ValkeyServer
 
@@ -53,6 +56,20 @@ def test_a_database_that_is_away_is_waited_for_and_one_that_refuses_is_not(
     told(monkeypatch, valkey.url, "sqlite:////nowhere/orders.sqlite")
     with pytest.raises(InvalidInput, match="unable to open database file"):
         opening.open_when_there(pool_size=1)
+
+
+@pytest.mark.parametrize("end", [worker_shutdown, worker_process_shutdown])
+def test_what_a_process_opened_is_closed_at_its_end(
+    monkeypatch: pytest.MonkeyPatch, valkey: ValkeyServer, sqlite_url: str, end: Signal
+) -> None:
+    """The system closes the sockets of a dead process, too, but the servers are to be told."""
+    import workers.lifetime  # noqa: F401, PLC0415  # listens for the end; with the app, which reads the environment
+
+    told(monkeypatch, valkey.url, sqlite_url)
+    shared = opening.connections()
+    end.send(sender=None)
+    assert shared.store.is_closed
+    assert shared.engine.pool.checkedin() == 0  # type: ignore[attr-defined]  # a queue, as ours are
 
 
 def test_a_task_is_put_off_also_where_a_server_refuses(monkeypatch: pytest.MonkeyPatch, valkey: ValkeyServer) -> None:
