@@ -8,4 +8,4 @@ COPY workers workers
 COPY bench bench
 RUN pip install --no-cache-dir '.[workers,postgres]'
 USER worker
-CMD ["celery", "-A", "workers.app", "worker", "--loglevel", "INFO"]
+CMD ["celery", "-A", "workers", "worker", "--loglevel", "INFO"]

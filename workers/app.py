@@ -1,12 +1,12 @@
-"""The Celery app, as `celery -A workers.app worker` finds it. Settings come from the environment: see `settings`."""
+"""The Celery app of `celery -A workers worker` and `celery -A workers beat`, with settings from the environment."""
 
 from __future__ import annotations
 
 from celery import Celery
 
 from workers.celery_settings import celery_settings
-from workers.settings import WorkerSettings
+from workers.refusal import settings_or_end
 
-settings = WorkerSettings()
+settings = settings_or_end()
 app = Celery("workers", include=["workers.lifetime", "workers.tasks"])
 app.conf.update(celery_settings(settings))

@@ -26,6 +26,11 @@ def kombu_url(url: str) -> str:
     return _with_database(parts, _database(parts)) if parts.scheme == "unix" else url
 
 
+def database_of(url: str) -> int:
+    """Return the number of the database, 0 if none is named."""
+    return _database(urlsplit(url))
+
+
 def _database(parts: SplitResult) -> int:
     """Read the number as redis-py does: from the query, else, over TCP, from the path."""
     query = dict(parse_qsl(parts.query))

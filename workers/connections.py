@@ -1,65 +1,142 @@
-"""One store, one gate and one pool a sku for each process, made when the first task asks: after any fork."""
+"""One store, one gate and a pool a sku for each process: opened at its start, closed at its end, shared in no fork."""
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
-from typing import TYPE_CHECKING
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
 from segmented.orders import Gate, connect
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from workers.app import settings
+from workers.away import is_database_away, is_store_away
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from collections.abc import Callable
+
+    from workers.settings import WorkerSettings
+
+POOLS_MAX: Final = 1_000
+"""Skus whose pools are kept; of more, the one that was not asked for the longest is made anew."""
+WAIT_SECONDS: Final = 60.0
+"""For servers that start together with the workers."""
+PAUSE_SECONDS: Final = 0.1
+PAUSE_SECONDS_MAX: Final = 2.0
+
+log = logging.getLogger(__name__)
 
 
 class Connections:
     """What the tasks of one process share; safe for threads."""
 
-    def __init__(self) -> None:
-        """Connect. Raises StoreUnavailable or DatabaseUnavailable: a server that is not there now may be later."""
+    def __init__(self, said: WorkerSettings, *, pool_size: int) -> None:
+        """Connect, with at most `pool_size` connections to the database.
+
+        Raises InvalidInput for a server that refuses us or is not fit, StoreUnavailable or DatabaseUnavailable for one
+        that is not there now.
+        """
+        self.process_id = os.getpid()
+        self._said = said
         try:
-            self._store = RedisStore.from_url(settings.url.get_secret_value())
+            self.store = RedisStore.from_url(said.url.get_secret_value())
         except InvalidInput as error:
-            raise StoreUnavailable(str(error)) from error
+            if is_store_away(error):
+                raise StoreUnavailable(str(error)) from error
+            raise
         try:
-            self._engine: Engine = connect(settings.database.get_secret_value(), pool_size=settings.concurrency)
-        except InvalidInput as error:
-            self._store.close()
-            raise DatabaseUnavailable(str(error)) from error
-        self.gate = Gate(self._engine)
-        self._pools: dict[str, Pool] = {}
+            self.engine = connect(said.database.get_secret_value(), pool_size=pool_size)
+        except BaseException as error:
+            self.store.close()
+            if isinstance(error, InvalidInput) and is_database_away(error):
+                raise DatabaseUnavailable(str(error)) from error
+            raise
+        self.gate = Gate(self.engine)
+        self._pools: OrderedDict[str, Pool] = OrderedDict()
+        self._pools_guard = threading.Lock()
 
     def pool(self, sku: str) -> Pool:
         """Return the pool of a sku."""
-        pool = self._pools.get(sku)
-        if pool is None:
-            pool = Pool(self._store, sku, ttl=settings.segment_ttl, hold=settings.hold)
-            self._pools[sku] = pool
-        return pool
+        with self._pools_guard:
+            pool = self._pools.get(sku)
+            if pool is None:
+                pool = self._pools[sku] = Pool(self.store, sku, ttl=self._said.segment_ttl, hold=self._said.hold)
+                if len(self._pools) > POOLS_MAX:
+                    self._pools.popitem(last=False)
+            self._pools.move_to_end(sku)
+            return pool
 
     def close(self) -> None:
         """Give up every connection."""
-        self._store.close()
+        self.store.close()
         self.gate.close()
+
+    def abandon(self) -> None:
+        """Let go of them after a fork: the sockets are the parent's, and nothing may be said on them."""
+        self.engine.dispose(close=False)
 
 
 _guard = threading.Lock()
 _made: list[Connections] = []
+_abandoned: list[Connections] = []
+"""Kept, so that no destructor says goodbye in the parent's name."""
 
 
 def connections() -> Connections:
-    """Return this process's connections, made by the first call."""
+    """Return this process's connections. Where there are none they are made now, once.
+
+    Raises StoreUnavailable or DatabaseUnavailable: whatever is wrong with a server now may be put right later.
+    """
+    try:
+        return open_connections(pool_size=settings.concurrency)
+    except InvalidInput as error:
+        raise StoreUnavailable(str(error)) from error
+
+
+def open_connections(*, pool_size: int) -> Connections:
+    """Return this process's connections, made by the first call. Raises as `Connections` does."""
     with _guard:
+        if _made and _made[0].process_id != os.getpid():
+            _abandoned.append(_made.pop())
+            _abandoned[-1].abandon()
         if not _made:
-            _made.append(Connections())
+            _made.append(Connections(settings, pool_size=pool_size))
         return _made[0]
 
 
+def open_when_there(
+    *,
+    pool_size: int,
+    seconds: float = WAIT_SECONDS,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Connections:
+    """Open the connections; servers that are not there yet are waited for, `seconds` at most.
+
+    Raises InvalidInput at once for a server that refuses us, StoreUnavailable or DatabaseUnavailable at the end.
+    """
+    deadline = now() + seconds
+    pause = PAUSE_SECONDS
+    while True:
+        try:
+            return open_connections(pool_size=pool_size)
+        except (StoreUnavailable, DatabaseUnavailable) as error:
+            if now() + pause > deadline:
+                raise
+            if pause == PAUSE_SECONDS:
+                log.warning("waiting up to %g s for a server: %s", seconds, error)
+        sleep(pause)
+        pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+
 def disconnect() -> None:
-    """Close what `connections` made, if it did."""
+    """Close what this process opened, if it did."""
     with _guard:
         while _made:
-            _made.pop().close()
+            made = _made.pop()
+            if made.process_id == os.getpid():
+                made.close()

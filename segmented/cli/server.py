@@ -14,9 +14,11 @@ import typer
 
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.servers import PostgresServer, ValkeyServer
+from segmented.servers.announcement import announcing
 
 LOOK_SECONDS: Final = 0.5
 CONNECTIONS: Final = 128
+NOT_ANNOUNCED: Final = "another `segmented server` is the one that workers find by themselves; give them these two URLs"
 
 
 def server(
@@ -36,8 +38,9 @@ def server(
 ) -> None:
     """Run Valkey and PostgreSQL in the foreground until Ctrl-C.
 
-    Prints their URLs, which other commands take as --url and --database. Both are real servers; each listens on a
-    socket in a private folder, and ends with this command, however that ends.
+    Prints their URLs, which other commands take as --url and --database; Celery workers of the same account that are
+    told no address find them by themselves. Both are real servers; each listens on a socket in a private folder, and
+    ends with this command, however that ends.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt_once)
@@ -45,10 +48,13 @@ def server(
         with (
             ValkeyServer.start(data) as valkey,
             PostgresServer.start(data, max_connections=max_connections) as postgres,
+            announcing(valkey.url, postgres.url) as is_announced,
         ):
             if json_file is not None:
                 _write(json_file, {"url": valkey.url, "database": postgres.url})
             _show(valkey.url, postgres.url)
+            if not is_announced:
+                typer.echo(NOT_ANNOUNCED, err=True)
             _watch(valkey, postgres)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ import pytest
 import redis
 import sqlalchemy
 
+from segmented.cli.server import NOT_ANNOUNCED
 from tests.fixtures.servers import require_postgres
 
 if TYPE_CHECKING:
@@ -27,17 +29,24 @@ END_SECONDS: Final = 30.0
 
 
 @contextlib.contextmanager
-def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
-    """Run the command until both servers answer; give the process and the two URLs it printed."""
+def serving(*options: str, beside: str = "") -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """Run the command until both servers answer; give the process and the two URLs it printed.
+
+    It is announced to nobody but those who have its temporary folder, or that of another one, `beside`.
+    """
     require_postgres()
-    with subprocess.Popen(
-        [*COMMAND, *options],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        subprocess.Popen(
+            [*COMMAND, *options],
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": beside or temporary},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
         assert process.stdout is not None
         try:
             lines = [process.stdout.readline() for _ in range(4)]
@@ -72,6 +81,14 @@ def test_it_serves_until_a_signal_and_ends_with_zero(number: signal.Signals) -> 
 def test_json_has_the_urls(tmp_path: Path) -> None:
     with serving("--json", str(tmp_path / "urls.json")) as (_, url, database):
         assert json.loads((tmp_path / "urls.json").read_text()) == {"url": url, "database": database}
+
+
+def test_a_second_server_says_that_workers_find_the_first(tmp_path: Path) -> None:
+    with serving(beside=str(tmp_path)), serving(beside=str(tmp_path)) as (second, _, _):
+        second.terminate()
+        _, errors = second.communicate(timeout=END_SECONDS)
+    assert errors == f"{NOT_ANNOUNCED}\nstopped\n"
+    assert second.returncode == 0
 
 
 def test_data_is_kept_for_the_next_run(data_folder: Path) -> None:

@@ -107,7 +107,10 @@ def test_servers_that_do_not_answer_are_refused(
             "the order database postgresql://u:***@127.0.0.1:1/x cannot be used: ",
         ),
         ((*own_servers, "--broker", "redis://:pw@127.0.0.1:1/0"), "no broker answers at redis://:***@127.0.0.1:1/0: "),
-        ((*own_servers, "--broker", "foo://host"), "foo://host is no broker that Celery knows"),
+        (
+            (*own_servers, "--broker", "foo://host"),
+            "--broker cannot be used: foo://host is no broker that Celery knows",
+        ),
     ):
         assert refuse(file, *TEN_IN_TWO, *options).startswith(begin)
     with redis.Redis.from_url(valkey.url) as client:

@@ -31,7 +31,7 @@ END_SECONDS: Final = 30.0
 
 @pytest.fixture
 def settings(valkey: ValkeyServer, postgres_database: str) -> WorkerSettings:
-    return WorkerSettings(url=SecretStr(valkey.url), database=SecretStr(postgres_database))
+    return WorkerSettings(url=SecretStr(valkey.url), database=SecretStr(postgres_database), broker_on_stock_server=True)
 
 
 @pytest.fixture

@@ -1,13 +1,41 @@
 from __future__ import annotations
 
+import tempfile
+from typing import TYPE_CHECKING
+
 import pytest
 from pydantic import SecretStr
 
 from segmented.errors import InvalidInput
+from segmented.servers.announcement import announcement_file, announcing
+from tests.tidy.sources import ROOT
 from workers.broker import broker_beside, kombu_url
-from workers.celery_settings import celery_settings
+from workers.reference import page
 from workers.selling.servers import queue_name
-from workers.settings import WorkerSettings
+from workers.settings import LOCAL_DATABASE, LOCAL_URL, WorkerSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+APART = ("redis://:secret@stock:6379/0", "redis://:secret@broker:6379/0")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No server is announced on this machine, as far as these tests see."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def said(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> WorkerSettings:
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    return WorkerSettings()
+
+
+def sentence(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> str:
+    with pytest.raises(InvalidInput) as refusal:
+        said(monkeypatch, settings)
+    return str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -38,18 +66,41 @@ def test_a_socket_is_named_as_celery_wants_it_and_everything_else_stays() -> Non
     assert kombu_url("amqp://guest@host//") == "amqp://guest@host//"
 
 
-def test_settings_come_from_the_environment_and_go_back_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEGMENTED_URL", "redis://:secret@host:6379/0")
-    monkeypatch.setenv("SEGMENTED_CONCURRENCY", "7")
-    monkeypatch.setenv("SEGMENTED_QUEUE", "")
+def test_without_a_variable_everything_is_on_this_machine_and_the_broker_in_the_next_database() -> None:
     settings = WorkerSettings()
-    assert (settings.concurrency, settings.queue) == (7, "segmented")
-    assert settings.broker_url == "redis://:secret@host:6379/1"
-    for name, value in settings.environment().items():
-        monkeypatch.setenv(name, value)
-    again = WorkerSettings()
-    assert again.broker == SecretStr("redis://:secret@host:6379/1")
-    assert again.model_copy(update={"broker": None}) == settings
+    assert (settings.url.get_secret_value(), settings.database.get_secret_value()) == (LOCAL_URL, LOCAL_DATABASE)
+    assert settings.broker_url == "redis://localhost:6379/1"
+    assert (settings.queue, settings.chores_queue, settings.pool) == ("segmented", "segmented-chores", "threads")
+
+
+def test_settings_come_from_the_environment_and_go_back_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = {
+        "SEGMENTED_URL": APART[0],
+        "SEGMENTED_DATABASE": "postgresql://u:secret@orders/shop",
+        "SEGMENTED_BROKER": APART[1],
+        "SEGMENTED_CONCURRENCY": "7",
+        "SEGMENTED_QUEUE": "",
+        "SEGMENTED_SKUS": "mug, cup,,",
+        "SEGMENTED_STEP": "shop.steps:pack",
+        "SEGMENTED_ENDS_WITH_STDIN": "1",
+        "SEGMENTED_SWEEP_EVERY": "0",
+        "segmented_hold": "30",
+    }
+    settings = said(monkeypatch, everything)
+    assert (settings.concurrency, settings.queue, settings.skus) == (7, "segmented", ("mug", "cup"))
+    assert (settings.step, settings.ends_with_stdin, settings.sweep_every) == ("shop.steps:pack", True, 0)
+    assert (settings.hold, settings.broker_url) == (30, APART[1])
+    for name in everything:
+        monkeypatch.delenv(name)
+    assert said(monkeypatch, settings.environment()) == settings
+
+
+def test_another_process_gets_what_was_a_default_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With both URLs said, the broker beside the stock is taken only with the word for it: that goes with them."""
+    settings = WorkerSettings()
+    assert settings.environment()["SEGMENTED_BROKER_ON_STOCK_SERVER"] == "True"
+    again = said(monkeypatch, settings.environment())
+    assert again.broker_url == settings.broker_url
 
 
 def test_no_secret_is_shown() -> None:
@@ -62,15 +113,207 @@ def test_no_secret_is_shown() -> None:
     assert "secret" not in str(settings)
 
 
-def test_messages_are_acknowledged_late_and_nothing_watches() -> None:
-    conf = celery_settings(WorkerSettings())
-    assert conf["task_acks_late"] is True
-    assert conf["task_reject_on_worker_lost"] is True
-    assert conf["task_ignore_result"] is True
-    assert conf["worker_send_task_events"] is False
-    assert conf["worker_enable_remote_control"] is False
-    assert conf["worker_prefetch_multiplier"] == 2
-    assert conf["broker_transport_options"]["visibility_timeout"] == 60
+def test_settings_stay_as_they_are() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        WorkerSettings().concurrency = 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "refusal"),
+    [
+        ({"SEGMENTED_URLS": "x"}, "SEGMENTED_URLS is no setting of the workers: is SEGMENTED_URL meant?"),
+        ({"segmented_ttl": ""}, "segmented_ttl is no setting of the workers: is SEGMENTED_URL meant?"),
+        (
+            {"SEGMENTED_VISIBILTY_TIMEOUT": "60"},
+            "SEGMENTED_VISIBILTY_TIMEOUT is no setting of the workers: is SEGMENTED_VISIBILITY_TIMEOUT meant?",
+        ),
+        ({"SEGMENTED_CONCURRENCY": "four"}, "SEGMENTED_CONCURRENCY is 'four': it should be a valid integer"),
+        ({"SEGMENTED_CONCURRENCY": "0"}, "SEGMENTED_CONCURRENCY is '0': it should be greater than or equal to 1"),
+        ({"SEGMENTED_CONCURRENCY": "1001"}, "SEGMENTED_CONCURRENCY is '1001': it should be less than or equal to 1000"),
+        ({"SEGMENTED_HOLD": "nan"}, "SEGMENTED_HOLD is 'nan': it should be a finite number"),
+        ({"SEGMENTED_SEGMENT_TTL": "-1"}, "SEGMENTED_SEGMENT_TTL is '-1': it should be greater than 0"),
+        ({"SEGMENTED_SWEEP_EVERY": "-1"}, "SEGMENTED_SWEEP_EVERY is '-1': it should be greater than or equal to 0"),
+        (
+            {"SEGMENTED_POOL": "forks"},
+            "SEGMENTED_POOL is 'forks': it should be 'threads', 'prefork', 'solo' or 'gevent'",
+        ),
+        (
+            {"SEGMENTED_BROKER_ON_STOCK_SERVER": "maybe"},
+            "SEGMENTED_BROKER_ON_STOCK_SERVER is 'maybe': it should be a valid boolean",
+        ),
+        ({"SEGMENTED_STEP": "pack"}, "SEGMENTED_STEP is 'pack': it should be module:function"),
+        ({"SEGMENTED_SKUS": "mug,\x1b"}, "SEGMENTED_SKUS: sku '\\x1b' has control characters"),
+        (
+            {"SEGMENTED_VISIBILITY_TIMEOUT": "39"},
+            (
+                "SEGMENTED_VISIBILITY_TIMEOUT is 39 s: it should be at least twice SEGMENTED_TASK_TIME_LIMIT, "
+                "which is 20 s"
+            ),
+        ),
+        (
+            {"SEGMENTED_SEGMENT_WAIT": "20"},
+            "SEGMENTED_SEGMENT_WAIT is 20 s: it should be less than SEGMENTED_TASK_TIME_LIMIT, which is 20 s",
+        ),
+        (
+            {"SEGMENTED_HOLD": "9"},
+            "SEGMENTED_HOLD is 9 s: it should be at least SEGMENTED_SEGMENT_TTL, which is 10 s",
+        ),
+        (
+            {"SEGMENTED_URL": "http://:secret@host"},
+            "SEGMENTED_URL cannot be used: 'http://:***@host' is not a Redis URL, as redis://:PASSWORD@HOST:6379/0 is",
+        ),
+        (
+            {"SEGMENTED_URL": "redis+sentinel://:secret@host"},
+            (
+                "SEGMENTED_URL cannot be used: 'redis+sentinel://:***@host' is not a Redis URL: after the Sentinels "
+                "come /SERVICE, in letters, digits and ._-, and perhaps /DATABASE (in a password, / ? # and @ must be "
+                "percent-encoded)"
+            ),
+        ),
+        (
+            {"SEGMENTED_DATABASE": "mysql://u:secret@host/shop"},
+            (
+                "SEGMENTED_DATABASE cannot be used: mysql:// is no order database we know; use postgresql:// (psycopg "
+                "3) or sqlite:///path"
+            ),
+        ),
+        (
+            {"SEGMENTED_BROKER": "foo://:secret@host"},
+            "SEGMENTED_BROKER cannot be used: foo://:***@host is no broker that Celery knows",
+        ),
+        (
+            {"SEGMENTED_URL": "redis+cluster://:secret@a,b"},
+            "SEGMENTED_BROKER is not set, and no broker can be derived from Sentinels or a cluster: name a server",
+        ),
+        (
+            {"SEGMENTED_URL": "redis://:secret@host/0"},
+            (
+                "SEGMENTED_BROKER is not set, and would be on the server of SEGMENTED_URL, where a full queue stops "
+                "the sale: name another server, or set SEGMENTED_BROKER_ON_STOCK_SERVER=1"
+            ),
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], refusal: str
+) -> None:
+    assert sentence(monkeypatch, settings) == refusal
+
+
+SAME_SERVER = [
+    ("redis://host/0", "redis://host:6379/1"),
+    ("redis://:secret@HOST./0", "rediss://:secret@host:6379/1"),
+    ("redis://localhost/0", "redis://127.0.0.1/1"),
+    ("redis://localhost/0", "redis://[::1]:6379/1"),
+    ("redis:///0", "redis://[::ffff:127.0.0.1]/1"),
+    ("redis://[fe80:0:0::1]/0", "redis://[fe80::1]/1"),
+    ("unix:///run/../run/x.sock?db=0", "unix:///run/x.sock?db=1"),
+    ("unix:///run/x.sock?db=0", "redis+socket:///run/x.sock?virtual_host=1"),
+    ("redis+cluster://a,b:6380", "redis://b:6380/1"),
+    ("redis+sentinel://a,b/shop", "sentinel://b:26379"),
+    ("redis://host/0", "redis://other/1;redis://host/1"),
+]
+
+
+@pytest.mark.parametrize(("url", "broker"), SAME_SERVER)
+def test_a_broker_on_the_stocks_server_needs_a_word(monkeypatch: pytest.MonkeyPatch, url: str, broker: str) -> None:
+    settings = {"SEGMENTED_URL": url, "SEGMENTED_BROKER": broker}
+    assert sentence(monkeypatch, settings) == (
+        "SEGMENTED_BROKER is on the server of SEGMENTED_URL, where a full queue stops the sale: name another server, "
+        "or set SEGMENTED_BROKER_ON_STOCK_SERVER=1"
+    )
+    taken = said(monkeypatch, {"SEGMENTED_BROKER_ON_STOCK_SERVER": "1"})
+    assert taken.broker_url == kombu_url(broker)
+
+
+@pytest.mark.parametrize(
+    ("url", "broker"),
+    [
+        APART,
+        ("redis://host:6379/0", "redis://host:6380/0"),
+        ("unix:///run/a.sock", "unix:///run/b.sock"),
+        ("unix:///run/a.sock", "redis://localhost/0"),
+        ("redis://localhost/0", "amqp://guest@localhost//"),
+        ("redis+sentinel://:secret@a,b/shop", "redis://broker/0"),
+        ("redis+cluster://:secret@a,b", "amqp://guest@a//"),
+        ("rediss+cluster://a", "rediss://broker/0"),
+    ],
+)
+def test_a_broker_of_its_own_needs_no_word(monkeypatch: pytest.MonkeyPatch, url: str, broker: str) -> None:
+    assert said(monkeypatch, {"SEGMENTED_URL": url, "SEGMENTED_BROKER": broker}).broker_url == kombu_url(broker)
+
+
+@pytest.mark.parametrize(
+    ("url", "broker"),
+    [
+        ("redis://localhost/3", "redis://127.0.0.1:6379/3"),
+        ("unix:///run/x.sock", "redis+socket:///run/x.sock?virtual_host=0"),
+        ("redis+cluster://a,b", "redis://a"),
+    ],
+)
+def test_the_stocks_own_database_is_refused_whatever_is_said(
+    monkeypatch: pytest.MonkeyPatch, url: str, broker: str
+) -> None:
+    settings = {"SEGMENTED_URL": url, "SEGMENTED_BROKER": broker, "SEGMENTED_BROKER_ON_STOCK_SERVER": "1"}
+    assert sentence(monkeypatch, settings) == (
+        "SEGMENTED_BROKER names the database of SEGMENTED_URL: stock and messages must not share one"
+    )
+
+
+def test_what_kubernetes_adds_for_a_service_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_REDIS", "PORT", "PORT_6379_TCP", "PORT_6379_TCP_ADDR")
+    for name in added:
+        monkeypatch.setenv(f"SEGMENTED_STOCK_{name}", "x")
+        monkeypatch.setenv(f"SEGMENTED_{name}", "x")
+    assert WorkerSettings().queue == "segmented"
+
+
+# --- a local `segmented server` ---
+
+
+def test_a_running_server_is_found_where_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with announcing("unix:///run/x.sock?db=0", "postgresql://postgres@/segmented?host=/run") as is_announced:
+        assert is_announced
+        settings = WorkerSettings()
+        assert settings.url.get_secret_value() == "unix:///run/x.sock?db=0"
+        assert settings.database.get_secret_value() == "postgresql://postgres@/segmented?host=/run"
+        assert settings.broker_url == "redis+socket:///run/x.sock?virtual_host=1"
+        monkeypatch.setenv("SEGMENTED_URL", APART[0])
+        monkeypatch.setenv("SEGMENTED_BROKER", APART[1])
+        assert WorkerSettings().database.get_secret_value() == LOCAL_DATABASE  # not that of another stock
+        monkeypatch.delenv("SEGMENTED_URL")
+        assert WorkerSettings().url.get_secret_value() == "unix:///run/x.sock?db=0"
+    monkeypatch.delenv("SEGMENTED_BROKER")
+    assert WorkerSettings().url.get_secret_value() == LOCAL_URL
+
+
+def test_of_two_servers_the_first_is_announced_and_then_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.servers.announcement.PATIENCE_SECONDS", 0.0)
+    with announcing("unix:///a", "sqlite:////a"):
+        with announcing("unix:///b", "sqlite:////b") as is_announced:
+            assert not is_announced
+        assert WorkerSettings().url.get_secret_value() == "unix:///a"
+    with announcing("unix:///b", "sqlite:////b") as is_announced:
+        assert is_announced
+
+
+def test_a_file_that_others_may_write_or_that_nobody_has_locked_announces_nothing() -> None:
+    file = announcement_file()
+    with announcing("unix:///a", "sqlite:////a"):
+        file.chmod(0o666)
+        assert WorkerSettings().url.get_secret_value() == LOCAL_URL
+        left = file.read_text()
+    file.chmod(0o600)
+    file.write_text(left)
+    assert WorkerSettings().url.get_secret_value() == LOCAL_URL
+
+
+# --- the page and sales ---
+
+
+def test_the_reference_page_is_what_the_settings_say() -> None:
+    written = (ROOT / "docs" / "reference" / "worker-settings.md").read_text(encoding="utf-8")
+    assert written == page(), "`make docs` writes it"
 
 
 def test_sales_of_other_servers_have_other_queues_whatever_the_password() -> None:

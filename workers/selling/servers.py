@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.orders import connect
@@ -15,7 +16,7 @@ from segmented.orders.engine import parse, shown as database_shown
 from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.addresses import shown
-from workers.settings import PREFIX, WorkerSettings
+from workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,15 +76,20 @@ def _settings(url: str, database: str, broker: str | None) -> WorkerSettings:
             url=SecretStr(url),
             database=SecretStr(database),
             broker=None if broker is None else SecretStr(broker),
+            broker_on_stock_server=True,  # a sale of one file, with one command: it may
             queue=queue_name(url, database),
             concurrency=CONCURRENCY,
             ends_with_stdin=True,
         )
-    except ValidationError as error:
-        wrong = error.errors(include_url=False, include_input=False)[0]
-        name = "_".join(str(part) for part in wrong["loc"]).upper()
-        message = f"the environment variable {PREFIX}{name} is not usable: {wrong['msg']}"
-        raise InvalidInput(message) from error
+    except InvalidInput as error:
+        raise InvalidInput(_in_options(str(error))) from error
+
+
+def _in_options(sentence: str) -> str:
+    """Say it in the words of whoever gave the option, not the variable."""
+    for option in ("url", "database", "broker"):
+        sentence = re.sub(rf"\bSEGMENTED_{option.upper()}\b", f"--{option}", sentence)
+    return sentence
 
 
 def queue_name(url: str, database: str) -> str:

@@ -1,0 +1,113 @@
+"""How programs on this machine find a running `segmented server` without being told its address.
+
+The server writes its two URLs into one file of the temporary folder, with its account's number in the name, and keeps
+the file locked. The system takes the lock back from a dead process, so a file that nobody has locked announces nothing,
+whatever it says; and a file of another account is not believed. Of several servers of one account the first is
+announced, for as long as it runs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PATIENCE_SECONDS: Final = 1.0
+"""For a reader's glance at the lock, and for a writer between the lock and the text."""
+PAUSE_SECONDS: Final = 0.02
+BYTES_MAX: Final = 65_536
+
+
+class Announced(NamedTuple):
+    """Where a running `segmented server` of this account listens."""
+
+    url: str
+    database: str
+
+
+def announcement_file() -> Path:
+    """Return the path, which is the same for all programs of an account that have the same TMPDIR."""
+    return Path(tempfile.gettempdir()) / f"segmented-server-{os.geteuid()}.json"
+
+
+@contextmanager
+def announcing(url: str, database: str) -> Iterator[bool]:
+    """Announce these servers for the time of the block; false if others are, or the folder does not take the file."""
+    try:
+        fd = os.open(announcement_file(), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield False
+        return
+    try:
+        is_ours = _is_trusted(fd) and _lock(fd)
+        if is_ours:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps({"url": url, "database": database}).encode(), 0)
+        yield is_ours
+        if is_ours:
+            os.ftruncate(fd, 0)
+    finally:
+        os.close(fd)
+
+
+def announced() -> Announced | None:
+    """Return where the announced server of this account listens, if one runs."""
+    try:
+        fd = os.open(announcement_file(), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while _is_trusted(fd) and _is_locked(fd):
+            found = _parsed(os.pread(fd, BYTES_MAX, 0))
+            if found is not None or time.monotonic() > deadline:
+                return found
+            time.sleep(PAUSE_SECONDS)
+        return None
+    finally:
+        os.close(fd)
+
+
+def _is_trusted(fd: int) -> bool:
+    found = os.fstat(fd)
+    return found.st_uid == os.geteuid() and stat.S_ISREG(found.st_mode) and not found.st_mode & 0o022
+
+
+def _lock(fd: int) -> bool:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+        else:
+            return True
+        time.sleep(PAUSE_SECONDS)
+
+
+def _is_locked(fd: int) -> bool:
+    """Is it a server that has it? Readers share their glance."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return False
+
+
+def _parsed(written: bytes) -> Announced | None:
+    try:
+        said = json.loads(written)
+        return Announced(str(said["url"]), str(said["database"]))
+    except (ValueError, KeyError, TypeError):
+        return None

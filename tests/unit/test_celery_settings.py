@@ -1,0 +1,108 @@
+"""What Celery is told: it says nothing about a name that it does not know, so it is asked about each."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from celery import Celery
+from celery.app.defaults import SETTING_KEYS
+from kombu.transport.redis import Channel, Transport
+
+from workers.celery_settings import celery_settings
+from workers.schedule import schedule
+from workers.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def conf() -> dict[str, Any]:
+    return celery_settings(WorkerSettings())
+
+
+@pytest.mark.parametrize("key", conf())
+def test_celery_knows_each_setting(key: str) -> None:
+    assert key in SETTING_KEYS
+
+
+@pytest.mark.parametrize("option", conf()["broker_transport_options"])
+def test_the_transport_knows_each_option(option: str) -> None:
+    assert option in Channel.from_transport_options
+    assert hasattr(Channel, option) or hasattr(Transport, option)
+
+
+def test_messages_are_acknowledged_late_and_nothing_watches() -> None:
+    told = conf()
+    assert told["task_acks_late"] is True
+    assert told["task_reject_on_worker_lost"] is True
+    assert told["task_acks_on_timeout"] is False
+    assert told["task_ignore_result"] is True
+    assert told["worker_send_task_events"] is False
+    assert told["worker_enable_remote_control"] is False
+    assert told["worker_prefetch_multiplier"] == 2
+
+
+def test_times_pool_and_queues_are_those_of_the_settings() -> None:
+    settings = WorkerSettings(
+        task_time_limit=4.0, segment_wait=3.0, visibility_timeout=9.0, pool="prefork", concurrency=7, queue="shop"
+    )
+    told = celery_settings(settings)
+    assert (told["task_time_limit"], told["worker_soft_shutdown_timeout"]) == (4, 4)
+    assert told["broker_transport_options"]["visibility_timeout"] == 9
+    assert (told["worker_pool"], told["worker_concurrency"]) == ("prefork", 7)
+    assert told["worker_cancel_long_running_tasks_on_connection_loss"] is True
+    assert celery_settings(WorkerSettings())["worker_cancel_long_running_tasks_on_connection_loss"] is False
+    assert told["task_default_queue"] == "shop"
+    assert [queue.name for queue in told["task_queues"]] == ["shop", "shop-chores"]
+
+
+def test_orders_sent_to_the_queue_by_its_name_go_where_the_workers_look() -> None:
+    """A publisher that knows only the queue's name, and one that has our settings, route alike."""
+    with Celery("plain", set_as_current=False) as plain, Celery("ours", set_as_current=False) as ours:
+        plain.conf.task_default_queue = "segmented"
+        ours.conf.update(conf())
+        routers: list[Any] = [plain.amqp.router, ours.amqp.router]
+        routes = [router.route({}, "workers.take_order")["queue"] for router in routers]
+    shown = [(route.name, route.exchange.name, route.exchange.type, route.routing_key) for route in routes]
+    assert shown == [("segmented", "segmented", "direct", "segmented")] * 2
+
+
+# --- the schedule of beat ---
+
+
+def test_the_schedule_is_what_the_settings_say() -> None:
+    chores = "segmented-chores"
+    assert schedule(WorkerSettings()) == {
+        name: {"task": name, "schedule": every, "options": {"queue": chores, "expires": expires}}
+        for name, every, expires in (
+            ("workers.sweep", 1.0, 5.0),
+            ("workers.expire", 5.0, 5.0),
+            ("workers.relay", 10.0, 10.0),
+            ("workers.audit", 600.0, 600.0),
+        )
+    }
+
+
+def test_what_is_never_to_be_done_is_not_in_the_schedule() -> None:
+    settings = WorkerSettings(sweep_every=0, relay_every=0, audit_every=0, expire_every=2.5)
+    assert {name: entry["schedule"] for name, entry in schedule(settings).items()} == {"workers.expire": 2.5}
+    assert schedule(settings)["workers.expire"]["options"]["expires"] == 5
+
+
+def test_beat_takes_the_schedule() -> None:
+    """Each entry is one that Celery's own scheduler can read."""
+    from celery.beat import Scheduler  # noqa: PLC0415  # starts no process, but takes long to import
+
+    with Celery("beat", set_as_current=False) as app:
+        app.conf.update(conf(), beat_schedule=schedule(WorkerSettings()))
+        entries: list[Any] = list(Scheduler(app=app).schedule.values())
+    assert {entry.task: entry.options["queue"] for entry in entries} == dict.fromkeys(
+        schedule(WorkerSettings()), "segmented-chores"
+    )
