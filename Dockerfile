@@ -1,11 +1,20 @@
-# The worker service of docker-compose.yml.
-FROM python:3.13-slim
-RUN useradd --create-home worker
+# The images of docker-compose.yml: `--target locust` makes Locust's; the last stage, which is made by default, the worker's.
+FROM python:3.13.16-slim-trixie AS base
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+RUN useradd --create-home --uid 10001 worker
 WORKDIR /app
 COPY pyproject.toml README.md LICENSE ./
 COPY segmented segmented
 COPY workers workers
 COPY bench bench
+
+FROM base AS locust
+RUN pip install --no-cache-dir '.[workers,postgres,bench]'
+USER 10001
+CMD ["locust", "-f", "bench/scenarios/take_orders.py"]
+
+FROM base AS worker
 RUN pip install --no-cache-dir '.[workers,postgres]'
-USER worker
+# A number, so that Kubernetes can see that it is not root.
+USER 10001
 CMD ["celery", "-A", "workers", "worker", "--loglevel", "INFO"]

@@ -6,7 +6,8 @@ from celery import Celery
 
 from workers.celery_settings import celery_settings
 from workers.refusal import settings_or_end
+from workers.schedule import schedule
 
 settings = settings_or_end()
-app = Celery("workers", include=["workers.lifetime", "workers.tasks"])
-app.conf.update(celery_settings(settings))
+app = Celery("workers", include=["workers.lifetime", "workers.tasks", "workers.chores"])
+app.conf.update(celery_settings(settings), beat_schedule=schedule(settings))

@@ -20,6 +20,7 @@ from segmented.errors import InvalidInput, SegmentedError
 from workers.app import settings
 from workers.connections import connections, disconnect, open_when_there
 from workers.refusal import EXIT_UNREACHABLE, EXIT_WRONG, end
+from workers.steps import step
 
 GRACE_SECONDS: Final = 5.0
 """For the order in hand, once the starter is gone."""
@@ -44,6 +45,7 @@ def begin(sender: _Worker, **_: object) -> None:
     if kind == "celery.concurrency.gevent":
         _require_patches()
     try:
+        step()
         open_when_there(pool_size=_tasks_at_once(sender))
     except InvalidInput as error:
         end(error, EXIT_WRONG)

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.errors import DatabaseUnavailable, SegmentedError, StoreUnavailable
+from segmented.errors import DatabaseUnavailable, InvalidInput, PoolMissing, SegmentedError, StoreUnavailable
 from segmented.models import Busy, Order, Settled
-from segmented.orders import sale
+from segmented.orders import envelopes, sale
 from workers.app import app, settings
 from workers.connections import connections
+from workers.envelopes import TASK, read_envelope
+from workers.messages import keep, text_of
+from workers.steps import step
 
 if TYPE_CHECKING:
     from celery import Task
 
     from segmented.models import Refusal
 
+log = logging.getLogger(__name__)
+WORK: Final = envelopes.WorkTerms(
+    ttl=settings.publish_after,
+    hold=settings.hold,
+    work=settings.publish_after,
+    begun_max=settings.attempts_max,
+    segment_wait=settings.segment_wait,
+)
+"""A worker's orders, and its segment's lease, are another's when the outbox publishes them again."""
 RETRIES_MAX: Final = 5
 RETRY_SECONDS_MAX: Final = 10.0
 
@@ -76,6 +89,32 @@ def take_orders(self: Task[Any, Any], sku: str, orders: list[tuple[str, int, str
     if failure is not None:
         raise failure
     return states
+
+
+@app.task(name=TASK, typing=False)
+def take_envelope(*parts: object, **named: object) -> dict[str, int]:
+    """Finish the submitted orders that a message names, each once, however often it is named. Returns counts.
+
+    A message that cannot be read is kept in the dead-letter set. What cannot be finished now stands in the outbox: the
+    task is not tried again by Celery, which would hold it in memory meanwhile.
+    """
+    shared = connections()
+    try:
+        envelope = read_envelope(parts, named)
+        pool = shared.pool(envelope.sku)
+        gate = shared.gate if pool.is_gated() else None
+    except (InvalidInput, PoolMissing) as error:
+        keep(shared.store, text_of(parts, named), str(error))
+        return {}
+    report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=WORK)
+    if report.alone:  # they have been published again in smaller envelopes, or will be
+        log.info("%d orders of %r go with fewer others", len(report.alone), envelope.sku)
+    for order_id, reason in report.put_off.items():
+        log.warning("order %r of %r is tried again later: %s", order_id, envelope.sku, reason)
+    counts = {
+        name: len(getattr(report, name)) for name in ("settled", "put_off", "in_hand", "alone", "dead", "unknown")
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
 def _take(sku: str, order: Order) -> str:

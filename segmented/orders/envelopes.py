@@ -7,7 +7,7 @@ worker has begun is another's once its time is over. One order that fails spoils
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
 
@@ -97,6 +97,10 @@ class EnvelopeReport:
     alone: list[str] = field(default_factory=list)
     """Begun before and not finished: published again in smaller envelopes."""
     unknown: list[str] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many there are of each, without those of which there are none."""
+        return {one.name: len(getattr(self, one.name)) for one in fields(self) if getattr(self, one.name)}
 
 
 def take_envelope(

@@ -1,4 +1,4 @@
-"""The Celery app as it stands: `celery -A workers.app worker`, and orders that are delivered more than once."""
+"""The Celery app as it stands: `celery -A workers worker`, and orders that are delivered more than once."""
 
 from __future__ import annotations
 

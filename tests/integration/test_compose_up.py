@@ -1,0 +1,139 @@
+"""All of docker-compose.yml at once, without containers: its commands, its order, its variables, its health checks."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.parse
+import urllib.request
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from celery import Celery
+
+from segmented.errors import SegmentedError
+from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
+from tests.composing import SERVICES, STOCKS, Stand, filled
+from tests.nodes import LOOPBACK, eventually, free_ports
+from tests.rings import require_module
+from tests.tidy.sources import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PAGE = (ROOT / "docs" / "how-to" / "run-with-docker-compose.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\$ docker compose run --rm worker (.+)$", PAGE, re.MULTILINE)
+ORDERS = 20
+UNITS = 300
+START_SECONDS = 60.0
+
+
+@pytest.fixture
+def stand(tmp_path: Path, postgres_database: str) -> Iterator[Stand]:
+    """The stock as a cluster, the broker, and an order database: what workers wait for."""
+    with ExitStack() as stack:
+        stand = Stand.prepare(tmp_path, stack)
+        stand.start(*STOCKS, "broker")
+        formed = stand.run("cluster-init")
+        assert formed.returncode == 0, formed.stdout + formed.stderr
+        stand.addresses[filled(SERVICES["worker"]["environment"]["SEGMENTED_DATABASE"])] = postgres_database
+        stand.addresses["/beat/"] = f"{tmp_path}/"
+        yield stand
+
+
+def seconds(service: str) -> float:
+    """Return how long Compose would let a service end."""
+    return float(re.fullmatch(r"(\d+)s", SERVICES[service]["stop_grace_period"])[1])  # type: ignore[index]  # or it fails
+
+
+def is_up(stand: Stand, service: str, **changes: str) -> bool:
+    return stand.health(service, **changes) == 0
+
+
+def sold(pool: Pool) -> int:
+    try:
+        return pool.state().confirmed
+    except SegmentedError:
+        return 0
+
+
+def test_a_worker_and_beat_take_orders_and_end_when_they_are_told_to(stand: Stand) -> None:
+    settings = stand.environment("worker")
+    worker, beat = stand.launch("worker"), stand.launch("beat")
+    assert len(COMMANDS) == 3
+    for command in COMMANDS:
+        done = stand.run_instead("worker", command)
+        assert done.returncode == 0, done.stdout + done.stderr
+    with (
+        RedisStore.from_url(settings["SEGMENTED_URL"]) as store,
+        Celery(broker=settings["SEGMENTED_BROKER"]) as publisher,
+    ):
+        pool = Pool(store, "mug")
+        publisher.conf.task_default_queue = "segmented"
+        for number in range(ORDERS):
+            publisher.send_task("workers.take_order", ("mug", f"order-{number}", 2, None))
+        eventually(lambda: sold(pool) == 2 * ORDERS, "all orders are sold", seconds=START_SECONDS)
+        assert pool.is_gated()
+        assert pool.audit().drift_count == 0
+    assert is_up(stand, "worker")
+    assert is_up(stand, "beat")
+    assert (worker.poll(), beat.poll()) == (None, None)
+    worker.terminate()
+    beat.terminate()
+    assert (worker.wait(seconds("worker")), beat.wait(seconds("beat"))) == (0, 0)
+
+
+def test_a_worker_is_unhealthy_without_its_stock_or_its_database_and_beat_without_its_broker(stand: Stand) -> None:
+    nobody = f"{LOOPBACK}:{free_ports(1)[0]}"
+    assert is_up(stand, "worker")
+    assert not is_up(stand, "worker", SEGMENTED_URL=f"redis://{nobody}/0")
+    assert not is_up(stand, "worker", SEGMENTED_URL=stand.environment("worker")["SEGMENTED_URL"].replace("stock1", "x"))
+    assert not is_up(stand, "worker", SEGMENTED_DATABASE=f"postgresql+psycopg://segmented@{nobody}/segmented")
+    assert is_up(stand, "beat")
+    assert not is_up(stand, "beat", SEGMENTED_BROKER=f"redis://{nobody}/0")
+
+
+def test_locust_sells_a_pool_on_the_cluster_to_the_last_unit(stand: Stand) -> None:
+    require_module("Locust", "locust")
+    web, master = free_ports(2)
+    stand.addresses |= {
+        f"{LOOPBACK}:8089": f"{LOOPBACK}:{web}",
+        "'locust-master', 5557": f"'{LOOPBACK}', {master}",
+        "locust-master": LOOPBACK,
+    }
+    assert not is_up(stand, "locust-master")
+    assert not is_up(stand, "locust-worker")
+    ports = {
+        "LOCUST_WEB_PORT": str(web),
+        "LOCUST_MASTER_BIND_PORT": str(master),
+        "LOCUST_MASTER_NODE_PORT": str(master),
+    }
+    leader = stand.launch("locust-master", **ports)
+    eventually(lambda: is_up(stand, "locust-master"), "Locust's page", seconds=START_SECONDS)
+    assert is_up(stand, "locust-worker")
+    follower = stand.launch("locust-worker", **ports)
+    eventually(lambda: asked(web, "stats/requests")["worker_count"] == 1, "a worker", seconds=START_SECONDS)
+    asked(web, "swarm", user_count="4", spawn_rate="4", sku="crowd", stock=str(UNITS), segments="4", shards="3")
+    eventually(lambda: counted(web).get("SoldOut", 0) > 0, "it is sold out", seconds=START_SECONDS)
+    asked(web, "stop", reason="enough")
+    eventually(lambda: "audited, no drift" in stand.said("locust-master"), "the audit", seconds=START_SECONDS)
+    assert counted(web)["Sold"] == UNITS
+    leader.terminate()
+    assert leader.wait(seconds("locust-master")) == 0, stand.said("locust-master")
+    follower.terminate()
+    follower.wait(seconds("locust-worker"))
+
+
+def counted(port: int) -> dict[str, int]:
+    """Return Locust's counts of answers by name."""
+    return {line["name"]: line["num_requests"] for line in asked(port, "stats/requests")["stats"]}
+
+
+def asked(port: int, path: str, **fields: str) -> Any:  # noqa: ANN401  # what JSON holds
+    """Ask Locust's page, as its buttons do."""
+    sent = urllib.parse.urlencode(fields).encode() or None
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/{path}", sent, timeout=10) as answer:
+        return json.load(answer)

@@ -1,0 +1,183 @@
+"""The examples for systemd and Kubernetes: what systemd itself says of them, and that they fit the workers.
+
+Kubernetes' own schemas are not here: fields are checked that a deployment of these kinds must have, or that we promise.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.composing import SERVICES
+from tests.deploying import is_there, unknown_settings
+from tests.rings import require
+from tests.tidy.sources import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXAMPLES: Final = ROOT / "docs" / "how-to" / "examples"
+SYSTEMD: Final = EXAMPLES / "systemd"
+UNITS: Final = ("segmented-worker@.service", "segmented-beat.service")
+INSTALLED: Final = "/opt/segmented"
+EXPOSURE_MAX: Final = "20"
+"""Of 100: systemd calls up to 20 "OK", and what is not hardened at all 96."""
+VERSIONS: Final = {"Secret": "v1", "Deployment": "apps/v1", "PodDisruptionBudget": "policy/v1"}
+MANIFESTS: Final[list[dict[str, Any]]] = [
+    manifest
+    for path in sorted((EXAMPLES / "kubernetes").glob("*.yaml"))
+    for manifest in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+]
+DEPLOYMENTS: Final = {each["metadata"]["name"]: each for each in MANIFESTS if each["kind"] == "Deployment"}
+QUANTITY: Final = re.compile(r"\d+(m|Mi|Gi)?")
+
+
+def unit_lines(name: str) -> dict[str, str]:
+    """Return the settings of a unit; of one that is there twice the last."""
+    lines = (SYSTEMD / name).read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+def installed(folder: Path, name: str, *, wrong: str = "", right: str = "") -> Path:
+    """Write a unit as it would be where the programs are, be they others; with one thing broken."""
+    (folder / "bin").mkdir()
+    for program in ("python", "celery"):
+        shutil.copy("/bin/true", folder / "bin" / program)
+    text = (SYSTEMD / name).read_text(encoding="utf-8")
+    assert right in text
+    unit = folder / name
+    unit.write_text(text.replace(INSTALLED, str(folder)).replace(right, wrong), encoding="utf-8")
+    return unit
+
+
+def systemd_says(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("systemd-analyze")
+    require("systemd", found=program is not None, missing="the program systemd-analyze is not on the PATH")
+    return subprocess.run(
+        [str(program), *map(str, words)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env={**os.environ, "SYSTEMD_COLORS": "0", "LC_ALL": "C"},
+    )
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_has_nothing_to_say_against_a_unit(tmp_path: Path, name: str) -> None:
+    said = systemd_says("verify", installed(tmp_path, name))
+    assert (said.returncode, said.stdout + said.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("right", "wrong"), [("KillMode=mixed", "KillMode=mixd"), ("UMask", "Umask")])
+def test_a_unit_that_systemd_would_not_understand_is_noticed(tmp_path: Path, right: str, wrong: str) -> None:
+    said = systemd_says("verify", installed(tmp_path, UNITS[1], right=right, wrong=wrong))
+    assert said.stdout + said.stderr != ""
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_is_hardened(tmp_path: Path, name: str) -> None:
+    said = systemd_says("security", "--offline=true", f"--threshold={EXPOSURE_MAX}", installed(tmp_path, name))
+    assert said.returncode == 0, said.stdout
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_ends_a_worker_in_order_and_starts_what_is_there(name: str) -> None:
+    lines = unit_lines(name)
+    assert lines["KillMode"] == "mixed"
+    assert lines["EnvironmentFile"] == "/etc/segmented/worker.env"
+    assert lines["User"] == "segmented"
+    assert lines["Restart"] == "always"
+    assert is_there(lines["ExecStart"].split())
+
+
+def test_a_unit_gives_a_worker_as_long_to_end_as_compose_does() -> None:
+    spans = [f"{unit_lines(name)['TimeoutStopSec']}s" for name in UNITS]
+    assert spans == [SERVICES["worker"]["stop_grace_period"], SERVICES["beat"]["stop_grace_period"]]
+
+
+def test_beat_is_no_template_so_that_a_machine_has_one() -> None:
+    assert sorted(path.name for path in SYSTEMD.glob("*beat*")) == ["segmented-beat.service"]
+
+
+def test_the_environment_file_holds_settings_that_are_read_and_no_password() -> None:
+    lines = [line for line in (SYSTEMD / "worker.env").read_text(encoding="utf-8").splitlines() if line[:1] != "#"]
+    values = dict(line.split("=", 1) for line in lines)
+    assert unknown_settings(values) == []
+    assert {"SEGMENTED_URL", "SEGMENTED_BROKER", "SEGMENTED_DATABASE"} <= set(values)
+    assert {password for value in values.values() for password in re.findall(r":(\w+)@", value)} == {"PASSWORD"}
+
+
+def test_there_are_the_kinds_of_objects_that_are_promised() -> None:
+    assert sorted((each["kind"], each["metadata"]["name"]) for each in MANIFESTS) == [
+        ("Deployment", "segmented-beat"),
+        ("Deployment", "segmented-worker"),
+        ("PodDisruptionBudget", "segmented-worker"),
+        ("Secret", "segmented"),
+    ]
+    assert {each["kind"]: each["apiVersion"] for each in MANIFESTS} == VERSIONS
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_a_deployment_selects_its_own_pods_and_nobody_elses(name: str) -> None:
+    spec = DEPLOYMENTS[name]["spec"]
+    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+    assert spec["selector"]["matchLabels"]["app.kubernetes.io/component"] == name.removeprefix("segmented-")
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_a_pod_is_no_root_has_limits_and_reads_its_settings_from_the_secret(name: str) -> None:
+    pod = DEPLOYMENTS[name]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert [QUANTITY.fullmatch(each) is not None for each in container["resources"]["requests"].values()] == [True] * 2
+    assert QUANTITY.fullmatch(container["resources"]["limits"]["memory"])
+    assert container["envFrom"] == [{"secretRef": {"name": "segmented"}}]
+    assert not container["image"].endswith(":latest")
+    assert ":" in container["image"]
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_no_service_of_the_cluster_writes_among_the_settings(name: str) -> None:
+    assert DEPLOYMENTS[name]["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_a_pod_starts_what_is_there_with_settings_that_are_read(name: str) -> None:
+    [container] = DEPLOYMENTS[name]["spec"]["template"]["spec"]["containers"]
+    assert is_there(container["args"])
+    assert unknown_settings(each["name"] for each in container.get("env", [])) == []
+    [secret] = (each for each in MANIFESTS if each["kind"] == "Secret")
+    assert unknown_settings(secret["stringData"]) == []
+    assert {"SEGMENTED_URL", "SEGMENTED_BROKER", "SEGMENTED_DATABASE"} == set(secret["stringData"])
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_a_pod_is_asked_what_compose_asks_and_has_as_long_to_end(name: str) -> None:
+    pod = DEPLOYMENTS[name]["spec"]["template"]["spec"]
+    twin = SERVICES[name.removeprefix("segmented-")]
+    for probe in ("startupProbe", "readinessProbe"):
+        about = pod["containers"][0][probe]
+        assert ["CMD", *about["exec"]["command"]] == twin["healthcheck"]["test"]
+        assert about["timeoutSeconds"] <= about["periodSeconds"] or probe == "startupProbe"
+    assert f"{pod['terminationGracePeriodSeconds']}s" == twin["stop_grace_period"]
+
+
+def test_there_is_never_a_second_beat_during_a_rollout() -> None:
+    spec = DEPLOYMENTS["segmented-beat"]["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_the_budget_is_for_the_workers() -> None:
+    [budget] = (each for each in MANIFESTS if each["kind"] == "PodDisruptionBudget")
+    assert budget["spec"]["selector"] == DEPLOYMENTS["segmented-worker"]["spec"]["selector"]
+    assert budget["spec"]["maxUnavailable"] == 1

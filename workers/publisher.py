@@ -1,0 +1,55 @@
+"""Publishes envelopes through Celery: for the sweep, and for programs that submit orders.
+
+from segmented import Outbox, Pool, RedisStore
+from workers.publisher import publisher
+
+pool = Pool(RedisStore.from_url(...), "poster", outbox=Outbox(publisher()))
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from celery.exceptions import OperationalError as CeleryOperationalError
+from kombu.exceptions import OperationalError
+
+from segmented.errors import StoreUnavailable
+from segmented.stock import EnvelopePublisher
+from workers.app import app, settings
+from workers.envelopes import TASK, Envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BACKLOG_MAX: Final = 50
+"""Messages that may wait in the queue before the sweep adds no more than one at a time: what waits there is not lost,
+and publishing it again would only make the queue longer."""
+AWAY: Final = (OperationalError, CeleryOperationalError, OSError)
+
+
+@cache
+def publisher() -> EnvelopePublisher:
+    """Return this process's publisher, with the broker and the queue of the settings."""
+    return EnvelopePublisher(send, room=room, envelope_max=settings.envelope_max)
+
+
+def send(sku: str, order_ids: Sequence[str]) -> None:
+    """Publish one envelope. Raises StoreUnavailable when the broker is away."""
+    body = Envelope(sku, tuple(order_ids)).body()
+    try:
+        app.send_task(TASK, args=(body,), queue=settings.queue, ignore_result=True)
+    except AWAY as error:
+        message = f"the broker did not take a message: {error}"
+        raise StoreUnavailable(message) from error
+
+
+def room() -> int:
+    """Return how many envelopes the queue has room for; 1 at least. Raises StoreUnavailable when the broker is away."""
+    try:
+        with app.connection_or_acquire() as connection:
+            waiting = connection.default_channel.queue_declare(settings.queue, passive=True).message_count
+    except AWAY as error:
+        message = f"the broker did not say how many messages wait: {error}"
+        raise StoreUnavailable(message) from error
+    return max(1, BACKLOG_MAX - int(waiting or 0))
