@@ -37,6 +37,8 @@ ON_STOCK_SERVER: Final = (
     "SEGMENTED_BROKER is on the server of SEGMENTED_URL, where a full queue stops the sale: name another server, "
     "or set SEGMENTED_BROKER_ON_STOCK_SERVER=1"
 )
+SKU: Final = "mug-of-lifetimes"
+"""Others may have a mug on the session's cluster."""
 POOLS: Final = {
     "prefork": ((), {"SEGMENTED_POOL": "prefork", "SEGMENTED_CONCURRENCY": "2"}),
     "threads": ((), {}),
@@ -45,38 +47,38 @@ POOLS: Final = {
 }
 
 
-def settings_of(url: str, database: str) -> WorkerSettings:
-    return WorkerSettings(url=SecretStr(url), database=SecretStr(database), broker_on_stock_server=True)
+def settings_of(url: str, database: str, broker: str | None = None) -> WorkerSettings:
+    return WorkerSettings(
+        url=SecretStr(url),
+        database=SecretStr(database),
+        broker=SecretStr(broker or broker_of(url)),
+        broker_on_stock_server=broker is None,
+    )
 
 
-def said(url: str, database: str) -> dict[str, str]:
-    return {
-        "SEGMENTED_URL": url,
-        "SEGMENTED_DATABASE": database,
-        "SEGMENTED_BROKER": broker_of(url),
-        "SEGMENTED_BROKER_ON_STOCK_SERVER": "1",
-    }
+def said(url: str, database: str, broker: str | None = None) -> dict[str, str]:
+    return settings_of(url, database, broker).environment()
 
 
 @contextmanager
-def sold(url: str, database: str) -> Iterator[None]:
+def sold(url: str, database: str, broker: str | None = None) -> Iterator[None]:
     """Open a pool of ten; send orders that workers of the block take; see that each has its effect once."""
     with Gate(connect(database)) as gate, RedisStore.from_url(url) as store:
         gate.create()
-        pool = Pool(store, "mug")
+        pool = Pool(store, SKU)
         open_gated(pool, gate, stock=10, segments=1)
         with Celery("publisher", set_as_current=False) as publisher:
-            publisher.conf.update(celery_settings(settings_of(url, database)))
+            publisher.conf.update(celery_settings(settings_of(url, database, broker)))
             with publisher.connection_for_write() as connection:
                 for number in range(4):
-                    publisher.send_task("workers.take_order", ("mug", f"order-{number}", 2), connection=connection)
+                    publisher.send_task("workers.take_order", (SKU, f"order-{number}", 2), connection=connection)
         yield
 
         def decided() -> int:
-            return sum(entry.kind == "confirmed" for entry in store.execute(op.ReadLedger("mug", 0, 100)))
+            return sum(entry.kind == "confirmed" for entry in store.execute(op.ReadLedger(SKU, 0, 100)))
 
         until(lambda: decided() == 4)
-        assert gate.totals("mug").sold == 8
+        assert gate.totals(SKU).sold == 8
         assert pool.audit().is_clean
 
 
@@ -117,6 +119,18 @@ def test_orders_are_taken_and_connections_are_closed(
     assert list((tmp_path / "home").iterdir()) == []
 
 
+@pytest.mark.parametrize("deployment", ["cluster", "sentinels"])
+def test_a_stock_on_a_cluster_or_behind_sentinels_has_a_broker_of_its_own(
+    deployment: str, request: pytest.FixtureRequest, tmp_path: Path, valkey: ValkeyServer, postgres_database: str
+) -> None:
+    url = request.getfixturevalue(deployment).url
+    with (
+        working(tmp_path, said(url, postgres_database, valkey.url)),
+        sold(url, postgres_database, valkey.url),
+    ):
+        pass
+
+
 def test_without_a_variable_a_worker_finds_a_local_server(tmp_path: Path) -> None:
     require_postgres()
     around = clean_environment(tmp_path, {})
@@ -134,11 +148,10 @@ def test_without_a_variable_a_worker_finds_a_local_server(tmp_path: Path) -> Non
 
 
 def test_a_server_that_comes_later_is_waited_for(
-    tmp_path: Path, start_valkey: Callable[..., ValkeyServer], postgres_database: str
+    tmp_path: Path, valkey: ValkeyServer, start_valkey: Callable[..., ValkeyServer], postgres_database: str
 ) -> None:
     port = free_port()
-    url = f"redis://127.0.0.1:{port}/0"
-    settings = said(url, postgres_database) | {"SEGMENTED_BROKER": f"redis://127.0.0.1:{port}/1"}
+    settings = said(f"redis://127.0.0.1:{port}/0", postgres_database, valkey.url)
     with running(tmp_path, settings, "worker", "--loglevel", "INFO") as worker:
         until(lambda: "waiting up to 60 s for a server: no server answers at redis://127.0.0.1" in worker.said())
         start_valkey(config={"port": str(port), "bind": "127.0.0.1"})
