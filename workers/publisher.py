@@ -46,10 +46,12 @@ def send(sku: str, order_ids: Sequence[str]) -> None:
 
 def room() -> int:
     """Return how many envelopes the queue has room for; 1 at least. Raises StoreUnavailable when the broker is away."""
-    try:
-        with app.connection_or_acquire() as connection:
+    with app.connection_or_acquire() as connection:
+        try:
             waiting = connection.default_channel.queue_declare(settings.queue, passive=True).message_count
-    except AWAY as error:
-        message = f"the broker did not say how many messages wait: {error}"
-        raise StoreUnavailable(message) from error
+        except connection.channel_errors:  # on a Redis broker an empty queue is no queue
+            waiting = 0
+        except (*AWAY, *connection.connection_errors) as error:
+            message = f"the broker did not say how many messages wait: {error}"
+            raise StoreUnavailable(message) from error
     return max(1, BACKLOG_MAX - int(waiting or 0))

@@ -1,0 +1,156 @@
+"""What a test and the worker process it started tell each other: files in a private folder of that one worker.
+
+The test writes the whole plan anew and puts it in place in one step; the worker looks at it wherever it passes a point,
+so that a plan holds for every passage after the call that made it. Files are still there when a process is killed, and
+need nobody who answers: a test may be busy, and a worker may stand still.
+
+| file | who writes it | what it says |
+| --- | --- | --- |
+| `plan.json` | test | what is to happen at which passage of which point |
+| `released-<id>` | test | this pause is over |
+| `guard` | worker | the process id of what kills it when its test is gone |
+| `ready` | worker | it takes messages |
+| `passed` | worker | a line a passage: point, process id |
+| `count-<id>` | worker | passages so far, of all its processes together |
+| `struck-<id>` | worker | this has happened, in that process |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAN: Final = "plan.json"
+PASSED: Final = "passed"
+READY: Final = "ready"
+LOOK_SECONDS: Final = 0.005
+PAUSE_SECONDS: Final = 300.0
+"""The longest pause. A worker that nobody has let go by then is killed: its test is wrong, or gone."""
+
+Action = Literal["kill", "pause"]
+Scope = Literal["worker", "process"]
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """What is to happen at the `nth` passage of a point, counted from the moment it was asked for."""
+
+    number: int
+    point: str
+    action: Action
+    nth: int = 1
+    scope: Scope = "worker"
+    """Who is killed: the worker with all its processes, or the one process that passes the point."""
+    seconds: float = PAUSE_SECONDS
+
+
+def write_plan(folder: Path, strikes: list[Strike]) -> None:
+    """Put a plan in the place of the one before."""
+    fresh = folder / f"{PLAN}.new"
+    fresh.write_text(json.dumps([asdict(strike) for strike in strikes]))
+    fresh.replace(folder / PLAN)
+
+
+def has_struck(folder: Path, strike: Strike) -> bool:
+    """Has it happened?"""
+    return (folder / f"struck-{strike.number}").exists()
+
+
+def release(folder: Path, strike: Strike) -> None:
+    """Let the worker go on."""
+    (folder / f"released-{strike.number}").touch()
+
+
+def passages(folder: Path) -> list[str]:
+    """Return the points that the worker has passed, of all its processes, in order."""
+    path = folder / PASSED
+    return [line.split(" ")[0] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+class Control:
+    """The worker's side; for all of its threads, and for the processes it forks."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the list of passages."""
+        self._folder = folder
+        self._passed = os.open(folder / PASSED, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._read: tuple[object, list[Strike]] = (None, [])
+
+    def is_ready(self) -> None:
+        """Say that messages are taken now."""
+        (self._folder / READY).touch()
+
+    def reach(self, point: str) -> None:
+        """Pass a point: at once, after a pause, or never."""
+        for strike in self._struck(point):
+            self._kill_if_asked(strike)
+            deadline = time.monotonic() + strike.seconds
+            while not self._is_over(strike, deadline):
+                time.sleep(LOOK_SECONDS)
+
+    async def areach(self, point: str) -> None:
+        """Pass a point without keeping the event loop."""
+        for strike in self._struck(point):
+            self._kill_if_asked(strike)
+            deadline = time.monotonic() + strike.seconds
+            while not self._is_over(strike, deadline):  # noqa: ASYNC110  # it is another process that ends it
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def _struck(self, point: str) -> list[Strike]:
+        """Note the passage, and return what happens at it."""
+        os.write(self._passed, f"{point} {os.getpid()}\n".encode())
+        struck = [strike for strike in self._plan() if strike.point == point and self._count(strike) == strike.nth]
+        for strike in struck:
+            (self._folder / f"struck-{strike.number}").write_text(f"{os.getpid()}\n")
+        return struck
+
+    def _plan(self) -> list[Strike]:
+        path = self._folder / PLAN
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            return []
+        version = (found.st_ino, found.st_mtime_ns, found.st_size)
+        if self._read[0] != version:
+            self._read = (version, [Strike(**strike) for strike in json.loads(path.read_text())])
+        return self._read[1]
+
+    def _count(self, strike: Strike) -> int:
+        """Count this passage, in turn with other threads and processes."""
+        with (self._folder / f"count-{strike.number}").open("a+b") as counted:
+            fcntl.flock(counted, fcntl.LOCK_EX)
+            counted.write(b".")
+            counted.flush()
+            return counted.tell()
+
+    def _is_over(self, strike: Strike, deadline: float) -> bool:
+        if (self._folder / f"released-{strike.number}").exists():
+            return True
+        if time.monotonic() > deadline:
+            sys.stderr.write(f"nobody released the pause at {strike.point} within {strike.seconds:g} s: killed\n")
+            _kill("worker")
+        return False
+
+    @staticmethod
+    def _kill_if_asked(strike: Strike) -> None:
+        if strike.action == "kill":
+            _kill(strike.scope)
+
+
+def _kill(scope: Scope) -> None:
+    """End, as a crash does; nothing after this call runs."""
+    if scope == "worker":
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+    while True:
+        signal.pause()

@@ -1,0 +1,292 @@
+"""The pytest plugin `segmented`: private servers, pools whose books are audited, workers that can be killed anywhere.
+
+Importing it imports no driver, no server and no Celery: each fixture does, when a test asks for it. What the
+environment lacks skips the test, in one sentence.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pytest
+
+from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+
+    from segmented.orders import Gate
+    from segmented.servers import PostgresServer, ValkeyServer
+    from segmented.stock import Pool
+    from segmented.stores.redis import RedisStore
+    from segmented.testing.books import Book
+    from segmented.testing.worker_process import WorkerProcess
+
+CONNECTIONS_MAX: Final = 100
+PREFIX: Final = "SEGMENTED_"
+DEFAULT_APP: Final = "workers.app"
+
+_books_key: Final = pytest.StashKey["list[Book]"]()
+_workers_key: Final = pytest.StashKey["list[WorkerProcess]"]()
+_numbers = itertools.count(1)
+
+
+class PoolFactory(Protocol):
+    """What `segmented_pool` gives."""
+
+    def __call__(
+        self,
+        *,
+        stock: int = ...,
+        segments: int = ...,
+        gate: Gate | None = ...,
+        customer_limit: int | None = ...,
+        audited: bool = ...,
+    ) -> Pool:
+        """Open a pool of a fresh sku; with a `gate`, in its database, too."""
+        ...
+
+
+class WorkerFactory(Protocol):
+    """What `segmented_worker` gives."""
+
+    def __call__(
+        self,
+        app: str = ...,
+        *,
+        pool: str = ...,
+        concurrency: int = ...,
+        environment: Mapping[str, str] | None = ...,
+        clock_offset: float = ...,
+        options: Sequence[str] = ...,
+        kill_at: str | None = ...,
+        pause_at: str | None = ...,
+    ) -> WorkerProcess:
+        """Start a worker and wait until it takes messages."""
+        ...
+
+
+# --- servers ---
+
+
+@pytest.fixture(scope="session")
+def _segmented_valkeys() -> Iterator[Callable[[str], ValkeyServer]]:
+    """Servers of the session by name; one that a test has stopped or killed is replaced."""
+    servers = import_module("segmented.servers")
+    running: dict[str, ValkeyServer] = {}
+
+    def get(name: str) -> ValkeyServer:
+        server = running.get(name)
+        if server is not None and (not server.folder.exists() or server.wait(0)):
+            running.pop(name).stop()
+        if name not in running:
+            try:
+                running[name] = servers.ValkeyServer.start()
+            except InvalidInput as error:
+                pytest.skip(str(error))
+        return running[name]
+
+    yield get
+    for server in running.values():
+        server.stop()
+
+
+def _emptied(server: ValkeyServer) -> ValkeyServer:
+    redis = import_module("redis")
+    os.kill(server.pid, signal.SIGCONT)  # a test may have left it standing
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+    return server
+
+
+@pytest.fixture
+def segmented_server(_segmented_valkeys: Callable[[str], ValkeyServer]) -> ValkeyServer:
+    """Give a private Valkey for stock, locks and records: the session's, emptied before each test."""
+    return _emptied(_segmented_valkeys("stock"))
+
+
+@pytest.fixture
+def segmented_broker(_segmented_valkeys: Callable[[str], ValkeyServer]) -> ValkeyServer:
+    """Give another private Valkey for messages: the session's, emptied before each test."""
+    return _emptied(_segmented_valkeys("broker"))
+
+
+@pytest.fixture
+def segmented_broker_url(segmented_broker: ValkeyServer) -> str:
+    """Give the broker's address as Celery spells that of a socket."""
+    return segmented_broker.url.replace("unix://", "redis+socket://").replace("?db=", "?virtual_host=")
+
+
+@pytest.fixture(scope="session")
+def _segmented_postgres() -> Iterator[PostgresServer]:
+    _require("psycopg", "segmented_database", "postgres")
+    servers = import_module("segmented.servers")
+    try:
+        server: PostgresServer = servers.PostgresServer.start(max_connections=CONNECTIONS_MAX)
+    except InvalidInput as error:
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def segmented_database(_segmented_postgres: PostgresServer) -> Iterator[str]:
+    """Give the URL of an empty PostgreSQL database of this test's own, which is removed after it."""
+    sqlalchemy = import_module("sqlalchemy")
+    name = f"test_{next(_numbers)}"
+    url = _segmented_postgres.url
+    engine = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.NullPool)
+    with engine.connect() as connection:
+        connection.execute(sqlalchemy.text(f"CREATE DATABASE {name}"))
+    yield sqlalchemy.make_url(url).set(database=name).render_as_string(hide_password=False)
+    with engine.connect() as connection:
+        connection.execute(sqlalchemy.text(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+@pytest.fixture
+def segmented_gate(segmented_database: str) -> Iterator[Gate]:
+    """Give the order database of this test, with its tables."""
+    orders = import_module("segmented.orders")
+    with orders.Gate(orders.connect(segmented_database)) as gate:
+        gate.create()
+        yield gate
+
+
+@pytest.fixture
+def segmented_store(segmented_server: ValkeyServer) -> Iterator[RedisStore]:
+    """Give a store on `segmented_server`, closed after the test."""
+    with import_module("segmented.stores.redis").RedisStore.from_url(segmented_server.url) as store:
+        yield store
+
+
+# --- pools ---
+
+
+@pytest.fixture
+def segmented_pool(request: pytest.FixtureRequest, segmented_store: RedisStore) -> PoolFactory:
+    """Open pools on `segmented_store`. The test fails if at its end the books of one of them do not balance."""
+    books: list[Book] = request.node.stash.setdefault(_books_key, [])
+
+    def make(
+        *,
+        stock: int = 10,
+        segments: int = 2,
+        gate: Gate | None = None,
+        customer_limit: int | None = None,
+        audited: bool = True,
+    ) -> Pool:
+        pool: Pool = import_module("segmented.stock").Pool(segmented_store, f"sku-{next(_numbers)}")
+        if gate is None:
+            pool.open(stock=stock, segments=segments, customer_limit=customer_limit)
+        else:
+            orders = import_module("segmented.orders")
+            orders.open_gated(pool, gate, stock=stock, segments=segments, customer_limit=customer_limit)
+        if audited:
+            books.append(import_module("segmented.testing.books").Book(pool, gate))
+        return pool
+
+    return make
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Audit the pools of a test that has passed, as its last step: fixtures are still there, and a fault is its own."""
+    result = yield
+    books = item.stash.get(_books_key, [])
+    if books:
+        found = import_module("segmented.testing.books").unbalanced(books)
+        if found:
+            pytest.fail(found, pytrace=False)
+    return result
+
+
+# --- workers ---
+
+
+@pytest.fixture
+def segmented_worker(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    segmented_server: ValkeyServer,
+    segmented_broker: ValkeyServer,
+    segmented_broker_url: str,
+) -> Iterator[WorkerFactory]:
+    """Start real workers, each in a session of its own, that are gone after the test, however it ended."""
+    _require("celery", "segmented_worker", "workers")
+    worker_process = import_module("segmented.testing.worker_process")
+    started: list[WorkerProcess] = request.node.stash.setdefault(_workers_key, [])
+
+    def start(
+        app: str = DEFAULT_APP,
+        *,
+        pool: str = "threads",
+        concurrency: int = 1,
+        environment: Mapping[str, str] | None = None,
+        clock_offset: float = 0.0,
+        options: Sequence[str] = (),
+        kill_at: str | None = None,
+        pause_at: str | None = None,
+    ) -> WorkerProcess:
+        given = {
+            f"{PREFIX}URL": segmented_server.url,
+            f"{PREFIX}BROKER": segmented_broker.url,
+            f"{PREFIX}POOL": pool,
+            f"{PREFIX}CONCURRENCY": str(concurrency),
+            "CELERY_BROKER_URL": segmented_broker_url,
+        }
+        if app == DEFAULT_APP or "segmented_database" in request.fixturenames:
+            given[f"{PREFIX}DATABASE"] = request.getfixturevalue("segmented_database")
+        launch = worker_process.Launch(
+            app,
+            tmp_path_factory.mktemp("segmented-worker"),
+            pool=pool,
+            concurrency=concurrency,
+            environment={**_inherited(), **given, **(environment or {})},
+            clock_offset=clock_offset,
+            options=options,
+        )
+        worker: WorkerProcess = worker_process.WorkerProcess(launch, kill_at=kill_at, pause_at=pause_at)
+        started.append(worker)
+        worker.wait_ready()
+        return worker
+
+    yield start
+    _closed(started)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """End the workers of a test before its servers and databases."""
+    trouble = _closed(item.stash.get(_workers_key, []))
+    result = yield
+    if trouble:
+        raise trouble[0]
+    return result
+
+
+def _closed(started: list[WorkerProcess]) -> list[Exception]:
+    """Close every one, also where an earlier one gives trouble, and return the trouble."""
+    trouble: list[Exception] = []
+    for worker in started:
+        try:
+            worker.close()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the other workers must end, too
+            trouble.append(error)
+    return trouble
+
+
+def _inherited() -> dict[str, str]:
+    """Return our environment without settings of a worker, and with our import path: what a test imports, it can."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def _require(module: str, fixture: str, extra: str) -> None:
+    if find_spec(module) is None:
+        pytest.skip(f"{fixture} needs the package {module}: pip install 'segmented[{extra}]'")

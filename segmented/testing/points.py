@@ -1,0 +1,44 @@
+"""The named points of a worker process: where a test can have it killed, or let it stand still and look."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Final
+
+from segmented import operations
+from segmented.errors import InvalidInput
+from segmented.operations import Operation
+
+POPPED: Final = "popped"
+"""A message has left its queue, and does not stand among the unacknowledged ones yet."""
+COMMIT: Final = "commit"
+PUBLISH: Final = "publish"
+ACK: Final = "ack"
+STEPS: Final = (COMMIT, PUBLISH, ACK)
+SIDES: Final = ("before", "after")
+
+
+def operation_names() -> tuple[str, ...]:
+    """Return the names of all operations on a store."""
+    named = {name: value for name, value in vars(operations).items() if isinstance(value, type)}
+    return tuple(sorted(name for name, kind in named.items() if issubclass(kind, Operation) and kind is not Operation))
+
+
+def known_points() -> tuple[str, ...]:
+    """Return every point, `popped` first."""
+    return (POPPED, *(f"{side}:{step}" for step in (*STEPS, *operation_names()) for side in SIDES))
+
+
+def checked_point(point: str) -> str:
+    """Return the point. Raises InvalidInput, with all that there are, for one that no worker ever reaches."""
+    known = known_points()
+    if point in known:
+        return point
+    near = get_close_matches(point, known, n=1)
+    meant = f" (did you mean {near[0]!r}?)" if near else ""
+    plain = ", ".join(known[: 1 + len(STEPS) * len(SIDES)])
+    message = (
+        f"there is no point {point!r}{meant}: known are {plain}, and before: and after: with the name of an operation: "
+        f"{', '.join(operation_names())}"
+    )
+    raise InvalidInput(message)

@@ -1,0 +1,111 @@
+"""What a test starts in the place of `celery`: the same command, with the named points and another clock if asked.
+
+`python -P worker_main.py CONTROL_FOLDER CLOCK_OFFSET TREE_FD GUARD_FD <options of celery>`
+
+It is run as a file, because gevent patches modules that importing our package would have imported already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import signal
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GUARD: Final = "guard"
+"""The file in the control folder with the process id of what kills the worker when its test is gone."""
+DISMISSED: Final = b"q"
+"""The starter says so when the worker is gone. If instead its end of the pipe closes, the starter itself is gone."""
+
+PREFORK: Final = "prefork"
+
+
+def main(folder: Path, clock_offset: float, tree_fd: int, guard_fd: int, options: list[str]) -> None:
+    """Run Celery's command line in this process."""
+    _follow_starter(folder, tree_fd, guard_fd)
+    if clock_offset:
+        _shift_clock(clock_offset)
+    sys.argv = ["celery", *options]
+    sys.path.insert(0, str(Path.cwd()))  # as `python -m celery` has it
+    import_module("celery").maybe_patch_concurrency()  # as Celery's own start does: gevent comes before anything else
+    if clock_offset:
+        _shift_celery(dt.timedelta(seconds=clock_offset))
+    control: Any = import_module("segmented.testing.control")
+    import_module("segmented.testing.wrapping").put_points(control.Control(folder))
+    if options[options.index("--pool") + 1] == PREFORK:
+        _insist_on_prefork(options[options.index("-A") + 1])
+    sys.exit(import_module("celery.bin.celery").main())
+
+
+def _follow_starter(folder: Path, tree_fd: int, guard_fd: int) -> None:
+    """Let a process outside of our group wait for the starter, and kill us all when it is gone without a word.
+
+    A process of its own, because a worker that was frozen can do nothing for itself, and because a thread here would
+    be in the way of forks. It is nobody's child, so that no pool waits for it. It holds `guard_fd` open as long as it
+    lives, and all others `tree_fd`.
+    """
+    group = os.getpgrp()
+    middle = os.fork()
+    if not middle:
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+        os.close(tree_fd)
+        (folder / GUARD).write_text(f"{os.getpid()}\n")
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        if os.read(sys.stdin.fileno(), 1) != DISMISSED:
+            os.killpg(group, signal.SIGKILL)
+        os._exit(0)
+    os.waitpid(middle, 0)
+    os.close(guard_fd)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, sys.stdin.fileno())
+    os.close(nothing)
+
+
+def _insist_on_prefork(name: str) -> None:
+    """Set the pool in the app, whose own setting would win over `--pool prefork`: Celery takes that for the default."""
+    find_app: Any = import_module("celery.app.utils").find_app
+    with contextlib.suppress(Exception):  # what is wrong with the app is about to be said by Celery's own command
+        find_app(name).conf.worker_pool = PREFORK
+
+
+def _shift_clock(seconds: float) -> None:
+    """Shift `time.time` and `time.time_ns`, before the modules that take them by name are imported."""
+
+    def shifted(real: Callable[[], Any], offset: float) -> Callable[[], Any]:
+        return lambda: real() + offset
+
+    for name, offset in (("time", seconds), ("time_ns", round(seconds * 1e9))):
+        setattr(time, name, shifted(getattr(time, name), offset))
+
+
+def _shift_celery(offset: dt.timedelta) -> None:
+    """Shift what Celery reads from `datetime`, by which it reckons countdowns and the end of a message's life."""
+    celery_app: Any = import_module("celery.app.base")
+    real_datetime = dt.datetime
+    real_now = celery_app.Celery.now
+    celery_app.Celery.now = lambda app: real_now(app) + offset
+    request: Any = import_module("celery.worker.request")
+
+    class Shifted(dt.datetime):
+        """Elsewhere a plain datetime."""
+
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> Any:  # noqa: ANN401  # it returns the class it stands for
+            return real_datetime.now(tz) + offset
+
+    request.datetime = Shifted
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])

@@ -1,0 +1,286 @@
+"""A real Celery worker in a session of its own, in the hands of a test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from segmented.errors import InvalidInput, SegmentedError
+from segmented.testing import control, worker_main
+from segmented.testing.points import checked_point
+from segmented.testing.worker_main import DISMISSED, GUARD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from segmented.testing.control import Scope, Strike
+
+READY_SECONDS: Final = 60.0
+REACH_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 20.0
+END_SECONDS: Final = 20.0
+"""For processes that were sent SIGKILL, on a machine that is busy with other things."""
+LOOK_SECONDS: Final = 0.01
+LAST_LINES: Final = 25
+QUIET: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO")
+
+
+class WorkerTrouble(SegmentedError):
+    """The worker did not do what the test waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a worker is started."""
+
+    app: str
+    folder: Path
+    """Private to this worker: its log, and what test and worker tell each other."""
+    pool: str = "threads"
+    concurrency: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The whole environment."""
+    clock_offset: float = 0.0
+    options: Sequence[str] = ()
+    """More of `celery worker`'s own."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no worker could be started with."""
+        if self.concurrency < 1:
+            message = f"concurrency is {self.concurrency}: a worker takes 1 message at a time or more"
+            raise InvalidInput(message)
+
+    def command(self, *fds: int) -> list[str]:
+        """Return the words of the command."""
+        ours = [sys.executable, "-P", worker_main.__file__, str(self.folder), repr(self.clock_offset)]
+        size = ("--pool", self.pool, "--concurrency", str(self.concurrency), "--hostname", f"{self.folder.name}@here")
+        return [*ours, *map(str, fds), "-A", self.app, "worker", *QUIET, *size, *self.options]
+
+
+class WorkerProcess:
+    """A worker that a test may kill, stop, freeze, or have killed or paused at a named point."""
+
+    def __init__(self, launch: Launch, *, kill_at: str | None = None, pause_at: str | None = None) -> None:
+        """Start the process, with what is asked for in force from its first step on; `wait_ready` waits for it."""
+        self._folder = launch.folder
+        self._strikes: list[Strike] = []
+        self._log = launch.folder / "worker.log"
+        if kill_at is not None:
+            self.kill_at(kill_at)
+        if pause_at is not None:
+            self.pause_at(pause_at)
+        tree, tree_held = os.pipe()
+        guard, guard_held = os.pipe()
+        self._tree, self._guard = tree, guard
+        """Both end when nobody holds the other side any more: the worker and its children, or its guard."""
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603  # our own module, run by our own interpreter
+                launch.command(tree_held, guard_held),
+                env=dict(launch.environment),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=(tree_held, guard_held),
+                start_new_session=True,
+            )
+        os.close(tree_held)
+        os.close(guard_held)
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        """Show the process id."""
+        return f"<WorkerProcess pid {self.pid}>"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the worker itself, which is that of its group, too."""
+        return self._process.pid
+
+    @property
+    def guard_pid(self) -> int:
+        """The process id of the guard, which kills a ready worker when the test's own process is gone."""
+        return int((self._folder / GUARD).read_text())
+
+    @property
+    def is_running(self) -> bool:
+        """Is the worker's own process there? It may be frozen."""
+        return self._process.poll() is None
+
+    def log(self) -> str:
+        """Return all that the worker has printed."""
+        return self._log.read_text(errors="replace")
+
+    def passed(self) -> list[str]:
+        """Return the points that the worker has passed since its start, in order."""
+        return control.passages(self._folder)
+
+    # --- ends ---
+
+    def wait(self, timeout: float = REACH_SECONDS) -> int:
+        """Wait until the worker is gone, and return its exit code: -9 after SIGKILL. Raises WorkerTrouble."""
+        self._until(lambda: not self.is_running, timeout, "was not gone", may_be_gone=True)
+        return self._process.wait()
+
+    def kill(self) -> None:
+        """Kill the worker and all its processes as a crash would, frozen ones too, and wait until they are gone."""
+        if not self._is_tree_gone(0):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait(END_SECONDS)
+        if not self._is_tree_gone(END_SECONDS):
+            message = f"processes of worker {self.pid} were not gone within {END_SECONDS:g} s of SIGKILL"
+            raise WorkerTrouble(message)
+
+    def stop(self, timeout: float = STOP_SECONDS) -> int:
+        """Ask the worker to finish what it has in hand and end, as a rollout does; return its exit code.
+
+        A frozen worker is resumed first; a paused one stays paused. Raises WorkerTrouble, with the worker killed, if it
+        has not ended within `timeout` seconds.
+        """
+        if self.is_running:
+            self.resume()
+            os.kill(self.pid, signal.SIGTERM)
+        try:
+            code = self.wait(timeout)
+        finally:
+            self.kill()  # what a pool may have left
+        return code
+
+    def close(self) -> None:
+        """Kill what still runs, dismiss the guard, and give up all files. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self.kill()
+        finally:
+            if self._process.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    self._process.stdin.write(DISMISSED)
+                    self._process.stdin.flush()
+                with contextlib.suppress(BrokenPipeError):
+                    self._process.stdin.close()
+            _ends(self._guard, END_SECONDS)
+            os.close(self._guard)
+            os.close(self._tree)
+
+    # --- standing still ---
+
+    def freeze(self) -> None:
+        """Let the worker and all its processes stand still, as a machine does that is suspended."""
+        self._signal(signal.SIGSTOP)
+        self._until(self._is_stopped, END_SECONDS, "did not stand still")
+
+    def resume(self) -> None:
+        """Let a frozen worker go on."""
+        self._signal(signal.SIGCONT)
+
+    # --- points ---
+
+    def kill_at(self, point: str, nth: int = 1, *, scope: Scope = "worker") -> None:
+        """Have the worker killed where it passes `point` for the `nth` time from now on.
+
+        `scope="process"` kills only the process that passes it, such as a child of a prefork pool. Raises InvalidInput
+        for a point that there is not.
+        """
+        self._plan(control.Strike(len(self._strikes), checked_point(point), "kill", _checked_nth(nth), scope))
+
+    def pause_at(self, point: str, nth: int = 1, *, seconds: float = control.PAUSE_SECONDS) -> None:
+        """Let the worker stand at `point` when it gets there for the `nth` time from now on, until `release`.
+
+        Only the thread stands that got there. The worker is killed if nobody releases it within `seconds`. Raises
+        InvalidInput for a point that there is not.
+        """
+        strike = control.Strike(len(self._strikes), checked_point(point), "pause", _checked_nth(nth), seconds=seconds)
+        self._plan(strike)
+
+    def reached(self, point: str, timeout: float = REACH_SECONDS) -> None:
+        """Wait until what was last asked for at `point` has happened, a killed worker's end included.
+
+        Where nothing was asked for: until the point was passed, be it before this call. Raises WorkerTrouble, with the
+        end of the worker's log.
+        """
+        checked_point(point)
+        asked = [strike for strike in self._strikes if strike.point == point]
+        if not asked:
+            self._until(lambda: point in self.passed(), timeout, f"did not reach {point}")
+            return
+        strike = asked[-1]
+        is_last = strike.action == "kill" and strike.scope == "worker"
+        self._until(lambda: control.has_struck(self._folder, strike), timeout, f"did not reach {point}")
+        if is_last:
+            self.wait(timeout)
+            self.kill()
+
+    def release(self, point: str) -> None:
+        """End the pause at `point`, also one that is still ahead."""
+        checked_point(point)
+        for strike in self._strikes:
+            if strike.point == point and strike.action == "pause":
+                control.release(self._folder, strike)
+
+    def wait_ready(self, timeout: float = READY_SECONDS) -> None:
+        """Wait until messages are taken, or what was asked for has happened. Raises WorkerTrouble, as `reached`."""
+        self._until(self._is_ready, timeout, "was not ready")
+
+    # --- within ---
+
+    def _is_ready(self) -> bool:
+        is_there = (self._folder / control.READY).exists()
+        return is_there or any(control.has_struck(self._folder, strike) for strike in self._strikes)
+
+    def _plan(self, strike: Strike) -> None:
+        self._strikes.append(strike)
+        control.write_plan(self._folder, self._strikes)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self.is_running:
+            message = f"worker {self.pid} is gone, and cannot be sent {number.name}"
+            raise WorkerTrouble(message)
+        os.killpg(self.pid, number)
+
+    def _is_stopped(self) -> bool:
+        """Ask the system where it can tell; a stop takes a moment for a process on another processor."""
+        status = Path(f"/proc/{self.pid}/stat")
+        return not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "T"
+
+    def _is_tree_gone(self, seconds: float) -> bool:
+        return _ends(self._tree, seconds)
+
+    def _until(self, is_so: Callable[[], bool], seconds: float, failed: str, *, may_be_gone: bool = False) -> None:
+        deadline = time.monotonic() + seconds
+        while not is_so():
+            is_gone = not self.is_running
+            if is_gone and is_so():  # it was the last thing that it did
+                return
+            if is_gone and not may_be_gone:
+                message = f"worker {self.pid} {failed}: it ended with code {self._process.wait()}{self._last_words()}"
+                raise WorkerTrouble(message)
+            if time.monotonic() > deadline:
+                message = f"worker {self.pid} {failed} within {seconds:g} s{self._last_words()}"
+                raise WorkerTrouble(message)
+            time.sleep(LOOK_SECONDS)
+
+    def _last_words(self) -> str:
+        lines = self.log().splitlines()[-LAST_LINES:]
+        return "; it printed nothing" if not lines else "; its log ends with\n" + "\n".join(lines)
+
+
+def _ends(fd: int, seconds: float) -> bool:
+    """Return whether within so many seconds nobody holds the other side of this pipe any more."""
+    return bool(select.select([fd], [], [], seconds)[0])
+
+
+def _checked_nth(nth: int) -> int:
+    if nth < 1:
+        message = f"nth is {nth}: the first passage is 1"
+        raise InvalidInput(message)
+    return nth

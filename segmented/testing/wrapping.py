@@ -1,0 +1,208 @@
+"""Puts the named points around stores, databases and Celery, from outside: production code knows nothing of them.
+
+For a process that is there to be tested. It changes classes of the libraries for as long as the process lives.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+import kombu
+import kombu.message
+from celery.signals import worker_ready
+from kombu.transport import redis as redis_transport
+from sqlalchemy import Engine, Pool, event
+from sqlalchemy.engine.default import DefaultDialect
+
+from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.testing.points import ACK, COMMIT, POPPED, PUBLISH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from segmented.testing.control import Control
+
+BEGUN: Final = "segmented_begun"
+"""In a connection's notes: a transaction was opened by the word BEGIN, so that its statements are not alone."""
+BEGINS: Final = frozenset({"BEGIN", "START"})
+WRITES: Final = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE", "WITH", "CALL"})
+
+
+def put_points(control: Control) -> None:
+    """Put all points in place. Call it once, before Celery starts."""
+    _around_operations(control)
+    _around_commits(control)
+    _around_messages(control)
+    worker_ready.connect(lambda **_: control.is_ready(), weak=False)
+
+
+# --- stores ---
+
+
+def _around_operations(control: Control) -> None:
+    _replace(RedisStore, "execute", lambda real: _one(real, control))
+    _replace(RedisStore, "execute_many", lambda real: _many(real, control))
+    _replace(AsyncRedisStore, "execute", lambda real: _one_async(real, control))
+    _replace(AsyncRedisStore, "execute_many", lambda real: _many_async(real, control))
+
+
+def _one(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def execute(store: object, operation: object, **options: Any) -> Any:  # noqa: ANN401  # as the wrapped one
+        name = type(operation).__name__
+        control.reach(f"before:{name}")
+        answer = real(store, operation, **options)
+        control.reach(f"after:{name}")
+        return answer
+
+    return execute
+
+
+def _many(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def execute_many(store: object, operations: Sequence[object], **options: Any) -> Any:  # noqa: ANN401  # as above
+        names = [type(operation).__name__ for operation in operations]
+        for name in names:
+            control.reach(f"before:{name}")
+        answers = real(store, operations, **options)
+        for name in names:
+            control.reach(f"after:{name}")
+        return answers
+
+    return execute_many
+
+
+def _one_async(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
+    @functools.wraps(real)
+    async def execute(store: object, operation: object, **options: Any) -> Any:  # noqa: ANN401  # as the wrapped one
+        name = type(operation).__name__
+        await control.areach(f"before:{name}")
+        answer = await real(store, operation, **options)
+        await control.areach(f"after:{name}")
+        return answer
+
+    return execute
+
+
+def _many_async(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
+    @functools.wraps(real)
+    async def execute_many(store: object, operations: Sequence[object], **options: Any) -> Any:  # noqa: ANN401  # as above
+        names = [type(operation).__name__ for operation in operations]
+        for name in names:
+            await control.areach(f"before:{name}")
+        answers = await real(store, operations, **options)
+        for name in names:
+            await control.areach(f"after:{name}")
+        return answers
+
+    return execute_many
+
+
+# --- databases ---
+
+
+def _around_commits(control: Control) -> None:
+    """Look for each COMMIT, and for each statement that writes in autocommit: it is a transaction by itself."""
+
+    def before(connection: Any, _cursor: object, statement: str, *_: object) -> None:  # noqa: ANN401  # SQLAlchemy's
+        if _commits(connection.connection, statement):
+            control.reach(f"before:{COMMIT}")
+
+    def after(connection: Any, _cursor: object, statement: str, *_: object) -> None:  # noqa: ANN401  # SQLAlchemy's
+        word, notes = _first_word(statement), connection.connection.info
+        if _commits(connection.connection, statement):
+            control.reach(f"after:{COMMIT}")
+        if word in BEGINS:
+            notes[BEGUN] = True
+        elif word in {"COMMIT", "ROLLBACK"}:
+            notes.pop(BEGUN, None)
+
+    event.listen(Engine, "before_cursor_execute", before)
+    event.listen(Engine, "after_cursor_execute", after)
+    _replace(DefaultDialect, "do_commit", lambda real: _committing(real, control))
+    event.listen(Engine, "rollback", lambda connection: connection.connection.info.pop(BEGUN, None))
+    event.listen(Pool, "reset", lambda _driver, record, _state: record.info.pop(BEGUN, None))
+
+
+def _committing(real: Callable[..., Any], control: Control) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def do_commit(dialect: object, connection: Any) -> None:  # noqa: ANN401  # SQLAlchemy's
+        is_empty = _is_autocommit(connection) and BEGUN not in connection.info
+        if not is_empty:
+            control.reach(f"before:{COMMIT}")
+        real(dialect, connection)
+        connection.info.pop(BEGUN, None)
+        if not is_empty:
+            control.reach(f"after:{COMMIT}")
+
+    return do_commit
+
+
+def _commits(connection: Any, statement: str) -> bool:  # noqa: ANN401  # SQLAlchemy's
+    """Return whether the statement makes a change last."""
+    word = _first_word(statement)
+    return word == COMMIT.upper() or (word in WRITES and BEGUN not in connection.info and _is_autocommit(connection))
+
+
+def _first_word(statement: str) -> str:
+    words = statement.split(None, 1)
+    return words[0].rstrip(";").upper() if words else ""
+
+
+def _is_autocommit(connection: Any) -> bool:  # noqa: ANN401  # every driver's
+    """Ask the driver, each in its own words."""
+    driver = connection.dbapi_connection
+    if hasattr(driver, "get_autocommit"):
+        return bool(driver.get_autocommit())
+    said = getattr(driver, "autocommit", None)
+    if isinstance(said, bool):
+        return said
+    return getattr(driver, "isolation_level", "") is None  # sqlite3
+
+
+# --- messages ---
+
+
+def _around_messages(control: Control) -> None:
+    def acknowledging(real: Callable[..., Any]) -> Callable[..., Any]:
+        return _between(real, control, ACK)
+
+    def publishing(real: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(real)
+        def publish(producer: object, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # as kombu's own
+            if "task" not in (options.get("headers") or {}):  # an event, or an answer to remote control
+                return real(producer, *arguments, **options)
+            control.reach(f"before:{PUBLISH}")
+            result = real(producer, *arguments, **options)
+            control.reach(f"after:{PUBLISH}")
+            return result
+
+        return publish
+
+    def popping(real: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(real)
+        def append(*arguments: Any) -> Any:  # noqa: ANN401  # as kombu's own
+            control.reach(POPPED)
+            return real(*arguments)
+
+        return append
+
+    _replace(kombu.message.Message, "ack", acknowledging)
+    _replace(kombu.Producer, "publish", publishing)
+    _replace(redis_transport.QoS, "append", popping)
+
+
+def _between(real: Callable[..., Any], control: Control, step: str) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def wrapped(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # as the wrapped one
+        control.reach(f"before:{step}")
+        result = real(*arguments, **options)
+        control.reach(f"after:{step}")
+        return result
+
+    return wrapped
+
+
+def _replace(owner: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    setattr(owner, name, wrap(getattr(owner, name)))
