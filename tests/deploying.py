@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from celery import Celery
+from celery.app.utils import find_app
 
 from tests.tidy.sources import ROOT
 from workers.settings import WorkerSettings
@@ -36,8 +36,7 @@ def is_there(command: Sequence[str]) -> bool:
     program = command[0].rsplit("/", 1)[-1]
     if program == "celery":
         option, module, verb = command[1:4]
-        app = getattr(import_module(module), "app", None)
-        return option == "-A" and isinstance(app, Celery) and verb in {"worker", "beat"}
+        return option == "-A" and isinstance(find_app(module), Celery) and verb in {"worker", "beat"}
     if program == "python":
         return command[1] == "-m" and find_spec(f"{command[2]}.__main__") is not None
     if program == "locust":

@@ -92,7 +92,7 @@ def take_orders(self: Task[Any, Any], sku: str, orders: list[tuple[str, int, str
 
 
 @app.task(name=TASK, typing=False)
-def take_envelope(*parts: object, **named: object) -> dict[str, int]:
+def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
     """Finish the submitted orders that a message names, each once, however often it is named. Returns counts.
 
     A message that cannot be read is kept in the dead-letter set. What cannot be finished now stands in the outbox: the
@@ -100,11 +100,11 @@ def take_envelope(*parts: object, **named: object) -> dict[str, int]:
     """
     shared = connections()
     try:
-        envelope = read_envelope(parts, named)
+        envelope = read_envelope(parts, passed_on)
         pool = shared.pool(envelope.sku)
         gate = shared.gate if pool.is_gated() else None
     except (InvalidInput, PoolMissing) as error:
-        keep(shared.store, text_of(parts, named), str(error))
+        keep(shared.store, text_of(parts, passed_on), str(error))
         return {}
     report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=WORK)
     if report.alone:  # they have been published again in smaller envelopes, or will be
