@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +28,9 @@ def test_a_child_of_a_fork_publishes_what_is_submitted_there_and_nothing_of_the_
     with os.fdopen(reading) as lines, EnvelopePublisher(send) as publisher:
         publisher.put("mug", ["of the parent"])
         assert lines.readline() == f"{os.getpid()} of the parent\n"
-        child = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
+            child = os.fork()
         if child == 0:
             publisher.put("mug", ["of the child"])
             publisher.close()
