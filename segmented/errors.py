@@ -320,7 +320,7 @@ class OrderQueued(StockError):
 
     def __init__(self, order_id: str) -> None:
         """Name the order."""
-        super().__init__(f"order {order_id!r} is queued: a worker decides it first")
+        super().__init__(f"order {order_id!r} is queued: a worker decides it first, unless it is cancelled")
         self.order_id = order_id
 
 

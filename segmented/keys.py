@@ -264,7 +264,7 @@ class ShardKeys:
     entries: str
     """Hash: order id -> how often it was begun and published again, and what it asks for while it is queued."""
     dead: str
-    """Hash: order id -> why it is published no more. Of the scripts about the outbox alone."""
+    """Hash: order id -> why it is published no more."""
     directory: str
     """String: that a pool of this sku is sold in shards. Not of the pool: it is not opened beside."""
     ledger_copy: str
@@ -273,7 +273,7 @@ class ShardKeys:
     def listed(self) -> list[str]:
         """Return KEYS of every pool script."""
         stock = [self.meta, self.stock, self.free, self.orders, self.holds, self.ledger, self.lock, self.freed]
-        return [*stock, self.customers, self.changes, self.transfers, self.outbox, self.entries]
+        return [*stock, self.customers, self.changes, self.transfers, self.outbox, self.entries, self.dead]
 
 
 @lru_cache(KEPT_MAX)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from segmented.models.orders import OrderRecord
 
 REASON_MAX: Final = 200
+SUBMITTED_UNTIL_MS: Final = 253_402_300_798_000
+"""The end of the hold of an order in the outbox, which does not lapse; a cart pins for ever a second longer."""
 Deciding = Literal["at acceptance", "in the worker"]
 """Where a submitted order's units are taken."""
 SubmittedState = Literal["queued", "reserved", "confirmed", "cancelled", "expired", "refused", "dead", "unknown"]

@@ -67,6 +67,8 @@ class PutOff(Operation[int]):
     """Did the orders themselves fail? What stopped the worker otherwise does not count as begun."""
     begun_max: int
     reason: str
+    hold_ms: int
+    """For which the units of what is buried stay reserved."""
 
 
 @dataclass(frozen=True, slots=True)

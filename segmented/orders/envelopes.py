@@ -157,7 +157,7 @@ class _Envelope:
                 self.run(step)
                 self.finish()
 
-    def give_up(self, ids: Iterable[str], error: StoreUnavailable) -> None:
+    def give_up(self, ids: Iterable[str], error: StoreError) -> None:
         """Leave what is not decided to a later time; an answer that was lost may have begun it."""
         done = {one.order_id for one in self.report.settled}
         for order_id in ids:
@@ -253,9 +253,8 @@ class _Envelope:
         """Store the orders in one transaction, and confirm them in one script."""
         try:
             confirmed = self._stored() if self._gate is not None else tuple(self.begun)
-        except (DatabaseUnavailable, StoreError) as error:
-            for order in list(self.begun.values()):
-                self._fail(order, error)
+        except StoreError as error:  # of all of them, so it is no order's fault
+            self.give_up(tuple(self.begun), error)
             return
         if not confirmed:
             return
@@ -330,6 +329,7 @@ class _Envelope:
                 counts,
                 self._terms.begun_max,
                 reason,
+                milliseconds(self._terms.hold, "hold"),
             )
             self._pool.store.execute(operation)
             self.report.put_off |= dict.fromkeys(ids, reason)

@@ -267,7 +267,7 @@ class LedgerFold:
         self.orders[order_id] = after
 
     def _judge(self, order_id: str, entry: LedgerEntry, before: FoldedOrder | None) -> None:
-        begins = entry.kind in {"reserved", "refused"}
+        begins = entry.kind in {"reserved", "refused"} or (entry.kind == "cancelled" and entry.quantity == 0)
         if before is None and not begins and self.first_sequence > 1:
             self.inherited[order_id] = FoldedOrder("reserved", entry.quantity, 0, entry.customer_id)
         elif begins != (before is None) or (before is not None and before.state != "reserved"):

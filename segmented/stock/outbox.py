@@ -6,6 +6,7 @@ What a worker is told is a hint. Should it be lost, the order still stands in th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, get_args
 
 from segmented import operations as op
@@ -19,6 +20,7 @@ from segmented.stock.sold_out_mark import reserve_many_marked
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from segmented.clock import Clock
     from segmented.models.submitted import Accepted, DeadOrder, Submitted, Swept
     from segmented.stock.sold_out_mark import SoldOutMark
 
@@ -29,6 +31,7 @@ WITH_OTHERS: Final = (ENVELOPE_MAX, 10)
 BEGUN_MAX: Final = 5
 PUBLISH_AFTER: Final = 5.0
 PUBLISH_AFTER_MOST: Final = 60.0
+NOTED_SECONDS: Final = 60.0
 SWEEP_PAGE: Final = 1_000
 LOOK_FIRST: Final = 0.001
 LOOK_LAST: Final = 0.25
@@ -102,12 +105,31 @@ class SweepReport:
 # --- submitting ---
 
 
+class Noted:
+    """When whoever sweeps was last told of a pool; told again now and then, should a server have lost it."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Nobody was told."""
+        self._clock = clock
+        self._until = -inf
+
+    @property
+    def is_fresh(self) -> bool:
+        """Was it done a short time ago?"""
+        return self._clock.now() < self._until
+
+    def note(self) -> None:
+        """Remember that it was done now."""
+        self._until = self._clock.now() + NOTED_SECONDS
+
+
 def submit_plan(
-    mark: SoldOutMark, outbox: Outbox, operation: op.ReserveMany, *, is_noted: bool
+    mark: SoldOutMark, outbox: Outbox, operation: op.ReserveMany, *, noted: Noted
 ) -> Plan[list[Accepted | SegmentedError]]:
-    """Accept orders, up to 1,000 in a step; `is_noted`: whoever sweeps knows of this pool already."""
-    if not is_noted:
+    """Accept orders, up to 1,000 in a step, once whoever sweeps has been told of the pool."""
+    if not noted.is_fresh:
         yield from perform(op.NoteOutbox(operation.sku))
+        noted.note()
     if outbox.decides == "at acceptance":
         return list((yield from reserve_many_marked(mark, operation)))
     answers: list[Accepted | SegmentedError] = []

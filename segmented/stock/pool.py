@@ -13,7 +13,7 @@ from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.grant import GrantState
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
 from segmented.stock.order_handle import OrderHandle
-from segmented.stock.outbox import Outbox, submit_plan, to_publish
+from segmented.stock.outbox import Noted, Outbox, submit_plan, to_publish
 from segmented.stock.plans import due_plan, expire_plan, renew_plan, resolve_plan, settle_many_plan
 from segmented.stock.repair import RepairReport, repair_plan
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order, checked_verdicts
@@ -74,7 +74,7 @@ class Pool:
         self._mark = SoldOutMark(sold_out_mark, store.clock)
         self._found: PoolState | None = None
         self.outbox = outbox or Outbox()
-        self._is_noted = False
+        self._noted = Noted(store.clock)
 
     def open(
         self,
@@ -171,8 +171,7 @@ class Pool:
     def submit_many(self, orders: Iterable[Order]) -> list[OrderHandle | SegmentedError]:
         """Accept many orders, up to 1,000 in a round trip; a handle each, or the failure of `submit` in its place."""
         operation = self._settings.submit_many(orders, self.outbox)
-        answers = run_sync(submit_plan(self._mark, self.outbox, operation, is_noted=self._is_noted), self.store)
-        self._is_noted = True
+        answers = run_sync(submit_plan(self._mark, self.outbox, operation, noted=self._noted), self.store)
         waiting = to_publish(answers)
         if waiting and self.outbox.publisher is not None:
             self.outbox.publisher.put(self.sku, waiting)

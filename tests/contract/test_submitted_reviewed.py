@@ -17,7 +17,7 @@ def test_orders_that_were_given_up_keep_a_pool_from_being_opened_over_them(plain
     side = shop.side
     side.execute(op.QueueOrders(shop.sku, (Order("a", 1),), LONG_MS))
     side.execute(op.TakeOrders(shop.sku, ("a",), "h", LONG_MS, LONG_MS, LONG_MS, 1))
-    side.execute(op.PutOff(shop.sku, ("a",), "h", 1, counts=True, begun_max=1, reason="bad"))
-    side.raw().delete(*shop.keys.listed())
+    side.execute(op.PutOff(shop.sku, ("a",), "h", 1, counts=True, begun_max=1, reason="bad", hold_ms=60_000))
+    side.raw().delete(*(key for key in shop.keys.listed() if key != shop.keys.dead))
     with pytest.raises(StoreRefused, match="lost some of its keys"):
         shop.open(5, 1, epoch=2)

@@ -58,7 +58,9 @@ class SubmittedAgree(PoolsAgree):
 
     @rule(order_ids=MANY, holder=HOLDERS, delay_ms=LIVES, counts=st.booleans(), begun_max=BEGUN_MAX)
     def put_off(self, order_ids: list[str], holder: str, delay_ms: int, begun_max: int, *, counts: bool) -> None:
-        self.agree_on(op.PutOff(self.name, tuple(order_ids), holder, delay_ms, counts, begun_max, "it  rained"))
+        self.agree_on(
+            op.PutOff(self.name, tuple(order_ids), holder, delay_ms, counts, begun_max, "it  rained", LONG_MS)
+        )
 
     @rule(limit=st.sampled_from([1, 100]), token=st.sampled_from([None, 1, 2]), base_ms=LIVES, begun_max=BEGUN_MAX)
     def sweep(self, limit: int, token: int | None, base_ms: int, begun_max: int) -> None:

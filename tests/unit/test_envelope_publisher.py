@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import Busy, MemoryStore, Order, Pool, operations as op
+from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, OrderUnknown
 from segmented.models.submitted import Dead
 from segmented.stock import EnvelopePublisher, Outbox
@@ -96,16 +97,19 @@ def test_a_dead_order_that_was_replayed_is_waited_for_again() -> None:
     pool.open(stock=5, segments=1)
     handle = pool.submit("a")
     store.execute(op.TakeOrders("mug", ("a",), "h", 1_000, 1_000, 1_000, 1))
-    store.execute(op.PutOff("mug", ("a",), "h", 1, counts=True, begun_max=1, reason="bad"))
+    store.execute(op.PutOff("mug", ("a",), "h", 1, counts=True, begun_max=1, reason="bad", hold_ms=60_000))
     assert isinstance(handle.wait(0), Dead)
     store.execute(op.ReplayDead("mug", ("a",)))
     pool.confirm("a")
     assert getattr(handle.wait(0), "state", None) == "confirmed"
 
 
-def test_units_do_not_lapse_before_a_lost_message_is_sent_again() -> None:
-    pool = Pool(MemoryStore(), "mug", ttl=1, hold=5, outbox=Outbox(publish_after=5))
+def test_the_units_of_an_order_in_the_outbox_do_not_lapse() -> None:
+    clock = ManualClock()
+    pool = Pool(MemoryStore(clock=clock), "mug", ttl=1, hold=5, outbox=Outbox(publish_after=5))
     pool.open(stock=5, segments=1)
-    with pytest.raises(InvalidInput, match=r"hold=5 s must be longer than publish_after=5 s of the outbox"):
-        pool.submit("a")
-    assert pool.state().reserved == 0
+    pool.submit("a")
+    pool.reserve("b")
+    clock.advance(1_000_000)
+    assert [settled.order_id for settled in pool.expire()] == ["b"]
+    assert pool.state().reserved == 1

@@ -37,6 +37,7 @@ def test_a_shards_keys_are_these() -> None:
         "seg:{ticket:0}:transfers",
         "seg:{ticket:0}:outbox",
         "seg:{ticket:0}:entries",
+        "seg:{ticket:0}:dead",
     ]
     assert shard_keys(Shard("ticket", 3, "b")).meta == "seg:{ticket:3b}:meta"
 

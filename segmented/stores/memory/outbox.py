@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +9,7 @@ from segmented import operations as op
 from segmented.errors import OrderMismatch, OrderUnknown, SegmentedError
 from segmented.models import Busy, Closed, Order, Reserved, Settled, SoldOut
 from segmented.models.submitted import (
+    SUBMITTED_UNTIL_MS,
     BegunOrder,
     Dead,
     Queued,
@@ -85,6 +85,8 @@ class OutboxModel(OutboxUpkeep):
             return error
         if record is not None:
             is_reserved = record.state == "reserved"
+            if is_reserved:
+                pool.holds[order.order_id] = SUBMITTED_UNTIL_MS
             return reserved_answer(pool, record, replay=True) if is_reserved else settled_answer(record, replay=True)
         if pool.queued(order.order_id):
             return Queued(order.order_id, replay=True)
@@ -106,14 +108,14 @@ class OutboxModel(OutboxUpkeep):
         self._write_down(pool, "granted", envelope.moved)
         self._write_down(pool, "refused", list(envelope.refused.values()), limited=envelope.limited)
         for order_id in envelope.begun:
-            self._hold(pool, pool.orders[order_id], operation.hold_ms)
+            self._hold_begun(pool, order_id, operation.hold_ms)
             if order_id in pool.outbox:
                 pool.outbox[order_id] = max(pool.outbox[order_id], self._now_ms() + operation.work_ms)
         for order_id in envelope.refused:
             found[order_id] = settled_answer(pool.orders[order_id], replay=True)
         for order_id, answer in found.items():
             if isinstance(answer, Settled | OrderUnknown):
-                pool.leave_outbox(order_id)
+                pool.leave_outbox(order_id, is_dead_kept=True)
         if envelope.segment is not None and not envelope.taken and not envelope.moved:
             del pool.locks[envelope.segment]
             pool.note_free_at(envelope.segment, self._now_ms())
@@ -139,7 +141,8 @@ class OutboxModel(OutboxUpkeep):
         answer: Busy | None = None
         if entry.until_ms > now_ms and not is_own:
             return Busy(order_id, 0, entry.until_ms - now_ms, is_in_hand=True)
-        if self._is_dead(pool, order_id, entry, math.inf if is_own else operation.begun_max):
+        if order_id in pool.dead or (entry.begun >= operation.begun_max and not is_own):
+            self.bury(pool, order_id, entry, operation.hold_ms)
             return Dead(order_id, entry.begun)
         if not is_own and len(operation.order_ids) > WITH_OTHERS.get(entry.begun, 1):
             return TooManyOthers(order_id)
@@ -156,16 +159,15 @@ class OutboxModel(OutboxUpkeep):
             )
             pool.entries[order_id] = envelope.begun[order_id] = begun
             if record is not None:
-                self._hold(pool, record, operation.hold_ms)  # at once: the next order may want what is due
+                self._hold_begun(pool, order_id, operation.hold_ms)  # at once: the next order may want what is due
         return answer
 
-    def _is_dead(self, pool: ModelPool, order_id: str, entry: Entry, begun_max: float) -> bool:
-        if order_id not in pool.dead:
-            if entry.begun < begun_max:
-                return False
-            self.bury(pool, order_id, entry)
-        pool.outbox.pop(order_id, None)
-        return True
+    def _hold_begun(self, pool: ModelPool, order_id: str, hold_ms: int) -> None:
+        """Hold units: for as long as the order is in the outbox, or for a while."""
+        if order_id in pool.outbox:
+            pool.holds[order_id] = SUBMITTED_UNTIL_MS
+        else:
+            self._hold(pool, pool.orders[order_id], hold_ms)
 
     def _segment(self, pool: ModelPool, envelope: _Envelope) -> int | None:
         """Return the segment of this envelope, taken when the first order needs it."""

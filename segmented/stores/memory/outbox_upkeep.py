@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented import operations as op
 from segmented.models.submitted import (
+    SUBMITTED_UNTIL_MS,
     DeadOrder,
     KeptMessage,
     OutboxState,
@@ -74,7 +75,7 @@ class OutboxUpkeep(PoolModel):
                 entry.begun = max(0, entry.begun - 1)
             entry.reason, entry.until_ms, entry.worker = one_line(operation.reason), 0, ""
             if operation.counts and entry.begun >= operation.begun_max:
-                self.bury(pool, order_id, entry)
+                self.bury(pool, order_id, entry, operation.hold_ms)
                 buried += 1
             else:
                 pool.entries[order_id] = entry
@@ -99,22 +100,22 @@ class OutboxUpkeep(PoolModel):
             record, entry = pool.orders.get(order_id), pool.entries.get(order_id, Entry())
             is_reserved = record is not None and record.state == "reserved"
             if not is_reserved and (record is not None or entry.order is None):
-                pool.leave_outbox(order_id)
+                pool.leave_outbox(order_id, is_dead_kept=True)
             elif entry.begun >= operation.begun_max:
-                self.bury(pool, order_id, entry)
+                self.bury(pool, order_id, entry, operation.hold_ms)
                 buried.append(order_id)
             else:
                 wait_ms = min(operation.most_ms, operation.base_ms * 2 ** min(entry.published, 30))
                 entry.published += 1
                 pool.entries[order_id] = entry
                 pool.outbox[order_id] = now_ms + wait_ms
-                if record is not None and order_id in pool.holds:
-                    self._hold(pool, record, operation.hold_ms)
                 due.append((order_id, entry.begun))
         return Swept(tuple(due), tuple(buried), is_more_due=len(waiting) > operation.limit)
 
-    def bury(self, pool: ModelPool, order_id: str, entry: Entry) -> None:
-        """Tell nobody of an order any more, until it is replayed."""
+    def bury(self, pool: ModelPool, order_id: str, entry: Entry, hold_ms: int) -> None:
+        """Tell nobody of an order any more, until it is replayed; its units are held for so long."""
+        if order_id in pool.holds:
+            pool.holds[order_id] = self._now_ms() + hold_ms
         entry.until_ms, entry.worker = 0, ""
         pool.dead[order_id] = (entry.begun, self._now_ms(), entry.reason, entry.order)
         pool.entries[order_id] = entry
@@ -158,6 +159,8 @@ class OutboxUpkeep(PoolModel):
             return None
         pool.entries[order_id] = Entry(order=order if record is None else None)
         pool.outbox[order_id] = self._now_ms()
+        if order_id in pool.holds:
+            pool.holds[order_id] = SUBMITTED_UNTIL_MS
         return Replayed(order_id)
 
     # --- messages ---

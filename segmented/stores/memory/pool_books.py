@@ -216,7 +216,7 @@ class PoolBooks:
         for record in settled:
             pool.orders[record.order_id] = record
             pool.holds.pop(record.order_id, None)
-            pool.leave_outbox(record.order_id)
+            pool.leave_outbox(record.order_id, is_dead_kept=state == "expired")
         return settled
 
     def _want_of_units(self, pool: ModelPool, order: Order, quantity: int, room: Room) -> SoldOut | Busy | None:
@@ -259,8 +259,14 @@ class PoolBooks:
     def _found(self, sku: str, order_id: str) -> tuple[ModelPool, OrderRecord]:
         pool = self.found(sku)
         if order_id not in pool.orders:
-            raise no_record_of(pool, order_id)
+            raise OrderUnknown(order_id)
         return pool, pool.orders[order_id]
+
+    def _found_to_end(self, sku: str, order_id: str) -> tuple[ModelPool, OrderRecord]:
+        pool = self.found(sku)
+        if pool.queued(order_id):
+            raise OrderQueued(order_id)
+        return self._found(sku, order_id)
 
     def _known(self, pool: ModelPool, order: Order) -> OrderRecord | None:
         record = pool.orders.get(order.order_id)
@@ -290,8 +296,3 @@ class PoolBooks:
         now_ms = self._now_ms()
         due = sorted((until_ms, order_id) for order_id, until_ms in pool.holds.items() if until_ms <= now_ms)
         return [order_id for _, order_id in due[:limit]]
-
-
-def no_record_of(pool: ModelPool, order_id: str) -> OrderUnknown | OrderQueued:
-    """Say why there is no record: a worker still has to decide the order, or it was never placed."""
-    return OrderQueued(order_id) if pool.queued(order_id) else OrderUnknown(order_id)

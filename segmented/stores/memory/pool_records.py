@@ -148,10 +148,12 @@ class ModelPool:
         entry = self.entries.get(order_id)
         return entry.order if entry and order_id not in self.orders else None
 
-    def leave_outbox(self, order_id: str) -> None:
+    def leave_outbox(self, order_id: str, *, is_dead_kept: bool = False) -> None:
         """Tell nobody of an order any more: it is decided."""
         self.outbox.pop(order_id, None)
         self.entries.pop(order_id, None)
+        if not is_dead_kept:
+            self.dead.pop(order_id, None)
 
     def note_free_at(self, segment: int, at_ms: int) -> None:
         """Remember when a segment may be free; one that a resize took away is used by nobody who comes later."""

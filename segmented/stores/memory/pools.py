@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from segmented import operations as op
-from segmented.errors import InvalidInput, OrderMismatch, PoolGated, SegmentedError
+from segmented.errors import InvalidInput, OrderMismatch, OrderQueued, OrderUnknown, PoolGated, SegmentedError
 from segmented.models import (
     Busy,
     Closed,
@@ -22,8 +22,9 @@ from segmented.models import (
     Superseded,
     Taken,
 )
+from segmented.models.submitted import SUBMITTED_UNTIL_MS
 from segmented.stores.memory.pool_audit import PoolAudits
-from segmented.stores.memory.pool_books import PoolBooks, Room, no_record_of
+from segmented.stores.memory.pool_books import PoolBooks, Room
 from segmented.stores.memory.pool_records import (
     FENCE_BITS,
     ModelPool,
@@ -83,12 +84,12 @@ class PoolModel(PoolBooks):
     def reserve_many(self, operation: op.ReserveMany) -> tuple[Taken | SegmentedError, ...]:
         """Take units without a lock, for one order after the other."""
         pool = self.found(operation.sku)
-        hold_until_ms = self._now_ms() + operation.hold_ms
+        is_submitted = operation.publish_after_ms is not None
+        hold_until_ms = SUBMITTED_UNTIL_MS if is_submitted else self._now_ms() + operation.hold_ms
         start = pool.sequence % pool.segment_count
         room = Room()
         answers: list[Taken | SegmentedError] = []
         taken: dict[str, int] = {}
-        waiting: list[str] = []
         for index, order in enumerate(operation.orders):
             try:
                 record = self._known(pool, order)
@@ -97,8 +98,6 @@ class PoolModel(PoolBooks):
                 continue
             if record is not None and order.order_id not in taken:
                 answers.append(self._reserved_again(pool, record, hold_until_ms))
-                if record.state == "reserved":
-                    waiting.append(order.order_id)
                 continue
             if record is None:
                 allowed = self._allowed(pool, order, room, partial=operation.partial)
@@ -124,7 +123,8 @@ class PoolModel(PoolBooks):
                 for answer in answers
             ]
         if operation.publish_after_ms is not None:
-            self.enter_outbox(pool, [*taken, *waiting], operation.publish_after_ms)
+            reserved = [answer.order_id for answer in answers if isinstance(answer, Reserved)]
+            self.enter_outbox(pool, reserved, operation.publish_after_ms)
         return tuple(answers)
 
     def enter_outbox(self, pool: ModelPool, order_ids: Iterable[str], after_ms: int) -> None:
@@ -294,7 +294,7 @@ class PoolModel(PoolBooks):
 
     def confirm(self, operation: op.Confirm) -> Settled:
         """Make it final."""
-        pool, record = self._found(operation.sku, operation.order_id)
+        pool, record = self._found_to_end(operation.sku, operation.order_id)
         if (answer := self._undecided(pool, record, "confirmed", operation.holder_id)) is not None:
             return answer  # type: ignore[return-value]  # nothing but its fate stands against confirming
         keeps = () if operation.holder_id in {None, record.holder_id} else (record.order_id,)
@@ -302,7 +302,8 @@ class PoolModel(PoolBooks):
 
     def cancel(self, operation: op.Cancel) -> Settled | Superseded:
         """Give back on purpose."""
-        pool, record = self._found(operation.sku, operation.order_id)
+        pool = self.found(operation.sku)
+        record = _queued_record(pool, operation.order_id) or self._found(operation.sku, operation.order_id)[1]
         answer = self._undecided(pool, record, "cancelled", operation.holder_id, voided=operation.voided)
         if isinstance(answer, SegmentedError):
             raise answer
@@ -310,7 +311,7 @@ class PoolModel(PoolBooks):
 
     def expire(self, operation: op.Expire) -> Settled | None:
         """Give back what lapsed."""
-        pool, record = self._found(operation.sku, operation.order_id)
+        pool, record = self._found_to_end(operation.sku, operation.order_id)
         answer = self._undecided(pool, record, "expired", None, voided=operation.voided)
         if isinstance(answer, SegmentedError):
             raise answer
@@ -325,8 +326,10 @@ class PoolModel(PoolBooks):
         found: list[Settled | Superseded | SegmentedError | str | None] = []
         for order_id in operation.order_ids:
             record = pool.orders.get(order_id)
+            if record is None and operation.state == "cancelled":
+                record = _queued_record(pool, order_id)
             if record is None:
-                found.append(no_record_of(pool, order_id))
+                found.append(OrderQueued(order_id) if pool.queued(order_id) else OrderUnknown(order_id))
             elif order_id in ending:
                 found.append(REPEATED)
             else:
@@ -373,6 +376,12 @@ class PoolModel(PoolBooks):
         if state != "confirmed" and pool.gated and not voided:
             return PoolGated(pool.sku, record.order_id)
         return None
+
+
+def _queued_record(pool: ModelPool, order_id: str) -> OrderRecord | None:
+    """Return an order that a worker would decide, as a reservation of no units: it may be cancelled before."""
+    order = pool.queued(order_id)
+    return None if order is None else new_record(order, 0, -1, ())
 
 
 def customer_missing(sku: str, order: Order) -> InvalidInput:

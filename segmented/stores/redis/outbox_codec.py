@@ -36,16 +36,12 @@ MESSAGES_MAX: Final = 1_000
 """Messages that are kept of one queue: a broken publisher must not fill the stock's server."""
 
 
-def _keys(sku: str) -> list[str]:
-    return [*keys_of(sku), shard_keys(sku).dead]
-
-
 # --- accepting ---
 
 
 def _encode_queue(operation: op.QueueOrders) -> Call:
     flat = [part for order in operation.orders for part in (order.order_id, order.quantity, order.customer_id or "")]
-    return script_call("queue_orders", _keys(operation.sku), operation.publish_after_ms, *flat)
+    return script_call("queue_orders", keys_of(operation.sku), operation.publish_after_ms, *flat)
 
 
 def _decode_queue(
@@ -82,7 +78,7 @@ def _queued(sku: str, order: Order, line: str, epoch: int) -> Queued | Reserved 
 
 def _encode_take(operation: op.TakeOrders) -> Call:
     head = (operation.holder_id, operation.ttl_ms, operation.hold_ms, operation.work_ms, operation.begun_max)
-    return script_call("take_orders", _keys(operation.sku), *head, *operation.order_ids)
+    return script_call("take_orders", keys_of(operation.sku), *head, *operation.order_ids)
 
 
 def _decode_take(operation: op.TakeOrders, reply: Reply) -> TakenOrders:
@@ -129,7 +125,7 @@ def _taken(
 
 def _encode_renew(operation: op.RenewWork) -> Call:
     head = (operation.holder_id, operation.ttl_ms, operation.hold_ms, operation.work_ms)
-    return script_call("renew_work", _keys(operation.sku), *head, *operation.order_ids)
+    return script_call("renew_work", keys_of(operation.sku), *head, *operation.order_ids)
 
 
 def _decode_renew(operation: op.RenewWork, reply: Reply) -> tuple[str, ...]:
@@ -139,8 +135,9 @@ def _decode_renew(operation: op.RenewWork, reply: Reply) -> tuple[str, ...]:
 
 def _encode_put_off(operation: op.PutOff) -> Call:
     counts = "1" if operation.counts else "0"
-    head = (operation.delay_ms, counts, operation.begun_max, one_line(operation.reason), operation.holder_id)
-    return script_call("put_off", _keys(operation.sku), *head, *operation.order_ids)
+    why = (operation.delay_ms, counts, operation.begun_max, one_line(operation.reason))
+    head = (*why, operation.holder_id, operation.hold_ms)
+    return script_call("put_off", keys_of(operation.sku), *head, *operation.order_ids)
 
 
 def _decode_put_off(operation: op.PutOff, reply: Reply) -> int:
@@ -154,7 +151,7 @@ def _decode_put_off(operation: op.PutOff, reply: Reply) -> int:
 def _encode_sweep(operation: op.SweepOutbox) -> Call:
     fence = "" if operation.fencing_token is None else operation.fencing_token
     times = (operation.base_ms, operation.most_ms, operation.hold_ms, operation.begun_max)
-    return script_call("sweep_outbox", _keys(operation.sku), operation.limit, fence, *times)
+    return script_call("sweep_outbox", keys_of(operation.sku), operation.limit, fence, *times)
 
 
 def _decode_sweep(operation: op.SweepOutbox, reply: Reply) -> Swept | SweepSuperseded:
@@ -166,7 +163,7 @@ def _decode_sweep(operation: op.SweepOutbox, reply: Reply) -> Swept | SweepSuper
 
 
 def _encode_read_submitted(operation: op.ReadSubmitted) -> Call:
-    return script_call("read_submitted", _keys(operation.sku), *operation.order_ids)
+    return script_call("read_submitted", keys_of(operation.sku), *operation.order_ids)
 
 
 def _decode_read_submitted(operation: op.ReadSubmitted, reply: Reply) -> tuple[Submitted, ...]:
@@ -187,7 +184,7 @@ def _submitted(order_id: str, raw: Reply, entry: Reply, due: Reply, dead: Reply)
 
 
 def _encode_read_outbox(operation: op.ReadOutbox) -> Call:
-    return script_call("read_outbox", _keys(operation.sku))
+    return script_call("read_outbox", keys_of(operation.sku))
 
 
 def _decode_read_outbox(operation: op.ReadOutbox, reply: Reply) -> OutboxState:
@@ -229,7 +226,7 @@ def _dead(order_id: str, raw: str) -> DeadOrder:
 
 
 def _encode_replay(operation: op.ReplayDead) -> Call:
-    return script_call("replay_dead", _keys(operation.sku), *operation.order_ids)
+    return script_call("replay_dead", keys_of(operation.sku), *operation.order_ids)
 
 
 def _decode_replay(operation: op.ReplayDead, reply: Reply) -> tuple[Replayed | Settled | None, ...]:

@@ -73,7 +73,7 @@ def _encode_open(operation: op.OpenPool) -> Call:
     arguments = (operation.stock, operation.segment_count, gated, operation.epoch, operation.customer_limit or 0)
     kept = cart_keys(operation.sku)
     place = shard_keys(operation.sku)
-    keys = [*keys_of(operation.sku), kept.carts, kept.unfinished, place.directory, place.dead]
+    keys = [*keys_of(operation.sku), kept.carts, kept.unfinished, place.directory]
     return script_call("open_pool", keys, *arguments)
 
 

@@ -2,9 +2,9 @@
 -- uses shared/pool.lua
 -- Remove what somebody else put behind the ledger's last change: otherwise the pool can append nothing any more. The
 -- server lets no stream go back before an entry that was deleted, so the pool's own entries are copied into a new stream
--- (KEYS[14]) that takes the place of the old one; meanwhile they stand still. An entry that looks like the pool's own
+-- (KEYS[15]) that takes the place of the old one; meanwhile they stand still. An entry that looks like the pool's own
 -- is never removed. The ledger gets an entry that says how many went. A repeat finds nothing to mend, or goes on.
--- KEYS     as in shared/pool.lua, and 14 ledger_copy (stream, only while a repair is under way)
+-- KEYS     as in shared/pool.lua, and 15 ledger_copy (stream, only while a repair is under way)
 -- ARGV     none
 -- answers  {"missing"}
 --          {"sound"}       nothing is beyond the last change
@@ -13,7 +13,7 @@
 --          {"mended", sequence}
 local PAGE = 1000
 local COPIED_MAX = 10000
-local COPY = KEYS[14]
+local COPY = KEYS[15]
 local pool = read_pool()
 if not pool then
   return { 'missing' }

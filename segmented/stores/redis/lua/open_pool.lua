@@ -1,8 +1,8 @@
 #!lua
 -- uses shared/pool.lua
 -- Open a pool once. A pool whose keys vanished in part is not reopened: its remains would be sold again.
--- KEYS     after those of the pool: 14 carts (hash)   15 unfinished (zset): the carts that the pool keeps
---          16 directory (string): of a pool of that sku in shards   17 dead (hash): orders given up
+-- KEYS     after those of the pool: 15 carts (hash)   16 unfinished (zset): the carts that the pool keeps
+--          17 directory (string): of a pool of that sku in shards
 -- ARGV     1 stock   2 segment_count   3 gated ("1" or "0")   4 epoch   5 customer_limit (0: none)
 -- answers  {"already_open", state}   {"opened", state}   state as read_pool answers it
 --          {"remains"}   some keys exist but not meta
@@ -12,11 +12,11 @@ local stock, segment_count = tonumber(ARGV[1]), tonumber(ARGV[2])
 if read_pool() then
   return { 'already_open', pool_state() }
 end
-if redis.call('EXISTS', KEYS[16]) == 1 then
+if redis.call('EXISTS', KEYS[17]) == 1 then
   return { 'in_shards' }
 end
 if redis.call('EXISTS', META, STOCK, FREE, ORDERS, HOLDS, LEDGER, CUSTOMERS, CHANGES, TRANSFERS, OUTBOX,
-    ENTRIES, KEYS[14], KEYS[15], KEYS[17]) > 0 then
+    ENTRIES, DEAD, KEYS[15], KEYS[16]) > 0 then
   return { 'remains' }
 end
 

@@ -3,19 +3,18 @@
 -- uses shared/outbox.lua
 -- Give submitted orders back unfinished: they are published again after a while. Where it was not the order's fault ("0")
 -- it does not count as begun. What another worker has by now is left alone.
--- KEYS     as in shared/pool.lua and shared/outbox.lua
 -- ARGV     1 delay_ms   2 counts ("1": the order itself failed)   3 begun_max   4 reason (one line, no tabs)
---          5 holder_id   6 on: order ids, at most 1,000
+--          5 holder_id   6 hold_ms (of what is buried)   7 on: order ids, at most 1,000
 -- answers  {"missing"}   {"put_off", number buried: begun too often}
 local delay_ms, counts, begun_max = tonumber(ARGV[1]), ARGV[2] == '1', tonumber(ARGV[3])
-local reason, holder_id = ARGV[4], ARGV[5]
+local reason, holder_id, hold_until = ARGV[4], ARGV[5], digits(now_ms + tonumber(ARGV[6]))
 local pool = read_pool()
 if not pool then
   return { 'missing' }
 end
 local ids = {}
-for index = 6, #ARGV do
-  ids[index - 5] = ARGV[index]
+for index = 7, #ARGV do
+  ids[index - 6] = ARGV[index]
 end
 local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids))
 local scores = redis.call('ZMSCORE', OUTBOX, unpack(ids))
@@ -30,7 +29,7 @@ for index, id in ipairs(ids) do
     entry.reason = reason
     put_down(entry)
     if counts and entry.begun >= begun_max then
-      bury(id, entry)
+      bury(id, entry, hold_until)
       buried = buried + 1
     else
       redis.call('HSET', ENTRIES, id, packed_entry(entry))

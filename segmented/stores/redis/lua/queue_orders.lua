@@ -2,7 +2,6 @@
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
 -- Accept orders whose stock a worker decides: note what they ask for, and that somebody has to be told.
--- KEYS     as in shared/pool.lua and shared/outbox.lua
 -- ARGV     1 publish_after_ms   then for each order, at most 1,000: order_id, quantity, customer_id ("" for none)
 -- answers  {"missing"}   the pool is not open
 --          {"queued", epoch, lines}   one line an order, with newlines between and tabs in them:
@@ -31,6 +30,7 @@ local function known(id, record, quantity, customer)
     return settled_line(record)
   end
   waiting[#waiting + 1] = id
+  redis.call('ZADD', HOLDS, SUBMITTED_UNTIL, id)
   return table.concat({ 'reserved', digits(record.segment), digits(record.quantity), record.parts,
     digits(record.sequence) }, '\t')
 end

@@ -2,7 +2,6 @@
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
 -- How much waits in the outbox.
--- KEYS     as in shared/pool.lua and shared/outbox.lua
 -- ARGV     none
 -- answers  {"missing"}   {"outbox", orders, of these due, dead orders, ms since the first of them was due}
 if not read_pool() then

@@ -2,7 +2,6 @@
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
 -- What is known of submitted orders, in one step: what they have become, and what still has to happen to them.
--- KEYS     as in shared/pool.lua and shared/outbox.lua
 -- ARGV     order ids, at most 1,000
 -- answers  {"submitted", {record or nothing, ...}, {entry or nothing, ...}, {due_ms or nothing, ...},
 --          {dead or nothing, ...}}   of a pool that is not open: nothings

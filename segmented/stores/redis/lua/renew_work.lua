@@ -2,7 +2,6 @@
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
 -- Push out until when a worker has its orders, with the holds of their units and the lease of its segment.
--- KEYS     as in shared/pool.lua and shared/outbox.lua
 -- ARGV     1 holder_id   2 ttl_ms   3 hold_ms   4 work_ms   5 on: order ids, at most 1,000
 -- answers  {"missing"}   {"renewed", order_id, ...}   those that are still the worker's
 local holder_id, ttl_ms, hold_until = ARGV[1], tonumber(ARGV[2]), digits(now_ms + tonumber(ARGV[3]))

@@ -3,7 +3,6 @@
 -- uses shared/outbox.lua
 -- Take orders out of the dead-letter set: they are published again at once, as if for the first time. An order that was
 -- decided in the meantime only leaves the set.
--- KEYS     as in shared/pool.lua and shared/outbox.lua
 -- ARGV     order ids, at most 1,000
 -- answers  {"missing"}
 --          {"replayed", lines}   one line an order, with newlines between and tabs in them:
@@ -32,6 +31,7 @@ for index, id in ipairs(ARGV) do
         customer = not record and customer or '', reason = '', until_ms = 0, worker = '' }
       redis.call('HSET', ENTRIES, id, packed_entry(entry))
       redis.call('ZADD', OUTBOX, digits(now_ms), id)
+      redis.call('ZADD', HOLDS, 'XX', SUBMITTED_UNTIL, id)
       answers[index] = 'replayed'
     end
     redis.call('HDEL', DEAD, id)

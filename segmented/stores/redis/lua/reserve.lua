@@ -17,7 +17,8 @@
 --            drifted      the units of the segments do not add up to the total: written to from outside
 --            sold_out, available, reserved, sequence
 --            segment, quantity, parts   taken, at the answer's sequence; `parts` may be missing
-local hold_until, is_partial, width = digits(now_ms + tonumber(ARGV[1])), ARGV[2] == '1', tonumber(ARGV[3])
+local hold_until = ARGV[4] == '' and digits(now_ms + tonumber(ARGV[1])) or SUBMITTED_UNTIL
+local is_partial, width = ARGV[2] == '1', tonumber(ARGV[3])
 local pool = read_pool()
 if not pool then
   return { 'missing' }

@@ -12,7 +12,7 @@
 -- answers  {"missing"}   the pool is not open
 --          {"settled", sequence, lines}   one line an order, with newlines between and tabs in them:
 --            unknown      no such order
---            queued       submitted, and no worker has decided it yet
+--            queued       submitted, and no worker has decided it yet; cancelled: it ends without units
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            superseded, fence   cancelled: another holder has it
 --            alive        expired: not yet
@@ -63,7 +63,7 @@ local function decide(index, id, record)
   seen[id] = record
   keeps[id] = not is_holders
   done_ids[#done_ids + 1], done_records[#done_records + 1] = id, record
-  return trimmed(table.concat({ 'done', digits(record.quantity), digits(record.segment), record.fence }, '\t'))
+  return trimmed(table.concat({ 'done', digits(record.quantity), digits(record.segment or -1), record.fence }, '\t'))
 end
 
 -- A plain one, as `decide` would; nil when that has to look.
@@ -81,12 +81,20 @@ local function decide_plain(index, id, raw)
   return record.answer
 end
 
+-- An order that a worker would decide, which has no units yet: it may be cancelled before.
+local function queued_record(id)
+  local quantity, customer = read_queued(id)
+  return quantity and { state = 'r', quantity = 0, parts = '', customer = customer, asked = digits(quantity), holder = '',
+    fence = '' }
+end
+
 for index, id in ipairs(ids) do
   local raw = raws[index]
   if raw then
     answers[index] = decide_plain(index, id, raw) or decide(index, id, seen[id] or parsed(raw))
   else
-    answers[index] = read_queued(id) and 'queued' or 'unknown'
+    local record = seen[id] or queued_record(id)
+    answers[index] = record and (state == 'cancelled' and decide(index, id, record) or 'queued') or 'unknown'
   end
 end
 if #done_ids > 0 then

@@ -2,9 +2,8 @@
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
 -- Name the submitted orders that are due to be published again, longest ago first, and put each off by twice the time of
--- the time before. Their holds begin anew. What was decided in the meantime leaves, what was begun too often is buried.
--- KEYS     as in shared/pool.lua and shared/outbox.lua
--- ARGV     1 limit, at most 1,000   2 fence of whoever sweeps ("" without one)   3 base_ms   4 most_ms   5 hold_ms
+-- the time before. What was decided in the meantime leaves, what was begun too often is buried.
+-- ARGV     1 limit, at most 1,000   2 fence of whoever sweeps ("" without one)   3 base_ms   4 most_ms   5 hold_ms (of what is buried)
 --          6 begun_max
 -- answers  {"missing"}
 --          {"superseded", fence}   one with a later fence has swept since
@@ -28,14 +27,14 @@ due[limit + 1] = nil
 local published, buried, left = {}, {}, {}
 if #due > 0 then
   local raws, entries = redis.call('HMGET', ORDERS, unpack(due)), redis.call('HMGET', ENTRIES, unpack(due))
-  local places, notes, holds = {}, {}, {}
+  local places, notes = {}, {}
   for index, id in ipairs(due) do
     local is_reserved = raws[index] and string.sub(raws[index], 1, 1) == 'r'
     local entry = entry_of(entries[index])
     if not is_reserved and (raws[index] or not entry.quantity) then
       left[#left + 1] = id
     elseif entry.begun >= begun_max then
-      bury(id, entry)
+      bury(id, entry, hold_until)
       buried[#buried + 1] = id
     else
       local wait_ms = math.min(most_ms, base_ms * 2 ^ math.min(entry.published, 30))
@@ -43,21 +42,15 @@ if #due > 0 then
       places[#places + 1], places[#places + 2] = digits(now_ms + wait_ms), id
       notes[#notes + 1], notes[#notes + 2] = id, packed_entry(entry)
       published[#published + 1], published[#published + 2] = id, digits(entry.begun)
-      if is_reserved then
-        holds[#holds + 1], holds[#holds + 2] = hold_until, id
-      end
     end
   end
   if #places > 0 then
     redis.call('ZADD', OUTBOX, 'XX', unpack(places))
     redis.call('HSET', ENTRIES, unpack(notes))
   end
-  if #holds > 0 then
-    redis.call('ZADD', HOLDS, 'XX', 'GT', unpack(holds))
-  end
   if #left > 0 then
     has_entries = true
-    leave_outbox(left)
+    leave_outbox(left, 'expired')
   end
 end
 return { 'swept', is_more_due and '1' or '0', published, buried }

@@ -6,8 +6,7 @@
 -- its lease lapse, the lock of one free segment is taken, for all of them together, and units from that segment first.
 -- An order that was begun before and not finished may be the one that ends its workers: it goes with ever fewer others.
 -- Each order is the worker's for work_ms, and after a lost reply it is told the same again.
--- KEYS     as in shared/pool.lua and shared/outbox.lua
--- ARGV     1 holder_id (of this message's worker)   2 ttl_ms   3 hold_ms
+-- ARGV     1 holder_id (of this message's worker)   2 ttl_ms   3 hold_ms (of orders that leave the outbox)
 --          4 work_ms (after which the outbox may publish them again, and another worker may begin)
 --          5 begun_max   6 on: order ids, at most 1,000, each once
 -- answers  {"missing"}   the pool is not open
@@ -33,10 +32,15 @@ for index = 6, #ARGV do
   ids[index - 5] = ARGV[index]
 end
 local raws, entries = redis.call('HMGET', ORDERS, unpack(ids)), redis.call('HMGET', ENTRIES, unpack(ids))
+local waiting = redis.call('ZMSCORE', OUTBOX, unpack(ids))
 local was_dead = redis.call('HLEN', DEAD) > 0 and redis.call('HMGET', DEAD, unpack(ids)) or {}
 
 local answers, left, records, taken, regranted, refused = {}, {}, {}, {}, {}, {}
 local segment, fence, is_looked_for, is_stuck = nil, nil, false, false
+
+local function hold_of(index)
+  return waiting[index] and SUBMITTED_UNTIL or hold_until
+end
 
 -- The lock of one segment, taken when the first order needs it.
 local function has_segment()
@@ -137,10 +141,7 @@ for index, id in ipairs(ids) do
   elseif entry.until_ms > now_ms and not is_own then
     answers[index] = 'in_hand\t' .. digits(entry.until_ms - now_ms)
   elseif was_dead[index] or entry.begun >= begun_max and not is_own then
-    if not was_dead[index] then
-      bury(id, entry)
-    end
-    redis.call('ZREM', OUTBOX, id)
+    bury(id, entry, hold_until)
     answers[index] = 'dead\t' .. digits(entry.begun)
   elseif not is_own and #ids > (WITH_OTHERS[entry.begun] or 1) then
     answers[index] = 'alone'
@@ -149,7 +150,7 @@ for index, id in ipairs(ids) do
     if record then
       record, answer = own_or_moved(id, record)
       if record then
-        redis.call('ZADD', HOLDS, 'GT', hold_until, id) -- at once: the next order may want what is due
+        redis.call('ZADD', HOLDS, 'GT', hold_of(index), id) -- at once: the next order may want what is due
       end
     else
       record, answer, ending = decided(id, entry)
@@ -196,7 +197,7 @@ for index, id in ipairs(ids) do
     left[#left + 1] = id
   elseif record then
     notes[#notes + 1], notes[#notes + 2] = id, packed_entry(entries[index])
-    holds[#holds + 1], holds[#holds + 2] = hold_until, id
+    holds[#holds + 1], holds[#holds + 2] = hold_of(index), id
     places[#places + 1], places[#places + 2] = work_until, id
     answers[index] = table.concat({ 'work', digits(record.quantity), digits(record.segment), record.parts,
       record.customer, record.asked, record.fence, digits(record.sequence), digits(record.begun) }, '\t')
@@ -209,7 +210,7 @@ if #notes > 0 then
 end
 if #left > 0 then
   has_outbox, has_entries = true, true
-  leave_outbox(left)
+  leave_outbox(left, 'expired')
 end
 if segment and #taken == 0 and #regranted == 0 then
   redis.call('DEL', lock_of(segment)) -- nothing was taken under it

@@ -1,6 +1,4 @@
 -- Shared by the scripts that work on the outbox: entries read and written whole, and the dead-letter set.
--- KEYS     14 dead (hash: order id -> begun, ms, reason, quantity, customer: of orders that are published no more)
-local DEAD = KEYS[14]
 redis.call('HLEN', DEAD)
 
 local function entry_of(raw)
@@ -22,9 +20,10 @@ local function put_down(entry)
 end
 
 -- Nobody is told of it any more, until it is replayed. Its entry stays as it is: what is submitted again under the id
--- comes back here.
-local function bury(id, entry)
+-- comes back here. Its units are held until `hold_until` from now on.
+local function bury(id, entry, hold_until)
   put_down(entry)
+  redis.call('ZADD', HOLDS, 'XX', hold_until, id)
   redis.call('HSET', DEAD, id, table.concat({ digits(entry.begun), digits(now_ms), entry.reason,
     entry.quantity and digits(entry.quantity) or '', entry.customer }, '\t'))
   redis.call('HSET', ENTRIES, id, packed_entry(entry))

@@ -6,6 +6,7 @@
 --       11 transfers (hash: sent:, away: or received:<shard> -> number and units; only of a shard of several)
 --       12 outbox (zset: id of a submitted order that nobody has finished -> ms at which it is published again)
 --       13 entries (hash: order id -> entry; of submitted orders that were begun or published again, or are queued)
+--       14 dead (hash: order id -> begun, ms, reason, quantity, customer: of orders that are published no more)
 -- A record is state, quantity, segment, sequence, parts, customer, asked, holder, fence, home (of the cart that pinned
 -- it), with tabs between them and none at its end. (Numbers up to 14 digits may be put into a text by `..`; longer ones
 -- need `digits`.) The state is r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). `parts` is empty when all
@@ -14,12 +15,14 @@
 -- did not finish it, how often it was published again, what it asks for if it was queued, why it was put off last, and
 -- which worker has it in hand until which ms.
 -- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, likewise.
-local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES, TRANSFERS, OUTBOX, ENTRIES =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
+local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES, TRANSFERS, OUTBOX, ENTRIES, DEAD =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13],
+  KEYS[14]
 local DUE_MAX = 16
 local DUE_IN_ALL_MAX = 160
 local MANY = 1000
 local WINDOW = 32
+local SUBMITTED_UNTIL = '253402300798000' -- the hold of a submitted order, which does not lapse
 local NO_DIGEST = '0000000000000000'
 local LETTERS = { reserved = 'r', confirmed = 'c', cancelled = 'x', expired = 'e', refused = 'f' }
 
@@ -152,10 +155,12 @@ local function gather(pool, start, quantity)
   return nil
 end
 
--- Call `act` with each segment of a record and its units.
+-- Call `act` with each segment of a record and its units; an order that was queued has none.
 local function each_part(record, act)
   if record.parts == '' then
-    act(record.segment, record.quantity)
+    if record.segment then
+      act(record.segment, record.quantity)
+    end
     return
   end
   for segment, count in string.gmatch(record.parts, '(%d+):(%d+)') do
@@ -354,13 +359,17 @@ local function enter_outbox(ids, after_ms)
   end
 end
 
--- These orders are decided: nobody has to be told of them any more.
-local function leave_outbox(ids)
+-- These orders are decided: nobody has to be told of them any more. What lapsed while it was dead stays in the set, for
+-- whoever looks there.
+local function leave_outbox(ids, state)
   if has_outbox then
     redis.call('ZREM', OUTBOX, unpack(ids))
   end
   if has_entries then
     redis.call('HDEL', ENTRIES, unpack(ids))
+    if state ~= 'expired' then
+      redis.call('HDEL', DEAD, unpack(ids))
+    end
   end
 end
 
@@ -436,7 +445,7 @@ local function settle(pool, state, ids, records, keeps)
   end
   redis.call('ZREM', HOLDS, unpack(ids))
   redis.call('HSET', ORDERS, unpack(fields))
-  leave_outbox(ids)
+  leave_outbox(ids, state)
   plain = {}
 end
 
