@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 DEFAULT_URL: Final = "redis://localhost:6379/0"
 STDOUT: Final = Path("-")
+MINUTE: Final = 60
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
 
 UrlOption = Annotated[
     str,
@@ -66,6 +69,14 @@ def is_said(context: typer.Context, option: str) -> bool:
 def shown(name: str) -> str:
     """Return a name as it is, unless it could steer the terminal: any program may have written the key."""
     return name if name.isprintable() else repr(name)
+
+
+def span(seconds: float) -> str:
+    """Say how long in the unit that a reader would use."""
+    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:,.0f} {name}"
+    return f"{seconds:.1f} s"
 
 
 def table_of(heads: Row, rows: Iterable[Sequence[str]]) -> Table:

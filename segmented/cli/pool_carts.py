@@ -8,15 +8,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from segmented.cli.output import DEFAULT_URL, STDOUT, JsonOption, UrlOption, print_table, shown, write_json
+from segmented.cli.output import DEFAULT_URL, STDOUT, JsonOption, UrlOption, print_table, shown, span, write_json
 from segmented.models import CartSweep, UnfinishedCart
 from segmented.stock.carts import LIST_MAX, SWEEP_LIMIT, Carts
 from segmented.stores.redis import RedisStore
 
 EXIT_UNFINISHED: Final = 1
-MINUTE: Final = 60
-HOUR: Final = 60 * MINUTE
-DAY: Final = 24 * HOUR
 
 HomeArgument = Annotated[
     str, typer.Argument(metavar="SKU", help="The carts' home: the first of a cart's skus in sorted order.")
@@ -83,17 +80,9 @@ def _said(sweep: CartSweep) -> str:
 
 def _row(one: UnfinishedCart) -> tuple[str, ...]:
     cart = one.record.cart
-    span = _span(abs(one.due_in_ms) / 1000)
+    lasts = span(abs(one.due_in_ms) / 1000)
     lines = ", ".join(f"{quantity} {shown(sku)}" for sku, quantity in cart.lines)
-    return shown(cart.cart_id), one.record.state, f"{span} ago" if one.is_due else f"in {span}", lines
-
-
-def _span(seconds: float) -> str:
-    """Say how long in the unit that a reader would use."""
-    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:,.0f} {name}"
-    return f"{seconds:.1f} s"
+    return shown(cart.cart_id), one.record.state, f"{lasts} ago" if one.is_due else f"in {lasts}", lines
 
 
 def _as_json(one: UnfinishedCart) -> dict[str, Any]:

@@ -104,6 +104,17 @@ class Submitted:
     reason: str
     """Why it was put off last, or given up."""
     is_in_outbox: bool
+    order: Order | None = None
+    """What it asks for, while no worker has taken its units."""
+    worker: str = ""
+    """Who has it in hand: the holder id proves it, so it is not for showing in full."""
+    until_ms: int = 0
+    """For how long. This and the other times are the server's; `read_at_ms` is when this was read."""
+    due_ms: int | None = None
+    """When it is published again; None: it is not in the outbox."""
+    dead_at_ms: int | None = None
+    """When it was given up; None: it is not in the dead-letter set. One that was decided since is, until a replay."""
+    read_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +154,8 @@ class KeptMessage:
     at_ms: int
     reason: str
     text: str
+    age_ms: int = 0
+    """For how long it has been kept, by the server's clock."""
 
 
 def one_line(reason: str) -> str:

@@ -39,8 +39,8 @@ def keys_of(store: RedisStore) -> set[str]:
     return {text(key) for key in store.client.keys("*")}
 
 
-def test_there_are_seventy_nine_scripts() -> None:
-    assert len(SCRIPTS) == 79
+def test_there_are_eighty_scripts() -> None:
+    assert len(SCRIPTS) == 80
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

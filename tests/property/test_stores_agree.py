@@ -83,8 +83,12 @@ def timeless_submitted(answer: TakenOrders | Submitted | OutboxState | DeadOrder
     match answer:
         case TakenOrders():
             return timeless(answer.orders), min(answer.free_in_ms or 0, 1)
-        case Submitted(record=OrderRecord() as record):
-            return replace(answer, record=replace(record, hold_until_ms=None))
+        case Submitted():
+            due, dead = (None if time is None else 0 for time in (answer.due_ms, answer.dead_at_ms))
+            times = replace(answer, until_ms=min(1, answer.until_ms), due_ms=due, dead_at_ms=dead, read_at_ms=0)
+            record = answer.record
+            ends = None if record is None or record.hold_until_ms is None else 0
+            return replace(times, record=record and replace(record, hold_until_ms=ends))
         case OutboxState():
             return replace(answer, oldest_due_ms=0)
         case DeadOrder():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import operations as op
@@ -126,9 +127,11 @@ class OutboxUpkeep(PoolModel):
         pool = self._pools.get(operation.sku)
         if pool is None:
             return tuple(
-                Submitted(order_id, "unknown", None, 0, 0, "", is_in_outbox=False) for order_id in operation.order_ids
+                Submitted(one, "unknown", None, 0, 0, "", is_in_outbox=False, read_at_ms=self._now_ms())
+                for one in operation.order_ids
             )
-        return tuple(_submitted(pool, order_id) for order_id in operation.order_ids)
+        now_ms = self._now_ms()
+        return tuple(replace(_submitted(pool, one), read_at_ms=now_ms) for one in operation.order_ids)
 
     def read_outbox(self, operation: op.ReadOutbox) -> OutboxState:
         """Count what waits."""
@@ -179,7 +182,8 @@ class OutboxUpkeep(PoolModel):
     def list_messages(self, operation: op.ListMessages) -> tuple[KeptMessage, ...]:
         """Read them, oldest first."""
         kept = self._messages.get(operation.queue, {}).values()
-        return tuple(sorted(kept, key=lambda one: (one.at_ms, one.digest)))
+        aged = (replace(one, age_ms=self._now_ms() - one.at_ms) for one in kept)
+        return tuple(sorted(aged, key=lambda one: (one.at_ms, one.digest)))
 
     def drop_message(self, operation: op.DropMessage) -> bool:
         """Forget one."""
@@ -187,11 +191,24 @@ class OutboxUpkeep(PoolModel):
 
 
 def _submitted(pool: ModelPool, order_id: str) -> Submitted:
-    record, entry = pool.orders.get(order_id), pool.entries.get(order_id, Entry())
+    record, entry = pool.record_of(order_id), pool.entries.get(order_id, Entry())
     begun, reason = entry.begun, entry.reason
     state: SubmittedState = "queued" if entry.order else "unknown"
     if record is not None:
         state = record.state
     if order_id in pool.dead and state in {"queued", "reserved", "unknown"}:
         state, (begun, _, reason, _) = "dead", pool.dead[order_id]
-    return Submitted(order_id, state, record, begun, entry.published, reason, is_in_outbox=order_id in pool.outbox)
+    return Submitted(
+        order_id,
+        state,
+        record,
+        begun,
+        entry.published,
+        reason,
+        is_in_outbox=order_id in pool.outbox,
+        order=pool.queued(order_id),
+        worker=entry.worker,
+        until_ms=entry.until_ms,
+        due_ms=pool.outbox.get(order_id),
+        dead_at_ms=pool.dead[order_id][1] if order_id in pool.dead else None,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented import operations as op
@@ -167,20 +168,40 @@ def _encode_read_submitted(operation: op.ReadSubmitted) -> Call:
 
 
 def _decode_read_submitted(operation: op.ReadSubmitted, reply: Reply) -> tuple[Submitted, ...]:
-    rows = zip(operation.order_ids, *reply[1:5], strict=True)
-    return tuple(_submitted(*row) for row in rows)
+    read_at_ms = int(text(reply[1]))
+    rows = zip(operation.order_ids, *reply[2:7], strict=True)
+    return tuple(replace(_submitted(*row), read_at_ms=read_at_ms) for row in rows)
 
 
-def _submitted(order_id: str, raw: Reply, entry: Reply, due: Reply, dead: Reply) -> Submitted:
-    begun, published, quantity, _, reason = (*(readable(entry).split("\t") if entry else ("0", "0")), "", "", "")[:5]
-    record = None if raw is None else order_record(order_id, raw, None)
+def _submitted(order_id: str, raw: Reply, entry: Reply, due: Reply, dead: Reply, hold: Reply) -> Submitted:
+    fields = (*(readable(entry).split("\t") if entry else ("0", "0")), "", "", "", "", "")
+    begun, published, quantity, customer, reason, until, worker = fields[:7]
+    record = None if raw is None else order_record(order_id, raw, _time(hold))
     state: SubmittedState = "queued" if quantity else "unknown"
     if record is not None:
         state = record.state
-    if dead is not None and state in {"queued", "reserved", "unknown"}:
+    dead_fields = readable(dead).split("\t") if dead is not None else []
+    if dead_fields and state in {"queued", "reserved", "unknown"}:
         state = "dead"
-        begun, _, reason = readable(dead).split("\t")[:3]
-    return Submitted(order_id, state, record, int(begun), int(published), reason, is_in_outbox=due is not None)
+        begun, reason = dead_fields[0], dead_fields[2]
+    return Submitted(
+        order_id,
+        state,
+        record,
+        int(begun),
+        int(published),
+        reason,
+        is_in_outbox=due is not None,
+        order=Order(order_id, int(quantity), customer or None) if quantity and record is None else None,
+        worker=worker,
+        until_ms=int(until or 0),
+        due_ms=_time(due),
+        dead_at_ms=int(dead_fields[1]) if dead_fields else None,
+    )
+
+
+def _time(score: Reply) -> int | None:
+    return None if score is None else int(float(score))
 
 
 def _encode_read_outbox(operation: op.ReadOutbox) -> Call:
@@ -251,14 +272,14 @@ def _decode_keep(_: op.KeepMessage, reply: Reply) -> bool:
 
 
 def _encode_list_messages(operation: op.ListMessages) -> Call:
-    return plain_call("HGETALL", message_keys(operation.queue).kept)
+    return script_call("list_messages", message_keys(operation.queue).listed())
 
 
 def _decode_list_messages(_: op.ListMessages, reply: Reply) -> tuple[KeptMessage, ...]:
-    kept = []
-    for digest, raw in _pairs(reply):
+    kept, now_ms = [], int(text(reply[0]))
+    for digest, raw in _pairs(reply[1]):
         at_ms, reason, body = readable(raw).split("\t", 2)
-        kept.append(KeptMessage(text(digest), int(at_ms), reason, body))
+        kept.append(KeptMessage(text(digest), int(at_ms), reason, body, max(0, now_ms - int(at_ms))))
     return tuple(sorted(kept, key=lambda one: (one.at_ms, one.digest)))
 
 

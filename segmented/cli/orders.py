@@ -1,0 +1,268 @@
+"""`segmented orders`: what waits for workers, what is known of an order, and what was given up, with a way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated, Final
+
+import typer
+
+from segmented import operations as op
+from segmented.cli.orders_view import (
+    DEAD_HEADS,
+    MESSAGE_HEADS,
+    OUTBOX_HEADS,
+    REPLAY_HEADS,
+    counted,
+    dead_json,
+    dead_row,
+    message_row,
+    order_json,
+    order_rows,
+    outbox_json,
+    outbox_row,
+    place_name,
+    replay_json,
+    replay_words,
+)
+from segmented.cli.output import (
+    DEFAULT_URL,
+    STDOUT,
+    JsonOption,
+    UrlOption,
+    YesOption,
+    print_table,
+    require_somebody,
+    shown,
+    write_json,
+)
+from segmented.errors import InvalidInput, OrderUnknown, PoolMissing
+from segmented.models import check_id
+from segmented.models.submitted import KeptMessage
+from segmented.plans import run_sync
+from segmented.stock.dead_letters import (
+    QUEUE,
+    DeadLetter,
+    ReplayedOrder,
+    dead_letters_plan,
+    message_of,
+    order_plan,
+    outboxes_plan,
+    pages,
+    replay_plan,
+)
+from segmented.stores.redis import RedisStore
+
+EXIT_REFUSED: Final = 1
+QUEUE_BYTES_MAX: Final = 200
+
+orders = typer.Typer(
+    no_args_is_help=True, help="Look at orders that were submitted to workers; replay what was given up."
+)
+
+SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="What is sold, as the program names it.")]
+QueueOption = Annotated[
+    str, typer.Option(metavar="QUEUE", envvar="SEGMENTED_QUEUE", help="The workers' queue whose messages are kept.")
+]
+DigestArgument = Annotated[
+    str, typer.Argument(metavar="DIGEST", help="The message, as dead shows it; a start will do.")
+]
+
+
+@orders.command("list")
+def list_outboxes(
+    skus: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SKU", help="These only; else all that orders were submitted to."),
+    ] = None,
+    *,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """List what waits for workers: orders in a pool's outbox, those due to be published again, dead ones.
+
+    Every accepted order waits until it is decided. Due for long: nobody sweeps. A pool in shards has a row a shard.
+    """
+    with _opened(url) as store:
+        found = run_sync(outboxes_plan(skus or ()), store)
+    if json_file is not None:
+        write_json(json_file, {"pools": [outbox_json(one) for one in found]})
+    if json_file == STDOUT:
+        return
+    print_table(OUTBOX_HEADS, [outbox_row(one) for one in found])
+    if not found:
+        typer.echo("no order was submitted to any pool", err=True)
+
+
+@orders.command()
+def show(
+    sku: SkuArgument,
+    order_id: Annotated[str, typer.Argument(metavar="ORDER_ID", help="The order.")],
+    *,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """Say all that is known of an order: its state, its units, who has it in hand, and why it was put off last.
+
+    Exit code 1 when the pool knows nothing of it, as of one that was refused when it was submitted.
+    """
+    with _opened(url) as store:
+        found = run_sync(order_plan(sku, order_id), store)
+    if not found:
+        raise OrderUnknown(order_id)
+    if json_file is not None:
+        write_json(json_file, {"found": [order_json(one) for one in found]})
+    if json_file == STDOUT:
+        return
+    for number, one in enumerate(found):
+        if number:
+            typer.echo()
+        print_table(("", ""), order_rows(one))
+
+
+@orders.command()
+def dead(
+    sku: Annotated[
+        str | None,
+        typer.Argument(metavar="SKU", help="Orders of this one only; else of all that any were submitted to."),
+    ] = None,
+    *,
+    queue: QueueOption = QUEUE,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """List what was given up: orders that were begun too often and not finished, and messages that nobody can read.
+
+    A dead order still keeps its units from others, until their hold lapses; replay it, or they are given back then.
+    """
+    with _opened(url, queue) as store:
+        letters = run_sync(dead_letters_plan(sku), store)
+        messages = store.execute(op.ListMessages(queue))
+    if json_file is not None:
+        content = {"orders": [dead_json(one) for one in letters], "queue": queue}
+        write_json(json_file, content | {"messages": [asdict(one) for one in messages]})
+    if json_file != STDOUT:
+        _print_dead(letters, messages, queue)
+
+
+@orders.command()
+def replay(  # an option each
+    sku: SkuArgument,
+    order_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ORDER_ID", help="Dead orders, as dead shows them.")
+    ] = None,
+    *,
+    all_orders: Annotated[bool, typer.Option("--all", help="All of the set. Asks first, or needs --yes.")] = False,
+    url: UrlOption = DEFAULT_URL,
+    yes: YesOption = False,
+    json_file: JsonOption = None,
+) -> None:
+    """Take orders out of the dead-letter set, so that the next sweep publishes them again, as if for the first time.
+
+    What was decided meanwhile is told, and only leaves the set. Exit code 1 when one is not in the set.
+    """
+    ids = order_ids or []
+    if all_orders == bool(ids):
+        message = "replay needs either ids of orders, or --all"
+        raise InvalidInput(message)
+    for order_id in ids:
+        check_id(order_id, "order id")
+    is_asked = all_orders and require_somebody("replay --all", yes=yes)
+    with _opened(url) as store:
+        if all_orders:
+            ids = list(dict.fromkeys(one.dead.order_id for one in run_sync(dead_letters_plan(sku), store)))
+        if is_asked and ids and not typer.confirm(f"Publish {counted(len(ids), 'order')} of {shown(sku)} again?"):
+            raise typer.Exit(EXIT_REFUSED)
+        done: list[ReplayedOrder] = []
+        for page in pages(list(dict.fromkeys(ids))):
+            answers = run_sync(replay_plan(sku, page), store)
+            done += answers
+            if json_file != STDOUT:  # page by page: what is done is told, even if the server is away for the next
+                print_table(REPLAY_HEADS, [(_name(one), replay_words(one)) for one in answers])
+    if json_file is not None:
+        write_json(json_file, {"sku": sku, "orders": [replay_json(one) for one in done]})
+    if json_file != STDOUT and not ids:
+        typer.echo(f"no dead orders of {shown(sku)}")
+    if any(one.answer is None for one in done):
+        raise typer.Exit(EXIT_REFUSED)
+
+
+@orders.command("show-message")
+def show_message(
+    digest: DigestArgument,
+    *,
+    queue: QueueOption = QUEUE,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """Print the whole text of a message that no worker could read, as far as it was kept.
+
+    Lines that could steer a terminal are quoted; --json has the text as it is.
+    """
+    with _opened(url, queue) as store:
+        message = message_of(store.execute(op.ListMessages(queue)), digest, queue)
+    if json_file is not None:
+        write_json(json_file, {"queue": queue} | asdict(message))
+    if json_file != STDOUT:
+        for line in message.text.split("\n"):
+            typer.echo(shown(line))
+
+
+@orders.command("forget-message")
+def forget_message(
+    digests: Annotated[
+        list[str], typer.Argument(metavar="DIGEST", help="Messages, as dead shows them; a start of each will do.")
+    ],
+    *,
+    queue: QueueOption = QUEUE,
+    url: UrlOption = DEFAULT_URL,
+    json_file: JsonOption = None,
+) -> None:
+    """Forget messages that no worker could read, for good. Submitted orders are not lost: the outbox has them.
+
+    Nothing is forgotten when one of the digests names no message, or several.
+    """
+    with _opened(url, queue) as store:
+        messages = store.execute(op.ListMessages(queue))
+        named = dict.fromkeys(message_of(messages, digest, queue).digest for digest in digests)
+        forgotten = {digest: store.execute(op.DropMessage(queue, digest)) for digest in named}
+    if json_file is not None:
+        write_json(json_file, {"queue": queue, "forgotten": [digest for digest, was in forgotten.items() if was]})
+    if json_file == STDOUT:
+        return
+    for digest, was_there in forgotten.items():
+        typer.echo(f"{shown(digest)}: {'forgotten' if was_there else 'forgotten meanwhile by somebody else'}")
+
+
+@contextmanager
+def _opened(url: str, queue: str = QUEUE) -> Iterator[RedisStore]:
+    """Open the stock's server; a pool that is not there is a sku that was not meant."""
+    check_id(queue, "queue", bytes_max=QUEUE_BYTES_MAX)
+    with RedisStore.from_url(url) as store:
+        try:
+            yield store
+        except PoolMissing as error:
+            raise InvalidInput(str(error)) from error
+
+
+def _name(one: ReplayedOrder) -> str:
+    where = "" if one.place.shard is None else f" ({place_name(one.place)})"
+    return f"{shown(one.order_id)}{where}"
+
+
+def _print_dead(letters: Sequence[DeadLetter], messages: Sequence[KeptMessage], queue: str) -> None:
+    if letters:
+        print_table(DEAD_HEADS, [dead_row(one) for one in letters])
+    else:
+        typer.echo("no dead orders")
+    typer.echo()
+    if messages:
+        print_table(MESSAGE_HEADS, [message_row(one) for one in messages])
+    else:
+        typer.echo(f"no kept messages of queue {shown(queue)}")
+    holding = [one.units_on_hold for one in letters if one.units_on_hold]
+    if holding:
+        what = f"{counted(len(holding), 'dead order')} {'keeps' if len(holding) == 1 else 'keep'}"
+        typer.echo(f"{what} {counted(sum(holding), 'unit')} from other buyers until the holds lapse", err=True)

@@ -1,0 +1,201 @@
+"""For an operator: what waits in the outboxes, what is known of an order, and what was given up, with a way back.
+
+Plans, for `run_sync` and `run_async`. A sku that is sold in shards is looked at in each of its shards.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from string import ascii_lowercase, digits
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from segmented import operations as op
+from segmented.errors import InvalidInput, PoolMissing, ShardVanished
+from segmented.models import SKU_BYTES_MAX, Shard, check_id, shortened
+from segmented.models.shards import SHARD_MARK
+from segmented.plans import Plan, perform
+from segmented.stock.outbox import dead_plan
+from segmented.stock.sharded.finding import is_in_shards_plan
+from segmented.stock.sharded.opening import directory_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from segmented.models import Settled
+    from segmented.models.submitted import DeadOrder, KeptMessage, OutboxState, Replayed, Submitted
+
+ItemT = TypeVar("ItemT")
+QUEUE: Final = "segmented"
+"""Of the workers, unless they are told another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A pool, or one shard of a pool."""
+
+    sku: str
+    shard: int | None = None
+
+    @classmethod
+    def of(cls, name: str) -> Place:
+        """Read the name that operations use."""
+        return cls(name.sku, name.number) if isinstance(name, Shard) else cls(name)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedOutbox:
+    """How much waits in an outbox."""
+
+    place: Place
+    state: OutboxState | None
+    """None: the pool is not open. Orders were submitted to it, so its keys vanished or it was never opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedOrder:
+    """What is known of an order."""
+
+    place: Place
+    found: Submitted
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An order in the dead-letter set, and what has become of it by now."""
+
+    place: Place
+    dead: DeadOrder
+    found: Submitted
+
+    @property
+    def age_ms(self) -> int:
+        """For how long it has been there, by the server's clock."""
+        return max(0, self.found.read_at_ms - self.dead.at_ms)
+
+    @property
+    def units_on_hold(self) -> int:
+        """Units that it keeps from other buyers until their hold lapses."""
+        record = self.found.record
+        return record.quantity if record is not None and record.state == "reserved" else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedOrder:
+    """What a replay made of an order."""
+
+    order_id: str
+    place: Place
+    answer: Replayed | Settled | None
+    """Published again; or decided in the meantime; None: it is not in the set, or nothing is kept that could be."""
+
+
+# --- where ---
+
+
+def places_plan(sku: str) -> Plan[tuple[str, ...]]:
+    """Name a sku's pool as operations do; of a pool in shards, each shard. Raises PoolMissing and InvalidInput."""
+    check_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
+    if (yield from is_in_shards_plan(sku)):
+        return (yield from directory_plan(sku)).shards
+    yield from perform(op.ReadOutbox(sku))  # which fails when there is no pool
+    return (sku,)
+
+
+def noted_plan() -> Plan[tuple[str, ...]]:
+    """Name the pools and shards that orders were submitted to."""
+    names = yield from perform(op.ListOutboxes())
+    places = sorted((_named(name) for name in names), key=lambda name: (Place.of(name).sku, Place.of(name).shard or 0))
+    return tuple(places)
+
+
+def _named(name: str) -> str:
+    sku, mark, place = name.partition(SHARD_MARK)
+    return Shard(sku, int(place.rstrip(ascii_lowercase)), place.lstrip(digits)) if mark else name
+
+
+# --- looking ---
+
+
+def outboxes_plan(skus: Sequence[str] = ()) -> Plan[list[PlacedOutbox]]:
+    """Count what waits for these skus, or for all that orders were submitted to. Raises PoolMissing for one asked."""
+    if skus:
+        names: list[str] = []
+        for sku in dict.fromkeys(skus):
+            names += yield from places_plan(sku)
+    else:
+        names = list((yield from noted_plan()))
+    found = []
+    for name in names:
+        state = None
+        with suppress(PoolMissing, ShardVanished):
+            state = yield from perform(op.ReadOutbox(name))
+        found.append(PlacedOutbox(Place.of(name), state))
+    return found
+
+
+def order_plan(sku: str, order_id: str) -> Plan[list[PlacedOrder]]:
+    """Say what is known of an order: nothing, or once; in shards once for each that knows it. Raises PoolMissing."""
+    check_id(order_id, "order id")
+    found = []
+    for name in (yield from places_plan(sku)):
+        (one,) = yield from perform(op.ReadSubmitted(name, (order_id,)))
+        if one.state != "unknown":
+            found.append(PlacedOrder(Place.of(name), one))
+    return found
+
+
+def dead_letters_plan(sku: str | None = None) -> Plan[list[DeadLetter]]:
+    """Read the dead-letter set of a sku, or of all that orders were submitted to, longest there first in each pool."""
+    names = (yield from noted_plan()) if sku is None else (yield from places_plan(sku))
+    letters: list[DeadLetter] = []
+    for name in names:
+        dead = yield from dead_plan(name)
+        for page in pages(dead):
+            known = yield from perform(op.ReadSubmitted(name, tuple(one.order_id for one in page)))
+            both = zip(page, known, strict=True)
+            letters += [DeadLetter(Place.of(name), one, found) for one, found in both if found.dead_at_ms is not None]
+    return letters
+
+
+# --- the way back ---
+
+
+def replay_plan(sku: str, order_ids: Sequence[str]) -> Plan[list[ReplayedOrder]]:
+    """Take up to 1,000 orders out of a sku's dead-letter set, so that the next sweep publishes them again.
+
+    One answer an order, in their order; in shards one for each shard in whose set it was. Safe to run twice: the second
+    time they are not in the set. Raises PoolMissing, and InvalidInput for ids that cannot be; nothing is changed then.
+    """
+    for order_id in order_ids:
+        check_id(order_id, "order id")
+    ids = tuple(dict.fromkeys(order_ids))
+    if not 1 <= len(ids) <= op.BATCH_MAX:
+        message = f"a replay has 1 to {op.BATCH_MAX:,} orders, not {len(ids):,}"
+        raise InvalidInput(message)
+    answers: dict[str, list[ReplayedOrder]] = {order_id: [] for order_id in ids}
+    for name in (yield from places_plan(sku)):
+        for order_id, answer in zip(ids, (yield from perform(op.ReplayDead(name, ids))), strict=True):
+            if answer is not None:
+                answers[order_id].append(ReplayedOrder(order_id, Place.of(name), answer))
+    return [one for order_id, found in answers.items() for one in found or [ReplayedOrder(order_id, Place(sku), None)]]
+
+
+def pages(items: Sequence[ItemT]) -> Iterable[Sequence[ItemT]]:
+    """Cut what is to be asked into parts that one operation may carry."""
+    return (items[first : first + op.BATCH_MAX] for first in range(0, len(items), op.BATCH_MAX))
+
+
+# --- messages ---
+
+
+def message_of(messages: Sequence[KeptMessage], beginning: str, queue: str) -> KeptMessage:
+    """Return the message whose digest begins so. Raises InvalidInput when none does, or several do."""
+    found = [one for one in messages if beginning and one.digest.startswith(beginning)]
+    if len(found) != 1:
+        several = (
+            f"the digests of {len(found):,} messages of queue {queue!r} begin with {shortened(beginning)}: say more"
+        )
+        none = f"no message that is kept of queue {queue!r} has a digest that begins with {shortened(beginning)}"
+        raise InvalidInput(several if found else none)
+    return found[0]
