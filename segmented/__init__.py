@@ -111,6 +111,7 @@ from segmented.stock import (
     ShardedPool,
     find_async_pool,
     find_pool,
+    pool_of,
 )
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
@@ -245,6 +246,7 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "OrderHandle",
     "Outbox",
     "Publisher",
+    "pool_of",
     # orders and answers
     "Busy",
     "Cart",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
 from segmented.orders import Gate, connect
-from segmented.stock import Pool
+from segmented.stock import pool_of
 from segmented.stores.redis import RedisStore
 from workers.app import settings
 from workers.away import is_database_away, is_store_away
@@ -19,6 +19,7 @@ from workers.away import is_database_away, is_store_away
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from segmented.stock import Pool
     from workers.settings import WorkerSettings
 
 POOLS_MAX: Final = 1_000
@@ -60,11 +61,11 @@ class Connections:
         self._pools_guard = threading.Lock()
 
     def pool(self, sku: str) -> Pool:
-        """Return the pool of a sku."""
+        """Return the pool of a sku, or the shard that a message names. Raises InvalidInput for what names neither."""
         with self._pools_guard:
             pool = self._pools.get(sku)
             if pool is None:
-                pool = self._pools[sku] = Pool(self.store, sku, ttl=self._said.segment_ttl, hold=self._said.hold)
+                pool = self._pools[sku] = pool_of(self.store, sku, ttl=self._said.segment_ttl, hold=self._said.hold)
                 if len(self._pools) > POOLS_MAX:
                     self._pools.popitem(last=False)
             self._pools.move_to_end(sku)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.errors import InvalidInput
-from segmented.models import ORDER_ID_BYTES_MAX, SKU_BYTES_MAX, check_id, shortened
-from segmented.models.shards import SHARD_MARK
+from segmented.models import ORDER_ID_BYTES_MAX, check_id, checked_pool_name, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +48,7 @@ def read_envelope(parts: Sequence[object], named: dict[str, object]) -> Envelope
     if not 1 <= len(orders) <= ORDERS_MAX:
         message = f"the envelope has {len(orders):,} orders: 1 to {ORDERS_MAX:,} are possible"
         raise InvalidInput(message)
-    sku = body["sku"].partition(SHARD_MARK)[0] if isinstance(body["sku"], str) else body["sku"]
-    check_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
+    sku = checked_pool_name(body["sku"])
     for order_id in orders:
         check_id(order_id, "order id", bytes_max=ORDER_ID_BYTES_MAX)
-    return Envelope(body["sku"], tuple(orders))
+    return Envelope(sku, tuple(orders))

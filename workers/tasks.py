@@ -5,7 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.errors import DatabaseUnavailable, InvalidInput, PoolMissing, SegmentedError, StoreUnavailable
+from segmented.errors import (
+    DatabaseUnavailable,
+    InvalidInput,
+    PoolMissing,
+    SegmentedError,
+    ShardVanished,
+    StoreUnavailable,
+)
 from segmented.models import Busy, Order, Settled
 from segmented.orders import WorkTerms, envelopes, sale
 from workers.app import app, settings
@@ -103,7 +110,7 @@ def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
         envelope = read_envelope(parts, passed_on)
         pool = shared.pool(envelope.sku)
         gate = shared.gate if pool.is_gated() else None
-    except (InvalidInput, PoolMissing) as error:
+    except (InvalidInput, PoolMissing, ShardVanished) as error:
         keep(shared.store, text_of(parts, passed_on), str(error))
         return {}
     report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=WORK)

@@ -87,6 +87,7 @@ from segmented.models.shards import (
     ShardedState,
     ShardFound,
     Transfer,
+    checked_pool_name,
 )
 
 __all__ = [
@@ -168,5 +169,6 @@ __all__ = [
     "Written",
     "cart_of",
     "check_id",
+    "checked_pool_name",
     "shortened",
 ]

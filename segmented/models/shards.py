@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from string import ascii_lowercase, digits
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from segmented.errors import PoolMissing, ShardVanished, StockError
+from segmented.errors import InvalidInput, PoolMissing, ShardVanished, StockError
+from segmented.models.ids import SKU_BYTES_MAX, check_id, shortened
 from segmented.models.pools import PoolState
 
 if TYPE_CHECKING:
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 SHARD_MARK: Final = "\x1f"
 """Between the sku and the place of a shard. A sku has no control characters, so no pool has the name of a shard."""
 SHARD_COUNT_MAX: Final = 64
+PLACE: Final = re.compile("(0|[1-9][0-9]?)([a-z]{1,8})")
+"""Of a shard: its number and its salt, which has four letters at most today."""
 
 
 class Shard(str):  # it is the name itself, wherever an operation asks for that of a pool
@@ -48,6 +52,25 @@ class Shard(str):  # it is the name itself, wherever an operation asks for that 
     def __getnewargs__(self) -> tuple[str, int, str]:  # type: ignore[override]  # as `__new__` takes them, not as str does
         """Travel between processes."""
         return self.sku, self.number, self.salt
+
+
+def checked_pool_name(name: str) -> str:
+    """Return the sku, or the Shard, that a text names which came from outside. Raises InvalidInput for anything else.
+
+    Whether there is such a pool is not asked: nothing opens one by working on its orders.
+    """
+    if not isinstance(name, str):
+        message = f"{shortened(name)} names no pool"
+        raise InvalidInput(message)
+    sku, mark, place = name.partition(SHARD_MARK)
+    check_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
+    if not mark:
+        return sku
+    found = PLACE.fullmatch(place)
+    if found is None or int(found[1]) >= SHARD_COUNT_MAX:
+        message = f"{shortened(name)} names no shard of {sku!r}"
+        raise InvalidInput(message)
+    return Shard(sku, int(found[1]), found[2])
 
 
 def no_keys_of(sku: str) -> StockError:

@@ -10,7 +10,14 @@ from segmented.stock.outbox import Outbox, Publisher
 from segmented.stock.pool import Grant, Pool
 from segmented.stock.publishing import EnvelopePublisher
 from segmented.stock.repair import Repair, RepairReport
-from segmented.stock.sharded import AsyncShardedPool, ShardedAuditReport, ShardedPool, find_async_pool, find_pool
+from segmented.stock.sharded import (
+    AsyncShardedPool,
+    ShardedAuditReport,
+    ShardedPool,
+    find_async_pool,
+    find_pool,
+    pool_of,
+)
 
 __all__ = [
     "AsyncCarts",
@@ -34,4 +41,5 @@ __all__ = [
     "ShardedPool",
     "find_async_pool",
     "find_pool",
+    "pool_of",
 ]

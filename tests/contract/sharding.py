@@ -12,14 +12,17 @@ from segmented.stock.sharded.placement import home_of
 
 if TYPE_CHECKING:
     from segmented.models import Shard, ShardDirectory
+    from segmented.stock import Outbox
     from tests.fixtures.stores import Side
 
 
-def sharded(side: Side, sku: str, *, mark: float = 0.0, ttl: float = 60.0, hold: float = 600.0) -> ShardedPool:
+def sharded(
+    side: Side, sku: str, *, mark: float = 0.0, ttl: float = 60.0, hold: float = 600.0, outbox: Outbox | None = None
+) -> ShardedPool:
     """Make one more object for a pool, as another process would."""
     return side.made(
-        lambda store: ShardedPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=mark),
-        lambda store: AsyncShardedPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=mark),
+        lambda store: ShardedPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=mark, outbox=outbox),
+        lambda store: AsyncShardedPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=mark, outbox=outbox),
     )
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from copy import deepcopy
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
 from redis.crc import key_slot
 
-from segmented.errors import StoreRefused
+from segmented.errors import InvalidInput, StoreRefused
 from segmented.keys import directory_keys, shard_keys
-from segmented.models import Shard
+from segmented.models import SHARD_COUNT_MAX, SKU_BYTES_MAX, Shard, checked_pool_name
 from segmented.stock.sharded import placement
 from segmented.stock.sharded.opening import COPIES
 
@@ -39,6 +40,58 @@ def test_a_shard_travels_and_knows_its_parts(sku: str) -> None:
         assert type(one) is Shard
         assert (one, one.sku, one.number, one.salt) == (shard, sku, 12, "abz")
         assert repr(one) == f"shard 12 of {sku!r}"
+
+
+@pytest.mark.parametrize("sku", ["a", "7", "a7b", "Bücher {1}:2", "0a", "x" * SKU_BYTES_MAX])
+def test_a_text_that_was_a_name_is_the_name_again(sku: str) -> None:
+    assert checked_pool_name(sku) == sku
+    assert type(checked_pool_name(sku)) is str
+    for number in range(SHARD_COUNT_MAX):
+        for salt in ("a", "abz", "zzzz"):
+            shard = Shard(sku, number, salt)
+            for name in (shard, "".join(shard)):
+                found = checked_pool_name(name)
+                assert type(found) is Shard
+                assert (found, found.sku, found.number, found.salt) == (shard, sku, number, salt)
+
+
+BAD_PLACES = [
+    "",
+    "0",
+    "a",
+    "00a",
+    "01a",
+    "64a",
+    "100a",
+    "-1a",
+    "0A",
+    "0ä",
+    "٣a",
+    "0a1",
+    "0a ",
+    "0a\n",
+    " 0a",
+    "0a\x1f1a",
+]
+
+
+@pytest.mark.parametrize("place", [*BAD_PLACES, "0a}:b", "0" + "a" * 9], ids=repr)
+def test_a_text_that_is_not_quite_the_name_of_a_shard_is_refused(place: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^'ticket\\x1f.*names no shard of 'ticket'$"):
+        checked_pool_name(f"ticket\x1f{place}")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "\x1f0a", "a\tb", "a\tb\x1f0a", "x" * 129, "x" * 129 + "\x1f0a", 7, None, b"a", ["a"]]
+)
+def test_what_names_no_pool_at_all_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput):
+        checked_pool_name(name)
+
+
+def test_no_salt_is_longer_than_a_name_may_have() -> None:
+    longest = next(islice(placement._letters(), placement.SALTS_MAX - 1, None))  # noqa: SLF001  # what is tried last
+    assert checked_pool_name(Shard("ticket", 63, longest)) == Shard("ticket", 63, longest)
 
 
 def test_every_master_has_equally_many_shards() -> None:

@@ -2,7 +2,7 @@
 
 from segmented.stock.sharded.async_pool import AsyncShardedPool
 from segmented.stock.sharded.audit import ShardedAuditReport
-from segmented.stock.sharded.finding import find_async_pool, find_pool
+from segmented.stock.sharded.finding import find_async_pool, find_pool, pool_of
 from segmented.stock.sharded.pool import ShardedPool
 from segmented.stock.sharded.repair import ShardedRepairReport
 
@@ -13,4 +13,5 @@ __all__ = [
     "ShardedRepairReport",
     "find_async_pool",
     "find_pool",
+    "pool_of",
 ]

@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from segmented import operations as op
+from segmented.errors import SegmentedError
 from segmented.locks.durations import checked_timeout
-from segmented.models import Granted
+from segmented.models import Granted, check_id
 from segmented.plans import run_async
 from segmented.stock.async_grant import AsyncGrant, Granting
 from segmented.stock.async_pool import AsyncPool
+from segmented.stock.order_handle import AsyncOrderHandle
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import ShardedAuditReport, sharded_audit_plan
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.sharded.repair import ShardedRepairReport, sharded_repair_plan
+from segmented.stock.sharded.submitting import publish, sharded_outbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from segmented.errors import SegmentedError
     from segmented.models import (
         AlreadyOpen,
         Closed,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
         TooFew,
     )
     from segmented.plans.drivers import AsyncStore
+    from segmented.stock.outbox import Outbox
 
 
 class AsyncShardedPool:
@@ -48,13 +51,16 @@ class AsyncShardedPool:
         ttl: float = DEFAULT_TTL,
         hold: float = DEFAULT_HOLD,
         sold_out_mark: float = 0.0,
+        outbox: Outbox | None = None,
     ) -> None:
         """Sell `sku` from `store`; the parameters are those of `AsyncPool`.
 
-        Each shard merges calls that are made together into batches, as an `AsyncPool` does.
+        Each shard merges calls that are made together into batches, as an `AsyncPool` does. Units of submitted orders
+        are taken at acceptance: raises InvalidInput for an `outbox` that decides in the worker.
         """
         self.store = store
         self.sku = sku
+        self.outbox = sharded_outbox(sku, outbox)
         self._ttl, self._hold = ttl, hold
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
         self._plans = ShardedPlans(self._settings, sold_out_mark, store.clock)
@@ -139,6 +145,40 @@ class AsyncShardedPool:
         """
         operation = self._settings.reserve_many(orders, partial=partial)
         return await run_async(self._plans.reserve_many(operation), self.store)
+
+    async def submit(self, order: Order | str, *, quantity: int = 1) -> AsyncOrderHandle:
+        """Accept an order at its home shard, and have a worker told of it; see `AsyncPool.submit`.
+
+        Units are taken now, from whatever shards have them. One round trip, where the order's home has enough.
+        """
+        (answer,) = await self.submit_many((as_order(order, quantity),))
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer
+
+    async def submit_many(self, orders: Iterable[Order]) -> list[AsyncOrderHandle | SegmentedError]:
+        """Accept many orders; a handle each, or the failure of `submit` in its place.
+
+        The first call also writes down, for whoever sweeps, that orders are submitted to these shards. A shard that
+        cannot be asked is the failure of its own orders only.
+        """
+        operation = self._settings.submit_many(orders, self.outbox)
+        found = await run_async(self._plans.submit(operation), self.store)
+        publish(self.outbox, found)
+        pairs = zip(operation.orders, found, strict=True)
+        return [
+            one if isinstance(one, SegmentedError) else AsyncOrderHandle(self.store, one[0], order.order_id, one[1])
+            for order, one in pairs
+        ]
+
+    async def handle(self, order_id: str, *, customer_id: str | None = None) -> AsyncOrderHandle:
+        """Return the handle of an order that was submitted, here or by another process; it asks the home shard.
+
+        In a pool with a limit its customer says which that is. Only the directory is read, once.
+        """
+        check_id(order_id, "order id")
+        home = self._plans.home(await run_async(self._plans.found(), self.store), order_id, customer_id)
+        return AsyncOrderHandle(self.store, home, order_id)
 
     async def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Make the order final; a pool with a limit wants the customer named, to find the order. See `Pool.confirm`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from segmented.models import checked_pool_name
 from segmented.plans import run_async, run_sync
 from segmented.stock.async_pool import AsyncPool
 from segmented.stock.pool import Pool
@@ -38,6 +39,15 @@ async def find_async_pool(
     if await run_async(is_in_shards_plan(sku), store):
         return AsyncShardedPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
     return pool
+
+
+def pool_of(store: Store, name: str, *, ttl: float = DEFAULT_TTL, hold: float = DEFAULT_HOLD) -> Pool:
+    """Return the pool that a message to workers or the list of outboxes names: that of a sku, or one shard of one.
+
+    Nothing is asked, and nothing opened: what works on its orders raises PoolMissing, or ShardVanished for a shard,
+    when it is not there. Raises InvalidInput for a text that is neither a sku nor the name of a shard.
+    """
+    return Pool(store, checked_pool_name(name), ttl=ttl, hold=hold)
 
 
 def is_in_shards_plan(sku: str) -> Plan[bool]:

@@ -15,11 +15,11 @@ from segmented.stock.plans import expire_plan
 from segmented.stock.sharded.gathering import Gathering
 from segmented.stock.sharded.opening import ALL_SECONDS, all_plan, directory_plan, open_plan, state_plan, summed
 from segmented.stock.sharded.placement import home_of
-from segmented.stock.sharded.serving import granting, reserving, served_plan, withdrawn_plan
+from segmented.stock.sharded.serving import granting, reserving, reserving_one, served_plan, withdrawn_plan
 from segmented.stock.sold_out_mark import SoldOutMark, marked, reserve_many_marked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from segmented.clock import Clock
     from segmented.models import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from segmented.operations import Operation
     from segmented.stock.settings import PoolSettings
+    from segmented.stock.sharded.submitting import Submission
 
     ItemT = TypeVar("ItemT")
     AnswerT = TypeVar("AnswerT")
@@ -61,6 +62,8 @@ class ShardedPlans:
         self.mark = SoldOutMark(sold_out_mark, clock)
         self._clock = clock
         self._gathering: Gathering | None = None
+        self._is_noted = False
+        """Does whoever sweeps know of the shards?"""
 
     def found(self) -> Plan[Gathering]:
         """Return what brings units together; reads the directory at the first call. Raises PoolMissing."""
@@ -155,14 +158,11 @@ class ShardedPlans:
         return (yield from reserve_many_marked(self.mark, operation, self._reserve_many))
 
     def _reserve_many(self, operation: op.ReserveMany) -> Plan[list[Taken | SegmentedError]]:
-        gathering = yield from self.found()
-        homes: dict[int, Shard] = {}
-        answers: dict[int, Taken | SegmentedError] = {}
-        for index, order in enumerate(operation.orders):
-            try:
-                homes[index] = self.home(gathering, order.order_id, order.customer_id)
-            except InvalidInput as error:
-                answers[index] = error
+        found = dict(enumerate(self._homes((yield from self.found()), operation.orders)))
+        homes = {index: home for index, home in found.items() if not isinstance(home, InvalidInput)}
+        answers: dict[int, Taken | SegmentedError] = {
+            index: home for index, home in found.items() if isinstance(home, InvalidInput)
+        }
         refused_at: dict[int, float] = {}
         for _ in range(ROUNDS_MAX):  # while others were served, one after the other, refusals may have grown old
             oldest = (yield from perform(Now())) - FRESH_SECONDS
@@ -193,9 +193,11 @@ class ShardedPlans:
                 has_more = home in gathered and gathering.shortage.of(order.quantity) is None
                 is_stale = isinstance(answer, Busy) or has_more
                 gathered.add(home)
-                one = op.Reserve(operation.sku, order, operation.hold_ms, operation.partial)
+                attempt = reserving_one(replace(operation, sku=home, orders=(order,)))
+                first = None if is_stale else (answer, asked_at)
+                plan = served_plan(gathering, home, order, attempt, partial=operation.partial, first=first)
                 try:
-                    said, at = yield from self.reserve_on(one, None if is_stale else (answer, asked_at))
+                    said, at = yield from plan
                 except SegmentedError as error:
                     answers[index] = error
                 else:
@@ -203,6 +205,19 @@ class ShardedPlans:
                     if isinstance(said, SoldOut):
                         refused_at[index] = at
         return answers
+
+    def submit(self, operation: op.ReserveMany) -> Plan[list[Submission]]:
+        """Accept orders: the call that takes the units at an order's home shard writes its place in the outbox too."""
+        gathering = yield from self.found()
+        if not self._is_noted:
+            yield from all_plan(map(op.NoteOutbox, gathering.shards))
+            self._is_noted = True
+        answers = yield from self.reserve_many(operation)
+        pairs = zip(self._homes(gathering, operation.orders), answers, strict=True)
+        return [
+            home if isinstance(home, InvalidInput) else answer if isinstance(answer, SegmentedError) else (home, answer)
+            for home, answer in pairs
+        ]
 
     # --- deciding ---
 
@@ -249,6 +264,14 @@ class ShardedPlans:
         return (yield from self._returning(gathering.finish_all_plan()))
 
     # --- pieces ---
+
+    def _homes(self, gathering: Gathering, orders: Iterable[Order]) -> Iterator[Shard | InvalidInput]:
+        """Yield the shard of each order, or why it cannot be told."""
+        for order in orders:
+            try:
+                yield self.home(gathering, order.order_id, order.customer_id)
+            except InvalidInput as error:
+                yield error
 
     def _home_of_change(self, change_id: str) -> Plan[Shard]:
         shards = (yield from self.found()).shards

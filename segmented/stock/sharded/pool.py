@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from segmented import operations as op
+from segmented.errors import SegmentedError
 from segmented.locks.durations import checked_timeout
-from segmented.models import Granted
+from segmented.models import Granted, check_id
 from segmented.plans import run_sync
+from segmented.stock.order_handle import OrderHandle
 from segmented.stock.pool import Grant, Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
 from segmented.stock.sharded.audit import ShardedAuditReport, sharded_audit_plan
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.stock.sharded.repair import ShardedRepairReport, sharded_repair_plan
+from segmented.stock.sharded.submitting import publish, sharded_outbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from segmented.errors import SegmentedError
     from segmented.models import (
         AlreadyOpen,
         Closed,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         TooFew,
     )
     from segmented.plans.drivers import Store
+    from segmented.stock.outbox import Outbox
 
 
 class ShardedPool:
@@ -57,10 +60,16 @@ class ShardedPool:
         ttl: float = DEFAULT_TTL,
         hold: float = DEFAULT_HOLD,
         sold_out_mark: float = 0.0,
+        outbox: Outbox | None = None,
     ) -> None:
-        """Sell `sku` from `store`; the parameters are those of `Pool`."""
+        """Sell `sku` from `store`; the parameters are those of `Pool`.
+
+        Units of submitted orders are taken at acceptance: raises InvalidInput for an `outbox` that decides in the
+        worker, who would refuse what another shard has.
+        """
         self.store = store
         self.sku = sku
+        self.outbox = sharded_outbox(sku, outbox)
         self._ttl, self._hold = ttl, hold
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
         self._plans = ShardedPlans(self._settings, sold_out_mark, store.clock)
@@ -145,6 +154,40 @@ class ShardedPool:
         """
         operation = self._settings.reserve_many(orders, partial=partial)
         return run_sync(self._plans.reserve_many(operation), self.store)
+
+    def submit(self, order: Order | str, *, quantity: int = 1) -> OrderHandle:
+        """Accept an order at its home shard, and have a worker told of it; see `Pool.submit`.
+
+        Units are taken now, from whatever shards have them. One round trip, where the order's home has enough.
+        """
+        (answer,) = self.submit_many((as_order(order, quantity),))
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer
+
+    def submit_many(self, orders: Iterable[Order]) -> list[OrderHandle | SegmentedError]:
+        """Accept many orders; a handle each, or the failure of `submit` in its place.
+
+        The first call also writes down, for whoever sweeps, that orders are submitted to these shards. A shard that
+        cannot be asked is the failure of its own orders only.
+        """
+        operation = self._settings.submit_many(orders, self.outbox)
+        found = run_sync(self._plans.submit(operation), self.store)
+        publish(self.outbox, found)
+        pairs = zip(operation.orders, found, strict=True)
+        return [
+            one if isinstance(one, SegmentedError) else OrderHandle(self.store, one[0], order.order_id, one[1])
+            for order, one in pairs
+        ]
+
+    def handle(self, order_id: str, *, customer_id: str | None = None) -> OrderHandle:
+        """Return the handle of an order that was submitted, here or by another process; it asks the home shard.
+
+        In a pool with a limit its customer says which that is. Only the directory is read, once.
+        """
+        check_id(order_id, "order id")
+        home = self._plans.home(run_sync(self._plans.found(), self.store), order_id, customer_id)
+        return OrderHandle(self.store, home, order_id)
 
     def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
         """Make the order final; a pool with a limit wants the customer named, to find the order. See `Pool.confirm`."""

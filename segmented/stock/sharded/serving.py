@@ -9,11 +9,11 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from segmented.errors import StoreRefused
+from segmented.errors import SegmentedError, StoreRefused
 from segmented.models import Busy, LimitReached, SoldOut, TooFew
 from segmented.plans import Now, Plan, perform
 from segmented.stock.fair_grants import fair_grant_plan
-from segmented.stock.plans import grant_plan, reserve_plan
+from segmented.stock.plans import grant_plan, reserve_many_plan, reserve_plan
 
 if TYPE_CHECKING:
     from segmented import operations as op
@@ -89,6 +89,20 @@ def reserving(operation: op.Reserve) -> Attempt[Taken]:
         del is_final  # refusals of reservations are not kept
         asked_at = yield from perform(Now())
         return (yield from reserve_plan(replace(operation, partial=partial))), asked_at
+
+    return attempt
+
+
+def reserving_one(operation: op.ReserveMany) -> Attempt[Taken]:
+    """Attempt the reservation of the one order of a batch; a submitted one enters the outbox in the same step."""
+
+    def attempt(*, partial: bool = False, is_final: bool = False) -> Plan[tuple[Taken, float]]:
+        del is_final  # refusals of reservations are not kept
+        asked_at = yield from perform(Now())
+        (answer,) = yield from reserve_many_plan(replace(operation, partial=partial))
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer, asked_at
 
     return attempt
 

@@ -1,0 +1,77 @@
+"""The workers' own task takes envelopes of shards, and keeps a message that names a shard which is not there."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from pydantic import SecretStr
+
+from segmented import operations as op
+from segmented.errors import InvalidInput
+from segmented.models import Order
+from segmented.stock import EnvelopePublisher, Outbox, ShardedPool
+from segmented.stores.redis import RedisStore
+from workers import connections as opening, tasks
+from workers.app import settings
+from workers.envelopes import Envelope, read_envelope
+from workers.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from segmented.servers import ValkeyServer
+
+SHARDS: Final = 3
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, valkey: ValkeyServer, sqlite_url: str) -> Iterator[RedisStore]:
+    """A stock server that the workers of this process are told of."""
+    said = WorkerSettings(url=SecretStr(valkey.url), database=SecretStr(sqlite_url), broker_on_stock_server=True)
+    monkeypatch.setattr(opening, "settings", said)
+    with RedisStore.from_url(valkey.url) as made:
+        yield made
+    opening.disconnect()
+
+
+def test_the_envelopes_of_every_shard_are_taken_by_the_task(store: RedisStore) -> None:
+    bodies: list[Any] = []
+
+    def send(sku: str, order_ids: Sequence[str]) -> None:
+        bodies.append(json.loads(json.dumps(Envelope(sku, tuple(order_ids)).body())))
+
+    with EnvelopePublisher(send) as publisher:
+        pool = ShardedPool(store, "concert", outbox=Outbox(publisher))
+        pool.open(stock=90, segments=6, shards=SHARDS)
+        handles = pool.submit_many([*(Order(f"o{index}", 1) for index in range(40)), Order("large", 50)])
+        assert not [handle for handle in handles if isinstance(handle, Exception)]
+    assert len({body["sku"] for body in bodies}) == SHARDS
+    assert sum(tasks.take_envelope(body)["settled"] for body in bodies) == 41
+    assert (pool.state().confirmed, pool.audit().is_clean) == (90, True)
+
+
+@pytest.mark.parametrize(
+    "name", ["concert\x1f7a", "concert\x1f0zz", "concert\x1f0a}:meta", "concert\x1f", "other\x1f0a"]
+)
+def test_a_message_that_names_no_shard_which_is_there_is_kept_and_opens_nothing(store: RedisStore, name: str) -> None:
+    pool = ShardedPool(store, "concert")
+    pool.open(stock=90, segments=6, shards=SHARDS)
+    state = pool.state()
+    assert tasks.take_envelope({"v": 1, "sku": name, "orders": ["a"]}) == {}
+    (kept,) = store.execute(op.ListMessages(settings.queue))
+    assert json.loads(kept.text)[0][0]["sku"] == name
+    assert pool.state() == state
+
+
+@pytest.mark.parametrize("name", ["concert\x1f0a}:meta", "concert\x1f64a", "concert\x1f", "\x1f0a"])
+def test_a_text_that_is_no_name_is_refused_by_whoever_reads_a_message_and_by_whoever_opens_a_pool(
+    store: RedisStore, name: str
+) -> None:
+    with pytest.raises(InvalidInput):
+        read_envelope(({"v": 1, "sku": name, "orders": ["a"]},), {})
+    with pytest.raises(InvalidInput):
+        opening.connections().pool(name)
+    ShardedPool(store, "concert").open(stock=90, segments=6, shards=SHARDS)
+    assert opening.connections().pool("concert\x1f2a").state().available == 30
