@@ -67,7 +67,7 @@ class PutOff(Operation[int]):
     """Did the orders themselves fail? What stopped the worker otherwise does not count as begun."""
     begun_max: int
     reason: str
-    hold_ms: int
+    hold_ms: int = 600_000
     """For which the units of what is buried stay reserved."""
 
 
