@@ -145,4 +145,9 @@ class KeptMessage:
 
 def one_line(reason: str) -> str:
     """Shorten why something failed to one line of at most 200 characters."""
-    return " ".join(reason.split())[:REASON_MAX]
+    return encodable(" ".join(reason.split()))[:REASON_MAX]
+
+
+def encodable(text: str) -> str:
+    """Write out what UTF-8 cannot say, such as a file's name that was read as bytes: any text must be kept."""
+    return text.encode(errors="backslashreplace").decode()
