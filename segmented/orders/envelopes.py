@@ -24,8 +24,8 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.keys import shard_keys
-from segmented.locks.durations import milliseconds
-from segmented.models import Busy, Settled, check_id
+from segmented.locks.durations import checked_timeout, milliseconds
+from segmented.models import Busy, Settled, check_id, shortened
 from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers
 from segmented.orders import answers
 from segmented.orders.renewal import Renewal
@@ -54,7 +54,8 @@ class TryLater(SegmentedError):
     """A step cannot work now, through no fault of the order: it does not count towards the dead-letter set."""
 
     def __init__(self, reason: str, *, seconds: float = LATER) -> None:
-        """Say why, and how long to wait."""
+        """Say why, and how long to wait. Raises InvalidInput for a time that is none."""
+        milliseconds(seconds, "seconds")
         super().__init__(reason)
         self.seconds = seconds
 
@@ -78,6 +79,12 @@ class WorkTerms:
         """Refuse what cannot be."""
         for name in ("ttl", "hold", "work"):
             milliseconds(getattr(self, name), name)
+        for name in ("ttl", "work"):
+            if self.hold < getattr(self, name):
+                what = f"hold of {self.hold:g} s is shorter than {name} of {getattr(self, name):g} s"
+                message = f"{what}: the units would lapse while a worker has the order"
+                raise InvalidInput(message)
+        checked_timeout(self.segment_wait)
         if type(self.begun_max) is not int or not 1 <= self.begun_max <= 1_000:  # noqa: PLR2004  # a sane most
             message = f"begun_max={self.begun_max!r} must be a whole number between 1 and 1,000"
             raise InvalidInput(message)
@@ -135,6 +142,9 @@ def take_envelope(
 
 
 def _checked(order_ids: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(order_ids, str):
+        message = f"{shortened(order_ids)} is one order id, where those of an envelope belong: give them in a list"
+        raise InvalidInput(message)
     ids = tuple(dict.fromkeys(order_ids))
     if not 1 <= len(ids) <= op.BATCH_MAX:
         message = f"an envelope has 1 to {op.BATCH_MAX:,} orders, not {len(ids):,}"
@@ -280,7 +290,7 @@ class _Envelope:
             return
         try:
             if isinstance(answer, OrderMismatch):  # it can never be stored as the pool has it
-                self.report.settled.append(self._cancelled(order_id))
+                self.report.settled.append(self._cancelled(order))
             elif isinstance(answer, SegmentedError):
                 raise answer
             else:
@@ -290,8 +300,9 @@ class _Envelope:
         except SegmentedError as error:
             self._fail(order, error)
 
-    def _cancelled(self, order_id: str) -> Settled:
-        (answer,) = self._settle("cancelled", (order_id,), self._holder_id, voided=True)
+    def _cancelled(self, order: BegunOrder) -> Settled:
+        holder_id = None if order.fencing_token is None else self._holder_id  # units taken at acceptance have no holder
+        (answer,) = self._settle("cancelled", (order.order.order_id,), holder_id, voided=True)
         if isinstance(answer, Settled):
             return answer
         raise answer or StoreUnavailable("another worker has it")

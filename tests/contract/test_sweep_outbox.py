@@ -149,6 +149,14 @@ def test_an_order_begun_too_often_is_buried_by_the_sweep(shop: Shop) -> None:
     assert waiting(shop) == 1
 
 
+def test_as_many_as_the_limit_are_all(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, *orders(4), after_ms=0)
+    shop.side.pass_time(0.003)
+    answer = swept(shop, limit=4)
+    assert (len(answer.due), answer.is_more_due) == (4, False)
+
+
 # --- who sweeps ---
 
 
@@ -210,8 +218,19 @@ def test_a_dead_order_that_is_submitted_again_is_not_begun_again(shop: Shop) -> 
     submit(shop, Order("a", 2))
     buried(shop, "a")
     assert named(submit(shop, Order("a", 2))) == ["Reserved"]
+    assert waiting(shop) == 1
     assert named(take(shop, "a").orders) == ["Dead"]
     assert waiting(shop) == 0
+
+
+def test_a_queued_order_that_died_and_is_submitted_again_comes_back_to_the_set(shop: Shop) -> None:
+    shop.open(9, 3)
+    queue(shop, Order("a", 2))
+    assert put_off(shop, "a", begun_max=0) == 1
+    assert queue(shop, Order("a", 2)) == (Queued("a", replay=True),)
+    assert waiting(shop) == 1
+    assert named(take(shop, "a").orders) == ["Dead"]
+    assert (waiting(shop), shop.totals()) == (0, (9, 0, 0))
 
 
 def test_a_dead_order_that_was_decided_meanwhile_only_leaves_the_set(shop: Shop) -> None:

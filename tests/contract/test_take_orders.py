@@ -476,16 +476,26 @@ def test_a_reason_that_is_no_unicode_is_kept_readable(shop: Shop) -> None:
     assert submitted(shop, "a").reason == "no file 'x\\udcff'"
 
 
-@pytest.mark.parametrize("by_worker", [False, True], ids=["at acceptance", "in the worker"])
-def test_work_that_is_renewed_stays_this_workers_with_its_hold_and_its_lease(shop: Shop, *, by_worker: bool) -> None:
+def test_work_that_is_renewed_stays_this_workers_and_its_units_stay_reserved(shop: Shop) -> None:
     shop.open(9, 3)
-    (queue if by_worker else submit)(shop, Order("a", 2))
-    take(shop, "a", ttl_ms=SHORT_MS, hold_ms=SHORT_MS, work_ms=SHORT_MS)
+    submit(shop, Order("a", 2), hold_ms=SHORT_MS)
+    take(shop, "a", hold_ms=SHORT_MS, work_ms=SHORT_MS)
     assert renew_work(shop, "a") == ("a",)
     shop.let_short_holds_lapse()
     assert named(take(shop, "a", holder="w2").orders) == ["Busy"]
     assert shop.expire_due() == ((), False)
     assert outbox(shop).due == 0
+
+
+def test_work_under_a_segments_lock_that_is_renewed_keeps_its_lease(shop: Shop) -> None:
+    shop.open(9, 1)
+    queue(shop, *orders(2))
+    take(shop, "o00", ttl_ms=SHORT_MS, work_ms=SHORT_MS)
+    assert renew_work(shop, "o00") == ("o00",)
+    shop.let_short_holds_lapse()
+    assert named(take(shop, *TEN[:2], holder="w2").orders) == ["Busy", "Busy"]
+    assert submitted(shop, "o01").state == "queued"
+    assert begun(shop, "o00").fencing_token == FENCE
 
 
 def test_only_what_is_still_this_workers_is_renewed(shop: Shop) -> None:
