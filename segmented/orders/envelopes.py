@@ -32,7 +32,7 @@ from segmented.orders.renewal import Renewal
 from segmented.orders.sale import tell_pool
 from segmented.orders.standing import Claim
 from segmented.plans import Plan, run_sync, wait_for
-from segmented.stock.outbox import BEGUN_MAX, PUBLISH_AFTER
+from segmented.stock.outbox import BEGUN_MAX, PUBLISH_AFTER, checked_begun_max
 from segmented.stock.plans import settle_many_plan
 from segmented.stock.settings import DEFAULT_HOLD
 
@@ -85,9 +85,7 @@ class WorkTerms:
                 message = f"{what}: the units would lapse while a worker has the order"
                 raise InvalidInput(message)
         checked_timeout(self.segment_wait)
-        if type(self.begun_max) is not int or not 1 <= self.begun_max <= 1_000:  # noqa: PLR2004  # a sane most
-            message = f"begun_max={self.begun_max!r} must be a whole number between 1 and 1,000"
-            raise InvalidInput(message)
+        checked_begun_max(self.begun_max)
 
 
 @dataclass(slots=True)

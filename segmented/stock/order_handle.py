@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from segmented import operations as op
-from segmented.models import Closed, LimitReached, Settled, SoldOut
+from segmented.locks.durations import checked_timeout
+from segmented.models import Busy, Closed, LimitReached, Reserved, Settled, SoldOut
 from segmented.models.submitted import Accepted, Dead, Queued, Submitted
 from segmented.plans import perform, run_async, run_sync
 from segmented.stock.outbox import outcome_plan
@@ -37,8 +38,10 @@ class HandleState:
                 self._state, self._outcome = accepted.state, accepted
             case SoldOut() | Closed() | LimitReached():
                 self._state, self._outcome = "refused", accepted
-            case _:
+            case Reserved():
                 self._state = "reserved"
+            case Busy():  # nothing was taken: it is to be submitted again
+                pass
 
     @property
     def state(self) -> SubmittedState:
@@ -90,7 +93,7 @@ class OrderHandle(HandleState):
     def wait(self, timeout: float | None = None) -> Outcome | None:
         """Return what became of the order, at the latest after `timeout` seconds; None: it is on its way still."""
         if self._outcome is None:
-            self._note(run_sync(outcome_plan(self.sku, self.order_id, timeout), self._store))
+            self._note(run_sync(outcome_plan(self.sku, self.order_id, checked_timeout(timeout)), self._store))
         return self._outcome
 
 
@@ -110,5 +113,5 @@ class AsyncOrderHandle(HandleState):
     async def wait(self, timeout: float | None = None) -> Outcome | None:
         """Return what became of the order, at the latest after `timeout` seconds; None: it is on its way still."""
         if self._outcome is None:
-            self._note(await run_async(outcome_plan(self.sku, self.order_id, timeout), self._store))
+            self._note(await run_async(outcome_plan(self.sku, self.order_id, checked_timeout(timeout)), self._store))
         return self._outcome

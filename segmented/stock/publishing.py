@@ -37,8 +37,8 @@ class EnvelopePublisher:
         envelope_max: int = ENVELOPE_MAX,
     ) -> None:
         """Publish by `send`, which gets a sku and up to `envelope_max` order ids, and raises StoreUnavailable."""
-        if not 1 <= envelope_max <= ENVELOPE_MAX:
-            message = f"envelope_max={envelope_max} must be between 1 and {ENVELOPE_MAX}"
+        if type(envelope_max) is not int or not 1 <= envelope_max <= ENVELOPE_MAX:
+            message = f"envelope_max={envelope_max!r} must be a whole number between 1 and {ENVELOPE_MAX}"
             raise InvalidInput(message)
         self._send = send
         self._room = room
@@ -53,6 +53,8 @@ class EnvelopePublisher:
 
     def put(self, sku: str, order_ids: Sequence[str]) -> None:
         """Take these for publication and return at once."""
+        if not order_ids:
+            return
         with self._changed:
             if self._is_closed or self._count + len(order_ids) > WAITING_MAX:
                 self.dropped_count += len(order_ids)
@@ -65,8 +67,12 @@ class EnvelopePublisher:
             self._changed.notify()
 
     def send(self, sku: str, order_ids: Sequence[str]) -> None:
-        """Publish one envelope before returning. Raises StoreUnavailable when the broker is away."""
-        self._send(sku, order_ids)
+        """Publish before returning: one envelope, or several that are no larger than `envelope_max`.
+
+        Raises StoreUnavailable when the broker is away.
+        """
+        for first in range(0, len(order_ids), self._envelope_max):
+            self._send(sku, order_ids[first : first + self._envelope_max])
 
     def room(self) -> int | None:
         """Return how many envelopes the broker should get now, or None: as many as there are."""
