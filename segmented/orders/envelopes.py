@@ -259,7 +259,13 @@ class _Envelope:
             return
         if not confirmed:
             return
-        for order_id, answer in zip(confirmed, self._settle("confirmed", confirmed, self._holder_id), strict=True):
+        try:
+            answers_now = self._settle("confirmed", confirmed, self._holder_id)
+        except StoreError as error:  # it may have happened: then there is nothing to put off
+            for order_id in confirmed:
+                self._fail(self.begun[order_id], error)
+            return
+        for order_id, answer in zip(confirmed, answers_now, strict=True):
             order = self.begun.pop(order_id)
             if isinstance(answer, Settled):
                 self.report.settled.append(answer)

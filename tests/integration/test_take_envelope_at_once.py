@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
 from sqlalchemy import create_engine, event
 
+from segmented import operations as op
 from segmented.errors import InvalidInput, PoolNotGated, StoreUnavailable
 from segmented.models import Order
 from segmented.orders import Gate, connect
@@ -18,12 +20,14 @@ from segmented.orders.engine import parse
 from segmented.orders.envelopes import EnvelopeReport, WorkTerms, take_envelope
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.dying import Died, DyingStore, Fuse
+from tests.dying import AnswerT, Died, DyingStore, Fuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segmented.models.submitted import BegunOrder, Deciding
+    from segmented.operations import Operation
+    from segmented.plans.drivers import Store
     from segmented.servers import ValkeyServer
 
 from tests.envelope_till import DEADLINE, SKU, SOON, Till, opened
@@ -116,6 +120,40 @@ def test_while_the_database_is_away_orders_are_put_off_uncounted_and_finished_la
     assert gated_till.states(ids) == {"reserved": 20}
     assert [one.state for one in gated_till.take(ids).settled] == ["confirmed"] * 20
     gated_till.check(confirmed=20, available=180)
+
+
+class LosingStore(DyingStore):
+    """A real store that cannot be reached for one confirmation: before it, or behind it."""
+
+    def __init__(self, store: Store, *, happens: bool) -> None:
+        super().__init__(store, Fuse())
+        self._real = store
+        self._happens = happens
+        self.lost = 0
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        is_lost = isinstance(operation, op.SettleMany) and operation.holder_id is not None
+        if is_lost and not self._happens:
+            self.lost += 1
+            raise StoreUnavailable
+        answer = self._real.execute(operation, deadline=deadline)
+        if is_lost:
+            self.lost += 1
+            raise StoreUnavailable
+        return answer
+
+
+@pytest.mark.parametrize("happens", [False, True], ids=["before it", "behind it"])
+def test_a_confirmation_without_an_answer_puts_off_what_was_not_confirmed(till: Till, *, happens: bool) -> None:
+    ids = till.submit(5)
+    store = LosingStore(till.pool.store, happens=happens)
+    report = till.take(ids, step=lambda _: None, pool=Pool(store, SKU))
+    assert (store.lost, list(report.put_off)) == (1, ids)
+    assert till.states(ids) == ({"confirmed": 5} if happens else {"reserved": 5})
+    assert till.found("o000").begun == 0
+    assert [one.state for one in till.take(ids).settled] == ["confirmed"] * 5
+    assert till.waiting() == 0
+    till.check(confirmed=5, available=195)
 
 
 def test_while_no_segment_is_free_orders_are_put_off_uncounted(till_store: RedisStore) -> None:
