@@ -61,7 +61,7 @@ class EnvelopePublisher:
                 return
             self._waiting[sku] += order_ids
             self._count += len(order_ids)
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # it did not come along into a forked process
                 self._thread = threading.Thread(target=self._publish, name="segmented-publisher", daemon=True)
                 self._thread.start()
             self._changed.notify()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -211,3 +213,27 @@ def test_an_envelope_of_a_size_that_cannot_be_is_refused(broker: Broker, envelop
     sentence = rf"^envelope_max={envelope_max!r} must be a whole number between 1 and 100$"
     with pytest.raises(InvalidInput, match=sentence):
         EnvelopePublisher(broker.send, envelope_max=envelope_max)
+
+
+FORKED = """
+import os, sys, threading
+from segmented.stock import EnvelopePublisher
+
+sent = threading.Semaphore(0)
+publisher = EnvelopePublisher(lambda sku, order_ids: sent.release())
+publisher.put("mug", ["before"])
+assert sent.acquire(timeout=10)
+child = os.fork()
+if child == 0:
+    for order_id in ("a", "b"):
+        publisher.put("mug", [order_id])
+        if not sent.acquire(timeout=10):
+            os._exit(1)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_process_that_was_forked_from_one_that_has_published_publishes_too() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=False, timeout=60)
+    assert done.returncode == 0
