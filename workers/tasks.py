@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented.errors import DatabaseUnavailable, InvalidInput, PoolMissing, SegmentedError, StoreUnavailable
 from segmented.models import Busy, Order, Settled
-from segmented.orders import envelopes, sale
+from segmented.orders import WorkTerms, envelopes, sale
 from workers.app import app, settings
 from workers.connections import connections
 from workers.envelopes import TASK, read_envelope
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from segmented.models import Refusal
 
 log = logging.getLogger(__name__)
-WORK: Final = envelopes.WorkTerms(
+WORK: Final = WorkTerms(
     ttl=settings.publish_after,
     hold=settings.hold,
     work=settings.publish_after,

@@ -144,8 +144,9 @@ class KeptMessage:
 
 
 def one_line(reason: str) -> str:
-    """Shorten why something failed to one line of at most 200 characters."""
-    return encodable(" ".join(reason.split()))[:REASON_MAX]
+    """Shorten why something failed to one line of at most 200 characters, all of which can be stored and printed."""
+    line = " ".join(reason.split())[:REASON_MAX]
+    return line if line.isprintable() else "".join(one if one.isprintable() else "?" for one in line)
 
 
 def encodable(text: str) -> str:

@@ -2,11 +2,12 @@
 
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.engine import connect
-from segmented.orders.envelopes import EnvelopeReport, TryLater, WorkTerms, take_envelope
+from segmented.orders.envelopes import EnvelopeReport, take_envelope
 from segmented.orders.gate import Gate
 from segmented.orders.opening import open_gated, reopen_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.orders.standing import Claim
+from segmented.orders.work_terms import TryLater, WorkTerms
 
 __all__ = [
     "Claim",

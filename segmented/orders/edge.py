@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DEADLOCK_OR_SERIALIZATION: Final = frozenset({"40001", "40P01"})
+READ_ONLY: Final = "25006"
+"""What a server says that is a standby still, or for now: another one can do it, or this one later."""
 SQLITE_STATEMENT_WRONG: Final = frozenset({"SQLITE_ERROR", "SQLITE_MISUSE", "SQLITE_RANGE"})
 
 
@@ -60,6 +62,9 @@ def translated(where: str) -> Iterator[None]:
         message = f"{where} did not answer: {reason(error)}"
         raise DatabaseUnavailable(message) from error
     except SQLAlchemyError as error:
+        if getattr(getattr(error, "orig", None), "sqlstate", None) == READ_ONLY:
+            message = f"{where} cannot be written to now: {reason(error)}"
+            raise DatabaseUnavailable(message) from error
         message = f"{where} refused the operation: {reason(error)}"
         raise StoreRefused(message) from error
 

@@ -24,17 +24,16 @@ from segmented.errors import (
     StoreUnavailable,
 )
 from segmented.keys import shard_keys
-from segmented.locks.durations import checked_timeout, milliseconds
+from segmented.locks.durations import milliseconds
 from segmented.models import Busy, Settled, check_id, shortened
-from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers
+from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers, one_line
 from segmented.orders import answers
 from segmented.orders.renewal import Renewal
 from segmented.orders.sale import tell_pool
 from segmented.orders.standing import Claim
+from segmented.orders.work_terms import LATER, TryLater, WorkTerms
 from segmented.plans import Plan, run_sync, wait_for
-from segmented.stock.outbox import BEGUN_MAX, PUBLISH_AFTER, checked_begun_max
 from segmented.stock.plans import settle_many_plan
-from segmented.stock.settings import DEFAULT_HOLD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -42,50 +41,11 @@ if TYPE_CHECKING:
     from segmented.orders.gate import Gate
     from segmented.stock import Pool
 
-ENVELOPE_TTL: Final = 5.0
 RETRY_FIRST: Final = 1.0
 RETRY_MOST: Final = 60.0
 """Seconds until an order that failed is tried again, doubled from time to time."""
-LATER: Final = 2.0
-"""Seconds until an order is tried again that could not be tried: a server was away, no segment was free."""
-
-
-class TryLater(SegmentedError):
-    """A step cannot work now, through no fault of the order: it does not count towards the dead-letter set."""
-
-    def __init__(self, reason: str, *, seconds: float = LATER) -> None:
-        """Say why, and how long to wait. Raises InvalidInput for a time that is none."""
-        milliseconds(seconds, "seconds")
-        super().__init__(reason)
-        self.seconds = seconds
-
-
-@dataclass(frozen=True, slots=True)
-class WorkTerms:
-    """How a worker takes envelopes. Times are seconds."""
-
-    ttl: float = ENVELOPE_TTL
-    """For which the segment's lease lives."""
-    hold: float = DEFAULT_HOLD
-    """For which units stay reserved."""
-    work: float = PUBLISH_AFTER
-    """For which orders are this worker's; pushed out while a step runs, so that it may last longer."""
-    begun_max: int = BEGUN_MAX
-    """An order that was begun so often, and not finished, goes to the dead-letter set."""
-    segment_wait: float = 5.0
-    """For which a free segment is waited for."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be."""
-        for name in ("ttl", "hold", "work"):
-            milliseconds(getattr(self, name), name)
-        for name in ("ttl", "work"):
-            if self.hold < getattr(self, name):
-                what = f"hold of {self.hold:g} s is shorter than {name} of {getattr(self, name):g} s"
-                message = f"{what}: the units would lapse while a worker has the order"
-                raise InvalidInput(message)
-        checked_timeout(self.segment_wait)
-        checked_begun_max(self.begun_max)
+TRUSTED: Final = 2 / 3
+"""Part of the work time after which a worker that could not renew asks whether an order is its own, before a step."""
 
 
 @dataclass(slots=True)
@@ -127,15 +87,11 @@ def take_envelope(
     ids = _checked(order_ids)
     if pool.is_gated() != (gate is not None):
         return envelope.refuse_gate(ids)
-    if gate is None and step is None:
-        ids = envelope.confirm_at_once(ids)
-    if ids:
-        envelope.take(ids)
-        if envelope.begun:
-            with envelope.renewed(is_long=step is not None):
-                envelope.run(step)
-                envelope.finish()
-        envelope.put_off()
+    try:
+        envelope.work(ids, step)
+    except StoreUnavailable as error:  # it may be back by now, and told that it was not the orders' fault
+        envelope.give_up(ids, error)
+    envelope.put_off()
     return envelope.report
 
 
@@ -152,10 +108,12 @@ def _checked(order_ids: Iterable[str]) -> tuple[str, ...]:
     return ids
 
 
-def take_plan(operation: op.TakeOrders, channel: str, timeout: float) -> Plan[TakenOrders | None]:
-    """Begin work; where that needs a segment and none is free, wait for one. None: the deadline came before a turn."""
-    taken, _ = yield from wait_for(operation, channel=channel, timeout=timeout, is_busy=_needs_segment)
-    return taken
+def take_plan(operation: op.TakeOrders, channel: str, timeout: float) -> Plan[tuple[TakenOrders | None, float]]:
+    """Begin work; where that needs a segment and none is free, wait for one. None: the deadline came before a turn.
+
+    With it comes the local time from which the orders are the worker's.
+    """
+    return (yield from wait_for(operation, channel=channel, timeout=timeout, is_busy=_needs_segment))
 
 
 def _needs_segment(taken: TakenOrders) -> bool:
@@ -174,6 +132,10 @@ class _Envelope:
         self.begun: dict[str, BegunOrder] = {}
         self._failed: dict[str, tuple[str, bool, float]] = {}
         """Order id -> why it failed, whether that counts, and seconds until it is tried again."""
+        self._until = 0.0
+        """Local time until when the orders are this worker's for certain."""
+        self._lost: frozenset[str] = frozenset()
+        """Orders that were no longer this worker's when it was asked last."""
         self.report = EnvelopeReport()
 
     # --- the steps ---
@@ -186,6 +148,25 @@ class _Envelope:
             self._failed[order_id] = ("the pool is gated, and this worker has no order database", False, LATER)
         self.put_off()
         return self.report
+
+    def work(self, ids: tuple[str, ...], step: Callable[[BegunOrder], None] | None) -> None:
+        """Do all that can be done. Raises StoreUnavailable."""
+        if self._gate is None and step is None:
+            ids = self.confirm_at_once(ids)
+        if ids:
+            self.take(ids)
+        if self.begun:
+            with self.renewed(is_long=step is not None or self._gate is not None):
+                self.run(step)
+                self.finish()
+
+    def give_up(self, ids: Iterable[str], error: StoreUnavailable) -> None:
+        """Leave what is not decided to a later time; an answer that was lost may have begun it."""
+        done = {one.order_id for one in self.report.settled}
+        for order_id in ids:
+            if order_id not in done:
+                self._failed.setdefault(order_id, (_told(error), False, LATER))
+        self.begun.clear()
 
     def confirm_at_once(self, ids: Sequence[str]) -> tuple[str, ...]:
         """Confirm orders whose units were taken at acceptance, in one script. Returns those that need more."""
@@ -214,7 +195,8 @@ class _Envelope:
             terms.begun_max,
         )
         plan = take_plan(operation, shard_keys(self._pool.sku).freed, terms.segment_wait)
-        taken = run_sync(plan, self._pool.store)
+        taken, asked_at = run_sync(plan, self._pool.store)
+        self._until = asked_at + terms.work * TRUSTED
         if taken is None:
             taken = TakenOrders(tuple(Busy(order_id, 0, None) for order_id in ids), None)
         for order_id, answer in zip(ids, taken.orders, strict=True):
@@ -240,14 +222,35 @@ class _Envelope:
                 self._failed[order_id] = (str(answer), True, RETRY_FIRST)
 
     def run(self, step: Callable[[BegunOrder], None] | None) -> None:
-        """Call the step with each order; those that fail are left behind."""
+        """Call the step with each order; those that fail, or have become another worker's, are left behind."""
         if step is None:
             return
         for order in list(self.begun.values()):
+            if not self._is_own(order.order.order_id):
+                self.report.in_hand.append(order.order.order_id)
+                del self.begun[order.order.order_id]
+                continue
             try:
                 step(order)
             except Exception as error:  # noqa: BLE001  # whatever a user's step raises must not spoil the envelope
                 self._fail(order, error)
+
+    def _is_own(self, order_id: str) -> bool:
+        """Is the order this worker's still? An earlier step may have lasted longer than the work could be renewed."""
+        if self._pool.store.clock.now() >= self._until:
+            try:
+                self._renew()
+            except StoreUnavailable:
+                return False
+        return order_id not in self._lost
+
+    def _renew(self) -> None:
+        """Push out until when the orders are this worker's."""
+        ids, asked_at, terms = tuple(self.begun), self._pool.store.clock.now(), self._terms
+        if ids:
+            times = (milliseconds(terms.ttl, "ttl"), milliseconds(terms.hold, "hold"), milliseconds(terms.work, "work"))
+            renewed = self._pool.store.execute(op.RenewWork(self._pool.sku, ids, self._holder_id, *times))
+            self._lost, self._until = frozenset(ids) - frozenset(renewed), asked_at + terms.work * TRUSTED
 
     def finish(self) -> None:
         """Store the orders in one transaction, and confirm them in one script."""
@@ -305,7 +308,7 @@ class _Envelope:
             self._fail(order, error)
 
     def _cancelled(self, order: BegunOrder) -> Settled:
-        holder_id = None if order.fencing_token is None else self._holder_id  # units taken at acceptance have no holder
+        holder_id = None if order.fencing_token is None else self._holder_id  # taken at its acceptance: nobody holds it
         (answer,) = self._settle("cancelled", (order.order.order_id,), holder_id, voided=True)
         if isinstance(answer, Settled):
             return answer
@@ -314,9 +317,9 @@ class _Envelope:
     def _fail(self, order: BegunOrder, error: BaseException) -> None:
         order_id = order.order.order_id
         self.begun.pop(order_id, None)
-        reason = f"{type(error).__name__}: {error}"
+        reason = _told(error)
         if isinstance(error, TryLater):
-            self._failed[order_id] = (str(error), False, error.seconds)
+            self._failed[order_id] = (reason.partition(": ")[2], False, error.seconds)
         elif isinstance(error, StoreUnavailable | DatabaseUnavailable):
             self._failed[order_id] = (reason, False, LATER)
         else:
@@ -354,17 +357,18 @@ class _Envelope:
         return run_sync(settle_many_plan(operation), self._pool.store)
 
     def renewed(self, *, is_long: bool) -> AbstractContextManager[object]:
-        """Keep the orders this worker's while a step may last."""
+        """Keep the orders this worker's while a step, or the database, may take its time."""
         if not is_long:
             return nullcontext()
-        terms = self._terms
-        times = (milliseconds(terms.ttl, "ttl"), milliseconds(terms.hold, "hold"), milliseconds(terms.work, "work"))
+        return Renewal(self._renew, every=min(self._terms.work, self._terms.ttl) / 3)
 
-        def renew() -> None:
-            if ids := tuple(self.begun):
-                self._pool.store.execute(op.RenewWork(self._pool.sku, ids, self._holder_id, *times))
 
-        return Renewal(renew, every=min(terms.work, terms.ttl) / 3)
+def _told(error: BaseException) -> str:
+    """Say what failed; an exception of a user's may be unable to say it itself."""
+    try:
+        return one_line(f"{type(error).__name__}: {error}")
+    except Exception:  # noqa: BLE001  # whatever it is, it must not spoil the envelope
+        return type(error).__name__
 
 
 def _claim(sku: str, begun: BegunOrder) -> Claim:

@@ -258,7 +258,11 @@ class Gate:
         """Do something that may run twice, on a connection of its own."""
 
         def on_connection() -> AnswerT:
-            with self._engine.connect() as connection:
+            try:
+                connection = self._engine.connect()
+            except InvalidInput as error:  # it was usable when the engine was made: it is to blame, and no order
+                raise DatabaseUnavailable(str(error)) from error
+            with connection:
                 return work(connection)
 
         with translated(self._where):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from segmented import operations as op
+from segmented.errors import OrderUnknown
 from segmented.locks.durations import checked_timeout
-from segmented.models import Busy, Closed, LimitReached, Reserved, Settled, SoldOut
+from segmented.models import Busy, Closed, LimitReached, Settled, SoldOut
 from segmented.models.submitted import Accepted, Dead, Queued, Submitted
 from segmented.plans import perform, run_async, run_sync
 from segmented.stock.outbox import outcome_plan
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
     from segmented.models.submitted import SubmittedState
     from segmented.plans.drivers import AsyncStore, Store
 
-Outcome = Settled | SoldOut | Closed | LimitReached | Dead
-"""What became of a submitted order: its fate, what refused it at the door, or that it was given up."""
+Outcome = Settled | SoldOut | Closed | LimitReached | Busy | Dead
+"""What became of a submitted order: its fate, what refused it at the door, or that it was given up.
+
+Busy refuses it at the door as well: more holds had lapsed than could be given back first. Submit it again.
+"""
 
 
 class HandleState:
@@ -36,12 +40,10 @@ class HandleState:
                 self._state = "queued"
             case Settled():
                 self._state, self._outcome = accepted.state, accepted
-            case SoldOut() | Closed() | LimitReached():
+            case SoldOut() | Closed() | LimitReached() | Busy():
                 self._state, self._outcome = "refused", accepted
-            case Reserved():
+            case _:
                 self._state = "reserved"
-            case Busy():  # nothing was taken: it is to be submitted again
-                pass
 
     @property
     def state(self) -> SubmittedState:
@@ -61,6 +63,16 @@ class HandleState:
             self._outcome = Dead(found.order_id, found.begun)
         elif found.record is not None and found.state not in {"queued", "reserved"}:
             self._outcome = _fate(found)
+
+    @property
+    def _is_open(self) -> bool:
+        """May the order become something yet? One that was given up may have been replayed."""
+        return self._outcome is None or isinstance(self._outcome, Dead)
+
+    def _known_outcome(self) -> Outcome | None:
+        if self._state == "unknown":
+            raise OrderUnknown(self.order_id)
+        return self._outcome
 
     def __repr__(self) -> str:
         """Name the order and its state."""
@@ -91,10 +103,14 @@ class OrderHandle(HandleState):
         return self.state
 
     def wait(self, timeout: float | None = None) -> Outcome | None:
-        """Return what became of the order, at the latest after `timeout` seconds; None: it is on its way still."""
-        if self._outcome is None:
-            self._note(run_sync(outcome_plan(self.sku, self.order_id, checked_timeout(timeout)), self._store))
-        return self._outcome
+        """Return what became of the order, at the latest after `timeout` seconds; None: it is on its way still.
+
+        Raises OrderUnknown when the pool knows no such order.
+        """
+        plan = outcome_plan(self.sku, self.order_id, checked_timeout(timeout))
+        if self._is_open:
+            self._note(run_sync(plan, self._store))
+        return self._known_outcome()
 
 
 class AsyncOrderHandle(HandleState):
@@ -111,7 +127,11 @@ class AsyncOrderHandle(HandleState):
         return self.state
 
     async def wait(self, timeout: float | None = None) -> Outcome | None:
-        """Return what became of the order, at the latest after `timeout` seconds; None: it is on its way still."""
-        if self._outcome is None:
-            self._note(await run_async(outcome_plan(self.sku, self.order_id, checked_timeout(timeout)), self._store))
-        return self._outcome
+        """Return what became of the order, at the latest after `timeout` seconds; None: it is on its way still.
+
+        Raises OrderUnknown when the pool knows no such order.
+        """
+        plan = outcome_plan(self.sku, self.order_id, checked_timeout(timeout))
+        if self._is_open:
+            self._note(await run_async(plan, self._store))
+        return self._known_outcome()

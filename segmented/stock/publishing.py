@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, Self
+from weakref import WeakSet
 
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.stock.outbox import ENVELOPE_MAX
@@ -21,12 +23,14 @@ WAITING_MAX: Final = 100_000
 """Orders that wait to be published; those beyond are left to the sweep."""
 CLOSE_SECONDS: Final = 5.0
 log = logging.getLogger(__name__)
+_publishers: WeakSet[EnvelopePublisher] = WeakSet()
 
 
 class EnvelopePublisher:
     """Publishes in the background, for threads and for event loops; nothing is sent by the caller's thread.
 
-    A broker that is away costs nothing but time: what cannot be sent is dropped here and stands in the outbox.
+    A broker that is away costs nothing but time: what cannot be sent is dropped here and stands in the outbox. A child
+    of a fork has a publisher of its own in the same object; what waited in the parent is the parent's to send.
     """
 
     def __init__(
@@ -43,34 +47,42 @@ class EnvelopePublisher:
         self._send = send
         self._room = room
         self._envelope_max = envelope_max
+        self._is_closed = False
+        self.dropped_count = 0
+        """Orders that were left to the sweep."""
+        self._begin_empty()
+        _publishers.add(self)
+
+    def _begin_empty(self) -> None:
         self._waiting: dict[str, list[str]] = defaultdict(list)
         self._count = 0
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._is_closed = False
-        self.dropped_count = 0
-        """Orders that were left to the sweep."""
 
     def put(self, sku: str, order_ids: Sequence[str]) -> None:
         """Take these for publication and return at once."""
         if not order_ids:
             return
         with self._changed:
-            if self._is_closed or self._count + len(order_ids) > WAITING_MAX:
+            if self._is_closed or self._count + len(order_ids) > WAITING_MAX or not self._has_thread():
                 self.dropped_count += len(order_ids)
                 return
             self._waiting[sku] += order_ids
             self._count += len(order_ids)
-            if self._thread is None or not self._thread.is_alive():  # it did not come along into a forked process
-                self._thread = threading.Thread(target=self._publish, name="segmented-publisher", daemon=True)
-                self._thread.start()
             self._changed.notify()
 
-    def send(self, sku: str, order_ids: Sequence[str]) -> None:
-        """Publish before returning: one envelope, or several that are no larger than `envelope_max`.
+    def _has_thread(self) -> bool:
+        if self._thread is None:
+            thread = threading.Thread(target=self._publish, name="segmented-publisher", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads can be had, as at the end of the interpreter
+                return False
+            self._thread = thread
+        return True
 
-        Raises StoreUnavailable when the broker is away.
-        """
+    def send(self, sku: str, order_ids: Sequence[str]) -> None:
+        """Publish before returning, in as many envelopes as it takes. Raises StoreUnavailable if the broker is away."""
         for first in range(0, len(order_ids), self._envelope_max):
             self._send(sku, order_ids[first : first + self._envelope_max])
 
@@ -131,3 +143,12 @@ class EnvelopePublisher:
         except Exception:
             self.dropped_count += len(envelope)
             log.exception("%d orders of %r are left to the sweep", len(envelope), sku)
+
+
+def _forget_parents() -> None:
+    # A child has no thread that publishes, and the parent's may have held the condition in the moment of the fork.
+    for publisher in tuple(_publishers):
+        publisher._begin_empty()  # noqa: SLF001  # of this module
+
+
+os.register_at_fork(after_in_child=_forget_parents)

@@ -117,6 +117,12 @@ class PoolSettings:
 
     def submit_many(self, orders: Iterable[Order], outbox: Outbox) -> op.ReserveMany:
         """Check that these are orders, and say when the outbox publishes what nobody has finished."""
+        if self.hold_ms <= outbox.publish_after_ms:
+            message = (
+                f"hold={self.hold_ms / 1_000:g} s must be longer than publish_after={outbox.publish_after:g} s of the "
+                "outbox: an order whose message is lost would lapse before it is published again"
+            )
+            raise InvalidInput(message)
         return replace(self.reserve_many(orders, partial=False), publish_after_ms=outbox.publish_after_ms)
 
     def confirm(self, order_id: str, *, holder_id: str | None) -> op.Confirm:

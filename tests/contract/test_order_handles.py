@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import operations as op
-from segmented.errors import InvalidInput, OrderMismatch
+from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown
 from segmented.models import Order, Settled, SoldOut
 from segmented.models.submitted import Dead, Deciding
 from segmented.stock import AsyncPool, Outbox, Pool
@@ -118,8 +118,9 @@ def test_a_dead_order_has_an_outcome_until_it_is_replayed(waiting_side: Side) ->
 def test_an_order_that_nobody_submitted_is_unknown_at_once(waiting_side: Side) -> None:
     pool, _ = opened(waiting_side)
     handle = pool.handle("nobody")
-    assert handle.wait(timeout=None) is None
-    assert handle.state == "unknown"
+    with pytest.raises(OrderUnknown):
+        handle.wait(timeout=None)
+    assert handle.refresh() == "unknown"
     with pytest.raises(InvalidInput, match=r"^order id '' must have 1 to 256 bytes of UTF-8$"):
         pool.handle("")
 

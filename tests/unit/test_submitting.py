@@ -50,11 +50,11 @@ LEASE = "is not a lease: give between 0.001 and 9007199254740 s"
         (lambda: WorkTerms(begun_max=2.0), "begun_max=2.0 must be a whole number between 1 and 1,000"),  # type: ignore[arg-type]  # as a caller may
         (
             lambda: WorkTerms(hold=3.0),
-            "hold of 3 s is shorter than ttl of 5 s: the units would lapse while a worker has the order",
+            "hold=3 s is shorter than ttl=5 s or work=5 s",
         ),
         (
             lambda: WorkTerms(hold=9.0, work=10.0),
-            "hold of 9 s is shorter than work of 10 s: the units would lapse while a worker has the order",
+            "hold=9 s is shorter than ttl=5 s or work=10 s",
         ),
         (
             lambda: WorkTerms(segment_wait=-1.0),
@@ -113,7 +113,7 @@ def test_every_order_is_in_one_envelope_with_those_begun_as_often(due: list[tupl
         (None, "unknown", False),
         (Queued("a", replay=False), "queued", False),
         (Reserved("a", 2, 0, ((0, 2),), 1, 2, replay=False), "reserved", False),
-        (Busy("a", 1, 0), "unknown", False),
+        (Busy("a", 1, 0), "refused", True),
         (SETTLED, "confirmed", True),
         (SoldOut("a", 2, 1, 0, 3), "refused", True),
         (Closed("a"), "refused", True),

@@ -72,7 +72,8 @@ def _encode_open(operation: op.OpenPool) -> Call:
     gated = "1" if operation.gated else "0"
     arguments = (operation.stock, operation.segment_count, gated, operation.epoch, operation.customer_limit or 0)
     kept = cart_keys(operation.sku)
-    keys = [*keys_of(operation.sku), kept.carts, kept.unfinished, shard_keys(operation.sku).directory]
+    place = shard_keys(operation.sku)
+    keys = [*keys_of(operation.sku), kept.carts, kept.unfinished, place.directory, place.dead]
     return script_call("open_pool", keys, *arguments)
 
 

@@ -2,7 +2,7 @@
 -- uses shared/pool.lua
 -- Open a pool once. A pool whose keys vanished in part is not reopened: its remains would be sold again.
 -- KEYS     after those of the pool: 14 carts (hash)   15 unfinished (zset): the carts that the pool keeps
---          16 directory (string): of a pool of that sku in shards
+--          16 directory (string): of a pool of that sku in shards   17 dead (hash): orders given up
 -- ARGV     1 stock   2 segment_count   3 gated ("1" or "0")   4 epoch   5 customer_limit (0: none)
 -- answers  {"already_open", state}   {"opened", state}   state as read_pool answers it
 --          {"remains"}   some keys exist but not meta
@@ -16,7 +16,7 @@ if redis.call('EXISTS', KEYS[16]) == 1 then
   return { 'in_shards' }
 end
 if redis.call('EXISTS', META, STOCK, FREE, ORDERS, HOLDS, LEDGER, CUSTOMERS, CHANGES, TRANSFERS, OUTBOX,
-    ENTRIES, KEYS[14], KEYS[15]) > 0 then
+    ENTRIES, KEYS[14], KEYS[15], KEYS[17]) > 0 then
   return { 'remains' }
 end
 
