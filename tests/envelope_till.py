@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from segmented import operations as op
 from segmented.models import Order
 from segmented.models.submitted import BegunOrder, Deciding, Submitted, Swept
-from segmented.orders.envelopes import EnvelopeReport, WorkTerms, take_envelope
+from segmented.orders.envelopes import EnvelopeReport, take_envelope
+from segmented.orders.work_terms import WorkTerms
 from segmented.stock import Pool
 from segmented.stock.outbox import Outbox
 

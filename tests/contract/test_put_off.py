@@ -140,9 +140,9 @@ def test_work_that_is_renewed_stays_this_workers_and_its_units_stay_reserved(sho
 def test_work_under_a_segments_lock_that_is_renewed_keeps_its_lease(shop: Shop) -> None:
     shop.open(9, 1)
     queue(shop, *orders(2))
-    take(shop, "o00", ttl_ms=SHORT_MS, work_ms=SHORT_MS)
+    take(shop, "o00", ttl_ms=200, work_ms=200)
     assert renew_work(shop, "o00") == ("o00",)
-    shop.let_short_holds_lapse()
+    shop.side.pass_time(0.25)
     assert named(take(shop, *TEN[:2], holder="w2").orders) == ["Busy", "Busy"]
     assert submitted(shop, "o01").state == "queued"
     assert begun(shop, "o00").fencing_token == FENCE

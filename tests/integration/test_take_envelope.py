@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import operations as op
-from segmented.orders.envelopes import EnvelopeReport, TryLater
+from segmented.orders.envelopes import EnvelopeReport
+from segmented.orders.work_terms import TryLater
 from segmented.plans import run_sync
 from segmented.stock.outbox import dead_plan
 from tests.dying import Died

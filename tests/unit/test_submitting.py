@@ -13,7 +13,7 @@ from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models import Busy, Closed, LimitReached, Order, OrderRecord, Reserved, Settled, SoldOut
 from segmented.models.submitted import Dead, Queued, Submitted
-from segmented.orders.envelopes import TryLater, WorkTerms
+from segmented.orders import TryLater, WorkTerms
 from segmented.stock import Pool
 from segmented.stock.order_handle import HandleState, OrderHandle
 from segmented.stock.outbox import Outbox, SweepReport, SweepTerms, envelopes_of, sweep
