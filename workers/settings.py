@@ -80,7 +80,8 @@ class WorkerSettings(BaseSettings):
     segment_ttl: Seconds = DEFAULT_TTL
     """Seconds that a segment's lease lives; after a kill the order in hand waits as long."""
     hold: Seconds = DEFAULT_HOLD
-    """Seconds that the units of an unfinished order stay reserved; not less than `SEGMENTED_SEGMENT_TTL`."""
+    """Seconds that the units of an unfinished order stay reserved; not less than `SEGMENTED_SEGMENT_TTL` and
+    `SEGMENTED_PUBLISH_AFTER`."""
     segment_wait: Seconds = 15.0
     """Seconds that an order waits for a free segment before its task is put off; less than
     `SEGMENTED_TASK_TIME_LIMIT`."""

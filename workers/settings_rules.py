@@ -112,9 +112,9 @@ def _check_times(settings: WorkerSettings) -> None:
             f"SEGMENTED_TASK_TIME_LIMIT, which is {limit:g} s"
         )
         raise InvalidInput(message)
-    if settings.hold < settings.segment_ttl:
-        message = (
-            f"SEGMENTED_HOLD is {settings.hold:g} s: it should be at least SEGMENTED_SEGMENT_TTL, "
-            f"which is {settings.segment_ttl:g} s"
-        )
-        raise InvalidInput(message)
+    for name, seconds in (("SEGMENT_TTL", settings.segment_ttl), ("PUBLISH_AFTER", settings.publish_after)):
+        if settings.hold < seconds:
+            message = (
+                f"SEGMENTED_HOLD is {settings.hold:g} s: it should be at least SEGMENTED_{name}, which is {seconds:g} s"
+            )
+            raise InvalidInput(message)

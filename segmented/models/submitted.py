@@ -162,3 +162,8 @@ def one_line(reason: str) -> str:
     """Shorten why something failed to one line of at most 200 characters, all of which can be stored and printed."""
     line = " ".join(reason.split())[:REASON_MAX]
     return line if line.isprintable() else "".join(one if one.isprintable() else "?" for one in line)
+
+
+def encodable(text: str) -> str:
+    """Write out what UTF-8 cannot say, such as a file's name that was read as bytes: any text must be kept."""
+    return text.encode(errors="backslashreplace").decode()

@@ -25,7 +25,7 @@ from segmented.errors import (
 )
 from segmented.keys import shard_keys
 from segmented.locks.durations import milliseconds
-from segmented.models import Busy, Settled, check_id
+from segmented.models import Busy, Settled, check_id, shortened
 from segmented.models.submitted import BegunOrder, Dead, TakenOrders, TooManyOthers, one_line
 from segmented.orders import answers
 from segmented.orders.renewal import Renewal
@@ -96,6 +96,9 @@ def take_envelope(
 
 
 def _checked(order_ids: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(order_ids, str):
+        message = f"{shortened(order_ids)} is one order id, where those of an envelope belong: give them in a list"
+        raise InvalidInput(message)
     ids = tuple(dict.fromkeys(order_ids))
     if not 1 <= len(ids) <= op.BATCH_MAX:
         message = f"an envelope has 1 to {op.BATCH_MAX:,} orders, not {len(ids):,}"
@@ -258,7 +261,13 @@ class _Envelope:
             return
         if not confirmed:
             return
-        for order_id, answer in zip(confirmed, self._settle("confirmed", confirmed, self._holder_id), strict=True):
+        try:
+            answers_now = self._settle("confirmed", confirmed, self._holder_id)
+        except StoreError as error:  # it may have happened: then there is nothing to put off
+            for order_id in confirmed:
+                self._fail(self.begun[order_id], error)
+            return
+        for order_id, answer in zip(confirmed, answers_now, strict=True):
             order = self.begun.pop(order_id)
             if isinstance(answer, Settled):
                 self.report.settled.append(answer)

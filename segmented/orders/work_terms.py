@@ -7,7 +7,7 @@ from typing import Final
 
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.locks.durations import checked_timeout, milliseconds
-from segmented.stock.outbox import BEGUN_MAX, PUBLISH_AFTER
+from segmented.stock.outbox import BEGUN_MAX, PUBLISH_AFTER, checked_begun_max
 from segmented.stock.settings import DEFAULT_HOLD
 
 ENVELOPE_TTL: Final = 5.0
@@ -48,6 +48,4 @@ class WorkTerms:
         if self.hold < max(self.ttl, self.work):
             message = f"hold={self.hold:g} s is shorter than ttl={self.ttl:g} s or work={self.work:g} s"
             raise InvalidInput(message)
-        if type(self.begun_max) is not int or not 1 <= self.begun_max <= 1_000:  # noqa: PLR2004  # a sane most
-            message = f"begun_max={self.begun_max!r} must be a whole number between 1 and 1,000"
-            raise InvalidInput(message)
+        checked_begun_max(self.begun_max)

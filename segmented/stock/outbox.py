@@ -29,6 +29,7 @@ ENVELOPE_MAX: Final = 100
 WITH_OTHERS: Final = (ENVELOPE_MAX, 10)
 """Orders in one envelope, by how often one of them was begun and not finished; else it is alone."""
 BEGUN_MAX: Final = 5
+BEGUN_MAX_MOST: Final = 1_000
 PUBLISH_AFTER: Final = 5.0
 PUBLISH_AFTER_MOST: Final = 60.0
 NOTED_SECONDS: Final = 60.0
@@ -49,7 +50,10 @@ class Publisher(Protocol):
         """Publish one envelope before returning. Raises StoreUnavailable when the broker is away."""
 
     def room(self) -> int | None:
-        """Return how many envelopes the broker should get now, or None: as many as there are."""
+        """Return how many envelopes the broker should get now, or None: as many as there are.
+
+        Raises StoreUnavailable when the broker is away.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,23 @@ class SweepTerms:
     """For which the units of an order that is published again stay reserved."""
     begun_max: int = BEGUN_MAX
     """An order that was begun so often, and not finished, goes to the dead-letter set."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        for name in ("base", "most", "hold"):
+            milliseconds(getattr(self, name), name)
+        if self.most < self.base:
+            message = f"most of {self.most:g} s is shorter than base of {self.base:g} s, from which it doubles"
+            raise InvalidInput(message)
+        checked_begun_max(self.begun_max)
+
+
+def checked_begun_max(begun_max: int) -> int:
+    """Return how often an order may be begun. Raises InvalidInput."""
+    if type(begun_max) is not int or not 1 <= begun_max <= BEGUN_MAX_MOST:
+        message = f"begun_max={begun_max!r} must be a whole number between 1 and {BEGUN_MAX_MOST:,}"
+        raise InvalidInput(message)
+    return begun_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +225,10 @@ def sweep(
     buried: list[str] = []
     is_more_due = True
     for _ in range(pages_max):
-        room = publisher.room()
+        try:
+            room = publisher.room()
+        except StoreUnavailable as error:
+            return SweepReport(published, sent, tuple(buried), is_more_due=True, failure=str(error))
         if room is not None and room < 1:
             break
         limit = SWEEP_PAGE if room is None else min(SWEEP_PAGE, room * ENVELOPE_MAX)

@@ -41,8 +41,8 @@ class EnvelopePublisher:
         envelope_max: int = ENVELOPE_MAX,
     ) -> None:
         """Publish by `send`, which gets a sku and up to `envelope_max` order ids, and raises StoreUnavailable."""
-        if not 1 <= envelope_max <= ENVELOPE_MAX:
-            message = f"envelope_max={envelope_max} must be between 1 and {ENVELOPE_MAX}"
+        if type(envelope_max) is not int or not 1 <= envelope_max <= ENVELOPE_MAX:
+            message = f"envelope_max={envelope_max!r} must be a whole number between 1 and {ENVELOPE_MAX}"
             raise InvalidInput(message)
         self._send = send
         self._room = room
@@ -61,6 +61,8 @@ class EnvelopePublisher:
 
     def put(self, sku: str, order_ids: Sequence[str]) -> None:
         """Take these for publication and return at once."""
+        if not order_ids:
+            return
         with self._changed:
             if self._is_closed or self._count + len(order_ids) > WAITING_MAX or not self._has_thread():
                 self.dropped_count += len(order_ids)

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from segmented import operations as op
-from segmented.keys import lock_keys, shard_keys
+from segmented.keys import OUTBOXES, lock_keys, message_keys, shard_keys
 from segmented.models import Order
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.codecs import CODECS
@@ -106,6 +106,45 @@ def test_a_kept_refusal_is_a_record_and_no_more(store: RedisStore) -> None:
     assert keys_of(store) == POOL_KEYS | {POOL.orders}
 
 
+def test_a_submitted_order_adds_its_place_in_the_outbox_and_no_more(store: RedisStore) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    store.execute(op.ReserveMany(SKU, (Order("a", 5),), 60_000, publish_after_ms=0))
+    assert keys_of(store) == ORDER_KEYS | {POOL.outbox}
+    store.execute(op.SweepOutbox(SKU, 10, 1, 0, 0, 60_000, 5))
+    assert keys_of(store) == ORDER_KEYS | {POOL.outbox, POOL.entries}
+    store.execute(op.Confirm(SKU, "a"))
+    assert keys_of(store) == ORDER_KEYS - {POOL.holds}
+
+
+def test_a_queued_order_is_an_entry_and_a_place_until_a_worker_takes_a_segment_for_it(store: RedisStore) -> None:
+    queued = POOL_KEYS | {POOL.outbox, POOL.entries}
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    store.execute(op.QueueOrders(SKU, (Order("a", 5), Order("large", 50)), 0))
+    assert keys_of(store) == queued
+    store.execute(op.TakeOrders(SKU, ("a", "large"), "h", 60_000, 60_000, 60_000, 5))
+    assert keys_of(store) == ORDER_KEYS | {POOL.outbox, POOL.entries, f"{POOL.lock}:0"}
+    store.execute(op.RenewWork(SKU, ("a",), "h", 60_000, 60_000, 60_000))
+    assert keys_of(store) == ORDER_KEYS | {POOL.outbox, POOL.entries, f"{POOL.lock}:0"}
+    store.execute(op.SettleMany(SKU, "confirmed", ("a",), voided=False, holder_id="h"))
+    assert keys_of(store) == ORDER_KEYS - {POOL.holds}
+
+
+def test_a_dead_order_is_in_the_dead_letter_set_and_out_of_the_outbox(store: RedisStore) -> None:
+    store.execute(op.OpenPool(SKU, 10, 4, gated=False))
+    store.execute(op.ReserveMany(SKU, (Order("a", 5),), 60_000, publish_after_ms=0))
+    store.execute(op.PutOff(SKU, ("a",), "h", 0, counts=True, begun_max=0, reason="it rained"))
+    assert keys_of(store) == ORDER_KEYS | {POOL.entries, POOL.dead}
+    store.execute(op.ReplayDead(SKU, ("a",)))
+    assert keys_of(store) == ORDER_KEYS | {POOL.entries, POOL.outbox}
+
+
+def test_noted_pools_and_kept_messages_are_one_key_each(store: RedisStore) -> None:
+    store.execute(op.NoteOutbox(SKU))
+    assert keys_of(store) == {OUTBOXES}
+    store.execute(op.KeepMessage("queue", "d", "", "text"))
+    assert keys_of(store) == {OUTBOXES, *message_keys("queue").listed()}
+
+
 def test_reading_leaves_no_key(store: RedisStore) -> None:
     store.execute(op.OpenPool(SKU, 10, 4, gated=False))
     for operation in (
@@ -119,6 +158,11 @@ def test_reading_leaves_no_key(store: RedisStore) -> None:
         op.ScanChanges(SKU, 0),
         op.ReadCustomers(SKU, ("ann",)),
         op.ReadLedgerStart(SKU),
+        op.ReadSubmitted(SKU, ("a",)),
+        op.ReadOutbox(SKU),
+        op.ListDead(SKU, 0),
+        op.ListOutboxes(),
+        op.ListMessages("queue"),
     ):
         store.execute(operation)
     assert keys_of(store) == POOL_KEYS

@@ -159,6 +159,10 @@ def test_settings_stay_as_they_are() -> None:
             "SEGMENTED_HOLD is 9 s: it should be at least SEGMENTED_SEGMENT_TTL, which is 10 s",
         ),
         (
+            {"SEGMENTED_PUBLISH_AFTER": "601"},
+            "SEGMENTED_HOLD is 600 s: it should be at least SEGMENTED_PUBLISH_AFTER, which is 601 s",
+        ),
+        (
             {"SEGMENTED_URL": "http://:secret@host"},
             "SEGMENTED_URL cannot be used: 'http://:***@host' is not a Redis URL, as redis://:PASSWORD@HOST:6379/0 is",
         ),

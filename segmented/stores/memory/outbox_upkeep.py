@@ -16,6 +16,7 @@ from segmented.models.submitted import (
     SubmittedState,
     SweepSuperseded,
     Swept,
+    encodable,
     one_line,
 )
 from segmented.stores.memory.pool_records import Entry, ModelPool, settled_answer
@@ -176,7 +177,8 @@ class OutboxUpkeep(PoolModel):
         if len(kept) >= MESSAGES_MAX:
             return False
         reason = one_line(operation.reason)
-        kept[operation.digest] = KeptMessage(operation.digest, self._now_ms(), reason, operation.text)
+        text = encodable(operation.text)
+        kept[operation.digest] = KeptMessage(operation.digest, self._now_ms(), reason, text)
         return True
 
     def list_messages(self, operation: op.ListMessages) -> tuple[KeptMessage, ...]:

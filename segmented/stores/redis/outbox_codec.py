@@ -24,6 +24,7 @@ from segmented.models.submitted import (
     Swept,
     TakenOrders,
     TooManyOthers,
+    encodable,
     one_line,
 )
 from segmented.stores.redis.order_codec import customer_missing, settled_line
@@ -264,7 +265,8 @@ def _decode_replay(operation: op.ReplayDead, reply: Reply) -> tuple[Replayed | S
 
 def _encode_keep(operation: op.KeepMessage) -> Call:
     keys = message_keys(operation.queue).listed()
-    return script_call("keep_message", keys, operation.digest, MESSAGES_MAX, one_line(operation.reason), operation.text)
+    kept = (one_line(operation.reason), encodable(operation.text))
+    return script_call("keep_message", keys, operation.digest, MESSAGES_MAX, *kept)
 
 
 def _decode_keep(_: op.KeepMessage, reply: Reply) -> bool:
