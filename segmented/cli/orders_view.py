@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from segmented.cli.output import Row, shown, span
 from segmented.models import Settled
-from segmented.models.submitted import KeptMessage, Replayed, Submitted
+from segmented.models.submitted import SUBMITTED_UNTIL_MS, KeptMessage, Replayed, Submitted
 from segmented.stock.dead_letters import DeadLetter, Place, PlacedOrder, PlacedOutbox, ReplayedOrder
 
 OUTBOX_HEADS: Final = ("pool", "waiting", "due", "oldest due for", "dead")
@@ -110,7 +110,7 @@ def units(found: Submitted) -> str:
 
 def _hold(found: Submitted) -> str:
     until_ms = found.record.hold_until_ms if found.record is not None else None
-    if until_ms is None:
+    if until_ms is None or until_ms >= SUBMITTED_UNTIL_MS:
         return ", on hold without an end"
     left = until_ms - found.read_at_ms
     return f", on hold for {lasting(left)}" if left > 0 else ", on hold still, though their hold has lapsed"

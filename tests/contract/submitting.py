@@ -87,8 +87,9 @@ def put_off(
     counts: bool = True,
     begun_max: int = BEGUN_MAX,
     reason: str = "it rained",
+    hold_ms: int = LONG_MS,
 ) -> int:
-    return shop.side.execute(op.PutOff(shop.sku, order_ids, holder, delay_ms, counts, begun_max, reason))
+    return shop.side.execute(op.PutOff(shop.sku, order_ids, holder, delay_ms, counts, begun_max, reason, hold_ms))
 
 
 def renew_work(shop: Shop, *order_ids: str, holder: str = "w1", work_ms: int = LONG_MS) -> tuple[str, ...]:

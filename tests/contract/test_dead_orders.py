@@ -10,7 +10,7 @@ import pytest
 from segmented import operations as op
 from segmented.errors import InvalidInput, PoolMissing
 from segmented.models import Order, Settled
-from segmented.models.submitted import KeptMessage, Replayed
+from segmented.models.submitted import SUBMITTED_UNTIL_MS, KeptMessage, Replayed
 from segmented.stock.dead_letters import (
     Place,
     PlacedOrder,
@@ -44,11 +44,12 @@ def take(side: Side, sku: str, order_id: str) -> None:
     side.execute(op.TakeOrders(sku, (order_id,), WORKER, LONG_MS, LONG_MS, LONG_MS, 5))
 
 
-def bury(side: Side, sku: str, order_id: str, quantity: int = 2) -> None:
+def bury(side: Side, sku: str, order_id: str, quantity: int = 2, *, hold_ms: int = LONG_MS) -> None:
     """Accept an order, take its units, and give it up at the first failure."""
     queue(side, sku, order_id, quantity)
     take(side, sku, order_id)
-    assert side.execute(op.PutOff(sku, (order_id,), WORKER, LONG_MS, counts=True, begun_max=1, reason=REASON)) == 1
+    given_up = op.PutOff(sku, (order_id,), WORKER, LONG_MS, counts=True, begun_max=1, reason=REASON, hold_ms=hold_ms)
+    assert side.execute(given_up) == 1
 
 
 def meanwhile(plan: Plan[list[DeadLetter]], operation: op.Operation[object]) -> Plan[list[DeadLetter]]:
@@ -83,7 +84,7 @@ def test_a_queued_order_says_what_it_asks_for_and_when_it_is_published_again(sho
     assert 0 < found.due_ms - found.read_at_ms <= LONG_MS
 
 
-def test_an_order_in_hand_names_its_worker_the_end_of_its_time_and_of_its_hold(shop: Shop) -> None:
+def test_an_order_in_hand_names_its_worker_the_end_of_its_time_and_a_hold_without_one(shop: Shop) -> None:
     shop.open(10, 2)
     queue(shop.side, shop.sku, "a")
     take(shop.side, shop.sku, "a")
@@ -91,8 +92,7 @@ def test_an_order_in_hand_names_its_worker_the_end_of_its_time_and_of_its_hold(s
     assert (found.state, found.order, found.worker, found.begun) == ("reserved", None, WORKER, 1)
     assert LONG_MS - 30_000 < found.until_ms - found.read_at_ms <= LONG_MS
     assert found.record is not None
-    assert found.record.hold_until_ms is not None
-    assert LONG_MS - 30_000 < found.record.hold_until_ms - found.read_at_ms <= LONG_MS
+    assert found.record.hold_until_ms == SUBMITTED_UNTIL_MS
 
 
 def test_a_dead_order_is_in_nobodys_hand_and_in_no_outbox(shop: Shop) -> None:
@@ -117,10 +117,13 @@ def test_the_set_tells_units_on_hold_and_what_was_decided_meanwhile(shop: Shop) 
     bury(shop.side, shop.sku, "held")
     bury(shop.side, shop.sku, "cancelled", 3)
     shop.side.execute(op.Cancel(shop.sku, "cancelled"))
+    bury(shop.side, shop.sku, "lapsed", 3, hold_ms=1)
+    shop.let_short_holds_lapse()
+    shop.expire_due()
     letters = {letter.dead.order_id: letter for letter in shop.side.run(dead_letters_plan(shop.sku))}
     assert {name: (letter.units_on_hold, letter.found.state) for name, letter in letters.items()} == {
         "held": (2, "dead"),
-        "cancelled": (0, "cancelled"),
+        "lapsed": (0, "expired"),
     }
     assert {letter.dead.reason for letter in letters.values()} == {REASON}
     assert all(0 <= letter.age_ms < 30_000 for letter in letters.values())
@@ -157,11 +160,12 @@ def test_a_replayed_order_is_due_at_once_and_counted_anew(shop: Shop) -> None:
 
 def test_an_order_that_was_decided_meanwhile_only_leaves_the_set(shop: Shop) -> None:
     shop.open(10, 2)
-    bury(shop.side, shop.sku, "a")
-    shop.side.execute(op.Confirm(shop.sku, "a"))
+    bury(shop.side, shop.sku, "a", hold_ms=1)
+    shop.let_short_holds_lapse()
+    shop.expire_due()
     (replayed,) = shop.side.run(replay_plan(shop.sku, ["a"]))
     assert isinstance(replayed.answer, Settled)
-    assert replayed.answer.state == "confirmed"
+    assert replayed.answer.state == "expired"
     assert shop.side.run(dead_letters_plan(shop.sku)) == []
     assert one(shop, "a").due_ms is None
 

@@ -84,7 +84,7 @@ def test_a_customer_at_the_limit_buys_again_after_a_cancel(shop: Shop) -> None:
 
 def test_due_holds_are_given_back_for_an_order_that_needs_them(shop: Shop) -> None:
     shop.open(5, 2)
-    submit(shop, Order("late", 5), hold_ms=SHORT_MS)
+    shop.reserve("late", 5, hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
     queue(shop, Order("a", 4))
     assert begun(shop, "a").quantity == 4
@@ -94,7 +94,7 @@ def test_due_holds_are_given_back_for_an_order_that_needs_them(shop: Shop) -> No
 
 def test_an_order_of_the_same_envelope_loses_its_due_units_to_one_before_it_or_keeps_them(shop: Shop) -> None:
     shop.open(5, 2)
-    submit(shop, Order("late", 5), hold_ms=SHORT_MS)
+    shop.reserve("late", 5, hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
     queue(shop, Order("a", 4))
     assert named(take(shop, "late", "a").orders) == ["BegunOrder", "Settled"]
@@ -103,7 +103,7 @@ def test_an_order_of_the_same_envelope_loses_its_due_units_to_one_before_it_or_k
 
 def test_an_order_of_the_same_envelope_behind_one_that_took_its_due_units_is_expired(shop: Shop) -> None:
     shop.open(5, 2)
-    submit(shop, Order("late", 5), hold_ms=SHORT_MS)
+    shop.reserve("late", 5, hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
     queue(shop, Order("a", 4))
     first, late = take(shop, "a", "late").orders
@@ -115,7 +115,7 @@ def test_an_order_of_the_same_envelope_behind_one_that_took_its_due_units_is_exp
 
 def test_with_many_holds_due_an_order_is_told_to_ask_again_and_those_behind_it_wait(shop: Shop) -> None:
     shop.open(400, 4)
-    submit(shop, *(Order(f"late{number:03}", 2) for number in range(200)), hold_ms=SHORT_MS)
+    shop.reserve_many((Order(f"late{number:03}", 2) for number in range(200)), hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
     queue(shop, Order("a", 400), Order("b", 1))
     answers = take(shop, "a", "b")
@@ -129,7 +129,7 @@ def test_with_many_holds_due_an_order_is_told_to_ask_again_and_those_behind_it_w
 
 def test_a_gated_pool_gives_no_due_hold_back_for_an_envelope(shop: Shop) -> None:
     shop.open(5, 2, gated=True)
-    submit(shop, Order("late", 5), hold_ms=SHORT_MS)
+    shop.reserve("late", 5, hold_ms=SHORT_MS)
     shop.let_short_holds_lapse()
     queue(shop, Order("a", 4))
     assert named(take(shop, "a").orders) == ["Settled"]

@@ -15,6 +15,7 @@ from segmented.stock import Pool, ShardedPool
 from segmented.stock.dead_letters import QUEUE as OURS
 from segmented.stores.redis import RedisStore
 from tests import command_line
+from tests.contract.parking import wait_until
 from workers.settings import QUEUE
 
 if TYPE_CHECKING:
@@ -57,13 +58,16 @@ class Desk:
     def take(self, order_id: str, sku: str = SKU) -> None:
         self.store.execute(op.TakeOrders(sku, (order_id,), WORKER, LONG_MS, LONG_MS, LONG_MS, 5))
 
-    def bury(self, order_id: str, sku: str = SKU) -> None:
+    def bury(self, order_id: str, sku: str = SKU, *, hold_ms: int = LONG_MS) -> None:
         self.queue(order_id, sku)
-        self.give_up(order_id, sku)
+        self.give_up(order_id, sku, hold_ms=hold_ms)
 
-    def give_up(self, order_id: str, sku: str = SKU) -> None:
+    def give_up(self, order_id: str, sku: str = SKU, *, hold_ms: int = LONG_MS) -> None:
         self.take(order_id, sku)
-        self.store.execute(op.PutOff(sku, (order_id,), WORKER, LONG_MS, counts=True, begun_max=1, reason=REASON))
+        given_up = op.PutOff(
+            sku, (order_id,), WORKER, LONG_MS, counts=True, begun_max=1, reason=REASON, hold_ms=hold_ms
+        )
+        self.store.execute(given_up)
 
     def keep(self, digest: str = DIGESTS[0], text: str = MESSAGE, queue: str = QUEUE) -> None:
         assert self.store.execute(op.KeepMessage(queue, digest, "the envelope has version 2", text))
@@ -136,7 +140,7 @@ def test_an_order_in_hand_is_shown_with_the_start_of_its_worker_and_for_how_long
     desk.take("a")
     rows = shown(desk, "a")
     assert rows["state"] == "reserved: its units are taken, and a worker is to confirm it"
-    assert re.fullmatch(r"2 \(2 from segment [01]\), on hold for (10|9) min", rows["units"])
+    assert re.fullmatch(r"2 \(2 from segment [01]\), on hold without an end", rows["units"])
     assert re.fullmatch(r"worker 0f9c2d71, for (10|9) min unless it renews", rows["in hand"])
     assert re.fullmatch(r"published again in (10|9) min", rows["next"])
     assert (rows["begun"], rows["published again"], rows["customer"]) == ("1 time", "0 times", "ann")
@@ -180,7 +184,13 @@ def test_a_dead_order_is_shown_with_its_reason_and_an_order_of_another_kind_too(
     assert (rows["in hand"], rows["next"]) == ("nobody has it", "nothing: it is not in the outbox")
     assert re.fullmatch(r"[0-9]+\.[0-9] s", rows["dead for"])
     desk.pool.confirm("a")
-    assert shown(desk, "a")["state"] == "confirmed: its units are sold, though it was dead before"
+    assert shown(desk, "a")["state"] == "confirmed: its units are sold"
+    desk.bury("c", hold_ms=1)
+    wait_until(lambda: desk.pool.expire() != ())
+    assert (
+        shown(desk, "c")["state"]
+        == "expired: its hold lapsed, and its units were given back, though it was dead before"
+    )
     desk.pool.reserve("b")
     assert shown(desk, "b")["state"] == "reserved: its units are taken, and it was not submitted to a worker"
 
@@ -214,8 +224,8 @@ def test_an_empty_set_says_so(desk: Desk) -> None:
 
 def test_dead_orders_and_kept_messages_are_listed_with_what_is_on_hold(desk: Desk) -> None:
     desk.bury("a")
-    desk.bury("b")
-    desk.pool.cancel("b")
+    desk.bury("b", hold_ms=1)
+    wait_until(lambda: desk.pool.expire() != ())
     desk.keep()
     done = desk.ran("dead")
     assert done.stderr == "1 dead order keeps 2 units from other buyers until the holds lapse\n"
@@ -223,7 +233,7 @@ def test_dead_orders_and_kept_messages_are_listed_with_what_is_on_hold(desk: Des
     first, second = (line.split("\t") for line in listed.splitlines())
     assert [first[:3], first[5]] == [[SKU, "a", "1"], REASON]
     assert re.fullmatch(r"2 units, on hold for (10|9) min", first[4])
-    assert (second[1], second[4]) == ("b", "cancelled by now")
+    assert (second[1], second[4]) == ("b", "expired by now")
     message = kept.rstrip("\n").split("\t")
     assert (message[0], message[2]) == (DIGESTS[0][:12], "the envelope has version 2")
     assert message[3] == f"{MESSAGE[:40]}..."
@@ -256,13 +266,13 @@ def test_the_sets_of_other_pools_and_queues_are_left_out(desk: Desk, shards: lis
 
 def test_a_replay_says_of_each_order_what_becomes_of_it(desk: Desk) -> None:
     for order_id in ("a", "b", "c"):
-        desk.bury(order_id)
-    desk.pool.confirm("b")
+        desk.bury(order_id, hold_ms=1 if order_id == "b" else LONG_MS)
+    wait_until(lambda: desk.pool.expire() != ())
     done = desk.ran("replay", SKU, "a", "b", "a", "nobody")
     assert (done.returncode, done.stderr) == (1, "")
     assert [line.split("\t") for line in done.stdout.splitlines()] == [
         ["a", "published again by the next sweep"],
-        ["b", "decided meanwhile, so only taken out of the set: confirmed"],
+        ["b", "decided meanwhile, so only taken out of the set: expired"],
         ["nobody", "not in the dead-letter set"],
     ]
     assert desk.dead_ids() == ["c"]

@@ -30,7 +30,7 @@ SELLERS: Final = 4
 """Threads a process."""
 
 
-def sharded(side: Side, sku: str, **options: float) -> ShardedPool:
+def sharded(side: Side, sku: str, **options: Any) -> ShardedPool:  # noqa: ANN401  # as the pool has them
     return side.made(
         lambda store: ShardedPool(store, sku, **options), lambda store: AsyncShardedPool(store, sku, **options)
     )

@@ -17,7 +17,16 @@ from segmented.models.submitted import BegunOrder, Deciding, Queued, SweepSupers
 from segmented.orders.envelopes import take_plan
 from segmented.plans import Plan, perform
 from segmented.stock.audit import audit_plan
-from segmented.stock.outbox import Outbox, SweepTerms, dead_plan, envelopes_of, submit_plan, sweep_operation, to_publish
+from segmented.stock.outbox import (
+    Noted,
+    Outbox,
+    SweepTerms,
+    dead_plan,
+    envelopes_of,
+    submit_plan,
+    sweep_operation,
+    to_publish,
+)
 from segmented.stock.plans import expire_plan, settle_many_plan
 from segmented.stock.sold_out_mark import SoldOutMark
 from segmented.testing import Simulation, Sleep
@@ -59,13 +68,13 @@ class Sale:
     def submitter(self, wanted: list[Order]) -> Plan[None]:
         """Submit a few orders at a time, and again when the reply was lost, as a client would."""
         outbox = Outbox(decides=self.decides, publish_after=0.2)
-        mark = SoldOutMark(0.0, self.world.clock)
+        mark, noted = SoldOutMark(0.0, self.world.clock), Noted(self.world.clock)
         for first in range(0, len(wanted), 3):
             page = tuple(wanted[first : first + 3])
             operation = op.ReserveMany(SKU, page, self.hold_ms, publish_after_ms=outbox.publish_after_ms)
             while True:
                 try:
-                    answers = yield from submit_plan(mark, outbox, operation, is_noted=first > 0)
+                    answers = yield from submit_plan(mark, outbox, operation, noted=noted)
                 except StoreUnavailable:
                     continue
                 break
@@ -95,7 +104,7 @@ class Sale:
             if not ids:
                 return
         operation = op.TakeOrders(SKU, ids, holder_id, TTL_MS, self.hold_ms, TTL_MS, TERMS.begun_max)
-        taken = yield from take_plan(operation, shard_keys(SKU).freed, 0.5)
+        taken, _ = yield from take_plan(operation, shard_keys(SKU).freed, 0.5)
         begun = [one.order.order_id for one in taken.orders if isinstance(one, BegunOrder)] if taken else []
         if not begun:
             return
