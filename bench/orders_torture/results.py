@@ -1,0 +1,127 @@
+"""What a torture of orders found. A run that broke a promise has no other figures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+
+from bench.orders_torture.books import MUST_BE_ZERO
+from bench.report import described_conditions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bench.orders_torture.books import Verdict
+    from bench.orders_torture.messages import Recovery
+    from bench.orders_torture.options import OrdersOptions
+
+RECOVERY_ASKED: Final = 10.0
+"""Seconds within which a killed worker's orders should be done by another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrdersResults:
+    """What was found."""
+
+    options: OrdersOptions
+    verdict: Verdict
+    drift: tuple[str, ...]
+    """Where the pool's own numbers are not what its ledger says."""
+    kills: int
+    started: int
+    seconds: float
+    published: int
+    messages_lost: int
+    published_again: int
+    duplicates_absorbed: int
+    works_repeated: int
+    recovery: Recovery
+    conditions: dict[str, Any]
+
+    @property
+    def broken(self) -> list[str]:
+        """Return one sentence for each promise that did not hold."""
+        found = [*self.verdict.broken, *self.drift]
+        if self.kills < self.options.kill_count:
+            found.append(f"only {self.kills:,} of {self.options.kill_count:,} workers could be killed")
+        return found
+
+    @property
+    def is_kept(self) -> bool:
+        """Did every promise hold?"""
+        return not self.broken
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Return what was counted beside the promises."""
+        verdict, recovery = self.verdict, self.recovery
+        return {
+            "accepted": verdict.accepted,
+            "confirmed": verdict.confirmed,
+            "refused": verdict.refused,
+            "units_confirmed": verdict.units_confirmed,
+            "kills": self.kills,
+            "workers_started": self.started,
+            "messages_published": self.published,
+            "messages_lost_by_the_broker": self.messages_lost,
+            "orders_published_again": self.published_again,
+            "duplicates_absorbed": self.duplicates_absorbed,
+            "steps_repeated": self.works_repeated,
+            "seconds": round(self.seconds, 2),
+            "orders_per_s": round(self.options.order_count / self.seconds, 1),
+            "recovery": {name: round(value, 3) for name, value in asdict(recovery).items()},
+            "recovery_asked_s": RECOVERY_ASKED,
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what goes into the file."""
+        return {
+            "benchmark": "torture-orders",
+            "is_kept": self.is_kept,
+            "broken": self.broken,
+            "must_be_zero": self.verdict.counts,
+            "figures": self.figures if self.is_kept else None,
+            "conditions": self.conditions,
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what is shown: what happened first, what must be 0 after it."""
+        verdict, recovery = self.verdict, self.recovery
+        zeros = [(label, f"{verdict.counts[name]:,}") for name, label in MUST_BE_ZERO.items()]
+        if not self.is_kept:
+            return zeros
+        several = f"{recovery.orders_of_several:,}, {recovery.first_max_s:.1f} s"
+        return [
+            ("orders accepted", f"{verdict.accepted:,}"),
+            ("confirmed, refused", f"{verdict.confirmed:,}, {verdict.refused:,}"),
+            ("units confirmed, of", f"{verdict.units_confirmed:,}, {self.options.stock():,}"),
+            ("workers killed", f"{self.kills:,}"),
+            ("messages published", f"{self.published:,}"),
+            ("messages that the broker lost", f"{self.messages_lost:,}"),
+            ("orders that the sweep published again", f"{self.published_again:,}"),
+            ("duplicates absorbed", f"{self.duplicates_absorbed:,}"),
+            ("work done again for an order", f"{self.works_repeated:,}"),
+            ("orders in the hands of killed workers", f"{recovery.orders:,}"),
+            ("recovered within, median and p99", f"{recovery.p50_s:.1f} s, {recovery.p99_s:.1f} s"),
+            ("recovered within, all", f"{recovery.max_s:.1f} s (asked: {RECOVERY_ASKED:g} s)"),
+            ("met several kills; longest from the first", several),
+            ("seconds", f"{self.seconds:.1f}"),
+            ("orders/s, kills included", f"{self.options.order_count / self.seconds:,.0f}"),
+            *zeros,
+        ]
+
+    def show(self, console: Console) -> None:
+        """Show a table on a terminal, lines in a pipe."""
+        if console.is_terminal:
+            table = Table("", f"{self.options.effect}, {self.options.decides}")
+            for label, value in self.rows():
+                table.add_row(label, value)
+            console.print(table)
+        else:
+            for label, value in self.rows():
+                console.print(f"{label}: {value}", highlight=False, soft_wrap=True)
+        end = [f"BROKEN: {sentence}" for sentence in self.broken] or ["Every promise held."]
+        for sentence in (*end, described_conditions(self.conditions)):
+            console.print(sentence, highlight=False, soft_wrap=not console.is_terminal)

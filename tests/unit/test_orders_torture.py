@@ -1,0 +1,265 @@
+"""The count of tortured orders, fed with logs and ledgers that were doctored: whatever is wrong in them is found."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from bench.orders_torture.books import Books, Verdict
+from bench.orders_torture.killer import Killer
+from bench.orders_torture.lines import Tail, Writer, number_of, order_id
+from bench.orders_torture.messages import Hand, Messages
+from bench.orders_torture.options import OrdersOptions, quantity_of
+from bench.orders_torture.screen import left
+from segmented.errors import InvalidInput, SegmentedError
+from segmented.models import LedgerEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from segmented.models.pools import EntryKind
+
+NOTHING: Final = {"lost": 0, "doubled": 0, "oversold": 0, "refused_wrongly": 0, "uncalled": 0}
+ANSWERS: Final = ("a 1 2", "a 2 1", "a 3 2", "f 4 2")
+"""Five units: four orders, of which the last finds none."""
+
+
+def entry(sequence: int, kind: EntryKind, number: int | None, quantity: int) -> LedgerEntry:
+    name = None if number is None else order_id(number)
+    return LedgerEntry(1, sequence, kind, 1_000 * sequence, name, quantity, (), 0, None)
+
+
+SOUND: Final = (
+    entry(1, "opened", None, 5),
+    entry(2, "reserved", 1, 2),
+    entry(2, "reserved", 2, 1),
+    entry(2, "reserved", 3, 2),
+    entry(3, "confirmed", 1, 2),
+    entry(4, "confirmed", 2, 1),
+    entry(4, "confirmed", 3, 2),
+)
+ROWS: Final = (("o-1", "confirmed", 2), ("o-2", "confirmed", 1), ("o-3", "confirmed", 2))
+
+
+def counted(
+    ledger: Sequence[LedgerEntry] = SOUND,
+    *,
+    answers: Sequence[str] = ANSWERS,
+    rows: Sequence[tuple[str, str, int]] | None = None,
+    stock: int = 5,
+) -> Verdict:
+    books = Books(4, stock, has_database=rows is not None)
+    for line in answers:
+        books.answer(line)
+    books.ledger(ledger)
+    books.rows(rows or ())
+    return books.verdict()
+
+
+# --- the count ---
+
+
+@pytest.mark.parametrize("rows", [None, ROWS])
+def test_a_sound_log_and_ledger_add_up(rows: Sequence[tuple[str, str, int]] | None) -> None:
+    verdict = counted(rows=rows)
+    assert (verdict.accepted, verdict.confirmed, verdict.refused) == (3, 3, 1)
+    assert (verdict.units_confirmed, verdict.units_reserved, verdict.units_available) == (5, 0, 0)
+    assert verdict.counts == NOTHING
+    assert verdict.broken == []
+
+
+def test_an_accepted_order_without_an_end_is_lost() -> None:
+    verdict = counted(SOUND[:-1])
+    assert verdict.counts == {**NOTHING, "lost": 1}
+    assert verdict.broken == ["lost (accepted, not decided): 1, must be 0 (o-3)"]
+
+
+def test_an_order_of_which_pool_and_ledger_know_nothing_at_all_is_lost() -> None:
+    verdict = counted([one for one in SOUND if one.order_id != "o-2"])
+    assert (verdict.counts, verdict.lost.named) == ({**NOTHING, "lost": 1}, ["o-2"])
+
+
+def test_an_accepted_order_that_lapsed_or_was_cancelled_is_lost() -> None:
+    for kind in ("expired", "cancelled"):
+        verdict = counted([*SOUND[:-1], replace(SOUND[-1], kind=kind)])
+        assert verdict.counts == {**NOTHING, "lost": 1}, kind
+
+
+def test_an_order_that_the_database_does_not_have_is_lost() -> None:
+    assert counted(rows=ROWS[:2]).counts == {**NOTHING, "lost": 1}
+
+
+def test_an_order_that_only_the_database_has_is_lost() -> None:
+    assert counted(SOUND[:-1], rows=ROWS).counts == {**NOTHING, "lost": 1}
+
+
+def test_a_second_confirmation_is_a_doubled_order() -> None:
+    verdict = counted([*SOUND, entry(5, "confirmed", 2, 1)], stock=6)
+    assert (verdict.counts, verdict.doubled.named) == ({**NOTHING, "doubled": 1}, ["o-2"])
+
+
+def test_units_that_were_taken_twice_for_one_order_are_a_doubled_order() -> None:
+    verdict = counted([*SOUND, entry(5, "reserved", 2, 1)], stock=6)
+    assert (verdict.counts, verdict.doubled.named) == ({**NOTHING, "doubled": 1}, ["o-2"])
+
+
+def test_a_second_row_is_a_doubled_order() -> None:
+    verdict = counted(rows=[*ROWS, ROWS[1]], stock=6)
+    assert (verdict.counts, verdict.doubled.named) == ({**NOTHING, "doubled": 1}, ["o-2"])
+
+
+def test_an_order_that_was_both_refused_and_sold_is_doubled() -> None:
+    verdict = counted([*SOUND, entry(5, "refused", 2, 1)])
+    assert (verdict.counts, verdict.doubled.named) == ({**NOTHING, "doubled": 1}, ["o-2"])
+
+
+def test_one_order_more_than_the_stock_is_oversold() -> None:
+    answers = ("a 1 2", "a 2 1", "a 3 2", "a 4 2")
+    more = [*SOUND, entry(5, "reserved", 4, 2), entry(6, "confirmed", 4, 2)]
+    assert counted(more, answers=answers).counts == {**NOTHING, "oversold": 2}
+
+
+def test_units_that_only_the_database_has_oversold_are_found() -> None:
+    assert counted(rows=ROWS, stock=4).oversold.count == 1
+    assert counted(rows=[*ROWS, ("o-9", "confirmed", 3)]).counts == {**NOTHING, "oversold": 3, "uncalled": 1}
+
+
+def test_a_refusal_at_the_door_while_units_were_free_is_wrong() -> None:
+    verdict = counted(stock=7)
+    assert (verdict.counts, verdict.refused_wrongly.named) == ({**NOTHING, "refused_wrongly": 1}, ["o-4"])
+
+
+def test_a_refusal_by_a_worker_while_units_were_free_is_wrong() -> None:
+    answers = ("a 1 2", "a 2 1", "a 3 2", "a 4 2")
+    assert counted([*SOUND, entry(5, "refused", 4, 2)], answers=answers).counts == NOTHING
+    early = [*SOUND[:2], entry(2, "refused", 4, 2), *SOUND[2:]]
+    assert counted(early, answers=answers).counts == {**NOTHING, "refused_wrongly": 1}
+
+
+def test_an_effect_that_nobody_was_promised_is_found() -> None:
+    promised = counted([*SOUND, entry(5, "reserved", 4, 2)], stock=6)
+    assert promised.uncalled.named == ["o-4"]  # refused at the door, and held all the same
+    assert counted(rows=[*ROWS, ("of-another-sale", "confirmed", 1)], stock=6).uncalled.named == ["of-another-sale"]
+    other = [*SOUND[:-1], replace(SOUND[-1], quantity=1)]
+    assert counted(other).uncalled.named == ["o-3"]  # other units than were promised
+
+
+@pytest.mark.parametrize("line", ["a 1 2", "a 9 1", "x 2 1", "a 2", "a", "a 2 one"])
+def test_a_log_that_cannot_be_counted_stops_the_count(line: str) -> None:
+    books = Books(4, 5, has_database=False)
+    books.answer("a 1 2")
+    with pytest.raises(SegmentedError, match=f"the submitter's log cannot be counted: '{line}'"):
+        books.answer(line)
+
+
+# --- messages ---
+
+
+def test_a_message_that_nobody_took_and_that_is_not_in_the_queue_was_lost() -> None:
+    messages = Messages(6)
+    messages.feed(0, ["p 10 A 1 2", "p 20 B 3 4", "p 30 C 5 6"])
+    messages.feed(1, ["w 5", "r 40 A", "b 41 A 1 2", "s 1", "s 2", "d 50 A"])
+    assert messages.lost(["C"]) == 1
+
+
+def test_what_a_killed_worker_had_is_recovered_from_the_moment_of_its_death() -> None:
+    messages = Messages(4)
+    messages.feed(0, ["p 10 A 1 2", "p 20 B 3", "p 30 C 4"])
+    messages.feed(1, ["w 5", "r 40 A", "b 41 A 1 2", "s 1", "r 42 B"])
+    messages.kill(1, 1_000_000_000)
+    messages.feed(2, ["p 50 D 1 2 3", "r 60 D", "b 61 D 1 2 3", "s 1", "s 2", "s 3", "d 70 D", "b 71 C 4", "s 4"])
+    assert messages.lost([]) == 0
+    # order 1 was decided before the kill, by the server's clock, which is 500 us ahead of ours
+    found = messages.recovery([0, 1_000_499, 3_000_500, 5_000_500, 9_000_500], 500)
+    assert (found.orders, found.p50_s, found.max_s, found.orders_of_several, found.of_one_max_s) == (
+        2,
+        4.0,
+        4.0,
+        0,
+        4.0,
+    )
+    assert (messages.worked, messages.works_repeated) == (5, 1)
+    assert (messages.published, messages.published_again) == (4, 3)
+    assert messages.duplicates_absorbed == 1  # 1 and 2 were told twice, and 1 alone was worked for twice
+
+
+def test_orders_of_a_lost_message_count_from_the_kill_after_what_came_before_it() -> None:
+    messages = Messages(3)
+    messages.feed(0, ["p 10 A 1", "p 20 B 2", "p 30 C 3"])
+    messages.feed(1, [])
+    messages.kill(1, 15)
+    messages.feed(2, ["r 1000 A", "b 1001 A 1", "d 1002 A"])
+    messages.kill(2, 3_000_000_000)  # it had popped B, and not noted it
+    messages.feed(3, ["r 4000000000 C", "b 4000000001 C 3"])
+    assert messages.lost([]) == 1
+    found = messages.recovery([0, 1, 4_500_000, 4_000_000], 0)
+    assert (found.orders, found.max_s) == (1, 1.5)
+
+
+def test_half_a_line_of_a_killed_worker_is_not_read_and_the_rest_is(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    tail = Tail(path)
+    assert list(tail.lines()) == []
+    writer = Writer(path)
+    writer.write("a 1 2", "a 2 1")
+    assert list(tail.lines()) == ["a 1 2", "a 2 1"]
+    with path.open("a") as file:
+        file.write("a 3")
+    assert list(tail.lines()) == []
+    writer.write(" 2")
+    assert list(tail.lines()) == ["a 3 2"]
+    writer.close()
+
+
+# --- kills, options, the estimate ---
+
+
+def test_a_busy_worker_is_killed_a_moment_after_enough_orders_and_no_other() -> None:
+    killer = Killer(2, 1_000, random.Random(1))  # one each 300 orders
+    hands = {1: Hand(is_ready=True), 2: Hand(is_ready=True, begun={"A"}), 3: Hand(begun={"B"})}
+    assert killer.choose(299, 0.0, hands) is None
+    assert killer.choose(300, 1.0, hands) is None
+    assert killer.choose(400, 1.04, hands) is None
+    assert killer.choose(400, 1.2, {1: hands[1], 3: hands[3]}) is None  # nobody is ready and busy
+    assert killer.choose(430, 1.3, hands) == 2
+    assert killer.choose(599, 2.0, hands) is None
+    assert killer.choose(600, 3.0, hands) is None
+    assert killer.choose(600, 3.2, hands) == 2
+    assert killer.is_over
+    assert killer.choose(1_000, 9.0, hands) is None
+
+
+def test_bad_options_are_refused_with_one_sentence() -> None:
+    too_few = "--orders 1000 is too few for --kills 6: 200 orders a kill are needed, so that there is work left"
+    with pytest.raises(InvalidInput, match=too_few):
+        OrdersOptions(orders=1_000, kills=6)
+    with pytest.raises(InvalidInput, match="--decides 'later' is not one of 'at acceptance', 'in the worker'"):
+        OrdersOptions(decides="later")
+    with pytest.raises(InvalidInput, match="--effect 'mysql' is not one of 'redis', 'postgresql'"):
+        OrdersOptions(effect="mysql")
+    with pytest.raises(InvalidInput, match="--workers 0 must be between 1 and 64"):
+        OrdersOptions(workers=0)
+
+
+def test_quick_is_a_tenth_of_orders_and_kills_and_the_stock_is_too_small_for_all() -> None:
+    options = OrdersOptions(is_quick=True)
+    assert (options.order_count, options.kill_count) == (2_000, 4)
+    asked = [quantity_of(number, 1) for number in range(1, 2_001)]
+    assert set(asked) == {1, 2, 3}
+    assert options.stock() == sum(asked) * 975 // 1_000
+
+
+def test_an_estimate_is_given_once_there_is_a_pace() -> None:
+    assert left(0, 1_000, 5.0) == ""
+    assert left(29, 1_000, 5.0) == ""
+    assert left(100, 1_000, 10.0) == ", about 90 s left"
+    assert left(100, 1_000, 60.0) == ", about 9 min left"
+
+
+@pytest.mark.parametrize(("name", "number"), [("o-17", 17), ("17", 0), ("o-", 0), ("o--1", 0), ("p-1", 0), ("", 0)])
+def test_only_our_own_ids_have_numbers(name: str, number: int) -> None:
+    assert number_of(name) == number
