@@ -37,6 +37,8 @@ def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
         "worker_enable_remote_control": False,
         "worker_hijack_root_logger": True,
         "worker_redirect_stdouts": False,
+        # A message that cannot be read is kept, and ends nobody.
+        "worker_consumer": "workers.consumer:KeepingConsumer",
         "task_serializer": "json",
         "accept_content": ["json"],
         # In memory, without a file in the current folder: the schedule is the same at each start.

@@ -14,7 +14,7 @@ from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stock.outbox import SweepTerms, sweep as sweep_outbox
 from workers.app import app, settings
 from workers.connections import connections
-from workers.publisher import publisher
+from workers.publisher import publisher, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEADER_TTL: Final = 10.0
+PILE_MAX: Final = 20
+"""Periodic messages that may wait behind one that is still of use; the later ones will do the same work."""
 RETRY_MOST: Final = 12
 """The time until an order is published once more doubles up to so many times the first."""
 
@@ -29,6 +31,8 @@ RETRY_MOST: Final = 12
 @app.task(name="workers.sweep")
 def sweep() -> dict[str, dict[str, int]]:
     """Publish again what no worker has finished, of all pools. One worker at a time does; two would cost duplicates."""
+    if _is_piled_up():
+        return {}
     shared = connections()
     lease = Lock(shared.store, f"segmented sweep of {settings.queue}", ttl=LEADER_TTL).try_acquire()
     if lease is None:
@@ -72,6 +76,8 @@ def _swept(sku: str, terms: SweepTerms, fencing_token: int) -> dict[str, int]:
 @app.task(name="workers.expire")
 def expire() -> dict[str, int]:
     """Give back what lapsed holds kept; in a gated pool, what the order database has voided."""
+    if _is_piled_up():
+        return {}
     shared = connections()
 
     def one(pool: Pool | ShardedPool) -> int:
@@ -85,12 +91,16 @@ def expire() -> dict[str, int]:
 @app.task(name="workers.relay")
 def relay() -> dict[str, int]:
     """Bring home units that are on their way between shards, where who sent them died."""
+    if _is_piled_up():
+        return {}
     return _counted("relayed", lambda pool: pool.finish_transfers() if isinstance(pool, ShardedPool) else 0)
 
 
 @app.task(name="workers.audit")
 def audit() -> dict[str, int]:
     """Compare every pool's numbers with its ledger; what differs is in the log, for `segmented pool audit`."""
+    if _is_piled_up():
+        return {}
 
     def one(pool: Pool | ShardedPool) -> int:
         report = pool.audit()
@@ -106,6 +116,14 @@ def audit() -> dict[str, int]:
         return wrong
 
     return _counted("audited", one)
+
+
+def _is_piled_up() -> bool:
+    """Did messages pile up while no worker took them? Asked by their number, because a worker's clock may be wrong."""
+    try:
+        return waiting(settings.chores_queue) > PILE_MAX
+    except StoreUnavailable:
+        return False
 
 
 def _counted(what: str, work: Callable[[Pool | ShardedPool], int]) -> dict[str, int]:

@@ -46,12 +46,17 @@ def send(sku: str, order_ids: Sequence[str]) -> None:
 
 def room() -> int:
     """Return how many envelopes the queue has room for; 1 at least. Raises StoreUnavailable when the broker is away."""
+    return max(1, BACKLOG_MAX - waiting(settings.queue))
+
+
+def waiting(queue: str) -> int:
+    """Return how many messages wait in a queue. Raises StoreUnavailable when the broker is away."""
     with app.connection_or_acquire() as connection:
         try:
-            waiting = connection.default_channel.queue_declare(settings.queue, passive=True).message_count
+            count = connection.default_channel.queue_declare(queue, passive=True).message_count
         except connection.channel_errors:  # on a Redis broker an empty queue is no queue
-            waiting = 0
+            return 0
         except (*AWAY, *connection.connection_errors) as error:
             message = f"the broker did not say how many messages wait: {error}"
             raise StoreUnavailable(message) from error
-    return max(1, BACKLOG_MAX - int(waiting or 0))
+    return int(count or 0)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workers.settings import WorkerSettings
-
-EXPIRES_MIN: Final = 5.0
-"""Seconds that a message may wait for a worker: a shorter wait than that is usual, and not a reason to do nothing."""
 
 
 def schedule(settings: WorkerSettings) -> dict[str, dict[str, Any]]:
     """Return Celery's `beat_schedule`; a task whose seconds are 0 is not in it.
 
-    A message that no worker has taken before the next ones come is dropped when a worker does take it, so that workers
-    that were stopped for a night do not begin with a night's worth of sweeps.
+    No message has an `expires`: a worker whose clock is ahead of beat's would drop every one of them, and nothing would
+    find lost messages. What a night without workers has piled up is dropped by its number instead, by the tasks.
     """
     seconds = {
         "workers.sweep": settings.sweep_every,
@@ -27,7 +24,7 @@ def schedule(settings: WorkerSettings) -> dict[str, dict[str, Any]]:
         task: {
             "task": task,
             "schedule": every,
-            "options": {"queue": settings.chores_queue, "expires": max(every, EXPIRES_MIN)},
+            "options": {"queue": settings.chores_queue},
         }
         for task, every in seconds.items()
         if every > 0

@@ -1,0 +1,87 @@
+"""Messages that no worker can read: they are kept, and the worker serves the next order."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pytest
+
+from segmented import operations as op
+from tests.order_floor import IN_WORKER, QUEUE
+from tests.selling import until
+from workers.envelopes import TASK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.fixtures.order_floors import FloorFactory
+    from tests.order_floor import Floor
+
+HUGE: Final = "x" * 5_000_000
+ENVELOPES: Final[dict[str, Any]] = {
+    "a newer version": {"v": 2, "sku": "mug", "orders": ["a"]},
+    "no version": {"sku": "mug", "orders": ["a"]},
+    "a version that is no number": {"v": True, "sku": "mug", "orders": ["a"]},
+    "no object": "mug",
+    "a sku that is no text": {"v": 1, "sku": 7, "orders": ["a"]},
+    "orders that are no list": {"v": 1, "sku": "mug", "orders": {"a": 1}},
+    "an order that is no text": {"v": 1, "sku": "mug", "orders": [None]},
+    "no orders": {"v": 1, "sku": "mug", "orders": []},
+    "too many orders": {"v": 1, "sku": "mug", "orders": ["a"] * 1_001},
+    "a field too many": {"v": 1, "sku": "mug", "orders": ["a"], "more": 1},
+    "a pool that nobody opened": {"v": 1, "sku": "nothing", "orders": ["a"]},
+    "five megabytes": {"v": 1, "sku": HUGE, "orders": ["a"]},
+}
+RAW: Final[dict[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    "a body that is no JSON": lambda sent: {**sent, "body": base64.b64encode(b"\xff{garbage").decode()},
+    "a body that is no base64": lambda sent: {**sent, "body": "\u20ac"},
+    "a body that is a number": lambda sent: {**sent, "body": base64.b64encode(b"7").decode()},
+    "a body with too little": lambda sent: {**sent, "body": base64.b64encode(b"[[]]").decode()},
+    "arguments that are no list": lambda sent: {**sent, "body": base64.b64encode(b"[1, {}, null]").decode()},
+    "an unknown content": lambda sent: {**sent, "content-type": "application/x-python-serialize"},
+    "no task's name": lambda sent: {**sent, "headers": {}, "body": base64.b64encode(b"[[2], {}, null]").decode()},
+}
+
+
+def kept(floor: Floor) -> int:
+    return len(floor.pool.store.execute(op.ListMessages(QUEUE)))
+
+
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_messages_that_cannot_be_read_are_kept_and_the_next_order_is_served(
+    open_floor: FloorFactory, pool: str
+) -> None:
+    floor = open_floor(IN_WORKER)
+    worker = floor.worker(pool=pool)
+    for body in ENVELOPES.values():
+        floor.app.send_task(TASK, (body,), queue=QUEUE)
+    floor.app.send_task(TASK, (), queue=QUEUE)
+    floor.app.send_task(TASK, (ENVELOPES["a newer version"], 1), queue=QUEUE)
+    floor.app.send_task(TASK, kwargs={"envelope": 1}, queue=QUEUE)
+    floor.app.send_task("workers.nothing", ("a",), queue=QUEUE)
+    floor.submit([("next", 1)])
+    floor.until_decided(sweeping=False)
+    until(lambda: kept(floor) == len(ENVELOPES) + 4)
+    assert max(len(one.text) for one in floor.pool.store.execute(op.ListMessages(QUEUE))) <= 64 * 1024
+    assert worker.is_running
+    assert floor.in_hand() == 0
+    floor.check()
+
+
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_messages_that_are_not_even_celerys_are_kept_and_end_no_worker(open_floor: FloorFactory, pool: str) -> None:
+    floor = open_floor(IN_WORKER)
+    floor.send(floor.pool.sku, ("a",))
+    sent = json.loads(cast("bytes", floor.messages.rpop(QUEUE)))
+    worker = floor.worker(pool=pool)
+    for number, damage in enumerate(RAW.values()):
+        tag = {"properties": {**sent["properties"], "delivery_tag": f"tag-{number}"}}
+        floor.messages.lpush(QUEUE, json.dumps(damage({**sent, **tag})))
+    floor.submit([("next", 1)])
+    floor.until_decided(sweeping=False)
+    until(lambda: kept(floor) == len(RAW))
+    until(lambda: floor.in_hand() == 0)
+    assert worker.is_running
+    floor.check()
