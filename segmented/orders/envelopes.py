@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
 
@@ -33,7 +34,6 @@ from segmented.orders.sale import tell_pool
 from segmented.orders.standing import Claim
 from segmented.orders.work_terms import LATER, TryLater, WorkTerms
 from segmented.plans import Plan, run_sync, wait_for
-from segmented.stock.plans import settle_many_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -128,7 +128,6 @@ class _Envelope:
         self._pool = pool
         self._gate = gate
         self._terms = terms
-        self._holder_id = uuid4().hex
         self.begun: dict[str, BegunOrder] = {}
         self._failed: dict[str, tuple[str, bool, float]] = {}
         """Order id -> why it failed, whether that counts, and seconds until it is tried again."""
@@ -137,6 +136,11 @@ class _Envelope:
         self._lost: frozenset[str] = frozenset()
         """Orders that were no longer this worker's when it was asked last."""
         self.report = EnvelopeReport()
+
+    @cached_property
+    def _holder_id(self) -> str:
+        """Name this worker on this message; most orders are confirmed without."""
+        return uuid4().hex
 
     # --- the steps ---
 
@@ -353,8 +357,7 @@ class _Envelope:
         *,
         voided: bool = False,
     ) -> list[Settled | SegmentedError | None]:
-        operation = op.SettleMany(self._pool.sku, state, tuple(ids), voided, holder_id)
-        return run_sync(settle_many_plan(operation), self._pool.store)
+        return list(self._pool.store.execute(op.SettleMany(self._pool.sku, state, tuple(ids), voided, holder_id)))
 
     def renewed(self, *, is_long: bool) -> AbstractContextManager[object]:
         """Keep the orders this worker's while a step, or the database, may take its time."""
