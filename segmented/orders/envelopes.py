@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
+from weakref import WeakSet
 
 from segmented import operations as op
 from segmented.errors import (
@@ -46,6 +47,10 @@ RETRY_MOST: Final = 60.0
 """Seconds until an order that failed is tried again, doubled from time to time."""
 TRUSTED: Final = 2 / 3
 """Part of the work time after which a worker that could not renew asks whether an order is its own, before a step."""
+
+_DECIDING: Final[WeakSet[Pool]] = WeakSet()
+"""Pools whose last orders were decided here: the next ones most likely are, so that to confirm them at once, as those
+that were decided at acceptance, would be a script for nothing. A guess that fails costs such a script, no more."""
 
 
 @dataclass(slots=True)
@@ -155,7 +160,7 @@ class _Envelope:
 
     def work(self, ids: tuple[str, ...], step: Callable[[BegunOrder], None] | None) -> None:
         """Do all that can be done. Raises StoreUnavailable."""
-        if self._gate is None and step is None:
+        if self._gate is None and step is None and self._pool not in _DECIDING:
             ids = self.confirm_at_once(ids)
         if ids:
             self.take(ids)
@@ -184,6 +189,8 @@ class _Envelope:
                 left.append(order_id)
             else:
                 self._failed[order_id] = (str(answer), True, RETRY_FIRST)
+        if len(left) == len(ids):
+            _DECIDING.add(self._pool)
         return tuple(left)
 
     def take(self, ids: tuple[str, ...]) -> None:
@@ -210,6 +217,8 @@ class _Envelope:
         match answer:
             case BegunOrder():
                 self.begun[order_id] = answer
+                if answer.fencing_token is None:
+                    _DECIDING.discard(self._pool)
             case Settled():
                 self.report.settled.append(answer)
             case Busy(is_in_hand=True):
