@@ -10,6 +10,8 @@ from bench.demo import NAME as DEMO, measure_demo
 from bench.locks.measure import NAME as LOCKS, measure_locks
 from bench.options import DemoOptions
 from bench.stock.measure import NAME as STOCK, measure_stock
+from bench.workers.measure import NAME as WORKERS, measure_workers
+from bench.workers.sizes import Sizes as WorkerSizes
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -28,27 +30,42 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
+class HowMuch:
+    """What a benchmark with sizes may be told."""
+
+    quick: bool = False
+    rounds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Benchmark:
     """A measurement with fixed options."""
 
     summary: str
-    measure: Callable[[Where, Watch], Findings]
+    measure: Callable[[Where, HowMuch, Watch], Findings]
+    has_sizes: bool = False
+    """Can it be told how much to do?"""
 
 
-def _demo(where: Where, watch: Watch) -> Results:
+def _demo(where: Where, _: HowMuch, watch: Watch) -> Results:
     return measure_demo(DemoOptions(url=where.url, database=where.database), watch)
 
 
-def _locks(where: Where, watch: Watch) -> Findings:
+def _locks(where: Where, _: HowMuch, watch: Watch) -> Findings:
     return measure_locks(where.url, watch)
 
 
-def _dedup(where: Where, watch: Watch) -> Findings:
+def _dedup(where: Where, _: HowMuch, watch: Watch) -> Findings:
     return measure_dedup(where.url, watch)
 
 
-def _stock(where: Where, watch: Watch) -> Findings:
+def _stock(where: Where, _: HowMuch, watch: Watch) -> Findings:
     return measure_stock(where.url, watch)
+
+
+def _workers(where: Where, how_much: HowMuch, watch: Watch) -> Findings:
+    sizes = WorkerSizes.told(quick=how_much.quick, rounds=how_much.rounds)
+    return measure_workers(where.url, where.database, watch, sizes)
 
 
 BENCHMARKS: Final[dict[str, Benchmark]] = {
@@ -56,6 +73,11 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     LOCKS: Benchmark("a lock alone, beside other libraries' locks; ten waiters; 10,000 leases renewed", _locks),
     STOCK: Benchmark("orders of a pool beside a bare decrement; time, memory and commands an order; grants", _stock),
     DEDUP: Benchmark("a trivial task with Once beside a plain one; memory a record; a claim among live keys", _dedup),
+    WORKERS: Benchmark(
+        "orders of real workers beside an empty task, alone and by the hundred; idle latency; after a kill",
+        _workers,
+        has_sizes=True,
+    ),
 }
 
 
@@ -65,3 +87,11 @@ def find_benchmark(name: str) -> Benchmark:
         message = f"there is no benchmark {name!r}; there is: {', '.join(BENCHMARKS)}"
         raise InvalidInput(message)
     return BENCHMARKS[name]
+
+
+def check_sizes(name: str, benchmark: Benchmark, how_much: HowMuch) -> None:
+    """Refuse options that a benchmark with fixed ones does not have. Raises InvalidInput."""
+    if how_much != HowMuch() and not benchmark.has_sizes:
+        having = ", ".join(other for other, one in BENCHMARKS.items() if one.has_sizes)
+        message = f"the benchmark {name} does what it does: --quick and --rounds are for {having}"
+        raise InvalidInput(message)

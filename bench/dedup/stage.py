@@ -49,7 +49,7 @@ def emptied(url: str) -> Iterator[None]:
     """Refuse a server that holds anything, since all of it is removed in the end. Raises InvalidInput."""
     with redis.Redis.from_url(url) as client:
         if client.info("keyspace"):
-            message = "the server of the benchmark dedup holds keys: name an empty one, since it is emptied in the end"
+            message = "the server of the benchmark holds keys: name an empty one, since it is emptied in the end"
             raise InvalidInput(message)
         try:
             yield

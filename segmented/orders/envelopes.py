@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
+from weakref import WeakSet
 
 from segmented import operations as op
 from segmented.errors import (
@@ -33,7 +35,6 @@ from segmented.orders.sale import tell_pool
 from segmented.orders.standing import Claim
 from segmented.orders.work_terms import LATER, TryLater, WorkTerms
 from segmented.plans import Plan, run_sync, wait_for
-from segmented.stock.plans import settle_many_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -46,6 +47,10 @@ RETRY_MOST: Final = 60.0
 """Seconds until an order that failed is tried again, doubled from time to time."""
 TRUSTED: Final = 2 / 3
 """Part of the work time after which a worker that could not renew asks whether an order is its own, before a step."""
+
+_DECIDING: Final[WeakSet[Pool]] = WeakSet()
+"""Pools whose last orders were decided here: the next ones most likely are, so that to confirm them at once, as those
+that were decided at acceptance, would be a script for nothing. A guess that fails costs such a script, no more."""
 
 
 @dataclass(slots=True)
@@ -128,7 +133,6 @@ class _Envelope:
         self._pool = pool
         self._gate = gate
         self._terms = terms
-        self._holder_id = uuid4().hex
         self.begun: dict[str, BegunOrder] = {}
         self._failed: dict[str, tuple[str, bool, float]] = {}
         """Order id -> why it failed, whether that counts, and seconds until it is tried again."""
@@ -137,6 +141,11 @@ class _Envelope:
         self._lost: frozenset[str] = frozenset()
         """Orders that were no longer this worker's when it was asked last."""
         self.report = EnvelopeReport()
+
+    @cached_property
+    def _holder_id(self) -> str:
+        """Name this worker on this message; most orders are confirmed without."""
+        return uuid4().hex
 
     # --- the steps ---
 
@@ -151,7 +160,7 @@ class _Envelope:
 
     def work(self, ids: tuple[str, ...], step: Callable[[BegunOrder], None] | None) -> None:
         """Do all that can be done. Raises StoreUnavailable."""
-        if self._gate is None and step is None:
+        if self._gate is None and step is None and self._pool not in _DECIDING:
             ids = self.confirm_at_once(ids)
         if ids:
             self.take(ids)
@@ -180,6 +189,8 @@ class _Envelope:
                 left.append(order_id)
             else:
                 self._failed[order_id] = (str(answer), True, RETRY_FIRST)
+        if len(left) == len(ids):
+            _DECIDING.add(self._pool)
         return tuple(left)
 
     def take(self, ids: tuple[str, ...]) -> None:
@@ -206,6 +217,8 @@ class _Envelope:
         match answer:
             case BegunOrder():
                 self.begun[order_id] = answer
+                if answer.fencing_token is None:
+                    _DECIDING.discard(self._pool)
             case Settled():
                 self.report.settled.append(answer)
             case Busy(is_in_hand=True):
@@ -353,8 +366,7 @@ class _Envelope:
         *,
         voided: bool = False,
     ) -> list[Settled | SegmentedError | None]:
-        operation = op.SettleMany(self._pool.sku, state, tuple(ids), voided, holder_id)
-        return run_sync(settle_many_plan(operation), self._pool.store)
+        return list(self._pool.store.execute(op.SettleMany(self._pool.sku, state, tuple(ids), voided, holder_id)))
 
     def renewed(self, *, is_long: bool) -> AbstractContextManager[object]:
         """Keep the orders this worker's while a step, or the database, may take its time."""

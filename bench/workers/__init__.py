@@ -1,0 +1,1 @@
+"""The benchmark `workers`: orders of real Celery workers beside an empty task; idle latency; recovery from a kill."""

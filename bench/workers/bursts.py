@@ -1,0 +1,174 @@
+"""Messages that were laid ready, worked off: empty ones, with one order, with a hundred; rounds of all kinds in turns.
+
+All messages lie in a queue that nobody serves until it is renamed. A burst ends when the last message is acknowledged,
+which is after its effect.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+
+from bench.cpu import busy_seconds, own_seconds
+from bench.workers.app_names import LOADING, QUEUE
+from bench.workers.checker import faults
+from bench.workers.stage import DECIDING
+from segmented.errors import SegmentedError
+from segmented.models import Order
+
+if TYPE_CHECKING:
+    from bench.workers.sizes import Sizes
+    from bench.workers.stage import Stage
+    from segmented.models.submitted import Deciding
+    from segmented.stock import Pool
+
+ENVELOPE: Final = 100
+SUBMITTED_AT_ONCE: Final = 1_000
+WARM_UP: Final = 30
+LOOK_SECONDS: Final = 0.002
+BURST_SECONDS: Final = 120.0
+UNACKED: Final = "unacked"
+"""The broker's hash of messages that are in a worker's hands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is in a message."""
+
+    decides: Deciding | None
+    """None: nothing is; the task is empty."""
+    is_stored: bool = False
+    """With a transaction of the order database."""
+    orders: int = 1
+
+    @property
+    def name(self) -> str:
+        """Its name in the figures."""
+        if self.decides is None:
+            return "empty task"
+        size = "one order a task" if self.orders == 1 else f"envelopes of {self.orders}"
+        return f"{size}, decided {self.decides}{', PostgreSQL' if self.is_stored else ''}"
+
+    def messages(self, sizes: Sizes) -> int:
+        """Return how many of a round."""
+        if self.orders == 1:
+            return sizes.stored_singles if self.is_stored else sizes.singles
+        return sizes.stored_envelopes if self.is_stored else sizes.envelopes
+
+
+EMPTY_TASK: Final = Kind(None)
+KINDS: Final = (
+    EMPTY_TASK,
+    *(Kind(decides, stored, orders) for decides in DECIDING for stored in (False, True) for orders in (1, ENVELOPE)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """What a burst took."""
+
+    items: int
+    """Orders, or empty tasks."""
+    seconds: float
+    cpu: float
+    """Of the workers' processes, in seconds."""
+
+    @property
+    def rate(self) -> float:
+        """Orders, or empty tasks, a second."""
+        return self.items / self.seconds
+
+    @property
+    def cpu_each(self) -> float:
+        """Microseconds of the workers' processes for one."""
+        return self.cpu / self.items * 1e6
+
+
+def measure_bursts(stage: Stage) -> tuple[dict[Kind, list[Burst]], float]:
+    """Work off every kind in every round, in random order. Returns the bursts, and the cores that others used."""
+    shuffle = random.Random(1).shuffle
+    found: dict[Kind, list[Burst]] = {kind: [] for kind in KINDS}
+    for kind in KINDS:
+        stage.told("first messages", 0, 1)
+        _burst(stage, kind, min(WARM_UP, kind.messages(stage.sizes)))
+    others: list[float] = []
+    for number in range(stage.sizes.rounds):
+        stage.told("bursts", number, stage.sizes.rounds)
+        order = list(KINDS)
+        shuffle(order)
+        for kind in order:
+            busy, at = busy_seconds(), time.monotonic()
+            own = _own_seconds()
+            found[kind].append(_burst(stage, kind, kind.messages(stage.sizes)))
+            others.append((busy_seconds() - busy - (_own_seconds() - own)) / (time.monotonic() - at))
+    return found, sum(others) / max(1, len(others))
+
+
+def _own_seconds() -> float:
+    """Return the CPU seconds of this process and all that it started."""
+    me = psutil.Process()
+    total = 0.0
+    for process in (me, *me.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def _burst(stage: Stage, kind: Kind, messages: int) -> Burst:
+    if kind.decides is None:
+        stage.crew.ask({"do": "empty", "queue": LOADING, "count": messages})
+        return _work(stage, messages, messages)
+    with stage.pool(kind.decides, gated=kind.is_stored) as pool:
+        sent = _load(stage, pool, kind, messages)
+        burst = _work(stage, messages, sent)
+        if fault := faults(pool, sent, stage.gate if kind.is_stored else None):
+            stage.broken.setdefault(kind.name, fault)
+    return burst
+
+
+def _load(stage: Stage, pool: Pool, kind: Kind, messages: int) -> int:
+    ids = [f"o-{index}" for index in range(messages * kind.orders)]
+    for first in range(0, len(ids), SUBMITTED_AT_ONCE):
+        answers = pool.submit_many([Order(order_id, 1) for order_id in ids[first : first + SUBMITTED_AT_ONCE]])
+        for answer in answers:
+            if isinstance(answer, SegmentedError):
+                raise answer
+    envelopes = [ids[first : first + kind.orders] for first in range(0, len(ids), kind.orders)]
+    stage.crew.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": envelopes})
+    return len(ids)
+
+
+def _work(stage: Stage, messages: int, items: int) -> Burst:
+    """Let the workers have what was loaded, until the last message is acknowledged."""
+    broker = stage.broker
+    workers = [psutil.Process(pid) for pid in stage.workers]
+    broker.config_resetstat()
+    cpu = sum(map(own_seconds, workers))
+    began = time.perf_counter()
+    broker.rename(LOADING, QUEUE)
+    while not _is_done(stage, messages):
+        time.sleep(LOOK_SECONDS)
+        if time.perf_counter() - began > BURST_SECONDS:
+            message = f"{messages:,} messages were not worked off within {BURST_SECONDS:g} s"
+            raise SegmentedError(message)
+    seconds = time.perf_counter() - began
+    return Burst(items, seconds, sum(map(own_seconds, workers)) - cpu)
+
+
+def _is_done(stage: Stage, messages: int) -> bool:
+    """Is nothing waiting nor in hand, and was as much acknowledged as was sent? A message may be between the two."""
+    pipe = stage.broker.pipeline(transaction=False)
+    pipe.llen(QUEUE)
+    pipe.hlen(UNACKED)
+    waiting, in_hand = pipe.execute()
+    if waiting or in_hand:
+        return False
+    stats: Any = stage.broker.info("commandstats")
+    return int(stats.get("cmdstat_hdel", {"calls": 0})["calls"]) >= messages

@@ -1,0 +1,83 @@
+"""Where the benchmark runs: stock, broker and order database of its own, two workers and a shop."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import redis
+
+from bench.dedup.stage import emptied
+from bench.workers.crew import crew, environment
+from segmented import Outbox, Pool, RedisStore
+from segmented.keys import shard_keys
+from segmented.orders import Gate, connect, open_gated
+from segmented.servers import PostgresServer, ValkeyServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bench.workers.crew import Crew
+    from bench.workers.sizes import Sizes
+    from segmented.models.submitted import Deciding
+
+SEGMENTS: Final = 20
+STOCK: Final = 10**6
+CONNECTIONS: Final = 40
+DECIDING: Final[tuple[Deciding, ...]] = ("at acceptance", "in the worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Servers and processes, and who is told how far it is."""
+
+    sizes: Sizes
+    told: Callable[[str, int, int], None]
+    url: str
+    store: RedisStore
+    broker: redis.Redis
+    gate: Gate
+    crew: Crew
+    workers: list[int]
+    """Process ids."""
+    broken: dict[str, str] = field(default_factory=dict)
+    """Parts that the checker found fault with -> what it was."""
+
+    @contextmanager
+    def pool(self, decides: Deciding, *, gated: bool = False) -> Iterator[Pool]:
+        """Open a pool that nobody has, whose orders no worker is told of by itself; its keys are removed in the end."""
+        pool = Pool(self.store, f"bench-{uuid4().hex[:12]}", outbox=Outbox(None, decides))
+        if gated:
+            open_gated(pool, self.gate, stock=STOCK, segments=SEGMENTS)
+        else:
+            pool.open(stock=STOCK, segments=SEGMENTS)
+        try:
+            yield pool
+        finally:
+            self.store.client.unlink(*shard_keys(pool.sku).listed())
+
+
+@contextmanager
+def staged(
+    url: str | None, database: str | None, sizes: Sizes, told: Callable[[str, int, int], None]
+) -> Iterator[Stage]:
+    """Start what was not named, and end all of it. A stock server that was named must be empty. Raises InvalidInput."""
+    with ExitStack() as stack:
+        if url is None:
+            url = stack.enter_context(ValkeyServer.start()).url
+        if database is None:
+            database = stack.enter_context(PostgresServer.start(max_connections=CONNECTIONS)).url
+        stack.enter_context(emptied(url))
+        broker_url = stack.enter_context(ValkeyServer.start()).url
+        broker = stack.enter_context(redis.Redis.from_url(broker_url))
+        store = stack.enter_context(RedisStore.from_url(url))
+        gate = stack.enter_context(Gate(connect(database, pool_size=2)))
+        gate.create()
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segmented-bench-")))
+        found = stack.enter_context(crew(environment(url, broker_url, database), folder))
+        told("workers start", 0, 1)
+        yield Stage(sizes, told, url, store, broker, gate, found, found.start_workers())

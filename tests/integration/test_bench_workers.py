@@ -1,0 +1,92 @@
+"""The workers' benchmark with real servers and workers, in small: what it measures, not how fast it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import psutil
+import pytest
+import redis
+from rich.console import Console
+
+from bench.watch import watch_on
+from bench.workers.bursts import EMPTY_TASK, KINDS
+from bench.workers.checker import faults
+from bench.workers.measure import measure_workers
+from bench.workers.recovery import measure_recovery
+from bench.workers.sizes import Sizes
+from bench.workers.stage import staged
+from segmented import Outbox, Pool, RedisStore
+from segmented.errors import InvalidInput, SegmentedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from segmented.servers import ValkeyServer
+
+SMALL: Final = Sizes(rounds=1, singles=20, stored_singles=5, envelopes=2, stored_envelopes=1, latencies=5, kills=0)
+pytestmark = pytest.mark.timeout(180)
+
+
+def nobody_told(_: str, __: int, ___: int) -> None:
+    """Look away."""
+
+
+def test_the_whole_benchmark_shows_a_figure_of_every_part_and_leaves_nothing(private_valkey: ValkeyServer) -> None:
+    console = Console(width=300, record=True)
+    before = set(psutil.Process().children())
+    results = measure_workers(private_valkey.url, None, watch_on(console), SMALL)
+    results.show(console)
+    said = console.export_text()
+    written = results.as_json()
+    names = [figure["name"] for figure in written["figures"]]
+    assert {kind.name for kind in KINDS} <= set(names)
+    assert all(f"idle latency, decided {how}: p99" in names for how in ("at acceptance", "in the worker"))
+    assert all(figure["name"] in said for figure in written["figures"])
+    assert all(figure["value"] > 0 for figure in written["figures"] if f" / {EMPTY_TASK.name}" in figure["name"])
+    assert written["benchmark"] == "workers"
+    assert results.is_kept
+    assert set(psutil.Process().children()) == before
+    with redis.Redis.from_url(private_valkey.url) as client:
+        assert not client.info("keyspace")
+
+
+def test_orders_of_a_killed_worker_are_finished_by_another(private_valkey: ValkeyServer, tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/orders.sqlite"
+    with staged(private_valkey.url, database, Sizes(kills=1), nobody_told) as stage:
+        found = measure_recovery(stage)
+    assert len(found["at acceptance"]) == 1
+    assert found["at acceptance"][0] > 1  # not before the outbox publishes them again
+    assert found["in the worker"] == []
+    assert stage.broken == {}
+
+
+def test_a_worker_that_cannot_begin_is_told_with_its_own_words(private_valkey: ValkeyServer, tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/orders.sqlite"
+    with staged(private_valkey.url, database, SMALL, nobody_told) as stage:
+        stage.crew.given = {**stage.crew.given, "SEGMENTED_UNKNOWN": "1"}
+        with pytest.raises(SegmentedError, match="was not ready within 60 s, or ended") as told:
+            stage.crew.start_workers(1)
+    assert any("SEGMENTED_UNKNOWN" in note for note in told.value.__notes__)
+
+
+def test_the_checker_says_what_is_missing(private_valkey: ValkeyServer) -> None:
+    with RedisStore.from_url(private_valkey.url) as store:
+        pool = Pool(store, "checked", outbox=Outbox(None))
+        pool.open(stock=10, segments=2)
+        pool.submit("a")
+        pool.submit("b")
+        pool.confirm("a")
+        assert faults(pool, 2) == (
+            "1 of 2 orders were confirmed; 1 units are reserved still; 1 orders wait in the outbox"
+        )
+        pool.confirm("b")
+        assert faults(pool, 2) == ""
+
+
+def test_a_server_that_holds_keys_is_refused_and_keeps_them(private_valkey: ValkeyServer, tmp_path: Path) -> None:
+    with redis.Redis.from_url(private_valkey.url) as client:
+        client.set("theirs", "1")
+        with pytest.raises(InvalidInput, match="holds keys: name an empty one, since it is emptied in the end"):
+            measure_workers(private_valkey.url, f"sqlite:///{tmp_path}/o.sqlite", watch_on(Console()), SMALL)
+        assert client.get("theirs") == b"1"
