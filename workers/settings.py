@@ -26,7 +26,7 @@ QUEUE: Final = "segmented"
 LOCAL_URL: Final = "redis://localhost:6379/0"
 LOCAL_DATABASE: Final = "postgresql://postgres@localhost/segmented"
 SECONDS_MAX: Final = 86_400.0 * 30
-ENVELOPE_MOST: Final = 1_000
+ENVELOPE_MOST: Final = 100
 ATTEMPTS_MOST: Final = 1_000
 CONCURRENCY_MOST: Final = 1_000
 

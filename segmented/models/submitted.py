@@ -100,7 +100,7 @@ class Submitted:
     """What the pool keeps of it, once its units were taken or refused."""
     begun: int
     published: int
-    """How often it was published again."""
+    """How often it was published again since a worker began it last."""
     reason: str
     """Why it was put off last, or given up."""
     is_in_outbox: bool

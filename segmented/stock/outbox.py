@@ -224,14 +224,14 @@ def sweep(
     published = sent = 0
     buried: list[str] = []
     is_more_due = True
+    try:
+        room = publisher.room()
+    except StoreUnavailable as error:
+        return SweepReport(published, sent, tuple(buried), is_more_due=True, failure=str(error))
     for _ in range(pages_max):
-        try:
-            room = publisher.room()
-        except StoreUnavailable as error:
-            return SweepReport(published, sent, tuple(buried), is_more_due=True, failure=str(error))
-        if room is not None and room < 1:
+        limit = SWEEP_PAGE if room is None else min(SWEEP_PAGE, (room - sent) * ENVELOPE_MAX)
+        if limit < 1:
             break
-        limit = SWEEP_PAGE if room is None else min(SWEEP_PAGE, room * ENVELOPE_MAX)
         answer = execute(sweep_operation(sku, terms, limit, fencing_token))
         if isinstance(answer, SweepSuperseded):
             return SweepReport(published, sent, tuple(buried), is_more_due=True, is_superseded=True)

@@ -110,7 +110,7 @@ class OutboxModel(OutboxUpkeep):
         for order_id in envelope.begun:
             self._hold_begun(pool, order_id, operation.hold_ms)
             if order_id in pool.outbox:
-                pool.outbox[order_id] = max(pool.outbox[order_id], self._now_ms() + operation.work_ms)
+                pool.outbox[order_id] = self._now_ms() + operation.work_ms
         for order_id in envelope.refused:
             found[order_id] = settled_answer(pool.orders[order_id], replay=True)
         for order_id, answer in found.items():
@@ -154,6 +154,7 @@ class OutboxModel(OutboxUpkeep):
             begun = replace(
                 entry,
                 begun=entry.begun + (not is_own),
+                published=0,
                 until_ms=now_ms + operation.work_ms,
                 worker=operation.holder_id,
             )

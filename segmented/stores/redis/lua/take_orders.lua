@@ -159,6 +159,7 @@ for index, id in ipairs(ids) do
     if record then
       record.begun = entry.begun + (is_own and 0 or 1)
       entry.begun, entry.until_ms, entry.worker = record.begun, work_until_ms, holder_id
+      entry.published = 0 -- since it was begun: after a worker's death it is not waited for long
       records[index], entries[index] = record, entry
     elseif ending then
       records[index] = ending
@@ -206,7 +207,7 @@ end
 if #notes > 0 then
   redis.call('HSET', ENTRIES, unpack(notes))
   redis.call('ZADD', HOLDS, 'GT', unpack(holds))
-  redis.call('ZADD', OUTBOX, 'XX', 'GT', unpack(places))
+  redis.call('ZADD', OUTBOX, 'XX', unpack(places))
 end
 if #left > 0 then
   has_outbox, has_entries = true, true

@@ -12,7 +12,7 @@
 -- need `digits`.) The state is r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). `parts` is empty when all
 -- units are the segment's, else "segment:units,..."; `asked` is empty when that many were taken.
 -- An entry is begun, published, quantity, customer, reason, until, worker, likewise: how often a worker began the order and
--- did not finish it, how often it was published again, what it asks for if it was queued, why it was put off last, and
+-- did not finish it, how often it was published again since, what it asks for if it was queued, why it was put off last, and
 -- which worker has it in hand until which ms.
 -- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, likewise.
 local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES, TRANSFERS, OUTBOX, ENTRIES, DEAD =
