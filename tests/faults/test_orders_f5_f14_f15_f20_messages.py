@@ -45,9 +45,10 @@ def test_f5_a_killed_workers_orders_are_finished_by_another_within_seconds_with_
     assert sum(floor.runs().values()) == 21
 
 
-def test_f14_a_worker_whose_clock_is_two_hours_ahead_steals_nothing(open_floor: FloorFactory) -> None:
+@pytest.mark.parametrize("mode", [WITH_STEP, STEP_IN_WORKER], ids=str)
+def test_f14_a_worker_whose_clock_is_two_hours_ahead_steals_nothing(open_floor: FloorFactory, mode: Mode) -> None:
     """It takes the other's message at once, as if it had waited for hours, and leaves the orders to who has them."""
-    floor = open_floor(STEP_IN_WORKER)
+    floor = open_floor(mode)
     floor.flag("held")
     first = floor.worker(options=("--prefetch-multiplier", "1"))  # it has no room for its own message a second time
     floor.submit([(f"o{number}", 1) for number in range(5)])
