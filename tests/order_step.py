@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from segmented.orders.envelopes import TryLater
+from segmented.orders import TryLater
 
 if TYPE_CHECKING:
     from segmented.models.submitted import BegunOrder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -76,8 +77,7 @@ class Shop:
 
     def refreshed(self, handle: Any) -> str:  # noqa: ANN401  # of either colour
         answer = handle.refresh()
-        state: str = self.side.wait(answer) if isinstance(self.side, AsyncSide) else answer
-        return state
+        return str(self.side.wait(answer) if iscoroutine(answer) and isinstance(self.side, AsyncSide) else answer)
 
     def take(self, *, step: Any = None, terms: WorkTerms | None = None) -> list[EnvelopeReport]:  # noqa: ANN401  # a callable
         """Be the worker who gets all messages."""
