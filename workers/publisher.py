@@ -31,6 +31,8 @@ AWAY: Final = (OperationalError, CeleryOperationalError, OSError)
 @cache
 def publisher() -> EnvelopePublisher:
     """Return this process's publisher, with the broker and the queue of the settings."""
+    app.amqp  # noqa: B018  # what is loaded late is loaded here: a fork while another thread does it leaves half a module
+    app.connection_for_write().get_transport_cls()
     return EnvelopePublisher(send, room=room, envelope_max=settings.envelope_max)
 
 

@@ -78,10 +78,10 @@ class WorkerSettings(BaseSettings):
     concurrency: int = Field(default=4, ge=1, le=CONCURRENCY_MOST)
     """Orders that one worker takes side by side, each with a database connection of its own."""
     segment_ttl: Seconds = DEFAULT_TTL
-    """Seconds that a segment's lease lives; after a kill the order in hand waits as long."""
+    """Seconds that a segment's lease lives under `workers.take_order`; after a kill the order in hand waits as long."""
     hold: Seconds = DEFAULT_HOLD
-    """Seconds that the units of an unfinished order stay reserved; not less than `SEGMENTED_SEGMENT_TTL` and
-    `SEGMENTED_PUBLISH_AFTER`."""
+    """Seconds that the units of an unfinished order stay reserved that is in no outbox: one of `workers.take_order`,
+    or one in the dead-letter set; not less than `SEGMENTED_SEGMENT_TTL` and `SEGMENTED_PUBLISH_AFTER`."""
     segment_wait: Seconds = 15.0
     """Seconds that an order waits for a free segment before its task is put off; less than
     `SEGMENTED_TASK_TIME_LIMIT`."""
@@ -93,7 +93,8 @@ class WorkerSettings(BaseSettings):
     envelope_max: int = Field(default=100, ge=1, le=ENVELOPE_MOST)
     """Orders in one message at most."""
     publish_after: Seconds = 5.0
-    """Seconds after which an accepted order that nobody has finished is published again."""
+    """Seconds after which an accepted order that nobody has finished is published again; after a kill the worker's
+    orders and its segment wait as long."""
     attempts_max: int = Field(default=5, ge=1, le=ATTEMPTS_MOST)
     """Times that an order is begun and not finished before it goes to the dead-letter set."""
     sweep_every: Every = 1.0

@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from segmented.errors import InvalidInput
+from segmented.models.submitted import one_line
+from segmented.orders.work_terms import checked_step
 from workers.app import settings
 
 if TYPE_CHECKING:
@@ -26,7 +28,11 @@ def step() -> Callable[[BegunOrder], None] | None:
     except (ImportError, AttributeError) as error:
         message = f"SEGMENTED_STEP is {settings.step!r}: {error}"
         raise InvalidInput(message) from error
+    except Exception as error:  # whatever a user's module does when it is loaded: Celery would log it and go on
+        message = f"SEGMENTED_STEP is {settings.step!r}: its module cannot be loaded: {one_line(repr(error))}"
+        raise InvalidInput(message) from error
     if not callable(found):
         message = f"SEGMENTED_STEP is {settings.step!r}: it must name a function, as module:function"
         raise InvalidInput(message)
+    checked_step(found)
     return found  # type: ignore[no-any-return]  # what it takes cannot be asked

@@ -118,10 +118,7 @@ def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
         log.info("%d orders of %r go with fewer others", len(report.alone), envelope.sku)
     for order_id, reason in report.put_off.items():
         log.warning("order %r of %r is tried again later: %s", order_id, envelope.sku, reason)
-    counts = {
-        name: len(getattr(report, name)) for name in ("settled", "put_off", "in_hand", "alone", "dead", "unknown")
-    }
-    return {name: count for name, count in counts.items() if count}
+    return report.counts()
 
 
 def _take(sku: str, order: Order) -> str:

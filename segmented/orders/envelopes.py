@@ -33,7 +33,7 @@ from segmented.orders import answers
 from segmented.orders.renewal import Renewal
 from segmented.orders.sale import tell_pool
 from segmented.orders.standing import Claim
-from segmented.orders.work_terms import LATER, TryLater, WorkTerms
+from segmented.orders.work_terms import LATER, TryLater, WorkTerms, checked_step
 from segmented.plans import Plan, run_sync, wait_for
 
 if TYPE_CHECKING:
@@ -86,10 +86,12 @@ def take_envelope(
     `step` is called with each order whose units are taken; it runs again if a worker dies in it, so it must be safe to
     run twice. If it raises, the order is tried again later, and given up after `begun_max` times; TryLater does not
     count. With a `gate` the order database decides. Raises PoolNotGated for a gate over a pool without one, and
-    StoreUnavailable or DatabaseUnavailable only when the orders could not even be put off.
+    InvalidInput for a step whose call would run nothing; StoreUnavailable or DatabaseUnavailable only when the orders
+    could not even be put off.
     """
     envelope = _Envelope(pool, gate, terms or WorkTerms())
     ids = _checked(order_ids)
+    checked_step(step)
     if pool.is_gated() != (gate is not None):
         return envelope.refuse_gate(ids)
     try:
@@ -136,6 +138,8 @@ class _Envelope:
         self.begun: dict[str, BegunOrder] = {}
         self._failed: dict[str, tuple[str, bool, float]] = {}
         """Order id -> why it failed, whether that counts, and seconds until it is tried again."""
+        self._left: tuple[str, ...] = ()
+        """Orders whose step failed: this worker's until they are put off, or another would count them again."""
         self._until = 0.0
         """Local time until when the orders are this worker's for certain."""
         self._lost: frozenset[str] = frozenset()
@@ -246,6 +250,7 @@ class _Envelope:
             try:
                 step(order)
             except Exception as error:  # noqa: BLE001  # whatever a user's step raises must not spoil the envelope
+                self._left += (order.order.order_id,)
                 self._fail(order, error)
 
     def _is_own(self, order_id: str) -> bool:
@@ -260,6 +265,7 @@ class _Envelope:
     def _renew(self) -> None:
         """Push out until when the orders are this worker's."""
         ids, asked_at, terms = tuple(self.begun), self._pool.store.clock.now(), self._terms
+        ids = tuple(dict.fromkeys((*ids, *self._left)))
         if ids:
             times = (milliseconds(terms.ttl, "ttl"), milliseconds(terms.hold, "hold"), milliseconds(terms.work, "work"))
             renewed = self._pool.store.execute(op.RenewWork(self._pool.sku, ids, self._holder_id, *times))

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput, SegmentedError
+from segmented.locks.call_keys import name_of, shape_of
 from segmented.locks.durations import checked_timeout, milliseconds
 from segmented.stock.outbox import BEGUN_MAX, PUBLISH_AFTER, checked_begun_max
 from segmented.stock.settings import DEFAULT_HOLD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.models.submitted import BegunOrder
 
 ENVELOPE_TTL: Final = 5.0
 LATER: Final = 2.0
@@ -32,7 +38,8 @@ class WorkTerms:
     ttl: float = ENVELOPE_TTL
     """For which the segment's lease lives."""
     hold: float = DEFAULT_HOLD
-    """For which units stay reserved; no less than `work`, or they would be sold to others meanwhile."""
+    """For which units stay reserved whose order is in no outbox, or dead; no less than `work`, or they would be sold to
+    others meanwhile."""
     work: float = PUBLISH_AFTER
     """For which orders are this worker's; pushed out while a step or the database works, so that it may last longer."""
     begun_max: int = BEGUN_MAX
@@ -49,3 +56,10 @@ class WorkTerms:
             message = f"hold={self.hold:g} s is shorter than ttl={self.ttl:g} s or work={self.work:g} s"
             raise InvalidInput(message)
         checked_begun_max(self.begun_max)
+
+
+def checked_step(step: Callable[[BegunOrder], None] | None) -> None:
+    """Raise InvalidInput for a step whose call would only make a coroutine or a generator, so that nothing is done."""
+    if step is not None and (shape := shape_of(step)) != "function":
+        message = f"the step {name_of(step)} is a {shape}, and calling it would run nothing"
+        raise InvalidInput(message)

@@ -88,7 +88,7 @@ class SweepTerms:
     most: float = PUBLISH_AFTER_MOST
     """The time until an order is published once more doubles from `base` to `most`."""
     hold: float = 600.0
-    """For which the units of an order that is published again stay reserved."""
+    """For which the units of an order that goes to the dead-letter set stay reserved."""
     begun_max: int = BEGUN_MAX
     """An order that was begun so often, and not finished, goes to the dead-letter set."""
 

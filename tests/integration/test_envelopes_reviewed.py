@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from contextlib import closing
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from segmented.orders.work_terms import TryLater, WorkTerms
 from segmented.stock import Outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from segmented.models.submitted import BegunOrder, Deciding, Submitted
@@ -130,6 +131,48 @@ def test_no_step_is_begun_with_an_order_that_may_be_another_workers_by_now() -> 
     assert [one.order_id for one in report.settled] == ["a"]
     store.away = ()
     assert known(pool, "b").begun == 2
+
+
+def test_an_order_whose_step_failed_is_no_other_workers_before_it_is_put_off() -> None:
+    store = Failing()
+    pool, taken, shut = opened(store), [], TryLater("the bank is shut")
+    pool.submit_many([Order("a", 1), Order("b", 1)])
+
+    def step(order: BegunOrder) -> None:
+        if order.order.order_id == "a":
+            raise shut
+        ends_at = store.clock.now() + 1.0
+        while store.clock.now() < ends_at:  # much longer than the work, in which another message of "a" arrives
+            taken.append(store.execute(op.TakeOrders(SKU, ("a",), "another", 60_000, 600_000, 60_000, 5)).orders[0])
+            store.refused.wait(0.05)
+
+    report = take_envelope(pool, ["a", "b"], step=step, terms=WorkTerms(ttl=0.4, work=0.4))
+    assert [one.order_id for one in report.settled] == ["b"]
+    assert all(getattr(one, "is_in_hand", False) for one in taken)
+    assert (known(pool, "a").begun, known(pool, "a").reason) == (0, "the bank is shut")
+
+
+async def _coroutine(_: BegunOrder) -> None: ...
+
+
+def _generator(_: BegunOrder) -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("step", "shape"),
+    [
+        (_coroutine, "coroutine function"),
+        (partial(_coroutine), "coroutine function"),
+        (_generator, "generator function"),
+    ],
+)
+def test_a_step_whose_call_would_run_nothing_is_refused(step: Callable[[BegunOrder], Any], shape: str) -> None:
+    pool = opened(MemoryStore())
+    pool.submit("a")
+    with pytest.raises(InvalidInput, match=f"is a {shape}, and calling it would run nothing"):
+        take_envelope(pool, ["a"], step=step)
+    assert (known(pool, "a").state, known(pool, "a").begun) == ("reserved", 0)
 
 
 def test_a_renewal_that_reaches_the_server_late_still_finds_which_orders_are_left() -> None:

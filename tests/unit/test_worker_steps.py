@@ -1,0 +1,61 @@
+"""The step that SEGMENTED_STEP names: what is no step is refused in one sentence, before a worker takes an order."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented.errors import InvalidInput
+from tests.selling import ROOT
+from tests.worker_processes import clean_environment
+from workers import steps
+from workers.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _asked_anew() -> Iterator[None]:
+    steps.step.cache_clear()
+    yield
+    steps.step.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("pack = {}['NO_SUCH_KEY']", r"its module cannot be loaded: KeyError\('NO_SUCH_KEY'\)"),
+        ("import no_such_module", "No module named 'no_such_module'"),
+        ("", "has no attribute 'pack'"),
+        ("pack = 3", "it must name a function"),
+        ("async def pack(begun): ...", "is a coroutine function, and calling it would run nothing"),
+        ("def pack(begun): yield", "is a generator function, and calling it would run nothing"),
+    ],
+)
+def test_what_is_no_step_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest, text: str, wrong: str
+) -> None:
+    name = f"shop_steps_{abs(hash(request.node.name))}"
+    (tmp_path / f"{name}.py").write_text(f"{text}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(steps, "settings", WorkerSettings(step=f"{name}:pack"))
+    with pytest.raises(InvalidInput, match=wrong):
+        steps.step()
+
+
+def test_a_publisher_loads_its_transport_before_a_thread_needs_it(tmp_path: Path) -> None:
+    program = "import sys, workers.publisher as us; us.publisher(); print('kombu.transport.redis' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=clean_environment(tmp_path, {}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "True\n"
