@@ -33,6 +33,14 @@ def sweep() -> dict[str, dict[str, int]]:
     """Publish again what no worker has finished, of all pools. One worker at a time does; two would cost duplicates."""
     if _is_piled_up():
         return {}
+    try:
+        return _sweep_all()
+    except StoreUnavailable as error:
+        log.warning("nothing was swept: %s", error)
+        return {}
+
+
+def _sweep_all() -> dict[str, dict[str, int]]:
     shared = connections()
     lease = Lock(shared.store, f"segmented sweep of {settings.queue}", ttl=LEADER_TTL).try_acquire()
     if lease is None:
@@ -129,7 +137,12 @@ def _is_piled_up() -> bool:
 def _counted(what: str, work: Callable[[Pool | ShardedPool], int]) -> dict[str, int]:
     """Do something with every pool; one that fails does not keep the others from it."""
     counts: dict[str, Any] = {}
-    for sku in _skus():
+    try:
+        skus = list(_skus())
+    except StoreUnavailable as error:
+        log.warning("no pool was %s: %s", what, error)
+        return counts
+    for sku in skus:
         try:
             pool = find_pool(connections().store, sku, ttl=settings.segment_ttl, hold=settings.hold)
             if count := work(pool):

@@ -110,10 +110,13 @@ def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
         envelope = read_envelope(parts, passed_on)
         pool = shared.pool(envelope.sku)
         gate = shared.gate if pool.is_gated() else None
+        report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=WORK)
     except (InvalidInput, PoolMissing, ShardVanished) as error:
         keep(shared.store, text_of(parts, passed_on), str(error))
         return {}
-    report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=WORK)
+    except (StoreUnavailable, DatabaseUnavailable) as error:
+        log.warning("an envelope is left to the sweep: %s", error)
+        return {}
     if report.alone:  # they have been published again in smaller envelopes, or will be
         log.info("%d orders of %r go with fewer others", len(report.alone), envelope.sku)
     for order_id, reason in report.put_off.items():

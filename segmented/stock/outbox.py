@@ -14,7 +14,8 @@ from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
 from segmented.locks.durations import milliseconds
 from segmented.models.orders import Reserved
 from segmented.models.submitted import Deciding, Queued, SweepSuperseded
-from segmented.plans import Now, Plan, pause, perform
+from segmented.plans import Now, Plan, Within, pause, perform
+from segmented.plans.waiting import ATTEMPT_SECONDS, TRY_SECONDS
 from segmented.stock.sold_out_mark import reserve_many_marked
 
 if TYPE_CHECKING:
@@ -166,13 +167,23 @@ def to_publish(answers: Iterable[Accepted | SegmentedError]) -> list[str]:
 
 
 def outcome_plan(sku: str, order_id: str, timeout: float | None) -> Plan[Submitted]:
-    """Read an order's state until it is final or `timeout` seconds have passed (None: for ever)."""
-    began_at = yield from perform(Now())
+    """Read an order's state until it is final or `timeout` seconds have passed (None: for ever).
+
+    A server that stands still when the time is over is not waited for, once there has been an answer.
+    """
+    now = yield from perform(Now())
+    deadline = inf if timeout is None else now + timeout
+    look, found, patience = op.ReadSubmitted(sku, (order_id,)), None, TRY_SECONDS
     between = LOOK_FIRST
     while True:
-        (found,) = yield from perform(op.ReadSubmitted(sku, (order_id,)))
-        now = yield from perform(Now())
-        left = between if timeout is None else min(between, began_at + timeout - now)
+        try:
+            (found,) = yield from perform(look if deadline == inf else Within(look, max(deadline, now + patience)))
+        except StoreUnavailable:
+            now = yield from perform(Now())
+            if found is None or now < deadline:
+                raise
+        now, patience = (yield from perform(Now())), ATTEMPT_SECONDS
+        left = min(between, deadline - now)
         if found.state not in {"queued", "reserved"} or left <= 0:
             return found
         yield from pause(f"seg:outcome:{order_id}", now + left)

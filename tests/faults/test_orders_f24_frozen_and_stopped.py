@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.long_run import in_the_long_run
 from tests.order_floor import AT_ONCE, GATED, GATED_AT_ONCE, IN_WORKER, QUEUE, STEP_IN_WORKER, WITH_STEP
 from tests.selling import until
 
@@ -23,11 +24,10 @@ def has_settled(worker: WorkerProcess, envelopes: int) -> bool:
 @pytest.mark.parametrize(
     ("mode", "point"),
     [
-        (AT_ONCE, "before:SettleMany"),
         (IN_WORKER, "after:TakeOrders"),
-        (WITH_STEP, "before:SettleMany"),
         (GATED, "before:commit"),
-        (GATED_AT_ONCE, "after:commit"),
+        *in_the_long_run((AT_ONCE, "before:SettleMany"), (WITH_STEP, "before:SettleMany")),
+        *in_the_long_run((GATED_AT_ONCE, "after:commit")),
     ],
     ids=str,
 )
@@ -52,7 +52,9 @@ def test_a_worker_that_is_frozen_past_every_timeout_and_goes_on_changes_nothing(
         assert floor.runs() == dict.fromkeys(floor.quantities, 2)
 
 
-@pytest.mark.parametrize(("pool", "mode"), [("threads", STEP_IN_WORKER), ("prefork", GATED_AT_ONCE)], ids=str)
+@pytest.mark.parametrize(
+    ("pool", "mode"), [*in_the_long_run(("threads", STEP_IN_WORKER)), ("prefork", GATED_AT_ONCE)], ids=str
+)
 def test_f24_workers_that_are_stopped_under_load_lose_nothing_and_leave_nothing_in_hand(
     open_floor: FloorFactory, pool: str, mode: Mode
 ) -> None:

@@ -263,7 +263,7 @@ def test_a_hundred_orders_cost_a_bounded_number_of_scripts(
     till.take(["warm up"])
     assert scripts_of(valkey, lambda: till.submit(100)) == 1
     ids = [f"o{number:03}" for number in range(100)]
-    assert scripts_of(valkey, lambda: till.take(ids)) == (1 if decides == "at acceptance" else 3)
+    assert scripts_of(valkey, lambda: till.take(ids)) == (1 if decides == "at acceptance" else 2)
     assert till.states(ids) == {"confirmed": 100}
 
 

@@ -63,7 +63,7 @@ def test_the_command_line_refuses_before_anything_starts() -> None:
         demo(buyers=0)
     with pytest.raises(InvalidInput) as caught:
         bench("speed")
-    assert str(caught.value) == "there is no benchmark 'speed'; there is: demo, locks, stock, dedup"
+    assert str(caught.value) == "there is no benchmark 'speed'; there is: demo, locks, stock, dedup, workers"
 
 
 def test_an_assignment_comes_back_as_it_was() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -204,7 +206,7 @@ def test_a_sweep_publishes_all_that_is_due_in_envelopes(store: MemoryStore) -> N
 
 
 def test_a_sweep_publishes_no_more_than_there_is_room_for(store: MemoryStore) -> None:
-    post = Post(rooms=[1, 1, 0])
+    post = Post(rooms=[2])
     assert swept(store, post) == SweepReport(200, 2, (), is_more_due=True)
     assert swept(store, Post()) == SweepReport(50, 1, (), is_more_due=False)
 
@@ -231,5 +233,31 @@ def test_a_sweep_that_was_overtaken_says_so(store: MemoryStore) -> None:
     assert swept(store, Post(), fencing_token=7) == SweepReport(0, 0, (), is_more_due=True, is_superseded=True)
 
 
-def test_a_sweep_ends_after_so_many_pages(store: MemoryStore) -> None:
-    assert swept(store, Post(rooms=[1]), pages_max=2) == SweepReport(200, 2, (), is_more_due=True)
+def test_a_sweep_ends_after_so_many_pages(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.stock.outbox.SWEEP_PAGE", 100)
+    assert swept(store, Post(), pages_max=2) == SweepReport(200, 2, (), is_more_due=True)
+
+
+class Standing(MemoryStore):
+    """A store that answers once and then stands still until each deadline."""
+
+    answers = 1
+
+    def execute(self, operation: op.Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # as the store does
+        if isinstance(operation, op.ReadSubmitted):
+            self.answers -= 1
+            if self.answers < 0:
+                threading.Event().wait(deadline - self.clock.now())
+                raise StoreUnavailable
+        return super().execute(operation, deadline=deadline)
+
+
+def test_a_handle_does_not_wait_for_a_server_that_stands_still() -> None:
+    store = Standing()
+    pool = Pool(store, "mug")
+    pool.open(stock=5, segments=1)
+    handle = pool.submit("a")
+    assert handle.wait(timeout=0.01) is None
+    assert handle.state == "reserved"
+    with pytest.raises(StoreUnavailable):
+        pool.handle("a").wait(timeout=0.001)
