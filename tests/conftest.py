@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import pkgutil
 import signal
@@ -65,3 +66,9 @@ def ring_of(path: Path) -> str:
         message = f"{path} is in no ring: tests live in tests/<ring>/, one of {', '.join(RINGS)}"
         raise pytest.UsageError(message)
     return ring
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_logged() -> None:
+    """Let warnings be logged: an app of Celery that a test made raises the level for the whole process."""
+    logging.getLogger().setLevel(logging.WARNING)

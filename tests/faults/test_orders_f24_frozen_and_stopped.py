@@ -53,7 +53,7 @@ def test_a_worker_that_is_frozen_past_every_timeout_and_goes_on_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("pool", "mode"), [*in_the_long_run(("threads", STEP_IN_WORKER)), ("prefork", GATED_AT_ONCE)], ids=str
+    ("pool", "mode"), [("threads", STEP_IN_WORKER), *in_the_long_run(("prefork", GATED_AT_ONCE))], ids=str
 )
 def test_f24_workers_that_are_stopped_under_load_lose_nothing_and_leave_nothing_in_hand(
     open_floor: FloorFactory, pool: str, mode: Mode
