@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import parse_qs, urlsplit
 
 from bench import sizing
+from bench.sections import Section
+from bench.strategies.base import Stage
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from segmented.stores.redis import RedisStore
 
 SPARE_SECONDS: Final = 30.0
 """To start, to audit and to clear."""
@@ -48,6 +55,17 @@ class Assignment:
         """Seconds after which the whole measurement has gone wrong."""
         sales = sizing.calibration(self.extra_hold) + sizing.time_limit(self.seconds)
         return sales + 2 * self.drain + SPARE_SECONDS
+
+    def stage(self, store: RedisStore, engine: Engine) -> Stage:
+        """Return what the strategy works with: the extra hold, then a real commit."""
+        return Stage(
+            store=store,
+            engine=engine,
+            segments=self.segments,
+            buyers=self.buyers,
+            section=Section("commit", self.extra_hold * 1_000),
+            url=self.pooled_url,
+        )
 
     @property
     def pooled_url(self) -> str:

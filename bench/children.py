@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.record import RunRecord
@@ -26,9 +27,27 @@ LEAVE_SECONDS: Final = 5.0
 
 def measure_in_child(assignment: Assignment, progress: Progress) -> RunRecord:
     """Measure a strategy in a fresh process. Raises SegmentedError when it fails or takes too long."""
-    seconds = assignment.seconds_at_most
-    with tempfile.TemporaryFile("w+") as errors, _started(assignment, errors.fileno()) as child:
-        overdue = threading.Timer(seconds, child.kill)
+    told = Told("bench.run_strategy", assignment.as_json(), assignment.strategy, assignment.seconds_at_most)
+    return RunRecord.from_json(heard_from(told, progress))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a measuring process is told."""
+
+    module: str
+    line: str
+    """Its first line of stdin: URLs may have passwords, which a list of processes would show."""
+    subject: str
+    """What it measures, for messages."""
+    seconds: float
+    """After which it is killed."""
+
+
+def heard_from(told: Told, progress: Progress) -> dict[str, Any]:
+    """Run a measuring process and return its record. Raises SegmentedError when it fails or takes too long."""
+    with tempfile.TemporaryFile("w+") as errors, _started(told, errors.fileno()) as child:
+        overdue = threading.Timer(told.seconds, child.kill)
         overdue.start()
         try:
             record = _heard(child, progress)
@@ -38,14 +57,14 @@ def measure_in_child(assignment: Assignment, progress: Progress) -> RunRecord:
             return record
         errors.seek(0)
         last_words = [line.strip() for line in errors.read().splitlines() if line.strip()][-1:]
-        message = f"measuring {assignment.strategy} ended early: {' '.join(last_words) or f'not done in {seconds:g} s'}"
+        message = f"measuring {told.subject} ended early: {' '.join(last_words) or f'not done in {told.seconds:g} s'}"
         raise SegmentedError(message)
 
 
 @contextmanager
-def _started(assignment: Assignment, errors: int) -> Iterator[subprocess.Popen[str]]:
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "bench.run_strategy"],
+def _started(told: Told, errors: int) -> Iterator[subprocess.Popen[str]]:
+    child = subprocess.Popen(  # noqa: S603  # our own interpreter and modules
+        [sys.executable, "-P", "-m", told.module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,
@@ -54,21 +73,22 @@ def _started(assignment: Assignment, errors: int) -> Iterator[subprocess.Popen[s
     )
     try:
         if child.stdin is not None:
-            child.stdin.write(assignment.as_json() + "\n")
+            child.stdin.write(told.line + "\n")
             child.stdin.flush()
         yield child
     finally:
         _end(child)
 
 
-def _heard(child: subprocess.Popen[str], progress: Progress) -> RunRecord | None:
+def _heard(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any] | None:
     for line in child.stdout or ():
         said: dict[str, Any] = json.loads(line)
         event = said.pop("event")
         if event == "failed":
             raise (InvalidInput if said["is_input"] else SegmentedError)(said["reason"])
         if event == "record":
-            return RunRecord.from_json(said["record"])
+            found: dict[str, Any] = said["record"]
+            return found
         progress(event, said["done"], said["total"])
     return None
 

@@ -55,10 +55,10 @@ class CpuReading:
 class CpuMeter:
     """Reads them. Redis tells its own, also from elsewhere; PostgreSQL is measured only if it runs here."""
 
-    def __init__(self, client: redis.Redis, engine: Engine) -> None:
+    def __init__(self, client: redis.Redis, engine: Engine | None) -> None:
         """Find the database's processes once."""
         self._client = client
-        self._postmaster = find_postmaster(engine)
+        self._postmaster = None if engine is None else find_postmaster(engine)
 
     def read(self) -> CpuReading:
         """Read all of them now."""

@@ -35,7 +35,7 @@ SPARE_CONNECTIONS = 2
 def main(line: str) -> int:
     """Measure what the assignment says; returns the exit code."""
     logging.getLogger("locust").addHandler(logging.NullHandler())  # its warnings about CPU are in the record
-    gevent.spawn(_leave_with_the_parent)
+    gevent.spawn(leave_with_the_parent)
     assignment = Assignment.from_json(line)
     try:
         record = _measure(assignment)
@@ -57,7 +57,7 @@ def _measure(assignment: Assignment) -> dict[str, object]:
         engine = connect(assignment.database, pool_size=assignment.buyers + SPARE_CONNECTIONS)
         try:
             Gate(engine).create()
-            strategy = STRATEGIES[assignment.strategy](assignment, store, engine)
+            strategy = STRATEGIES[assignment.strategy](assignment.stage(store, engine))
             record = measure(
                 assignment, strategy, lambda phase, done, total: say(phase, {"done": done, "total": total})
             )
@@ -66,7 +66,8 @@ def _measure(assignment: Assignment) -> dict[str, object]:
     return record.as_json()
 
 
-def _leave_with_the_parent() -> None:
+def leave_with_the_parent() -> None:
+    """Wait for the end of stdin, and go at once."""
     while tp_read(sys.stdin.fileno(), 1):
         pass
     os._exit(EXIT_ORPHANED)

@@ -52,7 +52,7 @@ def summarise(
         bound_per_s=round(sizing.bound_per_s(strategy.lanes, hold), 2),
         stock=stock,
         sold=verdict.sold,
-        sold_in_sql=verdict.sold_in_sql,
+        sold_in_sql=verdict.sold if verdict.sold_in_sql is None else verdict.sold_in_sql,
         oversold=max(verdict.oversold_in_redis, verdict.oversold_in_sql),
         oversold_in_redis=verdict.oversold_in_redis,
         oversold_in_sql=verdict.oversold_in_sql,

@@ -11,6 +11,8 @@ class GlobalLock(SegmentLocks):
     """A pool of one segment."""
 
     name: ClassVar[str] = "global-lock"
+    summary: ClassVar[str] = "one lock for the whole stock: a pool of one segment"
+    has_segments: ClassVar[bool] = False
 
     @property
     def segments(self) -> int:

@@ -1,12 +1,13 @@
 """No lock at all around the slow step: one script takes the units, and whoever has them may take their time.
 
-The better choice wherever the slow step needs no exclusion. It has as many rows in the database as segments, which is
-its best setting: one row would make the commits queue.
+The better choice wherever the slow step needs no exclusion. With a commit it has as many rows in the database as
+segments, which is its best setting: one row would make the commits queue.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from bench.strategies.base import Refused, RefusedByGate, Sold
@@ -16,7 +17,7 @@ from segmented.models import Reserved, SoldOut
 from segmented.orders.sale import finish_reserved
 
 if TYPE_CHECKING:
-    from bench.strategies.base import Answer
+    from bench.strategies.base import Answer, Guarantees
     from segmented.models import Order
 
 
@@ -24,19 +25,26 @@ class LockFree(PooledStrategy):
     """Reserve in one script, then the slow step outside of any lock, then confirm."""
 
     name: ClassVar[str] = "lock-free"
+    summary: ClassVar[str] = "reserve in one script, the slow step outside of any lock, confirm"
+    guarantees: ClassVar[Guarantees] = replace(
+        PooledStrategy.guarantees,
+        section="unlimited",
+        fencing=False,
+        after_a_crash="units come back when the hold lapses",
+    )
 
     @property
     def segments(self) -> int:
         """As many as asked for; they only spread the rows."""
-        return self.assignment.segments
+        return self.stage.segments
 
     @property
     def lanes(self) -> int:
         """Every buyer can be in the slow step."""
-        return self.assignment.buyers
+        return self.stage.buyers
 
     def buy(self, order: Order) -> Answer:
-        """Reserve, spend the extra hold, store the order and commit, confirm."""
+        """Reserve, do the slow step, store the order where it commits, confirm."""
         answer = self.pool.reserve(order)
         if isinstance(answer, SoldOut):
             return Refused(answer.sequence, answer.quantity)
@@ -44,6 +52,9 @@ class LockFree(PooledStrategy):
             message = f"order {order.order_id!r}: {answer.describe()}"
             raise SegmentedError(message)
         granted_at = time.monotonic()
-        self.linger()
+        self.stage.section.run()
+        if self.gate is None:
+            self.pool.confirm(order.order_id)
+            return Sold(granted_at, time.monotonic())
         settled = finish_reserved(self.pool, self.gate, order, answer)
-        return Sold(granted_at) if settled.state == "confirmed" else RefusedByGate()
+        return Sold(granted_at, time.monotonic()) if settled.state == "confirmed" else RefusedByGate()

@@ -1,4 +1,7 @@
-"""What the strategies over a pool share: opening it with its gate, and reading the verdict from ledger and database."""
+"""What the strategies over a pool share: opening it, and reading the verdict from ledger and database.
+
+A pool whose critical section commits is gated: the order database decides. Otherwise the pool alone does.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from sqlalchemy import delete
 
 from bench.refusals import count_wrong
 from bench.sizing import oversold
-from bench.strategies.base import Strategy, Verdict, mean_of
+from bench.strategies.base import LEASE_SECONDS, Guarantees, Strategy, Verdict, mean_of
 from segmented import operations as op
 from segmented.errors import InvalidInput
 from segmented.keys import shard_keys
@@ -16,41 +19,47 @@ from segmented.models import AlreadyOpen
 from segmented.orders import Gate
 from segmented.orders.tables import orders, segments
 from segmented.stock import LedgerFold, Pool
+from segmented.stores.redis.wire import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import ClassVar
 
-    from sqlalchemy import Engine
-
-    from bench.assignment import Assignment
-    from bench.strategies.base import Refused
+    from bench.strategies.base import Refused, Stage
     from segmented.models import LedgerEntry
-    from segmented.stores.redis import RedisStore
 
 PAGE: Final = 1_000
 MICROSECONDS: Final = 1_000_000
 
 
 class PooledStrategy(Strategy):
-    """Sells from a gated pool."""
+    """Sells from a pool."""
 
+    has_segments: ClassVar[bool] = True
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        one_effect_per_order=True,
+        section="one a segment",
+        fencing=True,
+        after_a_crash="units come back when the hold lapses, the lock when its lease does",
+    )
     pool: Pool
 
-    def __init__(self, assignment: Assignment, store: RedisStore, engine: Engine) -> None:
+    def __init__(self, stage: Stage) -> None:
         """Sell nothing yet."""
-        super().__init__(assignment, store, engine)
-        self.gate = Gate(engine)
+        super().__init__(stage)
+        self.gate = Gate(stage.engine) if stage.section.commits and stage.engine is not None else None
         self._stock = 0
 
     def open(self, sku: str, stock: int) -> None:
-        """Open pool and gate with the same units a segment."""
-        self.pool = Pool(self.store, sku)
+        """Open the pool, and the gate with the same units a segment."""
+        self.pool = Pool(self.stage.store, sku, ttl=LEASE_SECONDS)
         self._stock = stock
-        opened = self.pool.open(stock=stock, segments=self.segments, gated=True)
+        opened = self.pool.open(stock=stock, segments=self.segments, gated=self.gate is not None)
         if isinstance(opened, AlreadyOpen):
             message = f"pool {sku!r} is there already"
             raise InvalidInput(message)
-        self.gate.open(sku, opened.state.stock, epoch=opened.state.epoch)
+        if self.gate is not None:
+            self.gate.open(sku, opened.state.stock, epoch=opened.state.epoch)
 
     def mean_hold(self, warm_up: float) -> float:
         """Measure from `reserved` to `confirmed` in the ledger: the time a segment is taken, by the server's clock."""
@@ -59,30 +68,48 @@ class PooledStrategy(Strategy):
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
         """Fold the ledger, ask the database, and audit."""
         fold = LedgerFold()
-        fold.apply(self._ledger())
+        sold_ids: set[str] = set()
+        fold.apply(_noting_sold(self._ledger(), sold_ids))
         report = self.pool.audit()
-        in_sql = self.gate.confirmed_units(self.pool.sku)
+        in_sql = None if self.gate is None else self.gate.confirmed_units(self.pool.sku)
         return Verdict(
             sold=report.state.confirmed,
+            available=report.state.available,
             sold_in_sql=in_sql,
             oversold_in_redis=report.oversold,
-            oversold_in_sql=oversold(in_sql, self._stock),
+            oversold_in_sql=0 if in_sql is None else oversold(in_sql, self._stock),
             refused_wrongly=report.refused_wrongly + count_wrong(refusals, fold),
             audit="clean" if report.is_clean else "; ".join(str(drift) for drift in report.drift),
+            sold_ids=frozenset(sold_ids),
+            left=self.free_by_segment(),
         )
+
+    def free_by_segment(self) -> tuple[int, ...]:
+        """Read the hash of stock."""
+        found = self.stage.store.client.hgetall(shard_keys(self.pool.sku).stock)
+        free = {int(text(segment)): int(text(units)) for segment, units in found.items()}
+        return tuple(free.get(segment, 0) for segment in range(self.segments))
 
     def clear(self) -> None:
         """Remove the pool's keys and the gate's rows."""
-        self.store.client.unlink(*shard_keys(self.pool.sku).listed())
-        with self.engine.begin() as connection:
-            for table in (orders, segments):
-                connection.execute(delete(table).where(table.c.sku == self.pool.sku))
+        self.stage.store.client.unlink(*shard_keys(self.pool.sku).listed())
+        if self.gate is not None and self.stage.engine is not None:
+            with self.stage.engine.begin() as connection:
+                for table in (orders, segments):
+                    connection.execute(delete(table).where(table.c.sku == self.pool.sku))
 
     def _ledger(self) -> Iterator[LedgerEntry]:
         after = 0
-        while page := self.store.execute(op.ReadLedger(self.pool.sku, after, PAGE)):
+        while page := self.stage.store.execute(op.ReadLedger(self.pool.sku, after, PAGE)):
             yield from page
             after = page[-1].sequence
+
+
+def _noting_sold(entries: Iterator[LedgerEntry], sold_ids: set[str]) -> Iterator[LedgerEntry]:
+    for entry in entries:
+        if entry.kind == "confirmed" and entry.order_id is not None:
+            sold_ids.add(entry.order_id)
+        yield entry
 
 
 def holds(entries: Iterator[LedgerEntry], warm_up: float) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""K segments, each with its own lock: the order is stored under the lock of one of them, any that is free."""
+"""K segments, each with its own lock: the order is finished under the lock of one of them, any that is free."""
 
 from __future__ import annotations
 
@@ -10,41 +10,57 @@ from bench.strategies.pooled import PooledStrategy
 from segmented.errors import SegmentedError
 from segmented.models import Settled, SoldOut
 from segmented.orders.sale import take_order
+from segmented.stock import Grant
 
 if TYPE_CHECKING:
     from bench.strategies.base import Answer
     from segmented.models import Order
-    from segmented.stock import Grant
+    from segmented.orders import Gate
 
 
 class SegmentLocks(PooledStrategy):
     """A pool of K segments."""
 
     name: ClassVar[str] = "segment-locks"
+    summary: ClassVar[str] = "K segments of a pool, each with its lock; any free one serves"
 
     @property
     def segments(self) -> int:
         """As many as asked for."""
-        return self.assignment.segments
+        return self.stage.segments
 
     @property
     def lanes(self) -> int:
         """One a segment, as far as there are buyers for them."""
-        return min(self.segments, self.assignment.buyers)
+        return min(self.segments, self.stage.buyers)
 
     def buy(self, order: Order) -> Answer:
-        """Wait for a segment, spend the extra hold, store the order and commit, confirm."""
-        granted_at = 0.0
+        """Wait for a segment, do the slow step, store the order where it commits, confirm."""
+        if self.gate is not None:
+            return self._buy_gated(order, self.gate)
+        grant = self.pool.grant(order)
+        if isinstance(grant, SoldOut):
+            return Refused(grant.sequence, grant.quantity)
+        if not isinstance(grant, Grant):
+            message = f"order {order.order_id!r}: {grant.describe()}"
+            raise SegmentedError(message)
+        granted_at = time.monotonic()
+        self.stage.section.run()
+        grant.confirm()
+        return Sold(granted_at, time.monotonic(), grant.segment)
 
-        def body(_: Grant) -> None:
-            nonlocal granted_at
-            granted_at = time.monotonic()
-            self.linger()
+    def _buy_gated(self, order: Order, gate: Gate) -> Answer:
+        granted_at, segment = 0.0, 0
 
-        answer = take_order(self.pool, self.gate, order, timeout=None, body=body)
+        def body(grant: Grant) -> None:
+            nonlocal granted_at, segment
+            granted_at, segment = time.monotonic(), grant.segment
+            self.stage.section.run()
+
+        answer = take_order(self.pool, gate, order, timeout=None, body=body)
         match answer:
             case Settled(state="confirmed"):
-                return Sold(granted_at)
+                return Sold(granted_at, time.monotonic(), segment)
             case Settled():
                 return RefusedByGate()
             case SoldOut(quantity=quantity, sequence=sequence):

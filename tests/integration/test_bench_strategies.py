@@ -11,6 +11,7 @@ from sqlalchemy import Engine, func, insert, select
 
 from bench.assignment import Assignment
 from bench.sale import Sale
+from bench.sections import Section
 from bench.strategies import STRATEGIES
 from bench.strategies.base import Refused, Sold
 from bench.strategies.no_lock import NoLock, unguarded_orders
@@ -62,7 +63,7 @@ def assignment(order_database: str, valkey_url: str, request: pytest.FixtureRequ
 
 
 def opened(name: str, assignment: Assignment, store: RedisStore, engine: Engine) -> Strategy:
-    strategy = STRATEGIES[name](replace(assignment, strategy=name), store, engine)
+    strategy = STRATEGIES[name](replace(assignment, strategy=name).stage(store, engine))
     strategy.open(assignment.sku, STOCK)
     return strategy
 
@@ -93,11 +94,11 @@ def test_without_a_lock_two_buyers_sell_the_last_unit_twice(
 ) -> None:
     both_have_read = threading.Barrier(2, timeout=20)
 
-    class Slow(NoLock):
-        def linger(self) -> None:
+    class BothHaveRead(Section):
+        def run(self) -> None:
             both_have_read.wait()
 
-    strategy = Slow(assignment, store, engine)
+    strategy = NoLock(replace(assignment.stage(store, engine), section=BothHaveRead("commit")))
     strategy.open(assignment.sku, 1)
     sale = Sale(strategy)
 
@@ -119,7 +120,7 @@ def test_without_a_lock_two_buyers_sell_the_last_unit_twice(
 def test_lanes_are_what_may_be_in_the_slow_step_at_once(
     name: str, lanes: int, segment_count: int, assignment: Assignment, store: RedisStore, engine: Engine
 ) -> None:
-    strategy = STRATEGIES[name](replace(assignment, buyers=3), store, engine)
+    strategy = STRATEGIES[name](replace(assignment, buyers=3).stage(store, engine))
     assert (strategy.lanes, strategy.segments) == (lanes, segment_count)
 
 
@@ -127,7 +128,7 @@ def test_lanes_are_what_may_be_in_the_slow_step_at_once(
 def test_segments_without_a_buyer_are_no_lanes(
     buyers: int, lanes: int, assignment: Assignment, store: RedisStore, engine: Engine
 ) -> None:
-    assert SegmentLocks(replace(assignment, buyers=buyers), store, engine).lanes == lanes
+    assert SegmentLocks(replace(assignment, buyers=buyers).stage(store, engine)).lanes == lanes
 
 
 @pytest.mark.parametrize("name", POOLED)
@@ -136,7 +137,7 @@ def test_a_refusal_while_units_were_free_is_found(
 ) -> None:
     strategy = opened(name, assignment, store, engine)
     sale = sell(strategy, 2)
-    refusal = Refused(sequence=strategy.store.execute(state_of(strategy)).sequence, quantity=1)
+    refusal = Refused(sequence=strategy.stage.store.execute(state_of(strategy)).sequence, quantity=1)
     sale.note(refusal, 0.0, 0.0)
     verdict = strategy.judge(sale.refusals)
     assert verdict.refused_wrongly == 1

@@ -1,0 +1,1 @@
+"""Lock granularity measured: cells of a plan, run interleaved and checked, one record a run."""

@@ -1,0 +1,72 @@
+"""The end of every timed run: what was sold, and whether the promise held. It knows no strategy.
+
+Two witnesses: the servers (the strategy's verdict), and the buyers' own notes. A refusal is surely wrong if even
+without every unit that anybody had asked for by the time of its answer, enough were free: those were free for all of
+the request. That bound needs no ledger, so it holds every strategy to the same measure; where there is a ledger, its
+exact count is used if it is higher.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from bench.granularity.record import Checker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.granularity.recorder import Recorder
+    from bench.strategies.base import Verdict
+
+
+def check(recorder: Recorder, verdict: Verdict, *, opened: int, stocked: int, quantity: int, cancelled: int) -> Checker:
+    """Compare the witnesses.
+
+    `opened` units at first, `stocked` with what came in later; every order asks for `quantity`; `cancelled` units of
+    sold orders were given back.
+    """
+    acknowledged = {str(number) for number in recorder.sold_numbers}
+    known = verdict.sold_ids
+    is_short = bool(recorder.refusals) and verdict.available >= quantity
+    vanished = max(0, stocked - verdict.sold - verdict.available)
+    by_notes = len(recorder.sold_numbers) * quantity - cancelled
+    return Checker(
+        stock=stocked,
+        sold=verdict.sold,
+        sold_in_sql=verdict.sold_in_sql,
+        oversold=max(verdict.oversold_in_redis, verdict.oversold_in_sql, by_notes - stocked, 0),
+        refused_wrongly=max(verdict.refused_wrongly, surely_wrong(recorder, opened, quantity)),
+        stranded=vanished + (verdict.available if is_short else 0),
+        duplicates=verdict.duplicates + len(recorder.sold_numbers) - len(acknowledged),
+        lost=0 if known is None or cancelled else len(acknowledged - known),
+        audit=verdict.audit,
+    )
+
+
+def surely_wrong(recorder: Recorder, opened: int, quantity: int) -> int:
+    """Count refusals for which units were free for all of the request, by the buyers' clock alone."""
+    calls = sorted(zip(recorder.asked, recorder.sold, recorder.failed, strict=True))
+    asked = [at for at, _, _ in calls]
+    taken = [0, *accumulate((sold + failed) * quantity for _, sold, failed in calls)]
+    """Units that may have been taken by orders asked for before a time; one that failed may have taken them, too."""
+    return sum(opened - taken[bisect_left(asked, refusal.done_at)] >= refusal.quantity for refusal in recorder.refusals)
+
+
+def broken_promises(found: Checker, failures: Sequence[str], *, failed: int) -> tuple[str, ...]:
+    """Say what voids a run, a sentence each."""
+    audit_is_wrong = found.audit not in {"clean", "none"}
+    sentences = {
+        f"oversold by {found.oversold} units": found.oversold,
+        f"orders refused while units were free: {found.refused_wrongly}": found.refused_wrongly,
+        f"units that nobody can have: {found.stranded}": found.stranded,
+        f"orders with more than one effect: {found.duplicates}": found.duplicates,
+        f"orders acknowledged and not known to the servers: {found.lost}": found.lost,
+        f"the pool has {found.sold} units sold and the order database {found.sold_in_sql}": (
+            found.sold_in_sql is not None and found.sold_in_sql != found.sold
+        ),
+        f"the audit is not clean: {found.audit}": audit_is_wrong,
+        f"orders without an answer: {failed}, the first: {next(iter(failures), 'cut short')}": failed,
+    }
+    return tuple(sentence for sentence, is_broken in sentences.items() if is_broken)

@@ -1,0 +1,116 @@
+"""The course of a run: a sale to the last unit, and a part of it that counts. The rules are fixed beforehand.
+
+Closed loop: the stock lasts for the planned seconds by a calibration of the cell, made once a session and not counted.
+The warm-up is left out; the window ends with the first refusal or at the time limit; buyers go on for a quarter of a
+second after that, so that there are refusals to check.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import gevent
+
+from bench.granularity.closed import Crowd
+from bench.granularity.meters import Meter, cores_between, read_server
+from segmented.errors import SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import redis
+
+    from bench.granularity.assignment import RunAssignment
+    from bench.granularity.record import Cpu, Work
+    from bench.granularity.sale import Sale
+
+    Progress = Callable[[str, int, int], None]
+
+PROGRESS_SECONDS: Final = 0.2
+REFUSALS_SECONDS: Final = 0.25
+READINGS: Final = 40
+"""Of units left by segment, over the planned seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a sale went. Local seconds."""
+
+    began: float
+    window_begin: float
+    window_end: float
+    drain_s: float
+    cpu: Cpu
+    work: Work
+    left_at: tuple[float, ...]
+    left: tuple[tuple[int, ...], ...]
+    planned: int
+    """Orders that were meant to be sent."""
+    shed: int = 0
+
+    @property
+    def window_s(self) -> float:
+        """How long the measured part is."""
+        return self.window_end - self.window_begin
+
+
+class Readings:
+    """Reads units left by segment now and then, in a greenlet of its own."""
+
+    def __init__(self, sale: Sale, every: float) -> None:
+        """Begin, where there is more than one segment."""
+        self.at: list[float] = []
+        self.left: list[tuple[int, ...]] = []
+        self._greenlet = gevent.spawn(self._read, sale, every) if sale.strategy.segments > 1 else None
+
+    def _read(self, sale: Sale, every: float) -> None:
+        while not sale.is_closing:
+            found = sale.strategy.free_by_segment()
+            if not found:
+                return
+            self.at.append(time.monotonic())
+            self.left.append(found)
+            gevent.sleep(every)
+
+    def stop(self) -> None:
+        """Read no more."""
+        if self._greenlet is not None:
+            self._greenlet.kill()
+
+
+def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progress: Progress) -> Course:
+    """Sell out with buyers who order again at once."""
+    meter = Meter(client, sale.strategy.stage.engine)
+    before = read_server(client)
+    crowd = Crowd(sale, assignment.cell.buyers, drain=assignment.drain)
+    readings = Readings(sale, assignment.seconds / READINGS)
+    sale.over.wait(assignment.warm_up)
+    cores, begin = meter.read(), time.monotonic()
+    limit = crowd.began + assignment.time_limit
+    while not sale.over.wait(min(PROGRESS_SECONDS, max(0.0, limit - time.monotonic()))) and time.monotonic() < limit:
+        progress("sale", len(sale.recorder.sold_numbers), assignment.stock)
+    end = sale.sold_out_at or time.monotonic()
+    used = cores_between(cores, meter.read())
+    if sale.sold_out_at is not None:
+        time.sleep(REFUSALS_SECONDS)
+    drain_s = crowd.stop()
+    readings.stop()
+    attempts = sum(sale.recorder.attempts)
+    work = read_server(client).since(before, orders=len(sale.recorder.sold_numbers), attempts=attempts)
+    if end <= begin or not len(sale.recorder.sold_numbers):
+        reason = next(iter(sale.recorder.failures), f"a stock of {assignment.stock} was gone at once")
+        message = f"{assignment.cell.cell_id}: nothing was sold after the warm-up, so nothing is measured: {reason}"
+        raise SegmentedError(message)
+    return Course(
+        began=crowd.began,
+        window_begin=begin,
+        window_end=end,
+        drain_s=drain_s,
+        cpu=used,
+        work=work,
+        left_at=tuple(readings.at),
+        left=tuple(readings.left),
+        planned=sale.order_count,
+    )

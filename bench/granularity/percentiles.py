@@ -1,0 +1,67 @@
+"""Percentiles from an HdrHistogram: three significant digits, a microsecond to ten minutes; merged, never averaged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from hdrh.histogram import HdrHistogram
+
+from bench.granularity.record import Percentiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+LOWEST_US: Final = 1
+HIGHEST_US: Final = 600_000_000
+DIGITS: Final = 3
+BEYOND_MIN: Final = 10
+"""Samples that must lie beyond a percentile for it to be told."""
+
+
+def histogram_of(seconds: NDArray[np.float64]) -> HdrHistogram:
+    """Return a histogram of microseconds."""
+    found = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
+    clipped = np.clip(np.rint(seconds * 1_000_000), LOWEST_US, HIGHEST_US).astype(np.int64)
+    for value, count in zip(*np.unique(clipped, return_counts=True), strict=True):
+        found.record_value(int(value), int(count))
+    return found
+
+
+def percentiles_of(seconds: NDArray[np.float64]) -> Percentiles:
+    """Return what the record tells of these times."""
+    return described(histogram_of(seconds))
+
+
+def merged(encoded: Iterable[str]) -> Percentiles:
+    """Add encoded histograms up: percentiles of all their samples together."""
+    found = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
+    for one in encoded:
+        found.add(HdrHistogram.decode(one))
+    return described(found)
+
+
+def described(found: HdrHistogram) -> Percentiles:
+    """Return its percentiles in milliseconds, each only with enough samples beyond it."""
+    count = int(found.get_total_count())
+
+    def at(percent: float) -> float | None:
+        beyond = count * (100 - percent) / 100
+        is_known = count > 0 and (percent <= 50 or beyond >= BEYOND_MIN - 1e-6)  # noqa: PLR2004  # the median always
+        return found.get_value_at_percentile(percent) / 1_000 if is_known else None
+
+    mean = found.get_mean_value() if count else None
+    return Percentiles(
+        n=count,
+        p50=at(50),
+        p90=at(90),
+        p99=at(99),
+        p999=at(99.9),
+        p9999=at(99.99),
+        max=found.get_max_value() / 1_000 if count else None,
+        mean=None if mean is None else round(mean / 1_000, 6),
+        cv=round(found.get_stddev() / mean, 6) if mean else None,
+        encoded=found.encode().decode("ascii"),
+    )

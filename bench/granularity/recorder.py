@@ -1,0 +1,145 @@
+"""What the buyers saw, call by call: arrays in memory while the sale runs, histograms and series afterwards.
+
+Noting a call costs a few appends; everything else waits until the sale is over. What it costs is measured: one call of
+64 is timed, and the sum stands in the record.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from bench.strategies.base import GaveUp, Refused, Sold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench.strategies.base import Answer
+
+TIMED_EVERY: Final = 64
+NO_SEGMENT: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A buyer was told "sold out": local seconds of asking and answer."""
+
+    asked_at: float
+    done_at: float
+    quantity: int
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Calls in columns, in the order of their answers. One call serves `sold + sold_out + failed` orders."""
+
+    intended: array[float] = field(default_factory=lambda: array("d"))
+    """Equal to `asked` in a closed loop."""
+    asked: array[float] = field(default_factory=lambda: array("d"))
+    granted: array[float] = field(default_factory=lambda: array("d"))
+    """0 where the critical section was never reached."""
+    freed: array[float] = field(default_factory=lambda: array("d"))
+    done: array[float] = field(default_factory=lambda: array("d"))
+    sold: array[int] = field(default_factory=lambda: array("i"))
+    sold_out: array[int] = field(default_factory=lambda: array("i"))
+    failed: array[int] = field(default_factory=lambda: array("i"))
+    segment: array[int] = field(default_factory=lambda: array("i"))
+    attempts: array[int] = field(default_factory=lambda: array("i"))
+    buyer: array[int] = field(default_factory=lambda: array("i"))
+    first: array[int] = field(default_factory=lambda: array("q"))
+    """Number of the call's first order."""
+    sold_numbers: array[int] = field(default_factory=lambda: array("q"))
+    """Orders acknowledged as sold."""
+    refusals: list[Refusal] = field(default_factory=list)
+    judged: list[Refused] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    timed_s: float = 0.0
+
+    def note(
+        self,
+        buyer: int,
+        first: int,
+        answers: Sequence[Answer],
+        *,
+        intended: float,
+        asked: float,
+        done: float,
+        quantity: int,
+    ) -> None:
+        """Keep what a call came to; one answer an order, numbered from `first`."""
+        is_timed = len(self.asked) % TIMED_EVERY == 0
+        began = time.perf_counter() if is_timed else 0.0
+        granted = freed = 0.0
+        sold = sold_out = attempts = 0
+        segment = NO_SEGMENT
+        for number, answer in enumerate(answers, start=first):
+            if isinstance(answer, Sold):
+                sold += 1
+                granted, freed, attempts = answer.granted_at, answer.freed_at, max(attempts, answer.attempts)
+                segment = NO_SEGMENT if answer.segment is None else answer.segment
+                self.sold_numbers.append(number)
+            elif isinstance(answer, Refused):
+                sold_out += 1
+                self.refusals.append(Refusal(asked, done, quantity))
+                self.judged.append(answer)
+            else:
+                reason = answer.reason if isinstance(answer, GaveUp) else "the order database did not confirm"
+                self.failures.append(reason)
+        self._append(buyer, first, (intended, asked, granted, freed, done), attempts, segment)
+        self.sold.append(sold)
+        self.sold_out.append(sold_out)
+        self.failed.append(len(answers) - sold - sold_out)
+        if is_timed:
+            self.timed_s += (time.perf_counter() - began) * TIMED_EVERY
+
+    def note_failure(
+        self, buyer: int, first: int, error: Exception, *, intended: float, asked: float, done: float, orders: int
+    ) -> None:
+        """Keep a call that ended in an error; what became of its orders is not known."""
+        self.failures.extend(f"{type(error).__name__}: {error}" for _ in range(orders))
+        self._append(buyer, first, (intended, asked, 0.0, 0.0, done), 0, NO_SEGMENT)
+        self.sold.append(0)
+        self.sold_out.append(0)
+        self.failed.append(orders)
+
+    def _append(
+        self, buyer: int, first: int, times: tuple[float, float, float, float, float], attempts: int, segment: int
+    ) -> None:
+        intended, asked, granted, freed, done = times
+        self.intended.append(intended)
+        self.asked.append(asked)
+        self.granted.append(granted)
+        self.freed.append(freed)
+        self.done.append(done)
+        self.attempts.append(attempts)
+        self.segment.append(segment)
+        self.buyer.append(buyer)
+        self.first.append(first)
+
+    def lines(self, began: float) -> Iterator[str]:
+        """Yield the history: a line of JSON a call, seconds from `began` with microseconds."""
+        for index, asked in enumerate(self.asked):
+            times = (self.intended[index], asked, self.granted[index], self.freed[index], self.done[index])
+            intended_at, asked_at, granted_at, freed_at, done_at = (
+                round(one - began, 6) if one else None for one in times
+            )
+            yield json.dumps(
+                {
+                    "first": self.first[index],
+                    "buyer": self.buyer[index],
+                    "intended": intended_at,
+                    "asked": asked_at,
+                    "granted": granted_at,
+                    "freed": freed_at,
+                    "done": done_at,
+                    "sold": self.sold[index],
+                    "sold_out": self.sold_out[index],
+                    "failed": self.failed[index],
+                    "segment": None if self.segment[index] == NO_SEGMENT else self.segment[index],
+                    "attempts": self.attempts[index],
+                },
+                separators=(",", ":"),
+            )

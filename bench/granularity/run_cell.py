@@ -1,0 +1,141 @@
+"""One run in a process of its own: `python -m bench.granularity.run_cell`, started by `bench.children`.
+
+The assignment is the first line of stdin; after that stdin is a lifeline, as for `bench.run_strategy`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import random
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import gevent
+import locust  # noqa: F401  # before redis and psycopg come in: it patches sockets, sleeping and locks for gevent
+import redis
+import zstandard
+
+from bench.granularity.assignment import RunAssignment
+from bench.granularity.course import run_closed
+from bench.granularity.sale import Sale
+from bench.granularity.summary import summarise
+from bench.run_strategy import leave_with_the_parent, say
+from bench.strategies import STRATEGIES
+from bench.strategies.base import Stage
+from segmented.errors import InvalidInput, SegmentedError
+from segmented.orders import Gate, connect
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from bench.granularity.course import Course
+
+SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy", "save", "io-threads")
+
+
+def main(line: str) -> int:
+    """Measure what the assignment says; returns the exit code."""
+    logging.getLogger("locust").addHandler(logging.NullHandler())  # its warnings about CPU are in the record
+    gevent.spawn(leave_with_the_parent)
+    assignment = RunAssignment.model_validate_json(line)
+    if assignment.cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, assignment.cores)
+    random.seed(assignment.seed)
+    try:
+        record = _measured(assignment)
+    except (SegmentedError, redis.RedisError) as error:
+        say("failed", {"reason": str(error) or type(error).__name__, "is_input": isinstance(error, InvalidInput)})
+        return 1
+    say("record", {"record": record})
+    return 0
+
+
+def _measured(assignment: RunAssignment) -> dict[str, Any]:
+    with RedisStore.from_url(assignment.pooled_url) as store, redis.Redis.from_url(assignment.meter_url) as meter:
+        engine = None
+        if assignment.database is not None:
+            engine = connect(assignment.database, pool_size=assignment.cell.buyers + 2)
+        try:
+            if engine is not None:
+                Gate(engine).create()
+            return _run(assignment, store, engine, meter)
+        finally:
+            if engine is not None:
+                engine.dispose()
+
+
+def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, meter: redis.Redis) -> dict[str, Any]:
+    cell = assignment.cell
+    strategy = STRATEGIES[cell.strategy](
+        Stage(
+            store=store,
+            engine=engine,
+            segments=cell.segments,
+            buyers=cell.buyers,
+            section=cell.critical_section(),
+            batch=cell.batch,
+            url=assignment.pooled_url,
+        )
+    )
+    try:
+        strategy.open("bench", assignment.stock)
+        sale = Sale(cell, strategy)
+        started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        course = run_closed(assignment, sale, meter, lambda phase, done, total: say(phase, _told(done, total)))
+        if assignment.is_calibration:
+            strategy.clear()
+            return {"orders_per_s": _rate(sale, course)}
+        say("verdict", _told(0, 1))
+        verdict = strategy.judge(sale.recorder.judged)
+        record = summarise(
+            assignment,
+            sale,
+            course,
+            verdict,
+            started_at=started_at,
+            history=_keep(assignment, sale, course),
+            server=_server(meter),
+        )
+        strategy.clear()
+        return record.model_dump(mode="json", by_alias=True)
+    finally:
+        strategy.close()
+
+
+def _told(done: int, total: int) -> dict[str, int]:
+    return {"done": done, "total": total}
+
+
+def _rate(sale: Sale, course: Course) -> float:
+    if sale.recorder.failures and not sale.strategy.is_control:
+        message = f"{sale.cell.cell_id} could not be calibrated: {sale.recorder.failures[0]}"
+        raise SegmentedError(message)
+    pairs = zip(sale.recorder.done, sale.recorder.sold, strict=True)
+    return sum(sold for done, sold in pairs if course.window_begin <= done <= course.window_end) / course.window_s
+
+
+def _keep(assignment: RunAssignment, sale: Sale, course: Course) -> tuple[str | None, str | None]:
+    """Write the history of calls; returns its file and the digest of what is in the file."""
+    if assignment.history is None:
+        return None, None
+    file = Path(assignment.history)
+    packed = zstandard.ZstdCompressor().compress("\n".join(sale.recorder.lines(course.began)).encode())
+    file.write_bytes(packed)
+    return f"{file.parent.name}/{file.name}", hashlib.sha256(packed).hexdigest()
+
+
+def _server(client: redis.Redis) -> dict[str, str]:
+    info = client.info("server")
+    config = cast("dict[str, Any]", client.config_get(*SETTINGS))
+    name = str(info.get("server_name", "redis"))
+    version = str(info.get(f"{name}_version", info["redis_version"]))
+    return {"name": name, "version": version, **{key: str(value) for key, value in sorted(config.items())}}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin.readline()))

@@ -1,0 +1,187 @@
+"""From what buyers saw and servers say to the record of a run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bench.granularity.checker import broken_promises, check
+from bench.granularity.meters import saturated
+from bench.granularity.percentiles import percentiles_of
+from bench.granularity.record import Counts, Fairness, Run, Series, Times
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bench.granularity.assignment import RunAssignment
+    from bench.granularity.course import Course
+    from bench.granularity.recorder import Recorder
+    from bench.granularity.sale import Sale
+    from bench.strategies.base import Verdict
+
+    Numbers = NDArray[np.float64]
+
+BIN_SECONDS: Final = 0.1
+BIN_SAMPLES_MIN: Final = 100
+"""Orders of a bin without which it has no p99."""
+
+
+class Columns:
+    """The recorder's arrays as numpy sees them."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        """View them; nothing is copied."""
+        self.intended, self.asked, self.granted, self.freed, self.done = (
+            np.frombuffer(one, dtype=np.float64) if len(one) else np.zeros(0)
+            for one in (recorder.intended, recorder.asked, recorder.granted, recorder.freed, recorder.done)
+        )
+        self.sold, self.sold_out, self.failed, self.segment, self.buyer = (
+            np.frombuffer(one, dtype=np.int32) if len(one) else np.zeros(0, dtype=np.int32)
+            for one in (recorder.sold, recorder.sold_out, recorder.failed, recorder.segment, recorder.buyer)
+        )
+
+
+def summarise(  # noqa: PLR0913  # it is where everything meets
+    assignment: RunAssignment,
+    sale: Sale,
+    course: Course,
+    verdict: Verdict,
+    *,
+    started_at: str,
+    restocked: int = 0,
+    cancelled: int = 0,
+    history: tuple[str | None, str | None] = (None, None),
+    server: dict[str, str],
+    more_void: tuple[str, ...] = (),
+) -> Run:
+    """Put the record together. `restocked` units came in mid-sale, `cancelled` units of sold orders went back."""
+    cell, strategy, recorder = assignment.cell, sale.strategy, sale.recorder
+    columns = Columns(recorder)
+    inside = (columns.done >= course.window_begin) & (columns.done <= course.window_end)
+    checked = check(
+        recorder,
+        verdict,
+        opened=assignment.stock,
+        stocked=assignment.stock + restocked,
+        quantity=cell.quantity,
+        cancelled=cancelled,
+    )
+    failed = len(recorder.failures) + sale.unfinished_count + course.shed
+    void = broken_promises(checked, recorder.failures, failed=0 if cell.loop == "open" else failed) + more_void
+    sold = int(columns.sold[inside].sum())
+    promise = asdict(strategy.guarantees)
+    if cell.critical_section().commits:
+        promise["durable"] = "commit"
+    return Run(
+        run=assignment.run,
+        round=assignment.round,
+        cell=cell,
+        cell_id=cell.cell_id,
+        arm=assignment.arm,
+        sweeps=assignment.sweeps,
+        seed=assignment.seed,
+        started_at=started_at,
+        orders_per_s=None if void else round(sold / course.window_s, 3),
+        sold_out_per_s=round(int(columns.sold_out[inside].sum()) / course.window_s, 3),
+        failed_per_s=round(int(columns.failed[inside].sum()) / course.window_s, 3),
+        void=void,
+        is_control=strategy.is_control,
+        warm_up_s=round(course.window_begin - course.began, 3),
+        window_s=round(course.window_s, 3),
+        drain_s=round(course.drain_s, 3),
+        lanes=strategy.lanes,
+        saturated=saturated(course.cpu),
+        counts=counts_of(sale, course, failed=failed, cancelled=cancelled),
+        checker=checked,
+        times=times_of(columns, inside, is_open=cell.loop == "open"),
+        work=course.work,
+        cpu=course.cpu,
+        series=series_of(columns, course, segments=strategy.segments),
+        fairness=None if cell.loop == "open" else fairness_of(columns, inside, buyers=cell.buyers),
+        recorder_share=round(recorder.timed_s / max(1e-9, course.cpu.generator * course.window_s), 4),
+        history=history[0],
+        history_sha256=history[1],
+        guarantees=promise,
+        server=server,
+    )
+
+
+def counts_of(sale: Sale, course: Course, *, failed: int, cancelled: int) -> Counts:
+    """Return orders by what became of them."""
+    recorder = sale.recorder
+    return Counts(
+        planned=course.planned,
+        sent=sale.order_count,
+        sold=len(recorder.sold_numbers),
+        sold_out=len(recorder.refusals),
+        failed=failed,
+        shed=course.shed,
+        cancelled=cancelled // sale.cell.quantity,
+        first_failure=next(iter(recorder.failures), None),
+    )
+
+
+def times_of(columns: Columns, inside: NDArray[np.bool_], *, is_open: bool) -> Times:
+    """Return the histograms of the window: an order's times are those of its call."""
+    orders = (columns.sold + columns.sold_out + columns.failed)[inside]
+    answered = np.repeat((columns.done - columns.asked)[inside], orders)
+    meant = np.repeat((columns.done - columns.intended)[inside], orders)
+    late = (columns.asked - columns.intended)[inside]
+    granted = inside & (columns.sold > 0) & (columns.granted > 0)
+    return Times(
+        service=percentiles_of(answered),
+        response=percentiles_of(meant) if is_open else None,
+        wait=percentiles_of(np.repeat((columns.granted - columns.asked)[granted], columns.sold[granted])),
+        hold=percentiles_of((columns.freed - columns.granted)[granted & (columns.freed > 0)]),
+        lateness=percentiles_of(late) if is_open else None,
+    )
+
+
+def series_of(columns: Columns, course: Course, *, segments: int) -> Series:
+    """Return the sale over time."""
+    began = course.began
+    length = float(columns.done.max() - began) if len(columns.done) else 0.0
+    count = max(1, int(length / BIN_SECONDS) + 1)
+
+    def binned(at: Numbers, weights: NDArray[np.int32]) -> list[int]:
+        places = np.clip(((at - began) / BIN_SECONDS).astype(int), 0, count - 1)
+        return [int(one) for one in np.bincount(places, weights=weights, minlength=count)]
+
+    orders = columns.sold + columns.sold_out + columns.failed
+    places = np.clip(((columns.done - began) / BIN_SECONDS).astype(int), 0, count - 1)
+    took = columns.done - columns.intended
+    p99 = []
+    for one in range(count):
+        inside = places == one
+        is_known = int(orders[inside].sum()) >= BIN_SAMPLES_MIN
+        sample = np.repeat(took[inside], orders[inside])
+        p99.append(round(float(np.percentile(sample, 99)) * 1_000, 3) if is_known else None)
+    is_sold = (columns.sold > 0) & (columns.segment >= 0)
+    by_segment = np.bincount(columns.segment[is_sold], weights=columns.sold[is_sold], minlength=segments)
+    return Series(
+        bin_s=BIN_SECONDS,
+        offered=binned(columns.intended, orders),
+        sold=binned(columns.done, columns.sold),
+        sold_out=binned(columns.done, columns.sold_out),
+        failed=binned(columns.done, columns.failed),
+        p99_ms=p99,
+        window=(round(course.window_begin - began, 3), round(course.window_end - began, 3)),
+        segment_sold=[int(one) for one in by_segment] if is_sold.any() and segments > 1 else [],
+        left_at=[round(at - began, 3) for at in course.left_at],
+        left=[list(one) for one in course.left],
+    )
+
+
+def fairness_of(columns: Columns, inside: NDArray[np.bool_], *, buyers: int) -> Fairness:
+    """Return how evenly the buyers were served (R. Jain, D. Chiu, W. Hawe, 1984)."""
+    each = np.bincount(columns.buyer[inside], weights=columns.sold[inside], minlength=buyers)
+    squares = float((each**2).sum())
+    granted = inside & (columns.sold > 0) & (columns.granted > 0)
+    waits = (columns.granted - columns.asked)[granted]
+    return Fairness(
+        jain=round(float(each.sum()) ** 2 / (len(each) * squares), 4) if squares else 0.0,
+        longest_wait_ms=round(float(waits.max()) * 1_000, 3) if len(waits) else 0.0,
+        by_buyer=[int(one) for one in each],
+    )

@@ -1,0 +1,65 @@
+"""Critical sections: what is done while the units are taken and, where there is one, the lock is held."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from segmented.errors import InvalidInput
+
+Kind = Literal["none", "sleep", "cpu", "commit"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+MILLISECONDS_MAX: Final = 2_000.0
+"""Well below the ten seconds that a lease lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A slow step: nothing, a sleep, work for the processor, or a commit in PostgreSQL, with a sleep of `ms` before it.
+
+    One call of `run` serves a whole batch: that is what batches are for. The commit itself is the strategy's part,
+    since what it writes is what the strategy promises.
+    """
+
+    kind: Kind
+    ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be. Raises InvalidInput."""
+        if self.kind not in KINDS:
+            message = f"there is no critical section {self.kind!r}; there is: {', '.join(KINDS)}"
+            raise InvalidInput(message)
+        if not 0 <= self.ms <= MILLISECONDS_MAX:  # also refuses what is not a number
+            message = f"a hold of {self.ms:g} ms must be between 0 and {MILLISECONDS_MAX:,g} ms"
+            raise InvalidInput(message)
+        if self.kind == "none" and self.ms:
+            message = f"a critical section of kind none has no hold, so {self.ms:g} ms says two things"
+            raise InvalidInput(message)
+        if self.kind in {"sleep", "cpu"} and not self.ms:
+            message = f"a critical section of kind {self.kind} needs a hold above 0 ms; with 0 it is: none"
+            raise InvalidInput(message)
+
+    @property
+    def commits(self) -> bool:
+        """Is every order stored in the order database?"""
+        return self.kind == "commit"
+
+    def run(self) -> None:
+        """Spend the time."""
+        if self.kind == "cpu":
+            until = time.thread_time() + self.ms / 1_000
+            while time.thread_time() < until:
+                pass
+        elif self.ms:
+            time.sleep(self.ms / 1_000)
+
+    def __str__(self) -> str:
+        """Say it in a few letters: `none`, `20ms`, `cpu-1ms`, `commit`, `commit+20ms`."""
+        if self.kind == "none":
+            return "none"
+        if self.kind == "sleep":
+            return f"{self.ms:g}ms"
+        if self.kind == "cpu":
+            return f"cpu-{self.ms:g}ms"
+        return f"commit+{self.ms:g}ms" if self.ms else "commit"
