@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bench.sections import MILLISECONDS_MAX, Kind, Section
+from segmented.errors import InvalidInput
 from segmented.models import SEGMENT_COUNT_MAX
 
 BUYERS_MAX = 1_000
@@ -51,7 +52,10 @@ class Cell(Frozen):
 
     @model_validator(mode="after")
     def _is_whole(self) -> Cell:
-        self.critical_section()  # raises InvalidInput, a ValueError
+        try:
+            self.critical_section()
+        except InvalidInput as error:
+            raise ValueError(str(error)) from error
         if (self.loop == "open") != (self.offered_per_s is not None):
             message = "offered_per_s belongs to an open loop, and an open loop needs it"
             raise ValueError(message)

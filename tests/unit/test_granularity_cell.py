@@ -1,0 +1,50 @@
+"""A cell is checked when it is made, and its id says all of it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pydantic import ValidationError
+
+from bench.granularity.cell import Cell
+from bench.sections import Section
+from segmented.errors import InvalidInput
+
+PLAIN = {"strategy": "segment-locks", "segments": 16, "buyers": 64, "hold_ms": 20.0}
+
+
+@pytest.mark.parametrize(("more", "cell_id"), [
+    ({}, "segment-locks K=16 N=64 B=1 20ms"),
+    ({"batch": 64, "rtt_ms": 0.5}, "segment-locks K=16 N=64 B=64 20ms rtt=0.5ms"),
+    ({"section": "none", "hold_ms": 0.0}, "segment-locks K=16 N=64 B=1 none"),
+    ({"section": "cpu", "hold_ms": 1.0}, "segment-locks K=16 N=64 B=1 cpu-1ms"),
+    ({"section": "commit", "hold_ms": 0.0}, "segment-locks K=16 N=64 B=1 commit"),
+    ({"section": "commit"}, "segment-locks K=16 N=64 B=1 commit+20ms"),
+    ({"loop": "open", "offered_per_s": 500.0, "arrivals": "spike"}, "segment-locks K=16 N=64 B=1 20ms spike=500/s"),
+    ({"quantity": 3, "stock": 7, "case": "restock"}, "segment-locks K=16 N=64 B=1 20ms q=3 stock=7 restock"),
+])  # fmt: skip
+def test_a_cell_is_named_by_its_values(more: dict[str, object], cell_id: str) -> None:
+    assert Cell.model_validate(PLAIN | more).cell_id == cell_id
+
+
+@pytest.mark.parametrize(("more", "said"), [
+    ({"segments": 0}, "greater than or equal to 1"),
+    ({"buyers": 1_001}, "less than or equal to 1000"),
+    ({"hold_ms": 2_001.0}, "less than or equal to 2000"),
+    ({"hold_ms": float("nan")}, "less than or equal to 2000|greater than or equal to 0"),
+    ({"section": "none"}, "a critical section of kind none has no hold, so 20 ms says two things"),
+    ({"hold_ms": 0.0}, "a critical section of kind sleep needs a hold above 0 ms; with 0 it is: none"),
+    ({"loop": "open"}, "an open loop needs it"),
+    ({"offered_per_s": 5.0}, "offered_per_s belongs to an open loop"),
+    ({"segmnets": 3}, "Extra inputs are not permitted"),
+])  # fmt: skip
+def test_what_cannot_be_measured_is_refused(more: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Cell.model_validate(PLAIN | more)
+
+
+def test_there_is_no_other_critical_section() -> None:
+    said = "there is no critical section 'nap'; there is: none, sleep, cpu, commit"
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        Section("nap")  # type: ignore[arg-type]  # what a plan may say

@@ -1,0 +1,100 @@
+"""What buyers saw becomes a record, and a file of records is read or refused by one sentence."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from bench.granularity.percentiles import merged, percentiles_of
+from bench.granularity.record import EndLine, as_line, read_results
+from bench.granularity.recorder import Recorder
+from bench.granularity.summary import Columns, fairness_of
+from bench.strategies.base import GaveUp, Refused, RefusedByGate, Sold
+from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.strategies.base import Answer
+
+
+def noted(*calls: tuple[int, float, float, list[Answer]]) -> Recorder:
+    """Each call: buyer, asked, done, answers."""
+    recorder, first = Recorder(), 1
+    for buyer, asked, done, answers in calls:
+        recorder.note(buyer, first, answers, intended=asked, asked=asked, done=done, quantity=1)
+        first += len(answers)
+    return recorder
+
+
+def test_a_call_of_a_batch_is_one_line_of_the_history() -> None:
+    answers: list[Answer] = [Sold(10.5, 10.75, 3, 2), Refused(7, 1), GaveUp("no lock"), RefusedByGate()]
+    (line,) = noted((4, 10.0, 11.0, answers)).lines(began=9.0)
+    assert json.loads(line) == {
+        "first": 1, "buyer": 4, "intended": 1.0, "asked": 1.0, "granted": 1.5, "freed": 1.75, "done": 2.0,
+        "sold": 1, "sold_out": 1, "failed": 2, "segment": 3, "attempts": 2,
+    }  # fmt: skip
+
+
+def test_orders_are_numbered_and_failures_have_their_reasons() -> None:
+    recorder = noted((0, 1.0, 2.0, [Sold(1.0)]), (1, 1.0, 2.0, [GaveUp("no lock"), RefusedByGate()]))
+    recorder.note_failure(0, 4, OSError("gone"), intended=2.0, asked=2.0, done=3.0, orders=2)
+    assert list(recorder.sold_numbers) == [1]
+    assert recorder.failures == ["no lock", "the order database did not confirm", "OSError: gone", "OSError: gone"]
+    assert [list(one) for one in (recorder.sold, recorder.sold_out, recorder.failed)] == [
+        [1, 0, 0],
+        [0, 0, 0],
+        [0, 2, 2],
+    ]
+
+
+def test_percentiles_without_ten_samples_beyond_are_not_told() -> None:
+    found = percentiles_of(np.full(999, 0.002))
+    assert (found.n, found.p50, found.p90, found.p99, found.p999) == (999, 2.0, 2.0, None, None)
+    more = percentiles_of(np.full(100_000, 0.002))
+    assert (more.p99, more.p999, more.p9999, more.max, more.mean, more.cv) == (2.0, 2.0, 2.0, 2.0, 2.0, 0.0)
+
+
+def test_histograms_are_added_and_not_averaged() -> None:
+    slow, fast = percentiles_of(np.full(100, 0.1)), percentiles_of(np.full(900, 0.001))
+    both = merged([slow.encoded, fast.encoded])
+    assert (both.n, both.p50, both.p90) == (1_000, 1.0, 1.0)
+    assert merged([]).p50 is None
+
+
+def test_one_buyer_who_gets_everything_is_the_least_fair() -> None:
+    alone = noted((0, 0.0, 1.0, [Sold(0.25)] * 3), (1, 0.0, 1.0, [Refused(3, 1)]))
+    even = noted((0, 0.0, 1.0, [Sold(0.5)]), (1, 0.0, 1.0, [Sold(0.125)]))
+    found = [fairness_of(Columns(one), np.array([True, True]), buyers=2) for one in (alone, even)]
+    assert [(one.jain, one.longest_wait_ms, one.by_buyer) for one in found] == [
+        (0.5, 250.0, [3, 0]), (1.0, 500.0, [1, 1])
+    ]  # fmt: skip
+
+
+END = EndLine(finished_at="2026-01-01T00:00:00+00:00", runs_planned=1, runs_done=1, stopped_by=None)
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("", "is not a result file of segmented-bench/1: its first line is not that of a session"),
+    (as_line(END), "is not a result file of segmented-bench/1: its first line is not that of a session"),
+    ("{\n", "line 1 is not JSON"),
+    ("[]\n", "line 1 is of schema None, and this reads 'segmented-bench/1'"),
+    ('{"schema": "segmented-bench/2"}\n', "line 1 is of schema 'segmented-bench/2', and this reads"),
+    ('{"schema": "segmented-bench/1", "kind": "sum"}\n', "line 1 is of kind 'sum'; there is: session, run, end"),
+    ('{"schema": "segmented-bench/1", "kind": "end"}\n', "line 1: finished_at: Field required"),
+])  # fmt: skip
+def test_a_file_of_another_kind_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidInput) as caught:
+        read_results(file)
+    assert str(caught.value).startswith(str(file))
+    assert said in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"results\.jsonl cannot be read"):
+        read_results(tmp_path / "results.jsonl")
