@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bench.strategies.celery_path import CeleryBatched, CeleryOne
 from bench.strategies.decr_compensate import DecrCompensate
 from bench.strategies.global_lock import GlobalLock
 from bench.strategies.lock_free import LockFree
@@ -42,5 +43,7 @@ ALL: Final[tuple[type[Strategy], ...]] = (
     PgHotRow,
     PgRows,
     PgSkipLocked,
+    CeleryOne,
+    CeleryBatched,
 )
 STRATEGIES: Final[dict[str, type[Strategy]]] = {strategy.name: strategy for strategy in ALL}

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     Open = Callable[..., Strategy]
 
 LIBRARIES = {"global-python-redis-lock": "redis_lock", "global-pottery": "pottery"}
+CELERY = ["celery-one", "celery-batched"]
 IN_SQL = [name for name, strategy in STRATEGIES.items() if strategy.needs_database]
-EXACT = [name for name in STRATEGIES if name != "segments-random"]
+EXACT = [name for name in STRATEGIES if name not in {"segments-random", *CELERY}]
 SAFE = [name for name in EXACT if name != "no-lock"]
 LOCKS = [name for name in STRATEGIES if name.startswith("global-") and name != "global-lock"]
 BUYERS = 6
@@ -197,6 +198,20 @@ def test_a_segment_at_random_refuses_while_others_have_units(open_sale: Open) ->
     assert last.refused_wrongly == len(sale.recorder.refusals)
 
 
+def test_segments_at_random_refuse_wrongly_but_sell_no_unit_twice(open_sale: Open) -> None:
+    strategy = open_sale("segments-random", 17, section=Section("sleep", 1))
+    sale = sale_of(strategy)
+    crowd(sale, until=lambda: not any(strategy.free_by_segment()))
+    found = checked(sale, 17)
+    assert (found.sold, len(sale.recorder.sold_numbers), found.oversold, found.duplicates, found.lost) == (
+        17,
+        17,
+        0,
+        0,
+        0,
+    )
+
+
 def test_a_decrement_that_is_made_good_later_refuses_who_asks_for_less(
     open_sale: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +346,15 @@ def test_a_strategy_in_sql_asks_for_postgresql(name: str, valkey_url: str) -> No
             STRATEGIES[name](stage)
 
 
+def test_real_workers_sell_exactly_the_stock_with_a_commit_each(open_sale: Open) -> None:
+    strategy = open_sale("celery-batched", 7, section=Section("commit", 1))
+    sale = sale_of(strategy, kind="commit")
+    crowd(sale, until=lambda: len(sale.recorder.refusals) >= BUYERS)
+    found = checked(sale, 7)
+    assert (found.sold, found.sold_in_sql, len(sale.recorder.sold_numbers)) == (7, 7, 7)
+    assert broken_promises(found, sale.recorder.failures, failed=sale.unfinished_count) == ()
+
+
 def test_lanes_are_what_may_be_in_the_slow_step_at_once(valkey_url: str, bench_database: str) -> None:
     found = {}
     with RedisStore.from_url(valkey_url) as store:
@@ -342,7 +366,7 @@ def test_lanes_are_what_may_be_in_the_slow_step_at_once(valkey_url: str, bench_d
                 found[name] = (one.lanes, one.segments)
                 one.close()
         engine.dispose()
-    assert Counter(found.values()) == {(1, 1): 6, (4, 4): 5, (9, 1): 3, (9, 4): 1}
+    assert Counter(found.values()) == {(1, 1): 6, (4, 4): 5, (9, 1): 3, (9, 4): 1, (2, 4): 2}
     assert [name for name, (lanes, _) in found.items() if lanes == 9] == [
         "one-script", "lock-free", "decr-compensate", "pg-skip-locked"
     ]  # fmt: skip
