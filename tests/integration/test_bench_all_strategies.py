@@ -347,11 +347,13 @@ def test_a_strategy_in_sql_asks_for_postgresql(name: str, valkey_url: str) -> No
 
 
 def test_real_workers_sell_exactly_the_stock_with_a_commit_each(open_sale: Open) -> None:
-    strategy = open_sale("celery-batched", 7, section=Section("commit", 1))
+    strategy: Any = open_sale("celery-batched", 7, section=Section("commit", 1))
     sale = sale_of(strategy, kind="commit")
     crowd(sale, until=lambda: len(sale.recorder.refusals) >= BUYERS)
     found = checked(sale, 7)
     assert (found.sold, found.sold_in_sql, len(sale.recorder.sold_numbers)) == (7, 7, 7)
+    under_a_lock = [one.fencing_token is not None for one in strategy.pool.read_ledger() if one.kind == "confirmed"]
+    assert under_a_lock == [True] * 7
     assert broken_promises(found, sale.recorder.failures, failed=sale.unfinished_count) == ()
 
 
