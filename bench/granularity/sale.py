@@ -27,6 +27,8 @@ class Sale:
     cell: Cell
     strategy: Strategy
     recorder: Recorder = field(default_factory=Recorder)
+    numbered_from: int = 0
+    """Added to the orders' numbers: processes that sell together need different ones."""
     order_count: int = 0
     is_closing: bool = False
     """Buyers begin no further order."""
@@ -38,7 +40,7 @@ class Sale:
 
     def call(self, buyer: int, *, intended: float | None = None) -> None:
         """Take the next orders, a batch in one call, to their end."""
-        first, size, quantity = self.order_count + 1, self.cell.batch, self.cell.quantity
+        first, size, quantity = self.numbered_from + self.order_count + 1, self.cell.batch, self.cell.quantity
         self.order_count += size
         orders = [Order(str(number), quantity) for number in range(first, first + size)]
         asked = time.monotonic()

@@ -159,6 +159,11 @@ class Strategy(ABC):
     def open(self, sku: str, stock: int) -> None:
         """Begin a sale of its own under `sku`."""
 
+    def join(self, sku: str, stock: int) -> None:
+        """Sell from what another process has opened. Raises InvalidInput where that cannot be."""
+        message = f"{self.name} keeps part of {sku!r} in its process, so one process must sell all {stock} units"
+        raise InvalidInput(message)
+
     @abstractmethod
     def buy(self, order: Order) -> Answer:
         """Take the order to its end."""

@@ -63,6 +63,11 @@ class PooledStrategy(Strategy):
         if self.gate is not None:
             self.gate.open(sku, opened.state.stock, epoch=opened.state.epoch)
 
+    def join(self, sku: str, stock: int) -> None:
+        """Find the pool."""
+        self.pool = Pool(self.stage.store, sku, ttl=LEASE_SECONDS)
+        self._stock = stock
+
     def mean_hold(self, warm_up: float) -> float:
         """Measure from `reserved` to `confirmed` in the ledger: the time a segment is taken, by the server's clock."""
         return mean_of(holds(self._ledger(), warm_up)) / MICROSECONDS

@@ -1,0 +1,146 @@
+"""The process that begins a sale: it opens the stock, adds up what the sellers tell, and has the last word.
+
+It is Locust's master, or its only process. Servers are started by it where none are named, and end with it.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.granularity.checker import broken_promises, check
+from bench.load.books import merged
+from bench.load.plan import Plan
+from bench.load.stages import Staged, staged
+from bench.load.tally import Tally
+from segmented.servers import PostgresServer, ValkeyServer
+
+if TYPE_CHECKING:
+    from bench.granularity.cell import Cell
+    from bench.granularity.record import Checker
+
+URL: Final = "SEGMENTED_URL"
+DATABASE: Final = "SEGMENTED_DATABASE"
+SPARE_CONNECTIONS: Final = 40
+"""Of an embedded PostgreSQL: each process that sells has a few beyond one a buyer."""
+
+
+class Servers:
+    """Those that the environment names, or private ones of this process. They stay for all sales of a Locust."""
+
+    def __init__(self) -> None:
+        """Start none yet."""
+        self._stack = ExitStack()
+        self._url = os.environ.get(URL) or None
+        self._database = os.environ.get(DATABASE) or None
+
+    def url(self) -> str:
+        """Return where Redis answers."""
+        if self._url is None:
+            self._url = self._stack.enter_context(ValkeyServer.start()).url
+        return self._url
+
+    def database(self, buyers: int) -> str:
+        """Return where the order database answers."""
+        if self._database is None:
+            connections = 2 * buyers + SPARE_CONNECTIONS
+            self._database = self._stack.enter_context(PostgresServer.start(max_connections=connections)).url
+        return self._database
+
+    def stop(self) -> None:
+        """Stop those that were started here."""
+        self._stack.close()
+
+
+@dataclass(slots=True)
+class Result:
+    """How a sale ended."""
+
+    plan: Plan
+    tally: Tally
+    checker: Checker
+    broken: tuple[str, ...]
+    """What was promised and did not hold, a sentence each."""
+
+
+@dataclass(slots=True)
+class Desk:
+    """One sale, as the process that begins it sees it."""
+
+    plan: Plan
+    stage: Staged
+    opened: tuple[int, ...]
+    """Units by segment at first."""
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    """The last word of each seller."""
+    books: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of the sellers that have ended."""
+    over: set[str] = field(default_factory=set)
+    """Sellers whose arrivals have all had their turn."""
+    is_ending: bool = False
+    """Has the test been told to stop?"""
+    left_at_last: tuple[int, ...] | None = None
+    """Units free by segment when the sale was checked: its keys are gone after that."""
+    result: Result | None = None
+
+    @classmethod
+    def open(cls, cell: Cell, servers: Servers, *, options: Any, shares: tuple[str, ...]) -> Desk:  # noqa: ANN401  # Locust's
+        """Open the stock for these sellers. Raises SegmentedError."""
+        from bench.strategies import STRATEGIES  # noqa: PLC0415  # names are checked before anything is started
+
+        needs_database = cell.critical_section().commits or STRATEGIES[cell.strategy].needs_database
+        plan = Plan(
+            cell=cell,
+            sku=f"locust-{uuid.uuid4().hex[:12]}",
+            stock=options.stock,
+            seconds=options.seconds,
+            warm_up=options.warm_up,
+            seed=options.seed,
+            url=servers.url(),
+            database=servers.database(cell.buyers) if needs_database else None,
+            shares=shares,
+        )
+        stage = staged(plan, buyers=cell.buyers)
+        stage.strategy.open(plan.sku, plan.stock)
+        return cls(plan, stage, stage.strategy.free_by_segment())
+
+    def tally(self) -> Tally:
+        """Return the figures so far, of all sellers."""
+        found = Tally()
+        for one in self.tallies.values():
+            found.add(one)
+        return found
+
+    def left(self) -> tuple[int, ...]:
+        """Return units free by segment: right now, or at the end of a sale that has been checked."""
+        return self.stage.strategy.free_by_segment() if self.left_at_last is None else self.left_at_last
+
+    def judge(self) -> Result:
+        """Check the sale, once every seller has ended; its keys and rows are removed."""
+        strategy, quantity = self.stage.strategy, self.plan.cell.quantity
+        recorder = merged(list(self.books.values()))
+        found = check(
+            recorder,
+            strategy.judge(recorder.judged),
+            opened=self.plan.stock,
+            stocked=self.plan.stock,
+            quantity=quantity,
+            cancelled=0,
+        )
+        failed = sum(one["failure_count"] + one["unfinished"] for one in self.books.values())
+        is_open = self.plan.cell.loop == "open"
+        broken = broken_promises(found, recorder.failures, failed=0 if is_open else failed)
+        missing = [share for share in self.plan.shares if share not in self.books]
+        if missing:
+            broken += (f"processes that never told what they sold: {', '.join(missing)}",)
+        self.result = Result(self.plan, self.tally(), found, broken)
+        self.left_at_last = strategy.free_by_segment()
+        strategy.clear()
+        return self.result
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self.stage.close()

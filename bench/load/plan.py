@@ -1,0 +1,116 @@
+"""What a sale under Locust is, made from the command line by the process that begins it, and sent to its workers."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from bench import sizing
+from bench.granularity.cell import BUYERS_MAX, Cell, Frozen
+from bench.sections import KINDS
+from bench.strategies import STRATEGIES
+from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from locust.argument_parser import LocustArgumentParser
+
+SECONDS_MAX: Final = 3_600.0
+"""Every call of a sale is kept until it is checked."""
+ORDERS_A_SHARE: Final = 10**12
+SEEDS_A_SALE: Final = 10_000
+
+
+class Plan(Frozen):
+    """A sale, and who takes part in it."""
+
+    cell: Cell
+    sku: str
+    stock: int
+    seconds: float
+    """That count, after the warm-up."""
+    warm_up: float
+    seed: int
+    url: str
+    database: str | None
+    shares: tuple[str, ...]
+    """Locust's ids of the processes that sell."""
+
+    @property
+    def share(self) -> Cell:
+        """What each process sells: its part of the orders a second, and of those under way."""
+        cell, count = self.cell, len(self.shares)
+        rate = None if cell.offered_per_s is None else cell.offered_per_s / count
+        return cell.model_copy(update={"offered_per_s": rate, "buyers": max(1, math.ceil(cell.buyers / count))})
+
+    def seed_of(self, share: int) -> int:
+        """Return a seed of its own for a share."""
+        return self.seed * SEEDS_A_SALE + share
+
+    @property
+    def drain(self) -> float:
+        """Seconds for orders under way to end."""
+        return sizing.drain(self.cell.buyers, self.cell.hold_ms / 1_000)
+
+
+def add_options(parser: LocustArgumentParser, *, is_open: bool) -> None:
+    """Say what is sold, how and for how long; Locust's page shows these as fields."""
+    add = parser.add_argument
+    add("--strategy", default="segment-locks", help=f"one of: {', '.join(STRATEGIES)}")
+    add("--segments", type=int, default=16, help="segments of the stock, K")
+    add("--batch", type=int, default=1, help="orders a call")
+    add("--section", default="sleep", help=f"the critical section: {', '.join(KINDS)}")
+    add("--hold", type=float, default=20.0, help="milliseconds of the critical section")
+    add("--seconds", type=float, default=10.0, help="seconds that count, after the warm-up")
+    add("--warm-up", type=float, default=1.0, help="seconds that do not count")
+    add("--stock", type=int, default=1_000_000, help="units for sale")
+    add("--seed", type=int, default=1, help="the same seed, the same arrivals" if is_open else "kept in the results")
+    add("--sale-json", default="", help="file for the results, as JSON")
+    if is_open:
+        add("--rate", type=float, default=200.0, help="orders that arrive a second (of a spike: at its height)")
+        add("--arrivals", default="poisson", help="poisson, or spike: a flash sale")
+        add("--under-way", type=int, default=256, help="orders under way at most; more are shed and counted")
+
+
+def cell_of(options: Any, *, is_open: bool) -> Cell:  # noqa: ANN401  # a namespace that Locust fills
+    """Return the cell that the options name. Raises InvalidInput."""
+    if options.strategy not in STRATEGIES:
+        message = f"--strategy {options.strategy}: there is no such strategy; there is: {', '.join(STRATEGIES)}"
+        raise InvalidInput(message)
+    if not (0 < options.seconds <= SECONDS_MAX and 0 <= options.warm_up <= SECONDS_MAX):
+        message = (
+            f"--seconds {options.seconds:g} and --warm-up {options.warm_up:g} must be above 0 and from 0, and at most "
+            f"{SECONDS_MAX:g}"
+        )
+        raise InvalidInput(message)
+    if options.seed < 0:
+        message = f"--seed {options.seed} must not be negative"
+        raise InvalidInput(message)
+    given: dict[str, object] = {
+        "strategy": options.strategy,
+        "segments": options.segments,
+        "batch": options.batch,
+        "section": options.section,
+        "hold_ms": options.hold,
+        "stock": options.stock,
+        "buyers": options.under_way if is_open else min(options.num_users or 1, BUYERS_MAX),
+        "loop": "open" if is_open else "closed",
+    }
+    if is_open:
+        given |= {"offered_per_s": options.rate, "arrivals": options.arrivals}
+    if options.batch > 1 and not STRATEGIES[options.strategy].has_batches:
+        message = f"--batch {options.batch}: {options.strategy} sells one order after the other"
+        raise InvalidInput(message)
+    try:
+        return Cell.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        said = first["msg"].removeprefix("Value error, ")
+        value = f" {given[name]}" if name in given else ""
+        message = f"{_OPTIONS.get(name, f'--{name}')}{value}: {said}" if name else said
+        raise InvalidInput(message) from error
+
+
+_OPTIONS: Final = {"hold_ms": "--hold", "offered_per_s": "--rate", "buyers": "--under-way"}

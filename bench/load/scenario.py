@@ -1,0 +1,308 @@
+"""A sale as a Locust test: what happens at each of Locust's events, in a master, a worker, or the only process.
+
+The process that begins the test opens the stock and announces the sale with the options that Locust sends to its
+workers. Each worker sells its share and sends its notes when it ends; then the process that began it has the last word.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import gevent
+from locust import User, events, task
+from locust.exception import StopUser
+from locust.runners import LocalRunner, MasterRunner, WorkerRunner
+from redis import RedisError
+from sqlalchemy.exc import SQLAlchemyError
+
+from bench.load.desk import Desk, Servers
+from bench.load.plan import Plan, add_options, cell_of
+from bench.load.results import as_text, write
+from bench.load.seller import Seller
+from bench.load.tabs import add_tabs
+from bench.load.tally import Tally
+from segmented.errors import InvalidInput, SegmentedError
+
+if TYPE_CHECKING:
+    from locust.argument_parser import LocustArgumentParser
+    from locust.env import Environment
+
+    from bench.load.desk import Result
+
+REQUEST_TYPE: Final = "order"
+POLL_SECONDS: Final = 0.1
+SPARE_SECONDS: Final = 15.0
+"""For workers to begin, to send their notes, and to write them down."""
+EXIT_BROKEN: Final = 1
+EXIT_BAD_INPUT: Final = 2
+CLOSE: Final = "segmented_close"
+OVER: Final = "segmented_over"
+NOTES: Final = "segmented_notes"
+
+
+class Scenario:
+    """The part of a test that runs in one process."""
+
+    def __init__(self, *, is_open: bool) -> None:
+        """Listen to Locust's events."""
+        self._is_open = is_open
+        self._servers = Servers()
+        self._ending, self._judging = threading.Lock(), threading.Lock()
+        self.desk: Desk | None = None
+        """In the process that begins the test."""
+        self.seller: Seller | None = None
+        """In a process that sells."""
+        for event, listener in (
+            (events.init_command_line_parser, self._add_options),
+            (events.init, self._init),
+            (events.test_start, self._start),
+            (events.spawning_complete, self._all_are_there),
+            (events.test_stopping, self._stopping),
+            (events.test_stop, self._stopped),
+            (events.report_to_master, self._report),
+            (events.worker_report, self._hear_report),
+        ):
+            event.add_listener(listener)  # type: ignore[no-untyped-call]  # Locust has no types for it
+
+    # --- Locust's events, in the order in which they happen ---
+
+    def _add_options(self, parser: LocustArgumentParser, **_: object) -> None:
+        add_options(parser, is_open=self._is_open)
+
+    def _init(self, environment: Environment, **_: object) -> None:
+        self._environment = environment
+        gevent.signal_handler(signal.SIGINT, _interrupt)
+        # Registered after the runner's own listener, so called before it: notes are sent before a worker says good-bye.
+        environment.events.quitting.add_listener(self._quitting)  # type: ignore[no-untyped-call]  # as above
+        runner, options = environment.runner, environment.parsed_options
+        if isinstance(runner, WorkerRunner):
+            runner.register_message(CLOSE, self._hear_close, concurrent=True)
+            return
+        if isinstance(runner, MasterRunner):
+            runner.register_message(OVER, self._hear_over)
+            runner.register_message(NOTES, self._hear_notes)
+        if environment.web_ui is not None:
+            add_tabs(environment.web_ui, self._looked_at)
+        if options is not None and not options.processes:  # forked workers cannot leave before they have a master
+            try:
+                cell_of(options, is_open=self._is_open)
+            except InvalidInput as error:
+                sys.stderr.write(f"{error}\n")
+                sys.exit(EXIT_BAD_INPUT)
+
+    def _start(self, environment: Environment, **_: object) -> None:
+        options: Any = environment.parsed_options
+        try:
+            if isinstance(environment.runner, WorkerRunner):
+                self._join(Plan.model_validate_json(options.segmented_plan), environment.runner.client_id)
+            else:
+                self._open(environment.runner, options)
+        except (SegmentedError, RedisError, SQLAlchemyError) as error:
+            self._give_up(str(error) or type(error).__name__)
+
+    def _all_are_there(self, **_: object) -> None:
+        if self.seller is not None and not self._is_open and not self.seller.has_begun:
+            self.seller.start()
+
+    def _stopping(self, environment: Environment, **_: object) -> None:
+        if self.desk is not None:
+            self.desk.is_ending = True
+        if isinstance(environment.runner, MasterRunner):
+            environment.runner.send_message(CLOSE)
+        else:
+            self._end_share()
+
+    def _stopped(self, **_: object) -> None:
+        with self._judging:  # a test may be stopped twice at once: by its end, and by a key
+            desk = self.desk
+            if desk is None or desk.result is not None:
+                return
+            until = time.monotonic() + desk.plan.drain + SPARE_SECONDS
+            while self._is_awaiting(desk) and time.monotonic() < until:
+                gevent.sleep(POLL_SECONDS)
+            try:
+                self._say(desk.judge())
+            except (SegmentedError, RedisError, SQLAlchemyError) as error:
+                self.desk = None
+                self._give_up(f"the sale could not be checked: {error}")
+            finally:
+                desk.close()
+
+    def _say(self, result: Result) -> None:
+        sys.stdout.write(as_text(result) + "\n")
+        sys.stdout.flush()
+        if result.broken:
+            self._environment.process_exit_code = EXIT_BROKEN
+        options: Any = self._environment.parsed_options
+        if options.sale_json:
+            try:
+                write(result, options.sale_json)
+            except OSError as error:
+                self._give_up(f"--sale-json {options.sale_json} cannot be written: {error.strerror}")
+
+    def _quitting(self, environment: Environment, **_: object) -> None:
+        runner = environment.runner
+        if isinstance(runner, WorkerRunner):
+            self._end_share()
+            return
+        if isinstance(runner, MasterRunner):
+            runner.stop(send_stop_to_client=False)
+        elif runner is not None:
+            runner.stop()
+        self._servers.stop()
+
+    # --- the process that begins ---
+
+    def _open(self, runner: Any, options: Any) -> None:  # noqa: ANN401  # Locust's
+        cell = cell_of(options, is_open=self._is_open)
+        if isinstance(runner, MasterRunner):
+            shares = tuple(worker.id for worker in runner.clients.ready)
+        else:
+            shares = (runner.client_id,)
+        self.desk = desk = Desk.open(cell, self._servers, options=options, shares=shares)
+        options.segmented_plan = desk.plan.model_dump_json()
+        if isinstance(runner, LocalRunner):
+            self._begin(Seller(desk.plan, 0, self._fire, stage=desk.stage))
+        gevent.spawn(self._end_in_time, desk)
+
+    def _end_in_time(self, desk: Desk) -> None:
+        """Stop the test once every seller is through, or well after the time for it."""
+        until = time.monotonic() + desk.plan.warm_up + desk.plan.seconds + desk.plan.drain + SPARE_SECONDS
+        shares = set(desk.plan.shares)
+        while desk is self.desk and not shares <= desk.over and (not self._is_open or time.monotonic() < until):
+            gevent.sleep(POLL_SECONDS)
+        options: Any = self._environment.parsed_options
+        runner = self._environment.runner
+        if desk is not self.desk or desk.is_ending or runner is None:
+            return
+        if options.headless:
+            runner.quit()
+        else:
+            runner.stop()
+
+    def _is_awaiting(self, desk: Desk) -> bool:
+        runner = self._environment.runner
+        present = set(runner.clients) if isinstance(runner, MasterRunner) else set()
+        return any(share in present and share not in desk.books for share in desk.plan.shares)
+
+    def _hear_over(self, msg: Any, **_: object) -> None:  # noqa: ANN401  # Locust's message
+        if self.desk is not None and msg.data["sku"] == self.desk.plan.sku:
+            self.desk.over.add(msg.node_id)
+
+    def _hear_report(self, client_id: str, data: dict[str, Any]) -> None:
+        said = data.get("segmented")
+        if said and self.desk is not None and said["sku"] == self.desk.plan.sku and client_id not in self.desk.books:
+            self.desk.tallies[client_id] = Tally.from_message(said["tally"])
+
+    def _hear_notes(self, msg: Any, **_: object) -> None:  # noqa: ANN401  # Locust's message
+        if self.desk is not None and msg.data["sku"] == self.desk.plan.sku:
+            self.desk.tallies[msg.node_id] = Tally.from_message(msg.data["tally"])
+            self.desk.books[msg.node_id] = msg.data["books"]
+
+    def _looked_at(self) -> Desk | None:
+        """Return the sale for the page; in a process of its own, with the newest figures."""
+        if self.desk is not None and self.seller is not None:
+            self.desk.tallies[self.desk.plan.shares[0]] = self.seller.tally()
+        return self.desk
+
+    def _give_up(self, reason: str) -> None:
+        sys.stderr.write(f"{reason}\n")
+        environment = self._environment
+        environment.process_exit_code = EXIT_BAD_INPUT
+        options: Any = environment.parsed_options
+        if environment.runner is not None and not isinstance(environment.runner, WorkerRunner):
+            gevent.spawn(environment.runner.quit if options.headless else environment.runner.stop)
+
+    # --- a process that sells ---
+
+    def _join(self, plan: Plan, share: str) -> None:
+        if share in plan.shares:  # one that comes later has no share of this sale
+            self._begin(Seller(plan, plan.shares.index(share), self._fire))
+
+    def _begin(self, seller: Seller) -> None:
+        self.seller = seller
+        if self._is_open:
+            seller.start()
+        gevent.spawn(self._tell_when_over, seller)
+
+    def _tell_when_over(self, seller: Seller) -> None:
+        while seller is self.seller and not seller.is_over:
+            gevent.sleep(POLL_SECONDS)
+            seller.tally()  # so that what was shed shows on Locust's page
+        runner = self._environment.runner
+        if isinstance(runner, WorkerRunner):
+            runner.send_message(OVER, {"sku": seller.plan.sku})
+        elif self.desk is not None:
+            self.desk.over.update(self.desk.plan.shares)
+
+    def _report(self, data: dict[str, Any], **_: object) -> None:
+        if self.seller is not None:
+            data["segmented"] = {"sku": self.seller.plan.sku, "tally": self.seller.tally().as_message()}
+
+    def _hear_close(self, **_: object) -> None:
+        self._end_share()
+
+    def _end_share(self) -> None:
+        with self._ending:
+            seller = self.seller
+            if seller is None:
+                return
+            seller.close()
+            tally, books = seller.tally(), seller.books()
+            self.seller = None
+            runner = self._environment.runner
+            if isinstance(runner, WorkerRunner):
+                runner.send_message(NOTES, {"sku": seller.plan.sku, "tally": tally.as_message(), "books": books})
+            elif self.desk is not None:
+                share = self.desk.plan.shares[0]
+                self.desk.tallies[share], self.desk.books[share] = tally, books
+            seller.leave()
+
+    def _fire(self, name: str, milliseconds: float, failure: Exception | None) -> None:
+        self._environment.events.request.fire(  # type: ignore[no-untyped-call]  # Locust has no types for it
+            request_type=REQUEST_TYPE,
+            name=name,
+            response_time=milliseconds,
+            response_length=0,
+            exception=failure,
+            context={},
+        )
+
+
+class Waiting(User):
+    """Does nothing: arrivals come by a schedule, and not from users."""
+
+    abstract = True
+
+    @task
+    def wait(self) -> None:
+        """Until the test stops."""
+        gevent.sleep(1)
+
+
+class Ordering(User):
+    """Orders again at once, until the sale closes."""
+
+    abstract = True
+    scenario: Scenario
+    numbers = itertools.count()
+
+    @task
+    def buy(self) -> None:
+        """Take one order after the other to its end."""
+        seller, number = self.scenario.seller, next(self.numbers)
+        while seller is not None and not seller.sale.is_closing:
+            seller.sale.call(number)
+        raise StopUser
+
+
+def _interrupt() -> None:
+    """Interrupt the main greenlet, and nobody's order, as Python's own handler might."""
+    hub = gevent.get_hub()
+    if hub.parent is not None:
+        hub.loop.run_callback(hub.parent.throw, KeyboardInterrupt)

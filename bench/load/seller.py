@@ -1,0 +1,125 @@
+"""One process's share of a sale: it sells, and tells what it saw. The whole sale, where there is one process."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import gevent
+
+from bench.granularity.arrivals import schedule_of
+from bench.granularity.open_loop import Dispatcher
+from bench.granularity.sale import Sale
+from bench.load.books import books_of
+from bench.load.plan import ORDERS_A_SHARE
+from bench.load.stages import staged
+from bench.load.tally import Counter, Tally, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.load.plan import Plan
+    from bench.load.stages import Staged
+
+    Fire = Callable[[str, float, Exception | None], None]
+    """Told of a call: its name, milliseconds, and why it failed."""
+
+POLL_SECONDS: Final = 0.05
+
+
+class Shed(Exception):
+    """As many orders as allowed were under way."""
+
+
+class Failed(Exception):
+    """An order had no answer."""
+
+
+class Seller:
+    """A share of a sale."""
+
+    def __init__(self, plan: Plan, share: int, fire: Fire, *, stage: Staged | None = None) -> None:
+        """Join the sale that the plan names; with a `stage`, sell what that has opened."""
+        self.plan, self._fire = plan, fire
+        cell = plan.share
+        self._owned: Staged | None = None
+        if stage is None:
+            stage = self._owned = staged(plan, buyers=cell.buyers)
+            stage.strategy.join(plan.sku, plan.stock)
+        self.sale = Sale(cell, stage.strategy, numbered_from=share * ORDERS_A_SHARE)
+        self.sale.after = self._tell
+        self.is_open = cell.loop == "open"
+        self.window = Window()
+        self._counter = Counter(self.sale.recorder, is_open=self.is_open)
+        self._dispatcher: Dispatcher | None = None
+        self._planned = self._shed_told = 0
+        if self.is_open:
+            schedule = schedule_of(cell, warm_up=plan.warm_up, seconds=plan.seconds, seed=plan.seed_of(share))
+            self._planned = len(schedule) * cell.batch
+            self._dispatcher = Dispatcher(self.sale, schedule.tolist(), under_way_max=cell.buyers)
+
+    def start(self) -> None:
+        """Let the arrivals begin; in a closed loop, let the time that counts begin: all buyers are there."""
+        began = time.monotonic()
+        if self._dispatcher is not None:
+            self._dispatcher.start()
+            began = self._dispatcher.began
+        self.window = Window(began + self.plan.warm_up, began + self.plan.warm_up + self.plan.seconds)
+
+    @property
+    def has_begun(self) -> bool:
+        """Is there a time that counts?"""
+        return self.window.begin < float("inf")
+
+    @property
+    def is_over(self) -> bool:
+        """Has every arrival had its turn; in a closed loop: is the time over, or the stock?"""
+        if self._dispatcher is not None:
+            return self._dispatcher.is_over
+        return self.sale.over.is_set() or time.monotonic() >= self.window.end
+
+    def close(self) -> None:
+        """Begin no further order, and wait for those under way."""
+        self.window.end = min(self.window.end, time.monotonic())
+        if self._dispatcher is not None:
+            self._dispatcher.stop(self.plan.drain)
+            return
+        self.sale.is_closing = True
+        until = time.monotonic() + self.plan.drain
+        while self.sale.unfinished_count and time.monotonic() < until:
+            gevent.sleep(POLL_SECONDS)
+
+    def leave(self) -> None:
+        """Let go of connections."""
+        if self._owned is not None:
+            self._owned.close()
+
+    def tally(self) -> Tally:
+        """Return the figures so far."""
+        if not self.is_open and self.sale.sold_out_at is not None:
+            self.window.end = min(self.window.end, self.sale.sold_out_at)
+        shed = 0 if self._dispatcher is None else len(self._dispatcher.shed_at) * self.sale.cell.batch
+        self._tell_shed(shed)
+        return self._counter.look(
+            self.window,
+            now=time.monotonic(),
+            planned=self._planned if self.is_open else self.sale.order_count,
+            sent=self.sale.order_count,
+            shed=shed,
+        )
+
+    def books(self) -> dict[str, Any]:
+        """Return the notes for the checker; orders that never ended are among those that failed."""
+        return books_of(self.sale.recorder) | {"unfinished": self.sale.unfinished_count}
+
+    def _tell(self, asked: float, done: float, *_: object) -> None:
+        recorder = self.sale.recorder
+        began = recorder.intended[-1] if self.is_open else asked
+        failure = Failed(recorder.failures[-1]) if recorder.failed[-1] else None
+        name = "Sold" if recorder.sold[-1] else "SoldOut" if recorder.sold_out[-1] else "Failed"
+        self._fire(name, (done - began) * 1_000, failure)
+
+    def _tell_shed(self, shed: int) -> None:
+        while self._shed_told < shed:
+            self._shed_told += self.sale.cell.batch
+            self._fire("Shed", 0.0, Shed("as many orders as allowed were under way"))

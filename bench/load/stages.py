@@ -1,0 +1,59 @@
+"""What a strategy needs to sell or to judge, from the URLs of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+from bench.granularity.assignment import SPARE_CONNECTIONS
+from bench.strategies import STRATEGIES
+from bench.strategies.base import Stage
+from segmented.orders import Gate, connect
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from bench.load.plan import Plan
+    from bench.strategies.base import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A strategy with its connections."""
+
+    strategy: Strategy
+    store: RedisStore
+    engine: Engine | None
+
+    def close(self) -> None:
+        """Let go of all of them."""
+        self.strategy.close()
+        self.store.close()
+        if self.engine is not None:
+            self.engine.dispose()
+
+
+def staged(plan: Plan, *, buyers: int) -> Staged:
+    """Connect a strategy, with room for so many buyers; it has neither opened nor joined a sale."""
+    connections = buyers + SPARE_CONNECTIONS
+    query = urlsplit(plan.url).query
+    url = plan.url
+    if "max_connections" not in parse_qs(query):
+        url += f"{'&' if query else '?'}max_connections={connections}"
+    store = RedisStore.from_url(url)
+    engine = None if plan.database is None else connect(plan.database, pool_size=connections)
+    if engine is not None:
+        Gate(engine).create()
+    cell = plan.cell
+    stage = Stage(
+        store=store,
+        engine=engine,
+        segments=cell.segments,
+        buyers=buyers,
+        section=cell.critical_section(),
+        batch=cell.batch,
+        url=url,
+    )
+    return Staged(STRATEGIES[cell.strategy](stage), store, engine)

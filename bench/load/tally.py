@@ -1,0 +1,132 @@
+"""The figures of a sale so far, from one process or added up over many. Histograms are added, never averaged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from hdrh.histogram import HdrHistogram
+
+from bench.granularity.percentiles import DIGITS, HIGHEST_US, LOWEST_US, described, histogram_of
+
+if TYPE_CHECKING:
+    from bench.granularity.record import Percentiles
+    from bench.granularity.recorder import Recorder
+
+TIMES: Final = ("service", "response", "wait", "hold", "lateness")
+
+
+def _empty() -> dict[str, HdrHistogram]:
+    return {name: HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS) for name in TIMES}
+
+
+@dataclass(slots=True)
+class Tally:
+    """Orders by what became of them, those that count among them, and five histograms of microseconds."""
+
+    planned: int = 0
+    sent: int = 0
+    sold: int = 0
+    sold_out: int = 0
+    failed: int = 0
+    shed: int = 0
+    late: int = 0
+    """Calls in the window that began a millisecond or more after their time."""
+    goodput: float = 0.0
+    """Orders a second that hold stock, answered in the window."""
+    by_segment: list[int] = field(default_factory=list)
+    """Orders sold, by segment, where the strategy says which."""
+    histograms: dict[str, HdrHistogram] = field(default_factory=_empty)
+
+    def add(self, other: Tally) -> None:
+        """Add what another process counted in the same time."""
+        for name in ("planned", "sent", "sold", "sold_out", "failed", "shed", "late", "goodput"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        longer = max(len(self.by_segment), len(other.by_segment))
+        both = (one + [0] * (longer - len(one)) for one in (self.by_segment, other.by_segment))
+        self.by_segment = [mine + theirs for mine, theirs in zip(*both, strict=True)]
+        for name in TIMES:
+            self.histograms[name].add(other.histograms[name])
+
+    def times(self) -> dict[str, Percentiles]:
+        """Return the percentiles of all five, in milliseconds."""
+        return {name: described(one) for name, one in self.histograms.items()}
+
+    def as_message(self) -> dict[str, Any]:
+        """Return it as it is sent from a worker to its master."""
+        counts = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "histograms"}
+        return counts | {"histograms": {name: one.encode().decode("ascii") for name, one in self.histograms.items()}}
+
+    @classmethod
+    def from_message(cls, said: dict[str, Any]) -> Tally:
+        """Read what `as_message` wrote."""
+        histograms = {name: HdrHistogram.decode(one) for name, one in said["histograms"].items()}
+        return cls(**{**said, "histograms": histograms})
+
+
+@dataclass(slots=True)
+class Window:
+    """The part of a sale that counts, in local seconds; it may not have begun, or not have ended."""
+
+    begin: float = float("inf")
+    end: float = float("inf")
+
+
+class Counter:
+    """Reads a recorder as it grows: each look costs only what is new."""
+
+    def __init__(self, recorder: Recorder, *, is_open: bool) -> None:
+        """Begin with nothing."""
+        self.tally = Tally()
+        self._recorder, self._is_open = recorder, is_open
+        self._read = self._sold_inside = 0
+
+    def look(self, window: Window, *, now: float, planned: int, sent: int, shed: int) -> Tally:
+        """Count what was answered since the last look; the other counts are the caller's. Returns the tally itself."""
+        recorder, since = self._recorder, self._read
+        self._read = len(recorder.done)
+        intended, asked, granted, freed, done = (
+            np.array(one[since : self._read])  # a copy: an array that is looked at cannot grow
+            for one in (recorder.intended, recorder.asked, recorder.granted, recorder.freed, recorder.done)
+        )
+        sold, sold_out, failed, segment = (
+            np.array(one[since : self._read], dtype=np.int64)
+            for one in (recorder.sold, recorder.sold_out, recorder.failed, recorder.segment)
+        )
+        tally = self.tally
+        tally.planned, tally.sent, tally.shed = planned, sent, shed
+        tally.sold += int(sold.sum())
+        tally.sold_out += int(sold_out.sum())
+        tally.failed += int(failed.sum())
+        self._count_segments(segment[(segment >= 0) & (sold > 0)], sold[(segment >= 0) & (sold > 0)])
+        answered = (done >= window.begin) & (done <= window.end)
+        self._sold_inside += int(sold[answered].sum())
+        counts = (intended >= window.begin) & (intended < window.end) if self._is_open else answered
+        orders = sold + sold_out + failed
+        self._record("service", np.repeat((done - asked)[counts], orders[counts]))
+        if self._is_open:
+            late = (asked - intended)[counts]
+            tally.late += int((late >= 0.001).sum())  # noqa: PLR2004  # a millisecond
+            self._record("lateness", late)
+            self._record("response", np.repeat((done - intended)[counts], orders[counts]))
+        reached = counts & (sold > 0) & (granted > 0)
+        self._record("wait", np.repeat((granted - asked)[reached], sold[reached]))
+        self._record("hold", (freed - granted)[reached & (freed > 0)])
+        length = min(now, window.end) - window.begin
+        tally.goodput = self._sold_inside / length if 0 < length < float("inf") else 0.0
+        return tally
+
+    def _record(self, name: str, seconds: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> None:
+        if len(seconds):
+            self.tally.histograms[name].add(histogram_of(seconds))
+
+    def _count_segments(
+        self,
+        segments: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+        sold: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    ) -> None:
+        counted = self.tally.by_segment
+        for segment, orders in zip(segments.tolist(), sold.tolist(), strict=True):
+            counted.extend([0] * (segment + 1 - len(counted)))
+            counted[segment] += orders
