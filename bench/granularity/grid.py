@@ -35,7 +35,9 @@ class PlannedCell:
     @property
     def key(self) -> str:
         """Name it, before its rate is known."""
-        share = "" if self.percent is None or self.capacity is None else f" {self.percent:g}% of {self.capacity.cell_id}"
+        share = (
+            "" if self.percent is None or self.capacity is None else f" {self.percent:g}% of {self.capacity.cell_id}"
+        )
         return self.cell.cell_id + share
 
     @property
@@ -106,14 +108,14 @@ def _left_out(loaded: LoadedPlan, chosen: list[Sweep], cells: list[PlannedCell],
     if is_quick:
         quick = plan.quick
         said.append(f"{len(cells)} cells, the others of these sweeps are not measured")
-        said.append(f"{quick.rounds} rounds of {quick.seconds:g} s a run, instead of {plan.rounds} of {plan.seconds:g} s")
+        said.append(
+            f"{quick.rounds} rounds of {quick.seconds:g} s a run, instead of {plan.rounds} of {plan.seconds:g} s"
+        )
         said.append("so few and so short runs give no interval that is worth publishing")
     return said
 
 
-def _laid_out(
-    loaded: LoadedPlan, sweep: Sweep, capacities: dict[str, Cell], *, is_quick: bool
-) -> list[PlannedCell]:
+def _laid_out(loaded: LoadedPlan, sweep: Sweep, capacities: dict[str, Cell], *, is_quick: bool) -> list[PlannedCell]:
     plan, where = loaded.plan, f"sweeps.{sweep.name}"
     quick = sweep.quick if is_quick else None
     axes = sweep.axes if quick is None else {**sweep.axes, **quick.axes}
@@ -121,7 +123,7 @@ def _laid_out(
     if is_quick:
         seconds, warm_up = plan.quick.seconds, plan.quick.warm_up
     found = []
-    for values in product(*(_parts(where, name, axis) for name, axis in axes.items())):
+    for values in product(*(_parts(name, axis) for name, axis in axes.items())):
         part: dict[str, Any] = dict(sweep.base)
         for one in values:
             part |= one
@@ -149,7 +151,7 @@ def _first_cell(where: str, part: dict[str, Any], *, is_share: bool) -> Cell:
     return checked_cell(where, {**part, "offered_per_s": 1.0})
 
 
-def _parts(where: str, name: str, values: list[Any]) -> list[dict[str, Any]]:
+def _parts(name: str, values: list[Any]) -> list[dict[str, Any]]:
     """Return what each value of an axis puts in."""
     return [value if isinstance(value, dict) else {name: value} for value in values]
 

@@ -1,4 +1,4 @@
-"""Where runs happen: a fresh Valkey each, on a core of its own where there are two; one PostgreSQL for those that commit."""
+"""Where runs happen: a fresh Valkey each, on a core of its own where there are two; one PostgreSQL for all that need it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.granularity.environment import redis_of
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.orders import Gate, connect
 from segmented.servers import PostgresServer, ValkeyServer
-from segmented.stores.redis import RedisStore
+from segmented.stores.redis.addresses import Deployment, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,8 @@ class Ground:
         if not self.is_pinned:
             return "nothing is pinned: generator and servers go where the system puts them"
         generator = ", ".join(map(str, self.generator_cores))
-        return f"Valkey, and PostgreSQL where there is one, on core {self.cores[-1]}, the generator on {generator}"
+        servers = "Valkey, and PostgreSQL and a proxy where there are"
+        return f"{servers}, on core {self.cores[-1]}, the generator on {generator}"
 
     def prepare(self, *, database_connections: int | None) -> dict[str, Any]:
         """Start the order database if any cell needs it, and return what the servers say of themselves.
@@ -94,8 +95,11 @@ class Ground:
         Raises InvalidInput for a server that cannot be used.
         """
         found: dict[str, Any] = {}
-        with self._redis() as url, RedisStore.from_url(url) as store:
-            found["redis"] = redis_of(store.client, is_embedded=self._url is None)
+        with self._redis() as url:
+            if parse_address(url).deployment is not Deployment.SINGLE:
+                message = f"--url {url}: only a single server can be used"
+                raise InvalidInput(message)
+            found["redis"] = redis_of(url, is_embedded=self._url is None)
         if database_connections is not None:
             is_embedded = self._database is None
             if self._database is None:
@@ -109,7 +113,7 @@ class Ground:
     @contextmanager
     def place(self, planned: PlannedCell, cell: Cell) -> Iterator[Place]:
         """Start the servers of one run, and stop them after it."""
-        with self._redis() as url, _delayed(url, cell.rtt_ms) as seen:
+        with self._redis() as url, self._delayed(url, cell.rtt_ms) as seen:
             yield Place(seen, url, self._database if planned.needs_database else None)
 
     @contextmanager
@@ -121,6 +125,16 @@ class Ground:
             self._pin(server.pid)
             yield server.url
 
+    @contextmanager
+    def _delayed(self, url: str, rtt_ms: float) -> Iterator[str]:
+        if not rtt_ms:
+            yield url
+            return
+        from bench.proxy import delayed  # noqa: PLC0415  # only cells with a delay need it
+
+        with delayed(url, rtt_ms, cores=self.cores[-1:] if self.is_pinned else ()) as seen:
+            yield seen
+
     def _pin(self, pid: int) -> None:
         """Put a server on its core, with the threads and processes it has; those to come follow by themselves."""
         if not self.is_pinned:
@@ -129,17 +143,6 @@ class Ground:
         for process in (whole, *whole.children(recursive=True)):
             for thread in process.threads():
                 os.sched_setaffinity(thread.id, {self.cores[-1]})
-
-
-@contextmanager
-def _delayed(url: str, rtt_ms: float) -> Iterator[str]:
-    if not rtt_ms:
-        yield url
-        return
-    from bench.proxy import delayed  # noqa: PLC0415  # only cells with a delay need it
-
-    with delayed(url, rtt_ms) as seen:
-        yield seen
 
 
 def _ask_database(url: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Load(Frozen):
 class Quick(Frozen):
     """What a sweep does in the quick profile, instead of all of itself."""
 
-    axes: Axes = {}
+    axes: Axes = Field(default_factory=dict)
     percent: list[Percent] | None = None
 
 
@@ -69,12 +69,12 @@ class Sweep(Frozen):
 
     name: Name
     question: Sentence
-    figures: list[Annotated[str, Field(pattern=r"^F([1-9]|1[0-6])$")]] = []
+    figures: list[Annotated[str, Field(pattern=r"^F([1-9]|1[0-6])$")]] = Field(default_factory=list)
     seconds: Seconds | None = None
     """How long its runs are; those of the plan unless it says so."""
     warm_up: Annotated[float, Field(ge=0)] | None = None
     base: Part
-    axes: Axes = {}
+    axes: Axes = Field(default_factory=dict)
     load: Load | None = None
     is_aa: Annotated[bool, Field(alias="a_and_a")] = False
     """Each cell runs twice a round, as arms A and B: the noise floor."""
@@ -108,9 +108,9 @@ class Plan(Frozen):
     exclusions: Annotated[list[Sentence], Field(min_length=1)]
     """What makes a run void. Nothing else does."""
     quick: QuickProfile
-    orders: list[str] = []
+    orders: list[str] = Field(default_factory=list)
     """Sweeps of the benchmark `orders`."""
-    cells: dict[str, Part] = {}
+    cells: dict[str, Part] = Field(default_factory=dict)
     """Cells that an open loop's load is a share of."""
     hypotheses: Annotated[list[Hypothesis], Field(min_length=1)]
     sweeps: Annotated[list[Sweep], Field(min_length=1)]

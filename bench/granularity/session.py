@@ -1,4 +1,4 @@
-"""A session: the runs of a plan, interleaved, each on a fresh server and in the results folder as soon as it is done."""
+"""A session: the runs of a plan, interleaved, each on a fresh server and in the results folder once it is done."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import ceil
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bench import sizing
 from bench.children import Told as ToldChild, heard_from
@@ -45,7 +45,7 @@ SPIKE_STOCK_SHARE: Final = 0.6
 """Of the units that a spike asks for, are sold: a flash sale that does not sell out shows half of itself."""
 
 
-class Ended(Exception):  # noqa: N818  # named after what happened
+class Ended(Exception):
     """A signal told the session to end."""
 
     def __init__(self, number: int) -> None:
@@ -92,7 +92,11 @@ def run_session(options: SessionOptions, watch: SessionWatch) -> Path:
     began = time.monotonic()
     grid = grid_of(options.loaded, is_quick=options.is_quick, only=options.only)
     turns = turns_of(grid)
-    with _ends_as_exceptions(), ResultsFolder(options.folder) as folder, Ground(options.url, options.database) as ground:
+    with (
+        _ends_as_exceptions(),
+        ResultsFolder(options.folder) as folder,
+        Ground(options.url, options.database) as ground,
+    ):
         using = [one.cell.buyers for one in grid.cells if one.needs_database]
         servers = ground.prepare(database_connections=max(using) if using else None)
         session = SessionLine(
@@ -270,20 +274,20 @@ class _Session:
         asked = units_asked(cell, warm_up=planned.warm_up, seconds=planned.seconds, seed=turn.seed)
         return max(sizing.STOCK_MIN, ceil(asked * (SPIKE_STOCK_SHARE if cell.arrivals == "spike" else 1)))
 
-    def _heard(self, assignment: RunAssignment, told: Told, is_alive: Callable[[], bool]) -> dict[str, object]:
+    def _heard(self, assignment: RunAssignment, told: Told, is_alive: Callable[[], bool]) -> dict[str, Any]:
         at_most = assignment.seconds_at_most
         if self.grid.budget is not None:
             at_most = min(at_most, max(1.0, self.began + self.grid.budget + OVERTIME - time.monotonic()))
         try:
-            return heard_from(
-                ToldChild(MODULE, assignment.model_dump_json(), assignment.cell.cell_id, at_most), told
-            )
+            return heard_from(ToldChild(MODULE, assignment.model_dump_json(), assignment.cell.cell_id, at_most), told)
         except InvalidInput:
             raise
         except SegmentedError as error:
             if is_alive():
                 raise _Lost(str(error)) from error
-            message = f"a server died in the middle of {assignment.cell.cell_id} (run {assignment.run or 'to calibrate'})"
+            message = (
+                f"a server died in the middle of {assignment.cell.cell_id} (run {assignment.run or 'to calibrate'})"
+            )
             raise SegmentedError(message) from error
 
 
