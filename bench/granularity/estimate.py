@@ -19,7 +19,8 @@ START_SECONDS: Final = 2.3
 def planned_seconds(grid: Grid) -> float:
     """Return what the plan comes to on a machine that does nothing else."""
     runs = sum(len(one.arms) * (one.seconds + START_SECONDS) for one in grid.cells)
-    return grid.rounds * runs + len(grid.cells) * (grid.calibration + START_SECONDS)
+    calibrations = len(set().union(*(wanted(one) for one in grid.cells)))
+    return grid.rounds * runs + calibrations * (grid.calibration + START_SECONDS)
 
 
 @dataclass(slots=True)
@@ -73,7 +74,8 @@ def wanted(planned: PlannedCell) -> set[str]:
     """Name the cells that must have been calibrated before a run of this one."""
     if planned.capacity is not None:
         return {planned.capacity.cell_id}
-    return set() if planned.cell.loop == "open" else {planned.cell.cell_id}
+    is_told = planned.cell.loop == "open" or planned.cell.stock is not None
+    return set() if is_told else {planned.cell.cell_id}
 
 
 def spoken(seconds: float) -> str:

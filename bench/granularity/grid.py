@@ -107,7 +107,7 @@ def _left_out(loaded: LoadedPlan, chosen: list[Sweep], cells: list[PlannedCell],
         said.append(f"sweeps that are not measured: {', '.join(missing)}")
     if is_quick:
         quick = plan.quick
-        said.append(f"{len(cells)} cells, the others of these sweeps are not measured")
+        said.append(f"of the others, all but {len(cells)} cells")
         said.append(
             f"{quick.rounds} rounds of {quick.seconds:g} s a run, instead of {plan.rounds} of {plan.seconds:g} s"
         )

@@ -1,4 +1,4 @@
-"""Where runs happen: a fresh Valkey each, on a core of its own where there are two; one PostgreSQL for all that need it."""
+"""Where runs happen: a fresh Valkey each, on a core of its own where there are two, and one PostgreSQL for all."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from redis.retry import Retry
 from sqlalchemy import text
 
 from bench.granularity.environment import redis_of
+from bench.proxy import delayed
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.orders import Gate, connect
 from segmented.servers import PostgresServer, ValkeyServer
@@ -130,8 +131,6 @@ class Ground:
         if not rtt_ms:
             yield url
             return
-        from bench.proxy import delayed  # noqa: PLC0415  # only cells with a delay need it
-
         with delayed(url, rtt_ms, cores=self.cores[-1:] if self.is_pinned else ()) as seen:
             yield seen
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bench import sizing
 from bench.children import Told as ToldChild, heard_from
+from bench.granularity.arrivals import units_asked
 from bench.granularity.assignment import CALIBRATION_STOCK, RunAssignment
 from bench.granularity.environment import commit_of, environment_of
 from bench.granularity.estimate import Estimate, wanted
@@ -269,8 +270,6 @@ class _Session:
         if cell.loop == "closed":
             rate = self.folder.rates[cell.cell_id]
             return max(sizing.STOCK_MIN, ceil(rate * planned.seconds)) * cell.quantity
-        from bench.granularity.arrivals import units_asked  # noqa: PLC0415  # numpy, for open loops alone
-
         asked = units_asked(cell, warm_up=planned.warm_up, seconds=planned.seconds, seed=turn.seed)
         return max(sizing.STOCK_MIN, ceil(asked * (SPIKE_STOCK_SHARE if cell.arrivals == "spike" else 1)))
 
