@@ -49,6 +49,9 @@ class Course:
     planned: int
     """Orders that were meant to be sent."""
     shed: int = 0
+    """Orders that were never sent."""
+    shed_at: tuple[float, ...] = ()
+    """Intended times of the calls that were never sent."""
 
     @property
     def window_s(self) -> float:

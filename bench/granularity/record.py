@@ -121,7 +121,7 @@ class Series(Frozen):
 
     bin_s: float
     offered: list[int]
-    """Orders by when they were sent (open: intended)."""
+    """Orders by when they were sent (open: intended; those that were shed are in it)."""
     sold: list[int]
     """By when they were answered, as the next two."""
     sold_out: list[int]
@@ -136,6 +136,8 @@ class Series(Frozen):
     """Seconds at which the units left by segment were read."""
     left: list[list[int]]
     """Units free, by reading and segment."""
+    shed: list[int] = Field(default_factory=list)
+    """Orders that were never sent, by intended time; empty in a closed loop."""
 
 
 class Fairness(Frozen):
@@ -172,6 +174,8 @@ class Run(Frozen):
     failed_per_s: float
     void: tuple[str, ...]
     """Why it has no throughput, a sentence each."""
+    notes: tuple[str, ...] = ()
+    """What must be said beside its figures, a sentence each: an open loop beyond saturation."""
     is_control: bool
     warm_up_s: float
     window_s: float

@@ -21,6 +21,8 @@ import zstandard
 
 from bench.granularity.assignment import RunAssignment
 from bench.granularity.course import run_closed
+from bench.granularity.open_gates import noted, voided
+from bench.granularity.open_loop import run_open
 from bench.granularity.sale import Sale
 from bench.granularity.summary import summarise
 from bench.run_strategy import leave_with_the_parent, say
@@ -86,7 +88,8 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
         strategy.open("bench", assignment.stock)
         sale = Sale(cell, strategy)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        course = run_closed(assignment, sale, meter, lambda phase, done, total: say(phase, _told(done, total)))
+        run = run_open if cell.loop == "open" else run_closed
+        course = run(assignment, sale, meter, lambda phase, done, total: say(phase, _told(done, total)))
         if assignment.is_calibration:
             strategy.clear()
             return {"orders_per_s": _rate(sale, course)}
@@ -100,6 +103,8 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
             started_at=started_at,
             history=_keep(assignment, sale, course),
             server=_server(meter),
+            more_void=voided(sale, course) if cell.loop == "open" else (),
+            notes=noted(sale, course) if cell.loop == "open" else (),
         )
         strategy.clear()
         return record.model_dump(mode="json", by_alias=True)

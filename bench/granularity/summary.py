@@ -55,11 +55,13 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
     history: tuple[str | None, str | None] = (None, None),
     server: dict[str, str],
     more_void: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
 ) -> Run:
     """Put the record together. `restocked` units came in mid-sale, `cancelled` units of sold orders went back."""
     cell, strategy, recorder = assignment.cell, sale.strategy, sale.recorder
     columns = Columns(recorder)
     inside = (columns.done >= course.window_begin) & (columns.done <= course.window_end)
+    meant = (columns.intended >= course.window_begin) & (columns.intended < course.window_end)
     checked = check(
         recorder,
         verdict,
@@ -87,6 +89,7 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
         sold_out_per_s=round(int(columns.sold_out[inside].sum()) / course.window_s, 3),
         failed_per_s=round(int(columns.failed[inside].sum()) / course.window_s, 3),
         void=void,
+        notes=notes,
         is_control=strategy.is_control,
         warm_up_s=round(course.window_begin - course.began, 3),
         window_s=round(course.window_s, 3),
@@ -95,10 +98,10 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
         saturated=saturated(course.cpu),
         counts=counts_of(sale, course, failed=failed, cancelled=cancelled),
         checker=checked,
-        times=times_of(columns, inside, is_open=cell.loop == "open"),
+        times=times_of(columns, meant if cell.loop == "open" else inside, is_open=cell.loop == "open"),
         work=course.work,
         cpu=course.cpu,
-        series=series_of(columns, course, segments=strategy.segments),
+        series=series_of(columns, course, segments=strategy.segments, batch=cell.batch),
         fairness=None if cell.loop == "open" else fairness_of(columns, inside, buyers=cell.buyers),
         recorder_share=round(recorder.timed_s / max(1e-9, course.cpu.generator * course.window_s), 4),
         history=history[0],
@@ -124,7 +127,10 @@ def counts_of(sale: Sale, course: Course, *, failed: int, cancelled: int) -> Cou
 
 
 def times_of(columns: Columns, inside: NDArray[np.bool_], *, is_open: bool) -> Times:
-    """Return the histograms of the window: an order's times are those of its call."""
+    """Return the histograms of the window: an order's times are those of its call.
+
+    A closed loop's orders are in it by their answers, an open loop's by their intended times.
+    """
     orders = (columns.sold + columns.sold_out + columns.failed)[inside]
     answered = np.repeat((columns.done - columns.asked)[inside], orders)
     meant = np.repeat((columns.done - columns.intended)[inside], orders)
@@ -139,16 +145,19 @@ def times_of(columns: Columns, inside: NDArray[np.bool_], *, is_open: bool) -> T
     )
 
 
-def series_of(columns: Columns, course: Course, *, segments: int) -> Series:
+def series_of(columns: Columns, course: Course, *, segments: int, batch: int = 1) -> Series:
     """Return the sale over time."""
     began = course.began
-    length = float(columns.done.max() - began) if len(columns.done) else 0.0
+    last = max(float(columns.done.max(initial=began)), *course.shed_at[-1:], began)
+    length = last - began
     count = max(1, int(length / BIN_SECONDS) + 1)
 
     def binned(at: Numbers, weights: NDArray[np.int32]) -> list[int]:
         places = np.clip(((at - began) / BIN_SECONDS).astype(int), 0, count - 1)
         return [int(one) for one in np.bincount(places, weights=weights, minlength=count)]
 
+    shed_at = np.array(course.shed_at)
+    shed = binned(shed_at, np.full(len(shed_at), batch, dtype=np.int32)) if len(shed_at) else []
     orders = columns.sold + columns.sold_out + columns.failed
     places = np.clip(((columns.done - began) / BIN_SECONDS).astype(int), 0, count - 1)
     took = columns.done - columns.intended
@@ -162,7 +171,8 @@ def series_of(columns: Columns, course: Course, *, segments: int) -> Series:
     by_segment = np.bincount(columns.segment[is_sold], weights=columns.sold[is_sold], minlength=segments)
     return Series(
         bin_s=BIN_SECONDS,
-        offered=binned(columns.intended, orders),
+        offered=[sent + lost for sent, lost in zip(binned(columns.intended, orders), shed or [0] * count, strict=True)],
+        shed=shed,
         sold=binned(columns.done, columns.sold),
         sold_out=binned(columns.done, columns.sold_out),
         failed=binned(columns.done, columns.failed),

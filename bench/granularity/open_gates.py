@@ -1,0 +1,51 @@
+"""What an open run must show to count (R3): the generator was in time, and what it did not send is said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bench.granularity.sale import FAILED_MAX
+
+if TYPE_CHECKING:
+    from bench.granularity.course import Course
+    from bench.granularity.sale import Sale
+
+LATE_SHARE: Final = 0.1
+"""Part of the response's p99 that the lateness' p99 may be; above it the run is void."""
+SHED_SHARE: Final = 0.001
+"""Part of the planned orders that may be shed before a point is said to be beyond saturation."""
+
+
+def voided(sale: Sale, course: Course) -> tuple[str, ...]:
+    """Say why an open run has no figures, a sentence each: a generator that was late, or a sale that was given up."""
+    recorder = sale.recorder
+    found = []
+    if len(recorder.failures) >= FAILED_MAX:
+        found.append(f"given up after {len(recorder.failures)} orders without an answer: {recorder.failures[0]}")
+    if sale.unfinished_count:
+        found.append(f"orders that had not ended when the run did: {sale.unfinished_count}")
+    intended = np.asarray(recorder.intended)
+    inside = (intended >= course.window_begin) & (intended < course.window_end)
+    if inside.any():
+        late = float(np.percentile((np.asarray(recorder.asked) - intended)[inside], 99))
+        response = float(np.percentile((np.asarray(recorder.done) - intended)[inside], 99))
+        if late > LATE_SHARE * response:
+            found.append(
+                f"the generator was late: p99 of the lateness is {late * 1_000:.3f} ms, more than {LATE_SHARE:.0%} "
+                f"of the response's {response * 1_000:.3f} ms"
+            )
+    return tuple(found)
+
+
+def noted(sale: Sale, course: Course) -> tuple[str, ...]:
+    """Say what a reader must know of an open run that is not void: was more offered than is served?"""
+    if course.shed <= SHED_SHARE * course.planned:
+        return ()
+    share = course.shed / course.planned
+    note = (
+        f"beyond saturation: {course.shed} of {course.planned} orders ({share:.1%}) found all {sale.cell.buyers} "
+        "buyers busy, were never sent, and count as failures"
+    )
+    return (note,)

@@ -1,0 +1,47 @@
+"""The proxy in a process of its own: `python -m bench.proxy`.
+
+Its first line of stdin is JSON: `upstream`, `rtt_ms`, `cores`. It answers with a line of JSON on stdout: `port`. After
+that stdin is a lifeline: when the parent is gone, however it went, the pipe ends, and the proxy leaves too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+
+from bench.proxy.relay import fine_loop, serve
+from bench.proxy.upstream import Upstream
+
+
+def main(line: str) -> int:
+    """Serve what the line says until stdin ends; returns the exit code."""
+    told = json.loads(line)
+    if told["cores"] and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, told["cores"])
+    with asyncio.Runner(loop_factory=fine_loop) as runner:
+        runner.run(_serve(Upstream(**told["upstream"]), told["rtt_ms"]))
+    return 0
+
+
+async def _serve(upstream: Upstream, rtt_ms: float) -> None:
+    gone = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        loop.call_soon_threadsafe(gone.set)
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
+    await serve(upstream, rtt_ms / 2_000, _announce, gone.wait())
+
+
+def _announce(port: int) -> None:
+    sys.stdout.write(json.dumps({"port": port}) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin.readline()))

@@ -1,0 +1,31 @@
+"""Where a proxy leads to, and the URL by which a client reaches the same database through it."""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
+
+from bench.proxy.upstream import DEFAULT_PORT, Upstream
+from segmented.errors import InvalidInput
+
+
+def upstream_of(url: str) -> Upstream:
+    """Return where a Redis URL leads to. Raises InvalidInput for one that a proxy cannot stand before."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return Upstream(path=unquote(parts.path))
+    if parts.scheme == "redis":
+        return Upstream(host=parts.hostname or "localhost", port=parts.port or DEFAULT_PORT)
+    message = f"a network delay goes before redis:// and unix://, and not before {parts.scheme}://"
+    raise InvalidInput(message)
+
+
+def through(url: str, port: int) -> str:
+    """Return the URL of the same database, user and options through a proxy on this machine's `port`."""
+    parts = urlsplit(url)
+    account = parts.netloc.rpartition("@")[0]
+    netloc = f"{account}@127.0.0.1:{port}" if account else f"127.0.0.1:{port}"
+    if parts.scheme != "unix":
+        return parts._replace(netloc=netloc).geturl()
+    query = dict(parse_qsl(parts.query))
+    path = f"/{query.pop('db')}" if "db" in query else ""
+    return SplitResult("redis", netloc, path, urlencode(query), "").geturl()

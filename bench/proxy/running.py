@@ -1,0 +1,74 @@
+"""Our end of the proxy's process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from bench.granularity.cell import ROUND_TRIP_MAX
+from bench.proxy.addresses import through, upstream_of
+from segmented.errors import InvalidInput, SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+LEAVE_SECONDS: Final = 5.0
+
+
+@contextmanager
+def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[str]:
+    """Yield a URL of the same Redis with `rtt_ms` milliseconds more on every round trip.
+
+    A process of its own passes the bytes on: its work is among the `others` of a run's cores. Raises InvalidInput for a
+    URL or a round trip that it cannot have. `cores`: where it may run; empty: anywhere.
+    """
+    upstream = upstream_of(url)
+    if not 0 <= rtt_ms <= ROUND_TRIP_MAX:  # also refuses what is not a number
+        message = f"a round trip of {rtt_ms:g} ms must be between 0 and {ROUND_TRIP_MAX:,g} ms"
+        raise InvalidInput(message)
+    with tempfile.TemporaryFile("w+") as errors:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "bench.proxy"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we end the child
+        )
+        try:
+            said = _told(child, json.dumps({"upstream": asdict(upstream), "rtt_ms": rtt_ms, "cores": list(cores)}))
+            if not said:
+                errors.seek(0)
+                last_words = [line.strip() for line in errors if line.strip()][-1:]
+                message = f"the network delay could not be started: {' '.join(last_words)}"
+                raise SegmentedError(message)
+            yield through(url, json.loads(said)["port"])
+        finally:
+            _end(child)
+
+
+def _told(child: subprocess.Popen[str], line: str) -> str:
+    if child.stdin is None or child.stdout is None:
+        return ""
+    with suppress(BrokenPipeError):  # it has gone already, and says why on stderr
+        child.stdin.write(line + "\n")
+        child.stdin.flush()
+    return child.stdout.readline()
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    if child.stdin is not None:
+        with suppress(BrokenPipeError):
+            child.stdin.close()
+    try:
+        child.wait(LEAVE_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+    if child.stdout is not None:
+        child.stdout.close()

@@ -1,0 +1,41 @@
+"""An open loop in its own process: every arrival of the schedule is sent or shed, and counted."""
+
+from __future__ import annotations
+
+from bench.children import Told, heard_from
+from bench.granularity.arrivals import schedule_of
+from bench.granularity.assignment import RunAssignment
+from bench.granularity.cell import Cell
+from bench.granularity.record import Run
+
+STOCK = 8
+
+
+def test_arrivals_beyond_those_under_way_are_shed_and_the_sale_ends_in_mid_run(valkey_url: str) -> None:
+    cell = Cell(strategy="global-lock", hold_ms=20, buyers=2, loop="open", offered_per_s=200, stock=STOCK, batch=1)
+    assignment = RunAssignment(
+        cell=cell,
+        seed=11,
+        url=valkey_url,
+        meter_url=valkey_url,
+        database=None,
+        stock=STOCK,
+        seconds=0.8,
+        warm_up=0.1,
+    )
+    phases: list[tuple[str, int, int]] = []
+    told = Told("bench.granularity.run_cell", assignment.model_dump_json(), cell.cell_id, assignment.seconds_at_most)
+    run = Run.model_validate(heard_from(told, lambda *said: phases.append(said)))
+    planned = len(schedule_of(cell, warm_up=0.1, seconds=0.8, seed=11))
+    counts = run.counts
+    assert counts.planned == planned == counts.sent + counts.shed
+    assert (counts.sold, counts.sold_out) == (STOCK, counts.sent - STOCK)
+    assert counts.failed == counts.shed == sum(run.series.shed) > 0
+    assert sum(run.series.offered) == planned
+    assert run.notes[0].startswith(f"beyond saturation: {counts.shed} of {planned} orders")
+    assert (run.checker.sold, run.checker.oversold, run.checker.refused_wrongly) == (STOCK, 0, 0)
+    assert run.times.response is not None
+    assert run.times.lateness is not None
+    assert run.times.response.n == run.times.service.n == run.times.lateness.n > 0
+    assert run.fairness is None
+    assert phases[0][2] == planned

@@ -1,0 +1,107 @@
+"""The network delay: a round trip takes as long as asked, all bytes arrive in order, and no process stays."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import closing
+
+import psutil
+import pytest
+import redis
+
+from bench.proxy.addresses import through, upstream_of
+from bench.proxy.running import delayed
+from bench.proxy.upstream import Upstream
+from segmented.errors import InvalidInput
+
+ROUND_TRIP_MS = 20.0
+PIPELINED = 500
+WAIT_SECONDS = 20.0
+
+
+def proxies() -> list[psutil.Process]:
+    return [one for one in psutil.Process().children() if "bench.proxy" in one.cmdline()]
+
+
+def test_a_ping_takes_the_round_trip_and_the_process_is_gone_afterwards(valkey_url: str) -> None:
+    with delayed(valkey_url, ROUND_TRIP_MS) as url, closing(redis.Redis.from_url(url)) as client:
+        [process] = proxies()
+        client.ping()
+        began = time.monotonic()
+        assert client.ping()
+        took = time.monotonic() - began
+    assert ROUND_TRIP_MS / 1_000 <= took < 1.0
+    assert not process.is_running()
+    with pytest.raises(redis.ConnectionError):
+        redis.Redis.from_url(url).ping()
+
+
+def test_a_pipeline_of_a_megabyte_arrives_in_order_and_pays_for_one_round_trip_not_for_each(valkey_url: str) -> None:
+    values = [bytes([number % 251]) * 2_048 for number in range(PIPELINED)]
+    with delayed(valkey_url, ROUND_TRIP_MS) as url, closing(redis.Redis.from_url(url)) as client:
+        pipe = client.pipeline(transaction=False)
+        for value in values:
+            pipe.rpush("bench proxy", value)
+        began = time.monotonic()
+        assert pipe.execute() == list(range(1, PIPELINED + 1))
+        took = time.monotonic() - began
+        assert client.lrange("bench proxy", 0, -1) == values
+        client.delete("bench proxy")
+    assert took < PIPELINED * ROUND_TRIP_MS / 1_000 / 4
+
+
+def test_who_has_nothing_more_to_say_still_hears_the_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                asked = b""
+                while part := connection.recv(65_536):
+                    asked += part
+                connection.sendall(asked[::-1])
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with delayed(f"redis://127.0.0.1:{server.getsockname()[1]}", 2.0) as url:
+            port = int(url.rpartition(":")[2])
+            with socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS) as client:
+                client.sendall(b"ab" * 50_000)
+                client.shutdown(socket.SHUT_WR)
+                heard = b""
+                while part := client.recv(65_536):
+                    heard += part
+        answering.join(WAIT_SECONDS)
+    assert heard == b"ba" * 50_000
+
+
+def test_without_a_server_the_client_is_told_at_once(tmp_path: object) -> None:
+    with (
+        delayed(f"unix://{tmp_path}/none.sock", 0.0) as url,
+        closing(redis.Redis.from_url(url, retry=None)) as client,
+        pytest.raises(redis.ConnectionError),
+    ):
+        client.ping()
+
+
+@pytest.mark.parametrize(
+    ("url", "upstream", "proxied"),
+    [
+        ("unix:///run/a%20b.sock?db=3", Upstream(path="/run/a b.sock"), "redis://127.0.0.1:7/3"),
+        ("unix://u:p@/run/a.sock?x=1", Upstream(path="/run/a.sock"), "redis://u:p@127.0.0.1:7?x=1"),
+        ("redis://u:p@shop:6380/1?x=1", Upstream(host="shop", port=6380), "redis://u:p@127.0.0.1:7/1?x=1"),
+        ("redis://shop", Upstream(host="shop", port=6379), "redis://127.0.0.1:7"),
+    ],
+)
+def test_the_url_through_the_proxy_keeps_all_but_the_address(url: str, upstream: Upstream, proxied: str) -> None:
+    assert upstream_of(url) == upstream
+    assert through(url, 7) == proxied
+
+
+def test_what_cannot_be_delayed_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="not before rediss://"), delayed("rediss://shop", 1.0):
+        pass
+    with pytest.raises(InvalidInput, match="a round trip of nan ms must be between 0 and 1,000 ms"):
+        delayed("redis://shop", float("nan")).__enter__()

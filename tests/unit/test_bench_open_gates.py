@@ -1,0 +1,65 @@
+"""An open run counts only if its generator was in time; what was shed is said."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+from bench.granularity.cell import Cell
+from bench.granularity.open_gates import noted, voided
+from bench.granularity.sale import FAILED_MAX, Sale
+from bench.strategies.base import GaveUp, Sold
+
+if TYPE_CHECKING:
+    from bench.granularity.course import Course
+    from bench.strategies.base import Answer, Strategy
+
+CELL = Cell(strategy="global-lock", section="none", loop="open", offered_per_s=100, buyers=8)
+
+
+def sale_of(*, late: float, service: float, answer: Answer, orders: int = 100) -> Sale:
+    """One order each hundredth of a second from second 1 on."""
+    sale = Sale(CELL, cast("Strategy", SimpleNamespace()), order_count=orders)
+    for number in range(orders):
+        intended = 1.0 + number / 100
+        asked = intended + late
+        sale.recorder.note(
+            0, number, [answer], intended=intended, asked=asked, done=asked + service, quantity=CELL.quantity
+        )
+    return sale
+
+
+def course(*, shed: int = 0, begin: float = 1.0) -> Course:
+    """No Course itself: its module imports Locust, which patches the process."""
+    return cast("Course", SimpleNamespace(window_begin=begin, window_end=2.0, planned=1_000, shed=shed))
+
+
+def test_a_generator_in_time_voids_nothing() -> None:
+    assert voided(sale_of(late=0.0009, service=0.0099, answer=Sold(1.0)), course()) == ()
+
+
+def test_a_late_generator_voids_the_run() -> None:
+    assert voided(sale_of(late=0.002, service=0.01, answer=Sold(1.0)), course()) == (
+        "the generator was late: p99 of the lateness is 2.000 ms, more than 10% of the response's 12.000 ms",
+    )
+
+
+def test_lateness_outside_of_the_window_is_left_out() -> None:
+    assert voided(sale_of(late=0.002, service=0.01, answer=Sold(1.0)), course(begin=1.999)) == ()
+
+
+def test_a_sale_that_was_given_up_and_orders_that_never_ended_void_the_run() -> None:
+    sale = sale_of(late=0.0, service=0.01, answer=GaveUp("no lock in time"))
+    sale.order_count += 3
+    assert voided(sale, course()) == (
+        f"given up after {FAILED_MAX} orders without an answer: no lock in time",
+        "orders that had not ended when the run did: 3",
+    )
+
+
+def test_more_shed_than_one_in_a_thousand_is_beyond_saturation() -> None:
+    sale = sale_of(late=0.0, service=0.01, answer=Sold(1.0))
+    assert noted(sale, course(shed=1)) == ()
+    assert noted(sale, course(shed=25)) == (
+        "beyond saturation: 25 of 1000 orders (2.5%) found all 8 buyers busy, were never sent, and count as failures",
+    )
