@@ -119,7 +119,8 @@ def _measure(
         except OSError as error:
             message = f"{json} could not be written: {error}"
             raise SegmentedError(message) from error
-    draw(folder, console)
+    if found.runs:
+        draw(folder, console)
     kept = [(run, names) for run in found.runs if (names := broken(run))]
     for run, names in kept:
         typer.echo(f"{run.cell_id} (run {run.run}) broke what it promises: {', '.join(names)}", err=True)

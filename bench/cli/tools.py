@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from bench.granularity.folder import RESULTS
+from bench.granularity.record import read_results
+from bench.results import check_writable, write
+from bench.watch import watch_on
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ def report(
     folder: Annotated[Path, typer.Argument(help="Folder with a results.jsonl.", metavar="DIR")],
 ) -> None:
     """Draw everything of a session again from its results: figures, page, table."""
-    _exit(_part("bench.report_page.command", "report_folder")(folder, Console()))
+    draw(folder, Console())
 
 
 def compare(
@@ -34,7 +37,11 @@ def compare(
     ] = None,
 ) -> None:
     """Compare two sessions cell by cell: what is below the noise floor is "no difference"."""
-    _exit(_part("bench.analysis.command", "compare_files")(first, second, Console(), json=json))
+    check_writable(json)
+    found = _part("bench.analysis.compare", "compare")(*(read_results(_file(one)) for one in (first, second)))
+    found.show(Console())
+    write(found, json)
+    _exit(int(found.has_broken_promise))
 
 
 def lint(results: ResultsArgument) -> None:
@@ -55,9 +62,15 @@ def counts(
 
 
 def draw(folder: Path, console: Console) -> None:
-    """Draw a session's report, where this installation can."""
-    if find_spec("bench.report_page.command") is not None:
-        _part("bench.report_page.command", "report_folder")(folder, console)
+    """Draw a session's report: figures, page, table where the lint allows one, how to repeat it."""
+    with watch_on(console).strategy("report") as told:
+        drawn = _part("bench.report_page", "redraw")(folder, told)
+    for sentence in drawn.sentences():
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+
+
+def _file(path: Path) -> Path:
+    return path / RESULTS if path.is_dir() else path
 
 
 def _part(module: str, name: str) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from redis.retry import Retry
 from sqlalchemy import text
 
 from bench.granularity.environment import redis_of
-from bench.proxy import delayed
+from bench.proxy.running import delayed
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.orders import Gate, connect
 from segmented.servers import PostgresServer, ValkeyServer

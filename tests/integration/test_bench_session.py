@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import pytest
 
-from bench.granularity.plan import read_plan
 from bench.granularity.record import read_results
 from bench.granularity.session import SessionOptions, run_session
 from segmented.errors import InvalidInput
@@ -83,7 +82,7 @@ def servers_of(pid: int) -> list[psutil.Process]:
     return [one for one in psutil.Process(pid).children(recursive=True) if one.name() == "valkey-server"]
 
 
-def test_an_interrupted_session_goes_on_where_it_was_and_repeats_nothing(tmp_path: Path) -> None:
+def test_an_interrupted_session_goes_on_repeats_nothing_and_keeps_a_run_that_died_as_void(tmp_path: Path) -> None:
     loaded, folder = small_plan(tmp_path, "segments = [1, 4]", "segments = [4]"), tmp_path / "results"
     options = SessionOptions(loaded=loaded, folder=folder, only=("k",))
     with pytest.raises(KeyboardInterrupt):
@@ -96,20 +95,25 @@ def test_an_interrupted_session_goes_on_where_it_was_and_repeats_nothing(tmp_pat
     with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"schema":"segmented-bench/1","kind":"ru')  # a kill in the middle of a line
 
-    onlooker = Onlooker()
+    onlooker = Onlooker(at=1, act=kill_generator)
     assert run_session(options, onlooker) == folder / "results.jsonl"
     found = read_results(folder / "results.jsonl")
     assert found.end is not None
     assert (found.end.runs_done, found.end.stopped_by) == (2, None)
     assert found.runs[0] == first
-    assert [(run.run, run.round, run.void, run.sweeps) for run in found.runs] == [
-        (1, 1, (), ("k",)),
-        (2, 2, (), ("k",)),
+    assert [(run.run, run.round, len(run.void), run.sweeps) for run in found.runs] == [
+        (1, 1, 0, ("k",)),
+        (2, 2, 1, ("k",)),
     ]
+    lost = found.runs[1]  # its process died, and the servers lived
+    assert lost.void[0].startswith(
+        "the run ended without a record: measuring segment-locks K=4 N=8 B=1 5ms ended early"
+    )
+    assert (lost.orders_per_s, lost.window_s, lost.counts.sent) == (None, 0.0, 0)
     assert len(onlooker.planned) == 1
     assert rates == json.loads((folder / "calibrations.json").read_text(encoding="utf-8"))
     assert list(rates) == [first.cell_id]
-    assert sorted(one.name for one in (folder / "histories").iterdir()) == ["0001.jsonl.zst", "0002.jsonl.zst"]
+    assert sorted(one.name for one in (folder / "histories").iterdir()) == ["0001.jsonl.zst"]
     assert (folder / "plan.toml").read_text(encoding="utf-8") == loaded.text
     said = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     assert said == found.session.environment
@@ -136,19 +140,6 @@ def test_a_redis_that_dies_ends_the_session_with_a_sentence(tmp_path: Path) -> N
     assert found.runs == ()
     assert found.end is not None
     assert found.end.stopped_by == said.partition(";")[0]
-
-
-def test_a_run_whose_process_dies_is_a_void_run(tmp_path: Path) -> None:
-    file = written(tmp_path, "axes = { segments = [1, 4] }", "axes = { segments = [4], stock = [5000] }")
-    file.write_text(file.read_text(encoding="utf-8").replace("rounds = 2", "rounds = 1", 1), encoding="utf-8")
-    options = SessionOptions(loaded=read_plan(file), folder=tmp_path / "results", only=("k",))
-    found = read_results(run_session(options, Onlooker(at=1, act=kill_generator)))
-    (run,) = found.runs
-    (why,) = run.void
-    assert why.startswith("the run ended without a record: measuring segment-locks K=4 N=8 B=1 5ms stock=5000 ended early")
-    assert (run.orders_per_s, run.window_s, run.counts.sent) == (None, 0.0, 0)
-    assert found.end is not None
-    assert (found.end.runs_done, found.end.stopped_by) == (1, None)
 
 
 def test_what_does_not_fit_into_the_budget_is_not_started(tmp_path: Path) -> None:
