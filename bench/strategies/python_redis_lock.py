@@ -1,11 +1,13 @@
 """python-redis-lock, whose waiters block on a list that a release pushes to: no pause to be set.
 
-Its renewal thread is off, which is its default. A wait is as long as a lease at most, so it is repeated.
+Its renewal thread is off, which is its default. A wait is whole seconds, and as long as a lease at most, so it is
+repeated.
 """
 
 from __future__ import annotations
 
 import time
+from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bench.strategies.base import LEASE_SECONDS
@@ -36,7 +38,7 @@ class GlobalPythonRedisLock(OthersLock):
         """Block until it is free."""
         lock = self._library.Lock(self.client, self.lock_name, expire=int(LEASE_SECONDS))
         until = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < until:
-            if lock.acquire(timeout=int(LEASE_SECONDS)):
+        while (seconds := until - time.monotonic()) > 0:
+            if lock.acquire(timeout=ceil(min(seconds, LEASE_SECONDS))):
                 return lock
         return None

@@ -10,7 +10,7 @@ import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Integer, MetaData, String, Table, select
+from sqlalchemy import BigInteger, CheckConstraint, Column, Integer, MetaData, String, Table, bindparam, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError
 
@@ -129,7 +129,10 @@ class SqlStrategy(Strategy):
             return taken
         if taken is None:
             connection.rollback()
-            return Refused(0, order.quantity)
+            if connection.execute(_FIND, {"given_sku": self._sku, "given_order_id": order.order_id}).first() is None:
+                return Refused(0, order.quantity)
+            self._taken -= order.quantity  # it was sold before, maybe as the last one
+            return Sold(time.monotonic())
         granted_at = time.monotonic()
         self.stage.section.run()
         values = {"sku": self._sku, "order_id": order.order_id, "quantity": order.quantity}
@@ -185,4 +188,7 @@ class SqlStrategy(Strategy):
         self.engine.dispose()
 
 
+_FIND: Final = select(sql_orders.c.order_id).where(
+    sql_orders.c.sku == bindparam("given_sku"), sql_orders.c.order_id == bindparam("given_order_id")
+)
 _STORE: Final = insert(sql_orders).on_conflict_do_nothing().returning(sql_orders.c.order_id)
