@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from bench.granularity.course import Course
+    from bench.strategies.base import Strategy
 
 SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy", "save", "io-threads")
 
@@ -85,7 +86,7 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
         )
     )
     try:
-        strategy.open("bench", assignment.stock)
+        strategy.open("bench", _stock(assignment, strategy))
         sale = Sale(cell, strategy)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         run = run_open if cell.loop == "open" else run_closed
@@ -110,6 +111,12 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
         return record.model_dump(mode="json", by_alias=True)
     finally:
         strategy.close()
+
+
+def _stock(assignment: RunAssignment, strategy: Strategy) -> int:
+    """Return the units to open with; a calibration has so many that a strategy may not be able to."""
+    most = strategy.calibration_stock if assignment.is_calibration else None
+    return assignment.stock if most is None else min(most, assignment.stock)
 
 
 def _told(done: int, total: int) -> dict[str, int]:

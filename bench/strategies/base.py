@@ -30,7 +30,7 @@ class Sold:
     freed_at: float = 0.0
     segment: int | None = None
     attempts: int = 1
-    """Times that a lock was asked for."""
+    """Times that a lock was asked for, or that an optimistic attempt was made; 0 where there is neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +135,8 @@ class Strategy(ABC):
     has_batches: ClassVar[bool] = False
     needs_database: ClassVar[bool] = False
     """Does it need the order database whatever the critical section is?"""
+    calibration_stock: ClassVar[int | None] = None
+    """Units at most for a sale that is to end for time; None where so many as a calibration has cost nothing."""
 
     def __init__(self, stage: Stage) -> None:
         """Sell nothing yet. Raises InvalidInput for a batch that it cannot take."""

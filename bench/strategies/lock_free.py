@@ -55,6 +55,6 @@ class LockFree(PooledStrategy):
         self.stage.section.run()
         if self.gate is None:
             self.pool.confirm(order.order_id)
-            return Sold(granted_at, time.monotonic())
+            return Sold(granted_at, time.monotonic(), attempts=0)
         settled = finish_reserved(self.pool, self.gate, order, answer)
-        return Sold(granted_at, time.monotonic()) if settled.state == "confirmed" else RefusedByGate()
+        return Sold(granted_at, time.monotonic(), attempts=0) if settled.state == "confirmed" else RefusedByGate()

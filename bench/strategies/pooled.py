@@ -11,6 +11,7 @@ from sqlalchemy import delete
 
 from bench.refusals import count_wrong
 from bench.sizing import oversold
+from bench.strategies.asking_store import AskingStore
 from bench.strategies.base import LEASE_SECONDS, Guarantees, Strategy, Verdict, mean_of
 from segmented import operations as op
 from segmented.errors import InvalidInput
@@ -48,11 +49,12 @@ class PooledStrategy(Strategy):
         """Sell nothing yet."""
         super().__init__(stage)
         self.gate = Gate(stage.engine) if stage.section.commits and stage.engine is not None else None
+        self.store = AskingStore(stage.store)
         self._stock = 0
 
     def open(self, sku: str, stock: int) -> None:
         """Open the pool, and the gate with the same units a segment."""
-        self.pool = Pool(self.stage.store, sku, ttl=LEASE_SECONDS)
+        self.pool = Pool(self.store, sku, ttl=LEASE_SECONDS)
         self._stock = stock
         opened = self.pool.open(stock=stock, segments=self.segments, gated=self.gate is not None)
         if isinstance(opened, AlreadyOpen):

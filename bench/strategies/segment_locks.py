@@ -47,7 +47,7 @@ class SegmentLocks(PooledStrategy):
         granted_at = time.monotonic()
         self.stage.section.run()
         grant.confirm()
-        return Sold(granted_at, time.monotonic(), grant.segment)
+        return Sold(granted_at, time.monotonic(), grant.segment, self.store.attempts())
 
     def _buy_gated(self, order: Order, gate: Gate) -> Answer:
         granted_at, segment = 0.0, 0
@@ -60,7 +60,7 @@ class SegmentLocks(PooledStrategy):
         answer = take_order(self.pool, gate, order, timeout=None, body=body)
         match answer:
             case Settled(state="confirmed"):
-                return Sold(granted_at, time.monotonic(), segment)
+                return Sold(granted_at, time.monotonic(), segment, self.store.attempts())
             case Settled():
                 return RefusedByGate()
             case SoldOut(quantity=quantity, sequence=sequence):

@@ -90,8 +90,8 @@ def test_every_buyer_has_a_connection_unless_the_url_says_otherwise(url: str, po
     assert Assignment(**json.loads(ASSIGNMENT.as_json()) | {"url": url}).pooled_url == pooled
 
 
-def test_there_are_four_strategies_and_one_is_the_control() -> None:
-    assert list(STRATEGIES) == ["no-lock", "global-lock", "segment-locks", "lock-free"]
+def test_the_demos_strategies_are_there_and_one_of_all_is_the_control() -> None:
+    assert {"no-lock", "global-lock", "segment-locks", "lock-free"} <= set(STRATEGIES)
     assert [name for name, strategy in STRATEGIES.items() if strategy.is_control] == ["no-lock"]
 
 

@@ -1,0 +1,37 @@
+"""The client of strategies that do not use the library, and how long all of them wait for a lock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from bench.strategies.base import LEASE_SECONDS
+
+if TYPE_CHECKING:
+    from bench.strategies.base import Stage
+
+WAIT_SECONDS: Final = 60.0
+"""For which a buyer waits for a lock before it gives up, whatever the lock."""
+REPLY_SECONDS: Final = 2 * LEASE_SECONDS
+"""For a reply; a blocking command may take as long as a lease."""
+
+
+class AskingClient(redis.Redis):
+    """Counts SET NX, which is how all libraries of locks ask for one."""
+
+    asked = 0
+
+    def set(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401  # what redis-py takes and returns
+        """Set, as redis-py does."""
+        self.asked += bool(named.get("nx"))
+        return super().set(*args, **named)
+
+
+def client_of(stage: Stage) -> AskingClient:
+    """Return a client with room for every buyer, as the URL says, that hides no error by trying again."""
+    client = AskingClient.from_url(stage.url, socket_timeout=REPLY_SECONDS, retry=Retry(NoBackoff(), 0))
+    assert isinstance(client, AskingClient)  # noqa: S101  # for the type checker
+    return client

@@ -1,0 +1,189 @@
+"""What the strategies over plain counters share: a counter a segment, a note of every order sold, and the verdict.
+
+A counter is read, and written back by whoever read it: what guards that is the strategy. An order is noted in a list in
+the same step as the counter is written, or, where the critical section commits, stored as a row of its own before it.
+Nothing here refuses an order that was sold before.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, delete, insert, select
+
+from bench.sizing import oversold
+from bench.strategies.base import Guarantees, Refused, Sold, Strategy, Verdict, mean_of
+from bench.strategies.clients import client_of
+from segmented.stores.redis.wire import text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.strategies.base import Stage
+    from segmented.models import Order
+
+metadata: Final = MetaData()
+unguarded_orders: Final = Table(
+    "bench_unguarded_orders",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("sku", String(256), nullable=False),
+    Column("order_id", String(256), nullable=False),
+    Column("quantity", BigInteger, nullable=False),
+)
+
+
+def split(stock: int, segments: int) -> tuple[int, ...]:
+    """Return units by segment: as even as whole units allow, and none is left out."""
+    each, rest = divmod(stock, segments)
+    return tuple(each + (segment < rest) for segment in range(segments))
+
+
+class CountedStrategy(Strategy):
+    """Sells from counters in Redis that are read and written back."""
+
+    guarantees: ClassVar[Guarantees] = Guarantees(
+        never_oversells=False,  # a holder that outlasts its lease writes over what the next one wrote
+        one_effect_per_order=False,
+        section="one at a time",
+        fencing=False,
+        after_a_crash="the lock ends with its lease; an order that was stored but not counted is sold again",
+    )
+
+    def __init__(self, stage: Stage) -> None:
+        """Connect, and make the table, where orders are stored in one."""
+        super().__init__(stage)
+        self.client = client_of(stage)
+        if stage.engine is not None:
+            metadata.create_all(stage.engine)
+        self._sku = ""
+        self._stock = 0
+        self._taken = 0
+        """Units that are sold, or of an order that may yet get them: the "sequence" of a refusal, as there is no
+        ledger."""
+        self._holds: list[tuple[float, float]] = []
+        self.counters: list[str] = []
+        """Keys, by segment."""
+
+    @property
+    def segments(self) -> int:
+        """One counter."""
+        return 1
+
+    @property
+    def lanes(self) -> int:
+        """One: an order at a time."""
+        return 1
+
+    @property
+    def _sold(self) -> str:
+        return f"bench:{self._sku}:sold"
+
+    def open(self, sku: str, stock: int) -> None:
+        """Set the counters."""
+        self._sku, self._stock = sku, stock
+        self._taken = 0
+        self._holds = []
+        self.counters = [f"bench:{sku}:available:{segment}" for segment in range(self.segments)]
+        self.client.mset(dict(zip(self.counters, split(stock, self.segments), strict=True)))
+
+    def _read(self, segment: int = 0) -> int:
+        return int(text(self.client.get(self.counters[segment])))
+
+    def _sell_guarded(self, order: Order, segment: int = 0) -> float | Refused:
+        """Read, do the slow step, note the order, write. Returns when the slow step could begin.
+
+        The caller keeps all others off this counter meanwhile.
+        """
+        self._taken += order.quantity
+        left = self._read(segment)
+        if left < order.quantity:
+            self._taken -= order.quantity
+            return Refused(self._taken, order.quantity)
+        granted_at = time.monotonic()
+        self.stage.section.run()
+        self._write(order, segment, left - order.quantity)
+        return granted_at
+
+    def _write(self, order: Order, segment: int, left: int) -> None:
+        counter = self.counters[segment]
+        if self._stored(order):
+            self.client.set(counter, left)
+            return
+        with self.client.pipeline(transaction=True) as both:
+            both.set(counter, left)
+            both.rpush(self._sold, noted(order))
+            both.execute()
+
+    def _stored(self, order: Order) -> bool:
+        """Commit the order's row, where the critical section commits; nothing refuses it."""
+        if not self.stage.section.commits or self.stage.engine is None:
+            return False
+        values = {"sku": self._sku, "order_id": order.order_id, "quantity": order.quantity}
+        with self.stage.engine.connect() as connection:
+            connection.execute(insert(unguarded_orders), values)
+        return True
+
+    def _sold_at(self, granted_at: float, segment: int | None = None, *, attempts: int = 1) -> Sold:
+        """Return the answer of an order whose lock, if any, is free again."""
+        freed_at = time.monotonic()
+        self._holds.append((granted_at, freed_at - granted_at))
+        return Sold(granted_at, freed_at, segment, attempts)
+
+    def mean_hold(self, warm_up: float) -> float:
+        """Measure from read to write, and to the lock's release where there is one, by the local clock."""
+        first = min((granted_at for granted_at, _ in self._holds), default=0.0)
+        return mean_of(hold for granted_at, hold in self._holds if granted_at >= first + warm_up)
+
+    def judge(self, refusals: Sequence[Refused]) -> Verdict:
+        """Count what was noted as sold. The counters themselves see nothing unusual."""
+        sold = self._noted()
+        units = sum(quantity for _, quantity in sold)
+        left = self._left()
+        available = sum(left)
+        commits = self.stage.section.commits
+        return Verdict(
+            sold=units,
+            available=sum(max(0, one) for one in left),
+            sold_in_sql=units if commits else None,
+            oversold_in_redis=max(0, -available) if commits else oversold(units, self._stock),
+            oversold_in_sql=oversold(units, self._stock) if commits else 0,
+            refused_wrongly=sum(self._stock - refusal.sequence >= refusal.quantity for refusal in refusals),
+            audit="none",
+            duplicates=len(sold) - len({order_id for order_id, _ in sold}),
+            sold_ids=frozenset(order_id for order_id, _ in sold),
+            left=self.free_by_segment(),
+        )
+
+    def _left(self) -> tuple[int, ...]:
+        return tuple(int(text(units)) for units in self.client.mget(self.counters))
+
+    def free_by_segment(self) -> tuple[int, ...]:
+        """Read all counters."""
+        return self._left() if self.segments > 1 else ()
+
+    def _noted(self) -> list[tuple[str, int]]:
+        if self.stage.section.commits and self.stage.engine is not None:
+            asked = select(unguarded_orders.c.order_id, unguarded_orders.c.quantity)
+            with self.stage.engine.connect() as connection:
+                rows = connection.execute(asked.where(unguarded_orders.c.sku == self._sku))
+                return [(row.order_id, row.quantity) for row in rows]
+        lines = (text(line).rpartition(" ") for line in self.client.lrange(self._sold, 0, -1))
+        return [(order_id, int(quantity)) for order_id, _, quantity in lines]
+
+    def close(self) -> None:
+        """Disconnect."""
+        self.client.close()
+
+    def clear(self) -> None:
+        """Remove the counters and the rows; the empty table stays."""
+        self.client.unlink(*self.counters, self._sold)
+        if self.stage.engine is not None:
+            with self.stage.engine.begin() as connection:
+                connection.execute(delete(unguarded_orders).where(unguarded_orders.c.sku == self._sku))
+
+
+def noted(order: Order) -> str:
+    """Return an order's line in the list of orders sold."""
+    return f"{order.order_id} {order.quantity}"

@@ -1,0 +1,76 @@
+"""No lock, and no library: one script of its own takes the units and notes the order; the slow step comes after it.
+
+The record of an order makes a repeat harmless. What it does not have: a hold that lapses (the units of a buyer that
+dies in the slow step are sold for ever), a ledger, segments, a fencing token, and exclusion in the slow step.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from bench.strategies.base import Refused
+from bench.strategies.counted import CountedStrategy
+from segmented.stores.redis.wire import text
+
+if TYPE_CHECKING:
+    from bench.strategies.base import Answer, Guarantees, Stage
+    from segmented.models import Order
+
+TAKE: Final = """#!lua
+-- KEYS     1 counter   2 hash: order id -> quantity
+-- ARGV     1 order id   2 quantity
+-- answers  units left if the order has its units, now or since before; below zero if not: -1 - units left
+local left = tonumber(redis.call('GET', KEYS[1]))
+if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then
+  return left
+end
+if left < tonumber(ARGV[2]) then
+  return -1 - left
+end
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+return redis.call('DECRBY', KEYS[1], ARGV[2])
+"""
+
+
+class OneScript(CountedStrategy):
+    """Conditional decrement and record in one step."""
+
+    name: ClassVar[str] = "one-script"
+    summary: ClassVar[str] = (
+        "one script of its own, with a record an order; the slow step after it, outside of any lock"
+    )
+    guarantees: ClassVar[Guarantees] = replace(
+        CountedStrategy.guarantees,
+        never_oversells=True,
+        one_effect_per_order=True,
+        section="unlimited",
+        after_a_crash="units of an order under way stay sold",
+    )
+
+    def __init__(self, stage: Stage) -> None:
+        """Name the script."""
+        super().__init__(stage)
+        self._take: Any = self.client.register_script(TAKE)
+
+    @property
+    def lanes(self) -> int:
+        """Every buyer can be in the slow step."""
+        return self.stage.buyers
+
+    def buy(self, order: Order) -> Answer:
+        """Take the units, do the slow step, store the order where it commits."""
+        left = int(self._take(keys=(self.counters[0], self._sold), args=(order.order_id, order.quantity)))
+        if left < 0:
+            return Refused(self._stock + 1 + left, order.quantity)
+        granted_at = time.monotonic()
+        self.stage.section.run()
+        self._stored(order)
+        return self._sold_at(granted_at, attempts=0)
+
+    def _noted(self) -> list[tuple[str, int]]:
+        if self.stage.section.commits:
+            return super()._noted()
+        found: Any = self.client.hgetall(self._sold)
+        return [(text(order_id), int(quantity)) for order_id, quantity in found.items()]

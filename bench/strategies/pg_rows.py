@@ -1,0 +1,48 @@
+"""PostgreSQL, K rows: one at random first, and when it is exhausted the next of those that are not.
+
+Units only go down, and only what is committed is seen: a row that is read as exhausted is. What is wrong with it: an
+order for several units is refused when no row has as many, though they have together.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from bench.strategies.pg_hot_row import PgHotRow
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from bench.strategies.base import Guarantees
+    from segmented.models import Order
+
+
+class PgRows(PgHotRow):
+    """As many rows as asked for."""
+
+    name: ClassVar[str] = "pg-rows"
+    summary: ClassVar[str] = "PostgreSQL: K rows, one at random and then the next, the slow step in its transaction"
+    has_segments: ClassVar[bool] = True
+    guarantees: ClassVar[Guarantees] = replace(PgHotRow.guarantees, sold_out_is_exact=False, section="one a segment")
+
+    @property
+    def segments(self) -> int:
+        """As many as asked for."""
+        return self.stage.segments
+
+    @property
+    def lanes(self) -> int:
+        """One a row, as far as there are buyers for them."""
+        return min(self.segments, self.stage.buyers)
+
+    def _take(self, connection: Connection, order: Order) -> int | None:
+        row = random.randrange(self.segments)  # no secret; the run's seed repeats it
+        while not self._take_from(connection, row, order):
+            left = self._left(connection)
+            following = [(row + step) % self.segments for step in range(1, self.segments + 1)]
+            row = next((other for other in following if left[other] >= order.quantity), -1)
+            if row < 0:
+                return None
+        return row

@@ -1,0 +1,44 @@
+"""python-redis-lock, whose waiters block on a list that a release pushes to: no pause to be set.
+
+Its renewal thread is off, which is its default. A wait is whole seconds, and as long as a lease at most, so it is
+repeated.
+"""
+
+from __future__ import annotations
+
+import time
+from math import ceil
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from bench.strategies.base import LEASE_SECONDS
+from bench.strategies.clients import WAIT_SECONDS
+from bench.strategies.others_locks import OthersLock, needed
+
+if TYPE_CHECKING:
+    from bench.strategies.base import Stage
+
+
+class GlobalPythonRedisLock(OthersLock):
+    """Blocks on the server."""
+
+    name: ClassVar[str] = "global-python-redis-lock"
+    summary: ClassVar[str] = "one lock of python-redis-lock: waiters block on a list"
+
+    def __init__(self, stage: Stage) -> None:
+        """Find the library."""
+        self._library = needed(self.name, "redis_lock")
+        super().__init__(stage)
+
+    @property
+    def lock_keys(self) -> tuple[str, ...]:
+        """Name the key, and the list that a release pushes to."""
+        return f"lock:{self.lock_name}", f"lock-signal:{self.lock_name}"
+
+    def acquire(self) -> Any | None:  # noqa: ANN401  # a library without types
+        """Block until it is free."""
+        lock = self._library.Lock(self.client, self.lock_name, expire=int(LEASE_SECONDS))
+        until = time.monotonic() + WAIT_SECONDS
+        while (seconds := until - time.monotonic()) > 0:
+            if lock.acquire(timeout=ceil(min(seconds, LEASE_SECONDS))):
+                return lock
+        return None
