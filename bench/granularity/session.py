@@ -64,8 +64,8 @@ class SessionWatch(Protocol):
     def run(self, turn: Turn, left: float | None) -> AbstractContextManager[Told]:
         """Follow one run; `left` seconds remain by this session's own runs, None before there is one."""
 
-    def finished(self, turn: Turn, run: Run) -> None:
-        """See its record."""
+    def finished(self, turn: Turn, run: Run, left: float) -> None:
+        """See its record, and the seconds that remain."""
 
     def said(self, sentence: str) -> None:
         """Hear what must be known."""
@@ -195,7 +195,7 @@ class _Session:
                 run = self._one(turn, estimate, told)
             self.folder.append(run)
             self.done[turn.number] = run
-            self.watch.finished(turn, run)
+            self.watch.finished(turn, run, estimate.left(left[place + 1 :], self.folder.rates))
         return None
 
     def _one(self, turn: Turn, estimate: Estimate, told: Told) -> Run:

@@ -31,7 +31,6 @@ class LineView:
         """Print on `console`."""
         self.console = console
         self.runs_planned = 0
-        self._left: float | None = None
 
     def begun(self, grid: Grid, *, done: int, left: float) -> None:
         """Say what will be done, by the plan."""
@@ -47,17 +46,14 @@ class LineView:
             self.print(f"{done} runs are done already and are kept.")
 
     @contextmanager
-    def run(self, turn: Turn, left: float | None) -> Iterator[Told]:  # noqa: ARG002  # a bar shows it
+    def run(self, turn: Turn, left: float | None) -> Iterator[Told]:  # noqa: ARG002  # a bar shows them
         """Follow one run in silence."""
-        self._left = left
         yield _nobody
 
-    def finished(self, turn: Turn, run: Run) -> None:
+    def finished(self, turn: Turn, run: Run, left: float) -> None:
         """Print its line."""
-        left = "" if self._left is None else f"; {spoken(self._left)} were left when it began"
-        self.print(
-            f"run {turn.number} of {self.runs_planned}, round {turn.round}: {run.cell_id}: {result_of(run)}{left}"
-        )
+        what = f"run {turn.number} of {self.runs_planned}, round {turn.round}: {run.cell_id}: {result_of(run)}"
+        self.print(f"{what}; about {spoken(left)} left" if left else what)
 
     def said(self, sentence: str) -> None:
         """Print it."""
@@ -84,7 +80,6 @@ class BarView(LineView):
     @contextmanager
     def run(self, turn: Turn, left: float | None) -> Iterator[Told]:
         """Show the run, and the time left by the runs so far."""
-        self._left = None
         remaining = "time left: known after the first run" if left is None else f"about {spoken(left)} left"
         columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
         with Progress(*columns, console=self.console, transient=True) as progress:
@@ -97,10 +92,10 @@ class BarView(LineView):
             told("starting", 0, 1)
             yield told
 
-    def finished(self, turn: Turn, run: Run) -> None:
+    def finished(self, turn: Turn, run: Run, left: float) -> None:
         """Print its line, and move on."""
         self._done += 1
-        super().finished(turn, run)
+        super().finished(turn, run, left)
 
 
 def _nobody(_: str, __: int, ___: int) -> None:

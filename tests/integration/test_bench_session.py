@@ -37,7 +37,7 @@ class Onlooker:
     def __init__(self, at: int = 0, act: Callable[[], None] | None = None) -> None:
         self.at, self.act = at, act
         self.planned: list[str] = []
-        self.finished_runs: list[Run] = []
+        self.left_after: list[float] = []
         self.sentences: list[str] = []
         self.left: list[float | None] = []
 
@@ -56,8 +56,8 @@ class Onlooker:
             act, self.act = self.act, None
             act()
 
-    def finished(self, _: Turn, run: Run) -> None:
-        self.finished_runs.append(run)
+    def finished(self, _: Turn, __: Run, left: float) -> None:
+        self.left_after.append(left)
 
     def said(self, sentence: str) -> None:
         self.sentences.append(sentence)
@@ -111,6 +111,7 @@ def test_an_interrupted_session_goes_on_repeats_nothing_and_keeps_a_run_that_die
     )
     assert (lost.orders_per_s, lost.window_s, lost.counts.sent) == (None, 0.0, 0)
     assert len(onlooker.planned) == 1
+    assert onlooker.left_after == [0]
     assert rates == json.loads((folder / "calibrations.json").read_text(encoding="utf-8"))
     assert list(rates) == [first.cell_id]
     assert sorted(one.name for one in (folder / "histories").iterdir()) == ["0001.jsonl.zst"]
