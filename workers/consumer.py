@@ -1,6 +1,7 @@
 """A message whose body cannot be decoded is kept: Celery acknowledges some with a line in its log, and ends at others.
 
-What it ends at it would put back into the queue, to end the next worker.
+What it ends at it would put back into the queue, to end the next worker. And what a child was given just before its
+worker is stopped is not forgotten.
 """
 
 from __future__ import annotations
@@ -11,12 +12,24 @@ from celery.worker.consumer import Consumer
 from kombu.exceptions import ContentDisallowed, DecodeError
 from vine import promise
 
+from workers.handed_over import listen_to_the_end, remembered
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 class KeepingConsumer(Consumer):
     """Celery's consumer, which lives on."""
+
+    def on_close(self) -> None:
+        """Give up what nobody has begun, but not what a child is about to begin."""
+        with remembered(self.pool):
+            super().on_close()
+
+    def stop(self) -> None:
+        """Stop; the pool is stopped next. `on_close` is left out where there is no broker."""
+        super().stop()
+        listen_to_the_end(self.pool)
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:  # noqa: ANN401  # kombu's
         """Keep the message before it is acknowledged."""

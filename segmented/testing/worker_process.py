@@ -10,22 +10,23 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.testing import control, worker_main
+from segmented.testing import control, session, worker_main
 from segmented.testing.points import checked_point
 from segmented.testing.worker_main import DISMISSED, GUARD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from segmented.testing.control import Scope, Strike
 
 READY_SECONDS: Final = 60.0
 REACH_SECONDS: Final = 30.0
-STOP_SECONDS: Final = 20.0
+STOP_SECONDS: Final = 45.0
+"""Celery's prefork may take half a minute, its parent and a child waiting for each other; our own app sees to that."""
 END_SECONDS: Final = 20.0
 """For processes that were sent SIGKILL, on a machine that is busy with other things."""
 LOOK_SECONDS: Final = 0.01
@@ -93,6 +94,8 @@ class WorkerProcess:
             )
         os.close(tree_held)
         os.close(guard_held)
+        self._leader = session.listed(self.pid)
+        self._is_gone = False
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -130,14 +133,19 @@ class WorkerProcess:
         return self._process.wait()
 
     def kill(self) -> None:
-        """Kill the worker and all its processes as a crash would, frozen ones too, and wait until they are gone."""
-        if not self._is_tree_gone(0):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait(END_SECONDS)
-        if not self._is_tree_gone(END_SECONDS):
-            message = f"processes of worker {self.pid} were not gone within {END_SECONDS:g} s of SIGKILL"
-            raise WorkerTrouble(message)
+        """Kill the worker and all its processes as a crash would, frozen ones too, and wait until they are gone.
+
+        None of its session runs any more then, be it an orphan or just begun. One that waits to be asked for its exit
+        code by a parent of its own may still be listed. Raises WorkerTrouble if that takes longer than 20 s.
+        """
+        deadline = time.monotonic() + END_SECONDS
+        while not self._is_gone:
+            self._is_gone = self._is_killed()
+            if not self._is_gone and time.monotonic() > deadline:
+                message = f"processes of worker {self.pid} were not gone within {END_SECONDS:g} s of SIGKILL"
+                raise WorkerTrouble(message)
+            if not self._is_gone:
+                time.sleep(LOOK_SECONDS)
 
     def stop(self, timeout: float = STOP_SECONDS) -> int:
         """Ask the worker to finish what it has in hand and end, as a rollout does; return its exit code.
@@ -249,11 +257,31 @@ class WorkerProcess:
 
     def _is_stopped(self) -> bool:
         """Ask the system where it can tell; a stop takes a moment for a process on another processor."""
-        status = Path(f"/proc/{self.pid}/stat")
-        return not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "T"
+        return all(one.state == "T" for one in self._living() if one.group == self.pid)
 
-    def _is_tree_gone(self, seconds: float) -> bool:
-        return _ends(self._tree, seconds)
+    def _is_killed(self) -> bool:
+        """Send SIGKILL to all that still runs, and return whether nothing did.
+
+        A process lets go of our pipe before it has ended, and a program that was started in its place has none: so
+        the system is asked, too. Where it cannot tell, the pipe says who is left.
+        """
+        is_running = self.is_running
+        living = self._living()
+        is_held = not _ends(self._tree, 0)
+        if living or is_running or (is_held and self._leader is None):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)  # all at once: nobody of the group begins another meanwhile
+        for one in living:
+            if one.group != self.pid:
+                session.kill(one)
+        return not (living or is_running or is_held)
+
+    def _living(self) -> list[session.Listed]:
+        """Return the processes of our session that have not ended; none once its number is somebody else's."""
+        now = session.listed(self.pid)
+        if now is not None and self._leader is not None and now.began_at != self._leader.began_at:
+            return []
+        return session.living(self.pid)
 
     def _until(self, is_so: Callable[[], bool], seconds: float, failed: str, *, may_be_gone: bool = False) -> None:
         deadline = time.monotonic() + seconds

@@ -32,7 +32,7 @@ END_SECONDS: Final = 20.0
 AHEAD: Final = 7_200.0
 """A worker whose clock is so far ahead delivers again, at once, what others have in hand: nothing is waited for."""
 TASKS: Final = """
-import asyncio, os, sqlite3
+import asyncio, os, sqlite3, subprocess
 from celery import Celery
 from sqlalchemy import create_engine, text
 from segmented.operations import ReadPool
@@ -52,6 +52,11 @@ def read(sku):
 @app.task(name="send")
 def send():
     read.delay("nothing")
+
+@app.task(name="start")
+def start():
+    for group in (None, 0):
+        subprocess.Popen(["sleep", "300"], process_group=group)
 
 @app.task(name="write")
 def write(url, isolation):
@@ -281,7 +286,7 @@ def test_a_worker_that_is_stopped_ends_in_order_and_one_that_will_not_is_killed(
     idle = taking(segmented_worker, pool="prefork", concurrency=2)
     processes = children(idle)
     assert idle.stop() == 0
-    assert outlasting(processes, END_SECONDS) == []
+    assert alive(processes) == []
     busy = taking(segmented_worker, pause_at="before:commit")
     send("workers.take_order", mugs.sku, "a", 3, None)
     busy.reached("before:commit")
@@ -298,11 +303,26 @@ def test_killing_and_closing_leaves_no_process(segmented_worker: WorkerFactory, 
     assert (len(whole), len(alive(guards))) == (3, 1)
     worker.freeze()
     worker.kill()
-    assert outlasting(whole, END_SECONDS) == []  # a process takes a moment to die
+    assert alive(whole) == []
     worker.kill()
     worker.close()
     worker.close()
     assert outlasting(guards, END_SECONDS) == []
+
+
+def test_killing_ends_what_a_dead_worker_s_task_has_started(
+    segmented_worker: WorkerFactory, tasks: str, send: Callable[..., None]
+) -> None:
+    """Programs that nobody is the parent of any more, one in a group of its own."""
+    worker = segmented_worker(tasks, pool="solo")
+    send("start")
+    until(lambda: len(children(worker)) == 3)
+    whole = children(worker)
+    whole[0].kill()
+    assert worker.wait() == -signal.SIGKILL
+    assert alive(whole) == whole[1:]
+    worker.kill()
+    assert alive(whole) == []
 
 
 def test_what_is_wrong_is_said_in_a_sentence(segmented_worker: WorkerFactory, tasks: str) -> None:
