@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bench.dedup.measure import NAME as DEDUP, measure_dedup
+from bench.dedup.sizes import Sizes as DedupSizes
 from bench.demo import NAME as DEMO, measure_demo
 from bench.locks.measure import NAME as LOCKS, measure_locks
 from bench.options import DemoOptions
 from bench.stock.measure import NAME as STOCK, measure_stock
+from bench.stock.sizes import Sizes as StockSizes
 from bench.workers.measure import NAME as WORKERS, measure_workers
 from bench.workers.sizes import Sizes as WorkerSizes
 from segmented.errors import InvalidInput
@@ -19,6 +21,19 @@ if TYPE_CHECKING:
 
     from bench.results import Findings, Results
     from bench.watch import Watch
+
+SALE_SECONDS: Final = 15.0
+QUICK_SALE_SECONDS: Final = 4.0
+QUICK_STOCK: Final = StockSizes(
+    rounds=1,
+    bare_calls=20_000,
+    batch_orders=10_000,
+    calls=10,
+    order_counts=(10_000, 50_000),
+    sharded_stock=5_000,
+    grant_seconds=1.0,
+)
+QUICK_DEDUP: Final = DedupSizes(rounds=3, tasks=100, records=20_000, live_keys=(10_000, 100_000), claims=5_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +58,27 @@ class Benchmark:
 
     summary: str
     measure: Callable[[Where, HowMuch, Watch], Findings]
-    has_sizes: bool = False
-    """Can it be told how much to do?"""
+    leaves_out: str
+    """What its quick form, which takes less than two minutes, does not do."""
+    has_rounds: bool = False
+    """Can it be told how many rounds to do?"""
 
 
-def _demo(where: Where, _: HowMuch, watch: Watch) -> Results:
-    return measure_demo(DemoOptions(url=where.url, database=where.database), watch)
+def _demo(where: Where, how_much: HowMuch, watch: Watch) -> Results:
+    seconds = QUICK_SALE_SECONDS if how_much.quick else SALE_SECONDS
+    return measure_demo(DemoOptions(url=where.url, database=where.database, seconds=seconds), watch)
 
 
-def _locks(where: Where, _: HowMuch, watch: Watch) -> Findings:
-    return measure_locks(where.url, watch)
+def _locks(where: Where, how_much: HowMuch, watch: Watch) -> Findings:
+    return measure_locks(where.url, watch, is_quick=how_much.quick)
 
 
-def _dedup(where: Where, _: HowMuch, watch: Watch) -> Findings:
-    return measure_dedup(where.url, watch)
+def _dedup(where: Where, how_much: HowMuch, watch: Watch) -> Findings:
+    return measure_dedup(where.url, watch, QUICK_DEDUP if how_much.quick else None)
 
 
-def _stock(where: Where, _: HowMuch, watch: Watch) -> Findings:
-    return measure_stock(where.url, watch)
+def _stock(where: Where, how_much: HowMuch, watch: Watch) -> Findings:
+    return measure_stock(where.url, watch, QUICK_STOCK if how_much.quick else None)
 
 
 def _workers(where: Where, how_much: HowMuch, watch: Watch) -> Findings:
@@ -69,14 +87,31 @@ def _workers(where: Where, how_much: HowMuch, watch: Watch) -> Findings:
 
 
 BENCHMARKS: Final[dict[str, Benchmark]] = {
-    DEMO: Benchmark("no lock, one lock, 20 segment locks and lock-free, a hold of 20 ms, 64 buyers", _demo),
-    LOCKS: Benchmark("a lock alone, beside other libraries' locks; ten waiters; 10,000 leases renewed", _locks),
-    STOCK: Benchmark("orders of a pool beside a bare decrement; time, memory and commands an order; grants", _stock),
-    DEDUP: Benchmark("a trivial task with Once beside a plain one; memory a record; a claim among live keys", _dedup),
+    DEMO: Benchmark(
+        "no lock, one lock, 20 segment locks and lock-free, a hold of 20 ms, 64 buyers",
+        _demo,
+        f"sales of {QUICK_SALE_SECONDS:g} s instead of {SALE_SECONDS:g} s",
+    ),
+    LOCKS: Benchmark(
+        "a lock alone, beside other libraries' locks; ten waiters; 10,000 leases renewed",
+        _locks,
+        "libraries that are not installed, and the 10,000 leases",
+    ),
+    STOCK: Benchmark(
+        "orders of a pool beside a bare decrement; time, memory and commands an order; grants",
+        _stock,
+        f"{QUICK_STOCK.rounds} round instead of {StockSizes().rounds}, pools of 50,000 orders instead of 1,000,000",
+    ),
+    DEDUP: Benchmark(
+        "a trivial task with Once beside a plain one; memory a record; a claim among live keys",
+        _dedup,
+        f"{QUICK_DEDUP.rounds} rounds instead of {DedupSizes().rounds}, claims among 100,000 keys instead of 1,000,000",
+    ),
     WORKERS: Benchmark(
         "orders of real workers beside an empty task, alone and by the hundred; idle latency; after a kill",
         _workers,
-        has_sizes=True,
+        "2 rounds instead of 7, fewer messages, and one kill each",
+        has_rounds=True,
     ),
 }
 
@@ -87,11 +122,3 @@ def find_benchmark(name: str) -> Benchmark:
         message = f"there is no benchmark {name!r}; there is: {', '.join(BENCHMARKS)}"
         raise InvalidInput(message)
     return BENCHMARKS[name]
-
-
-def check_sizes(name: str, benchmark: Benchmark, how_much: HowMuch) -> None:
-    """Refuse options that a benchmark with fixed ones does not have. Raises InvalidInput."""
-    if how_much != HowMuch() and not benchmark.has_sizes:
-        having = ", ".join(other for other, one in BENCHMARKS.items() if one.has_sizes)
-        message = f"the benchmark {name} does what it does: --quick and --rounds are for {having}"
-        raise InvalidInput(message)

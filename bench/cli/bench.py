@@ -1,37 +1,55 @@
-"""`segmented bench NAME`: any benchmark, with its own fixed options."""
+"""`segmented bench`: a group with a command a benchmark, and those that read what benchmarks wrote.
+
+Without a name it is `granularity`, with the options given.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
-from rich.console import Console
+from typer.core import TyperGroup
 
-from bench.registry import BENCHMARKS, HowMuch, Where, check_sizes, find_benchmark
-from bench.results import check_writable, write
-from bench.watch import watch_on
+from bench.cli.fixed import add_fixed
+from bench.cli.granularity import granularity, orders
+from bench.cli.tools import compare, counts, lint, report
+from bench.granularity.plan import nearest
+from segmented.errors import InvalidInput
 
-NAMES = "; ".join(f"{name}: {benchmark.summary}" for name, benchmark in BENCHMARKS.items())
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEFAULT: Final = "granularity"
 
 
-def bench(
-    name: Annotated[str, typer.Argument(help=f"{NAMES}.")],
-    *,
-    json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
-    url: Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")] = None,
-    database: Annotated[str | None, typer.Option(help="Order database to use instead of an embedded one.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="workers: do little, to see it work.")] = False,
-    rounds: Annotated[int | None, typer.Option(help="workers: take each ratio in so many rounds.")] = None,
-) -> None:
-    """Run a benchmark by its name."""
-    benchmark = find_benchmark(name)
-    how_much = HowMuch(quick, rounds)
-    check_sizes(name, benchmark, how_much)
-    check_writable(json)
-    console = Console()
-    results = benchmark.measure(Where(url, database), how_much, watch_on(console))
-    results.show(console)
-    write(results, json)
-    if not results.is_kept:
-        raise typer.Exit(1)
+class BenchGroup(TyperGroup):
+    """A group that has a command for those who name none."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's own copy of click
+        """Put the default in. Raises InvalidInput for a benchmark that there is not."""
+        return super().parse_args(ctx, whole(args, list(self.commands), ctx.help_option_names))
+
+
+def whole(words: list[str], known: Sequence[str], helps: Sequence[str] = ("--help",)) -> list[str]:
+    """Return the words with a name as the first one. Raises InvalidInput for a name that there is not."""
+    if not words or (words[0].startswith("-") and words[0] not in helps):
+        return [DEFAULT, *words]
+    if not words[0].startswith("-") and words[0] not in known:
+        message = f"there is no benchmark {words[0]!r}{nearest(words[0], known)}"
+        raise InvalidInput(message)
+    return words
+
+
+bench = typer.Typer(cls=BenchGroup, help="Measure, and read what was measured. Without a name: granularity.")
+
+
+@bench.callback()
+def _group() -> None:
+    """Measure, and read what was measured. Without a name: granularity."""
+
+
+bench.command()(granularity)
+bench.command()(orders)
+add_fixed(bench)
+for tool in (report, compare, lint, counts):
+    bench.command()(tool)

@@ -199,6 +199,8 @@ class Run(Frozen):
     guarantees: dict[str, str | bool]
     server: dict[str, str]
     """Of this run's own server: version and the settings that decide."""
+    offered_percent: float | None = None
+    """Open loop: what arrives, as a share of the measured capacity; null where the plan names a rate."""
 
 
 class SessionLine(Frozen):

@@ -11,7 +11,7 @@ from bench.locks.cycles import PEERS
 from bench.locks.figures import LockResults
 from bench.locks.renewal import measure_renewal
 from bench.locks.uncontended import measure_uncontended
-from bench.peers.environments import interpreter_of
+from bench.peers.environments import interpreter_of, is_made
 from bench.peers.registry import PEERS as LIBRARIES
 from bench.peers.rows import ROOT
 from segmented.errors import SegmentedError
@@ -25,29 +25,33 @@ if TYPE_CHECKING:
 NAME: Final = "locks"
 
 
-def measure_locks(url: str | None, watch: Watch) -> LockResults:
-    """Measure on an embedded server, unless another is named: it must be one that nothing else uses."""
+def measure_locks(url: str | None, watch: Watch, *, is_quick: bool = False) -> LockResults:
+    """Measure on an embedded server, unless another is named: it must be one that nothing else uses.
+
+    `is_quick` leaves out libraries whose environments are not made yet, and the renewal of 10,000 leases.
+    """
     with ExitStack() as stack:
         if url is None:
             url = stack.enter_context(ValkeyServer.start()).url
         found = server_conditions(url)
         with watch.strategy(NAME) as told:
-            pythons = _pythons(told)
+            pythons = _pythons(told, only_there=is_quick)
             figures = (
                 *measure_uncontended(url, pythons, told),
                 *measure_contended(url, told),
-                *measure_renewal(url, told),
+                *(() if is_quick else measure_renewal(url, told)),
             )
+    why = "are not made yet" if is_quick else "could not be made"
     missing = [peer for peer in PEERS.values() if peer not in pythons]
-    remarks = [f"Not measured, because their environments could not be made: {', '.join(missing)}."] if missing else []
+    remarks = [f"Not measured, because their environments {why}: {', '.join(missing)}."] if missing else []
     return LockResults(figures, found, tuple(remarks))
 
 
-def _pythons(told: Told) -> dict[str, Path]:
+def _pythons(told: Told, *, only_there: bool) -> dict[str, Path]:
     """Return the interpreters of the competitors' environments, which are made when they are not there yet."""
     found = {}
     for library in LIBRARIES:
-        if library.name in PEERS.values():
+        if library.name in PEERS.values() and (not only_there or is_made(library, ROOT / ".peers")):
             told(f"environment of {library.name}", 0, 1)
             with suppress(SegmentedError):  # a remark names it
                 found[library.name] = interpreter_of(library, ROOT / ".peers")

@@ -35,17 +35,24 @@ def interpreter_of(peer: Pinned, folder: Path) -> Path:
     """Return the interpreter of the peer's environment under `folder`. Raises SegmentedError when it cannot be made."""
     environment = folder / peer.name
     python = environment / "bin" / "python"
-    pins = peer.requirements.read_bytes() + sys.version.encode()
-    wanted = hashlib.sha256(pins).hexdigest()
-    stamp = environment / STAMP
-    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+    if is_made(peer, folder):
         return python
     shutil.rmtree(environment, ignore_errors=True)
     _run(peer, [sys.executable, "-m", "venv", str(environment)])
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     _run(peer, [*pip, "--no-deps", "--requirement", str(peer.requirements)])
-    stamp.write_text(wanted, encoding="utf-8")
+    (environment / STAMP).write_text(_digest(peer), encoding="utf-8")
     return python
+
+
+def is_made(peer: Pinned, folder: Path) -> bool:
+    """Is its environment there, as its requirements are now?"""
+    stamp = folder / peer.name / STAMP
+    return stamp.is_file() and stamp.read_text(encoding="utf-8") == _digest(peer)
+
+
+def _digest(peer: Pinned) -> str:
+    return hashlib.sha256(peer.requirements.read_bytes() + sys.version.encode()).hexdigest()
 
 
 def _run(peer: Pinned, command: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bench.assignment import Assignment
-from bench.cli.bench import bench
+from bench.cli.bench import whole
 from bench.cli.demo import demo
 from bench.conditions import conditions
 from bench.options import DemoOptions
@@ -62,8 +62,16 @@ def test_the_command_line_refuses_before_anything_starts() -> None:
     with pytest.raises(InvalidInput, match="--buyers 0 "):
         demo(buyers=0)
     with pytest.raises(InvalidInput) as caught:
-        bench("speed")
-    assert str(caught.value) == "there is no benchmark 'speed'; there is: demo, locks, stock, dedup, workers"
+        whole(["speed"], ["locks", "stock"])
+    assert str(caught.value) == "there is no benchmark 'speed'; there is: locks, stock"
+
+
+def test_without_a_name_the_benchmark_is_granularity() -> None:
+    known = ["granularity", "locks"]
+    assert whole([], known) == ["granularity"]
+    assert whole(["--quick"], known) == ["granularity", "--quick"]
+    assert whole(["locks", "--quick"], known) == ["locks", "--quick"]
+    assert whole(["--help"], known) == ["--help"]
 
 
 def test_an_assignment_comes_back_as_it_was() -> None:

