@@ -69,7 +69,7 @@ PLAUSIBLE: Final = RunRecord(
 CELL: Final = Cell(strategy="segment-locks", segments=20, buyers=64, section="sleep", hold_ms=20)
 STARTED_AT: Final = "2026-01-01T00:00:00.000+00:00"
 ONE_LANE: Final = frozenset({"global-lock", "no-lock"})
-EVERY_BUYER: Final = frozenset({"lock-free"})
+EVERY_BUYER: Final = frozenset({"lock-free", "one-script"})
 OVERHEAD_MS: Final = 0.5
 """Of a hold beyond its section, and of a call beyond its wait and its hold."""
 WARM_UP_S: Final = 0.3

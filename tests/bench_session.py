@@ -31,6 +31,7 @@ GENERATOR_PER_S: Final = 2_000.0
 """Calls a second that the generator can make: what is above is saturated."""
 
 LOCK_FREE: Final = Cell(strategy="lock-free", buyers=64, section="sleep", hold_ms=20)
+ONE_SCRIPT: Final = LOCK_FREE.model_copy(update={"strategy": "one-script"})
 GLOBAL: Final = Cell(strategy="global-lock", buyers=64, section="sleep", hold_ms=20)
 CONTROL: Final = Cell(strategy="no-lock", buyers=64, section="sleep", hold_ms=20)
 VOID: Final = Cell(strategy="segment-locks", segments=8, buyers=64, section="sleep", hold_ms=20)
@@ -50,7 +51,7 @@ def sweeps() -> dict[Cell, tuple[str, ...]]:
         add("segments", AA.model_copy(update={"segments": segments}))
         for hold in HOLDS[:-1]:
             add("holds", AA.model_copy(update={"segments": segments, "hold_ms": hold}))
-    for cell in (LOCK_FREE, GLOBAL, CONTROL):
+    for cell in (LOCK_FREE, ONE_SCRIPT, GLOBAL, CONTROL):
         add("segments", cell)
     for hold in HOLDS[:-1]:
         for cell in (LOCK_FREE, GLOBAL):
@@ -58,7 +59,7 @@ def sweeps() -> dict[Cell, tuple[str, ...]]:
     for buyers in BUYERS:
         add("buyers", AA.model_copy(update={"buyers": buyers}))
     for batch in BATCHES:
-        add("batches", AA.model_copy(update={"batch": batch}))
+        add("batches", AA.model_copy(update={"strategy": "segment-batches", "batch": batch}))
     for rate in OFFERED:
         add("load", GLOBAL.model_copy(update={"loop": "open", "offered_per_s": rate, "buyers": 512}))
     return {cell: tuple(names) for cell, names in found.items()}
