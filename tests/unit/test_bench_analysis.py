@@ -16,12 +16,13 @@ from bench.analysis.measured import cells_of
 from bench.analysis.model_error import model_error
 from bench.analysis.noise import noise_floor
 from bench.granularity.expectation import Expectation
-from bench.granularity.record import ResultFile
+from bench.granularity.record import ResultFile, read_results
 from tests.bench_records import CELL, checker, end_line, run, session_line
-from tests.bench_session import AA, CONTROL, GLOBAL, ONE_SCRIPT, VOID, whole_session
+from tests.bench_session import AA, CONTROL, GLOBAL, ONE_SCRIPT, VOID, whole_session, write_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from bench.granularity.cell import Cell
     from bench.granularity.record import Run
@@ -37,6 +38,11 @@ def file_of(runs: Iterable[Run], **session: Any) -> ResultFile:  # noqa: ANN401 
 
 def rounds(cell: Cell, rates: Iterable[float], **changes: Any) -> list[Run]:  # noqa: ANN401  # any field of a run
     return [run(cell, orders_per_s=rate, round=place, **changes) for place, rate in enumerate(rates)]
+
+
+def test_a_whole_session_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
+    write_session(whole_session(rounds=1), tmp_path / "results.jsonl")
+    assert read_results(tmp_path / "results.jsonl") == whole_session(rounds=1)
 
 
 def test_an_interval_holds_its_mean_and_is_the_same_every_time() -> None:
