@@ -1,4 +1,6 @@
-"""Two sessions side by side, cell by cell: faster, slower, or no difference.
+"""Two sessions side by side, cell by cell of their closed loops: faster, slower, or no difference.
+
+The rate of an open loop is what was offered to it, so it is not compared.
 
 The sessions ran at different times, so nothing is paired, and the intervals know nothing of what changed between them
 but the code; what is known to differ is named first. A difference counts when the interval of the ratio excludes 1 and
@@ -57,7 +59,7 @@ class Comparison:
     only_in_a: tuple[str, ...]
     only_in_b: tuple[str, ...]
     broken_in_a: dict[str, str]
-    """Promises broken, by cell; controls are run to break them and are not here."""
+    """Promises broken, by cell, open loops among them; controls are run to break them and are not here."""
     broken_in_b: dict[str, str]
 
     @property
@@ -109,7 +111,7 @@ class Comparison:
                 _say(console, f"{name} broke a promise: {cell_id}: {what}.")
         counts = {verdict: sum(row.verdict == verdict for row in self.rows) for verdict in _VERDICTS}
         said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-        _say(console, f"{len(self.rows)} cells in both: {said or 'nothing to compare'}.")
+        _say(console, f"{len(self.rows)} closed-loop cells in both: {said or 'nothing to compare'}.")
 
     def _said_of_noise(self) -> str:
         if self.floor is None:
@@ -132,7 +134,7 @@ def compare(before: ResultFile, after: ResultFile) -> Comparison:
     """Compare B (`after`) with A (`before`), cell by cell."""
     floors = [one for results in (before, after) if (one := noise_floor(results).floor) is not None]
     floor = max(floors, default=None)
-    first, second = cells_of(before), cells_of(after)
+    first, second = _closed(before), _closed(after)
     return Comparison(
         floor=floor,
         differences=tuple(differences(before.session, after.session)),
@@ -142,6 +144,10 @@ def compare(before: ResultFile, after: ResultFile) -> Comparison:
         broken_in_a=_broken(before),
         broken_in_b=_broken(after),
     )
+
+
+def _closed(results: ResultFile) -> dict[str, Measured]:
+    return {cell_id: one for cell_id, one in cells_of(results).items() if one.cell.loop == "closed"}
 
 
 def _row(before: Measured, after: Measured, floor: float | None) -> Row:
@@ -171,7 +177,7 @@ def _verdict(before: Measured, after: Measured, ratio: Estimate | None, floor: f
 def _broken(results: ResultFile) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for run in results.runs:
-        if not run.is_control and (names := broken_promises(run)):
+        if names := broken_promises(run):
             found.setdefault(run.cell_id, []).append(f"round {run.round}, arm {run.arm}: {', '.join(names)}")
     return {cell_id: "; ".join(runs) for cell_id, runs in found.items()}
 

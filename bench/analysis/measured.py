@@ -100,15 +100,18 @@ def _place(cell: Cell) -> tuple[str | float, ...]:
 
 
 def broken_promises(run: Run) -> tuple[str, ...]:
-    """Name what the checker found broken in a run, whatever else may have voided it."""
-    found = run.checker
+    """Name what the checker found broken of what the strategy promises, whatever else may have voided the run.
+
+    A control promises nothing, and whoever says that its "sold out" is not exact breaks nothing by refusing wrongly.
+    """
+    found, promised = run.checker, run.guarantees
     counts = {
-        "oversold": found.oversold,
-        "refused wrongly": found.refused_wrongly,
-        "stranded": found.stranded,
-        "duplicates": found.duplicates,
+        "oversold": found.oversold and promised.get("never_oversells", True),
+        "refused wrongly": found.refused_wrongly and promised.get("sold_out_is_exact", True),
+        "stranded": found.stranded and promised.get("sold_out_is_exact", True),
+        "duplicates": found.duplicates and promised.get("one_effect_per_order", True),
         "lost": found.lost,
         "the order database says otherwise": found.sold_in_sql is not None and found.sold_in_sql != found.sold,
         "the audit is not clean": found.audit not in {"clean", "none"},
     }
-    return tuple(name for name, count in counts.items() if count)
+    return () if run.is_control else tuple(name for name, count in counts.items() if count)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +11,7 @@ from bench.analysis.compare import compare
 from bench.analysis.crossover import crossovers
 from bench.analysis.hypotheses import judge, verdict_of
 from bench.analysis.intervals import Estimate, mean_of, median_of, paired_ratio, unpaired_ratio
-from bench.analysis.measured import cells_of
+from bench.analysis.measured import broken_promises, cells_of
 from bench.analysis.model_error import model_error
 from bench.analysis.noise import noise_floor
 from bench.granularity.expectation import Expectation
@@ -306,6 +305,18 @@ def test_what_differs_and_what_only_one_has_is_named() -> None:
     assert found.as_json()["broken_in_b"] == {GLOBAL.cell_id: "round 0, arm A: oversold"}
 
 
+def test_who_says_that_sold_out_is_not_exact_breaks_no_promise_by_refusing_wrongly() -> None:
+    wrong = checker(refused_wrongly=2, stranded=7)
+    assert broken_promises(run(CELL, checker=wrong)) == ("refused wrongly", "stranded")
+    promised = run(CELL).guarantees | {"sold_out_is_exact": False}
+    assert broken_promises(run(CELL, checker=wrong, guarantees=promised)) == ()
+    assert broken_promises(run(CELL, checker=checker(oversold=1, lost=1, sold_in_sql=999))) == (
+        "oversold",
+        "lost",
+        "the order database says otherwise",
+    )
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_differences_are_shown_before_the_figures(*, is_terminal: bool) -> None:
     console = Console(force_terminal=is_terminal, width=160, color_system=None)
@@ -317,4 +328,4 @@ def test_differences_are_shown_before_the_figures(*, is_terminal: bool) -> None:
     assert shown.index("Noise floor: ") < shown.index(AA.cell_id)
     assert "B broke a promise" not in shown
     assert "[" in shown
-    assert math.isclose(float(shown.split("cells in both")[0].split()[-1]), len(cells_of(after)))
+    assert f"{sum(one.cell.loop == 'closed' for one in cells_of(after).values())} closed-loop cells in both: " in shown
