@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError
 
@@ -24,6 +24,7 @@ from bench.analysis.intervals import Estimate, mean_of, paired_ratio
 from bench.analysis.measured import cells_of
 from bench.analysis.model_error import model_error
 from bench.analysis.noise import noise_floor
+from bench.granularity.cell import Cell
 from bench.granularity.expectation import Expectation
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from bench.granularity.expectation import Part
     from bench.granularity.record import ResultFile
 
+PLAIN: Final = ("batch", "rtt_ms", "loop", "quantity", "stock", "case")
+"""Where several cells have the values asked for, these decide: the one in which they are not set."""
 Verdict = Literal["kept", "refuted", "undecided"]
 
 
@@ -127,7 +130,7 @@ def _figure(results: ResultFile, expected: Expectation, sweep: str) -> Estimate 
     runs = [run for one in _cells(results, expected.of, sweep) for run in one.runs]
     name = "oversold" if expected.figure == "oversold" else "refused_wrongly"
     counted = sum(getattr(run.checker, name) for run in runs)
-    return _exactly(counted, len(runs)) if runs else f"no cell of {sweep} has {_said(expected.of)}"
+    return _exactly(counted, len(runs)) if runs else f"no cell has {_said(expected.of)}"
 
 
 def _rate(results: ResultFile, expected: Expectation, sweep: str) -> Estimate | str:
@@ -146,20 +149,28 @@ def _rate(results: ResultFile, expected: Expectation, sweep: str) -> Estimate | 
 def _cell(results: ResultFile, part: Part, sweep: str) -> Measured | str:
     """Return the one cell that has these values and a throughput, or what is wrong."""
     found = _cells(results, part, sweep)
+    if len(found) > 1:
+        found = [one for one in found if _is_plain(one.cell, part)] or found
     if len(found) != 1:
-        return f"{len(found) or 'no'} cells of {sweep} have {_said(part)}"
+        return f"{len(found) or 'no'} cells have {_said(part)}"
     if found[0].void:
         return f"{found[0].cell_id} has void runs: {found[0].void[0]}"
     return found[0]
 
 
 def _cells(results: ResultFile, part: Part, sweep: str) -> list[Measured]:
-    return [
+    """Return the cells of the sweep that have these values; of the whole file, where the sweep has none."""
+    found = [
         one
         for one in cells_of(results).values()
-        if any(sweep in run.sweeps for run in one.runs)
-        and all(getattr(one.cell, name) == value for name, value in part.items())
+        if all(getattr(one.cell, name) == value for name, value in part.items())
     ]
+    return [one for one in found if any(sweep in run.sweeps for run in one.runs)] or found
+
+
+def _is_plain(cell: Cell, part: Part) -> bool:
+    """Is everything that the part does not name, and that TOML may have no word for, as in a cell of few words?"""
+    return all(getattr(cell, name) == Cell.model_fields[name].default for name in PLAIN if name not in part)
 
 
 def _exactly(value: float, n: int) -> Estimate:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 CLIENTS_MIN: Final = 6
 """Different N without which nothing is fitted."""
 RESAMPLES: Final = 2_000
+STRATEGIES: Final = ("segment-locks", "global-lock")
 RESIDUAL_MAX: Final = 0.10
 
 
@@ -114,14 +115,14 @@ def fit(rates: Mapping[int, Sequence[float]], *, resamples: int = RESAMPLES) -> 
     )
 
 
-def fits_by_segments(results: ResultFile, *, strategy: str = "segment-locks") -> dict[str, Fit | NoFit]:
-    """Fit every sweep over N of a strategy: closed loop, by the id of the cell with N taken out.
+def fits_by_segments(results: ResultFile, *, strategies: Sequence[str] = STRATEGIES) -> dict[str, Fit | NoFit]:
+    """Fit every sweep over N of these strategies: closed loop, by the id of the cell with N taken out.
 
     Saturated cells are part of it: what falls at high N may well be the generator, and the figure draws them hollow.
     """
     found: dict[str, dict[int, tuple[float, ...]]] = {}
     for one in cells_of(results).values():
-        if one.cell.strategy == strategy and one.cell.loop == "closed" and one.rates:
+        if one.cell.strategy in strategies and one.cell.loop == "closed" and one.rates:
             name = one.cell_id.replace(f" N={one.cell.buyers} ", " ")
             found.setdefault(name, {})[one.cell.buyers] = one.rates
     return {name: fit(rates) for name, rates in found.items() if len(rates) > 1}

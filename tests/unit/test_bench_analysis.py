@@ -222,6 +222,7 @@ def test_hypotheses_of_the_plan_are_judged_where_a_machine_can() -> None:
             asked({"figure": "oversold", "of": {"strategy": "no-lock"}, "at_least": 1}),
             asked({"figure": "refused-wrongly", "of": {"strategy": "segment-locks"}, "at_most": 0}),
             asked({"figure": "model-error", "at_most": 0.1}),
+            asked({"of": {"strategy": "global-lock", "hold_ms": 5.0}, "over": one, "at_least": 3}),
             asked(fast, {"of": {"strategy": "segment-locks"}, "at_least": 1}),
             asked({"of": {"speed": 1}, "at_least": 1}),
             asked({"of": {**many, "segments": 8}, "at_least": 1}),
@@ -229,13 +230,20 @@ def test_hypotheses_of_the_plan_are_judged_where_a_machine_can() -> None:
         ]
     }
     found = judge(file_of(whole_session().runs, plan=plan))
-    kept = ["kept", "refuted", "kept", "refuted", "kept", *["undecided"] * 4]
+    kept = ["kept", "refuted", "kept", "refuted", "kept", "kept", *["undecided"] * 4]
     assert [one.verdict for one in found] == kept
-    assert "7 cells of segments have strategy = segment-locks" in found[5].why
-    assert "a cell has no 'speed'" in found[6].why
-    assert "has void runs: orders refused while units were free: 1" in found[7].why
-    assert found[8].why == "no machine can check it: read the figures of its sweep"
+    assert "7 cells have strategy = segment-locks" in found[6].why
+    assert "a cell has no 'speed'" in found[7].why
+    assert "has void runs: orders refused while units were free: 1" in found[8].why
+    assert found[9].why == "no machine can check it: read the figures of its sweep"
     assert judge(whole_session()) == ()
+
+
+def test_of_several_cells_the_plain_one_is_meant() -> None:
+    storm = CELL.model_copy(update={"case": "cancel-storm"})
+    hypothesis = {"id": "H", "expect": [{"of": {"segments": 20}, "at_least": 50}]}
+    runs = [*rounds(storm, [10.0] * 3), *rounds(CELL, [100.0] * 3)]
+    assert [one.verdict for one in judge(file_of(runs, plan={"hypotheses": [hypothesis]}))] == ["kept"]
 
 
 @pytest.mark.parametrize(
