@@ -18,8 +18,10 @@ class Expectation(Frozen):
 
     `rate`: orders a second of the cell of the hypothesis's sweep that has the values `of`, as a ratio to the cell that
     has the values `over`, if there are any. `oversold`, `refused-wrongly`: units and orders in all runs of all cells of
-    the sweep that have the values `of`. Where the sweep has no such cell, those of the whole file are asked, and of several
-    the one without a batch, delay, open loop, quantity, stock or case that was not named. `model-error`, `noise-floor`: shares, of the whole session.
+    the sweep that have the values `of`. `model-error`, `noise-floor`: shares, of the whole session.
+
+    Where the sweep has no such cell, those of the whole file are asked; of several, a rate is that of the one without a
+    batch, delay, open loop, quantity, stock or case that was not named.
     """
 
     figure: Figure = "rate"
