@@ -52,7 +52,7 @@ def described(found: HdrHistogram) -> Percentiles:
         is_known = count > 0 and (percent <= 50 or beyond >= BEYOND_MIN - 1e-6)  # noqa: PLR2004  # the median always
         return found.get_value_at_percentile(percent) / 1_000 if is_known else None
 
-    mean = found.get_mean_value() if count else None
+    mean, deviation = moments(found) if count else (None, 0.0)
     return Percentiles(
         n=count,
         p50=at(50),
@@ -62,6 +62,22 @@ def described(found: HdrHistogram) -> Percentiles:
         p9999=at(99.99),
         max=found.get_max_value() / 1_000 if count else None,
         mean=None if mean is None else round(mean / 1_000, 6),
-        cv=round(found.get_stddev() / mean, 6) if mean else None,
+        cv=round(deviation / mean, 6) if mean else None,
         encoded=found.encode().decode("ascii"),
     )
+
+
+def moments(found: HdrHistogram) -> tuple[float, float]:
+    """Return mean and standard deviation in microseconds, a value standing in the middle of its bin.
+
+    The figures of HdrHistogram itself, from the bins that have samples; it walks all 21,504 of them, twice.
+    """
+    counts = np.array(found.counts, dtype=np.float64)
+    filled = np.flatnonzero(counts)
+    low = [found.get_value_from_index(int(index)) for index in filled]
+    middle = np.array(
+        [one + ((found.get_highest_equivalent_value(one) - one + 1) >> 1) for one in low], dtype=np.float64
+    )
+    weights = counts[filled]
+    mean = float(np.average(middle, weights=weights))
+    return mean, float(np.sqrt(np.average((middle - mean) ** 2, weights=weights)))

@@ -1,0 +1,112 @@
+"""S and Z of a model, from runs that it is not checked against.
+
+Heiser's rule: a model that is calibrated with the data that validates it proves nothing. So nothing here looks at a
+throughput. Three times are read from histograms, of cells with the same critical section, delay and batch:
+
+- `hold`: the mean hold of cells with one lane, where nobody is in another.
+- `hand_over`: the mean wait of cells with one buyer, where nobody stands before it. That is the way of a lane to its
+  next holder; a lane is not free for others meanwhile, so S = hold + hand_over.
+- `outside`: what is left of a call of those with one buyer, mean service - wait - hold: Z. With more buyers the
+  difference says nothing, since refusals are in the one mean and not in the others, and they wait as long.
+
+Without a cell of one buyer both are 0, and that is said. Cells of one lane are then the calibration, and are left out
+of the model's error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bench.granularity.percentiles import merged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from bench.analysis.measured import Measured
+    from bench.granularity.cell import Cell
+
+STAND_INS: Final[dict[str, tuple[str, ...]]] = {
+    "segment-locks": ("global-lock",),
+    "global-lock": ("segment-locks",),
+    "lock-free": ("segment-locks", "global-lock"),
+    "segments-try-next": ("segments-random",),
+    "segments-random": ("segments-try-next",),
+}
+"""Who else tells S and Z, best first, where a strategy has no cell of one lane: the code is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Milliseconds a call, and the cells that they were read from."""
+
+    hold: float
+    hand_over: float
+    outside: float
+    cells: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    """What the calibration lacked, a sentence each."""
+
+    @property
+    def service(self) -> float:
+        """S: for how long a call keeps others from its lane."""
+        return self.hold + self.hand_over
+
+    @property
+    def thinking(self) -> float:
+        """Z."""
+        return self.outside
+
+
+@dataclass(frozen=True, slots=True)
+class NoCalibration:
+    """Nothing in the file tells S without telling the throughput, too."""
+
+    why: str
+
+
+def calibrate(cell: Cell, cells: Iterable[Measured]) -> Calibration | NoCalibration:
+    """Return S and Z of a cell. Saturated cells tell them only where no others do, which is said."""
+    alike = [one for one in cells if one.cell.loop == "closed" and _same_section(one.cell, cell)]
+    for strategy in (cell.strategy, *STAND_INS.get(cell.strategy, ())):
+        one_lane = _steady([one for one in alike if one.cell.strategy == strategy and one.lanes == 1])
+        hold = _mean(one_lane, "hold")
+        if hold is None:
+            continue
+        alone = [one for one in one_lane if one.cell.buyers == 1]
+        wait, service, own = (_mean(alone, what) or 0.0 for what in ("wait", "service", "hold"))
+        remarks = [] if alone else ["no cell has one buyer, so the way of a lane to its next holder is taken as 0"]
+        if any(one.saturated for one in one_lane):
+            remarks.append("something was used up in the cells of one lane, so their holds are those of a busy machine")
+        return Calibration(
+            hold=hold,
+            hand_over=wait,
+            outside=max(0.0, service - wait - own),
+            cells=tuple(one.cell_id for one in one_lane),
+            remarks=tuple(f"{cell.critical_section()}: {remark}" for remark in remarks),
+        )
+    return NoCalibration(
+        f"no cell of one lane has this critical section ({cell.critical_section()}), so S is not known"
+    )
+
+
+def _steady(cells: list[Measured]) -> list[Measured]:
+    return [one for one in cells if not one.saturated] or cells
+
+
+def _same_section(one: Cell, other: Cell) -> bool:
+    names: tuple[Callable[[Cell], object], ...] = (
+        lambda cell: cell.section,
+        lambda cell: cell.hold_ms,
+        lambda cell: cell.rtt_ms,
+        lambda cell: cell.batch,
+        lambda cell: cell.quantity,
+        lambda cell: cell.case,
+    )
+    return all(name(one) == name(other) for name in names)
+
+
+def _mean(cells: Iterable[Measured], what: str) -> float | None:
+    """Return the mean over all calls of the cells: their histograms are added up."""
+    encoded = [getattr(run.times, what).encoded for one in cells for run in one.runs]
+    return merged(encoded).mean if encoded else None

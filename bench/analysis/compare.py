@@ -1,0 +1,195 @@
+"""Two sessions side by side, cell by cell of their closed loops: faster, slower, or no difference.
+
+The rate of an open loop is what was offered to it, so it is not compared.
+
+The sessions ran at different times, so nothing is paired, and the intervals know nothing of what changed between them
+but the code; what is known to differ is named first. A difference counts when the interval of the ratio excludes 1 and
+the ratio is beyond the noise floor, the larger one of both files. Where neither file has an A/A row, a difference below
+`UNKNOWN_NOISE` is not judged at all: nobody knows whether it is noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from rich.table import Table
+
+from bench.analysis.differences import differences
+from bench.analysis.intervals import unpaired_ratio
+from bench.analysis.measured import broken_promises, cells_of
+from bench.analysis.noise import noise_floor
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bench.analysis.intervals import Estimate
+    from bench.analysis.measured import Measured
+    from bench.granularity.record import ResultFile
+
+UNKNOWN_NOISE: Final = 0.10
+"""Taken for the noise where no A/A row tells it."""
+Verdict = Literal["faster", "slower", "no difference", "not judged", "no throughput"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A cell that both files have. Orders a second, means over runs."""
+
+    cell_id: str
+    before: float | None
+    after: float | None
+    ratio: Estimate | None
+    """After / before."""
+    verdict: Verdict
+    why: str
+    is_saturated: bool
+    """In either file something else was used up, so the ratio may be that of generators."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What B is beside A."""
+
+    floor: float | None
+    """A share; None where neither file has an A/A row with an interval."""
+    differences: tuple[str, ...]
+    """What else differs between the sessions, a sentence each."""
+    rows: tuple[Row, ...]
+    only_in_a: tuple[str, ...]
+    only_in_b: tuple[str, ...]
+    broken_in_a: dict[str, str]
+    """Promises broken, by cell, open loops among them; controls are run to break them and are not here."""
+    broken_in_b: dict[str, str]
+
+    @property
+    def has_broken_promise(self) -> bool:
+        """Did B break a promise? The command's exit code is 1 then."""
+        return bool(self.broken_in_b)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as it is written with `--json`."""
+        return {
+            "benchmark": "compare",
+            "noise_floor": self.floor,
+            "differences": list(self.differences),
+            "cells": [
+                {
+                    "cell_id": row.cell_id,
+                    "a_orders_per_s": row.before,
+                    "b_orders_per_s": row.after,
+                    "ratio": None if row.ratio is None else row.ratio.value,
+                    "ratio_low": None if row.ratio is None else row.ratio.low,
+                    "ratio_high": None if row.ratio is None else row.ratio.high,
+                    "verdict": row.verdict,
+                    "why": row.why,
+                    "is_saturated": row.is_saturated,
+                }
+                for row in self.rows
+            ],
+            "only_in_a": list(self.only_in_a),
+            "only_in_b": list(self.only_in_b),
+            "broken_in_a": self.broken_in_a,
+            "broken_in_b": self.broken_in_b,
+        }
+
+    def show(self, console: Console) -> None:
+        """Print what differs, the table and the sums. A pipe gets a line a cell."""
+        for sentence in self.differences:
+            _say(console, f"Not the same: {sentence}.")
+        _say(console, self._said_of_noise())
+        if console.is_terminal:
+            console.print(self._table())
+        else:
+            for row in self.rows:
+                _say(console, f"{row.cell_id}: {' '.join(_cells(row))}: {row.verdict} ({row.why})")
+        for name, cells in (("A", self.only_in_a), ("B", self.only_in_b)):
+            if cells:
+                _say(console, f"Only in {name}: {'; '.join(cells)}.")
+        for name, broken in (("A", self.broken_in_a), ("B", self.broken_in_b)):
+            for cell_id, what in broken.items():
+                _say(console, f"{name} broke a promise: {cell_id}: {what}.")
+        counts = {verdict: sum(row.verdict == verdict for row in self.rows) for verdict in _VERDICTS}
+        said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+        _say(console, f"{len(self.rows)} closed-loop cells in both: {said or 'nothing to compare'}.")
+
+    def _said_of_noise(self) -> str:
+        if self.floor is None:
+            return f"No A/A row tells the noise: differences below {UNKNOWN_NOISE:.0%} are not judged."
+        return f"Noise floor: {self.floor:.1%}, by the A/A row. Differences below it are none."
+
+    def _table(self) -> Table:
+        table = Table()
+        table.add_column("cell", overflow="fold")
+        for name in ("A, orders/s", "B, orders/s", "B / A [95 %]"):
+            table.add_column(name, justify="right")
+        table.add_column("verdict")
+        for row in self.rows:
+            hollow = " (saturated)" if row.is_saturated else ""
+            table.add_row(row.cell_id, *_cells(row), row.verdict + hollow, style=_STYLES.get(row.verdict))
+        return table
+
+
+def compare(before: ResultFile, after: ResultFile) -> Comparison:
+    """Compare B (`after`) with A (`before`), cell by cell."""
+    floors = [one for results in (before, after) if (one := noise_floor(results).floor) is not None]
+    floor = max(floors, default=None)
+    first, second = _closed(before), _closed(after)
+    return Comparison(
+        floor=floor,
+        differences=tuple(differences(before.session, after.session)),
+        rows=tuple(_row(first[one], second[one], floor) for one in first if one in second),
+        only_in_a=tuple(one for one in first if one not in second),
+        only_in_b=tuple(one for one in second if one not in first),
+        broken_in_a=_broken(before),
+        broken_in_b=_broken(after),
+    )
+
+
+def _closed(results: ResultFile) -> dict[str, Measured]:
+    return {cell_id: one for cell_id, one in cells_of(results).items() if one.cell.loop == "closed"}
+
+
+def _row(before: Measured, after: Measured, floor: float | None) -> Row:
+    ratio = unpaired_ratio(after.rates, before.rates)
+    verdict, why = _verdict(before, after, ratio, floor)
+    is_saturated = bool(before.saturated or after.saturated)
+    return Row(before.cell_id, before.mean_rate, after.mean_rate, ratio, verdict, why, is_saturated)
+
+
+def _verdict(before: Measured, after: Measured, ratio: Estimate | None, floor: float | None) -> tuple[Verdict, str]:
+    """Judge in order of precedence."""
+    if ratio is None:
+        names = [name for name, one in (("A", before), ("B", after)) if not one.rates]
+        return "no throughput", f"every run of {' and '.join(names)} is void"
+    if ratio.low is None or ratio.high is None:
+        return "not judged", str(ratio.why_no_interval)
+    size = max(ratio.value, 1 / ratio.value) - 1
+    if floor is None and size < UNKNOWN_NOISE:
+        return "not judged", f"{size:.1%}, and no A/A row tells the noise"
+    if ratio.low <= 1 <= ratio.high:
+        return "no difference", "the interval has 1 in it"
+    if floor is not None and size <= floor:
+        return "no difference", f"{size:.1%} is below the noise floor"
+    return ("faster" if ratio.value > 1 else "slower"), f"by {size:.1%}"
+
+
+def _broken(results: ResultFile) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    for run in results.runs:
+        if names := broken_promises(run):
+            found.setdefault(run.cell_id, []).append(f"round {run.round}, arm {run.arm}: {', '.join(names)}")
+    return {cell_id: "; ".join(runs) for cell_id, runs in found.items()}
+
+
+def _cells(row: Row) -> tuple[str, str, str]:
+    rates = ["-" if one is None else f"{one:,.1f}" for one in (row.before, row.after)]
+    return rates[0], rates[1], "-" if row.ratio is None else str(row.ratio)
+
+
+def _say(console: Console, sentence: str) -> None:
+    console.print(sentence, highlight=False, markup=False, soft_wrap=not console.is_terminal)
+
+
+_VERDICTS: Final[tuple[Verdict, ...]] = ("faster", "slower", "no difference", "not judged", "no throughput")
+_STYLES: Final[dict[Verdict, str]] = {"faster": "green", "slower": "red", "no throughput": "red"}

@@ -1,0 +1,178 @@
+"""The plan's hypotheses, each kept, refuted or undecided, with the figures that say so.
+
+A hypothesis that a machine can check says in the plan what is expected, before anything is measured:
+
+    [[hypotheses]]
+    id = "H1"
+    sweep = "k"
+    expect = [{ of = { segments = 20 }, over = { segments = 1 }, at_least = 19.4 }]
+
+An expectation is kept when the whole 95 % interval of its figure is within the bounds, refuted when the whole of it is
+outside of one, and undecided otherwise, too few runs among it. A hypothesis is refuted when one of its expectations is,
+and kept when all of them are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pydantic import ValidationError
+
+from bench.analysis.intervals import Estimate, mean_of, paired_ratio
+from bench.analysis.measured import cells_of
+from bench.analysis.model_error import model_error
+from bench.analysis.noise import noise_floor
+from bench.granularity.cell import Cell
+from bench.granularity.expectation import Expectation
+
+if TYPE_CHECKING:
+    from bench.analysis.measured import Measured
+    from bench.granularity.expectation import Part
+    from bench.granularity.record import ResultFile
+
+PLAIN: Final = ("batch", "rtt_ms", "loop", "quantity", "stock", "case")
+"""Where several cells have the values asked for, these decide: the one in which they are not set."""
+Verdict = Literal["kept", "refuted", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A hypothesis after the measurement."""
+
+    id: str
+    sentence: str
+    refuted_by: str
+    verdict: Verdict
+    figures: tuple[Estimate, ...]
+    why: str
+    """The figures and their bounds, or why there are none."""
+
+
+def judge(results: ResultFile) -> tuple[Judged, ...]:
+    """Judge every hypothesis of the plan that the session was measured by, in the plan's order."""
+    written: list[dict[str, Any]] = results.session.plan.get("hypotheses") or []
+    return tuple(_judged(results, one) for one in written)
+
+
+def verdict_of(found: Estimate, expected: Expectation) -> Verdict:
+    """Compare an interval with the bounds."""
+    if found.low is None or found.high is None:
+        return "undecided"
+    least = -math.inf if expected.at_least is None else expected.at_least
+    most = math.inf if expected.at_most is None else expected.at_most
+    if least <= found.low and found.high <= most:
+        return "kept"
+    return "refuted" if found.high < least or found.low > most else "undecided"
+
+
+def _judged(results: ResultFile, written: dict[str, Any]) -> Judged:
+    verdicts: list[Verdict] = []
+    figures: list[Estimate] = []
+    said: list[str] = []
+    for one in written.get("expect") or ():
+        try:
+            expected = Expectation.model_validate(one)
+        except ValidationError as error:
+            verdicts.append("undecided")
+            said.append(f"an expectation cannot be read: {error.errors()[0]['msg']}")
+            continue
+        found = _figure(results, expected, str(written.get("sweep", "")))
+        if isinstance(found, str):
+            verdicts.append("undecided")
+            said.append(found)
+        else:
+            verdicts.append(verdict_of(found, expected))
+            figures.append(found)
+            said.append(f"{_named(expected)}: {found}, expected {_bounds(expected)}")
+    verdict: Verdict = "undecided"
+    if "refuted" in verdicts:
+        verdict = "refuted"
+    elif verdicts and set(verdicts) == {"kept"}:
+        verdict = "kept"
+    return Judged(
+        id=str(written.get("id", "")),
+        sentence=str(written.get("sentence", "")),
+        refuted_by=str(written.get("refuted_by", "")),
+        verdict=verdict,
+        figures=tuple(figures),
+        why="; ".join(said) or "no machine can check it: read the figures of its sweep",
+    )
+
+
+def _named(expected: Expectation) -> str:
+    over = f" over {_said(expected.over)}" if expected.over else ""
+    of = f" of {_said(expected.of)}" if expected.of else ""
+    return f"{expected.figure}{of}{over}"
+
+
+def _said(part: Part) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in part.items())
+
+
+def _bounds(expected: Expectation) -> str:
+    bounds = [f"at least {expected.at_least:g}"] if expected.at_least is not None else []
+    return " and ".join(bounds + ([f"at most {expected.at_most:g}"] if expected.at_most is not None else []))
+
+
+def _figure(results: ResultFile, expected: Expectation, sweep: str) -> Estimate | str:
+    """Return the figure, or why there is none."""
+    if expected.figure == "noise-floor":
+        noise = noise_floor(results)
+        return noise.why_none or "" if noise.floor is None else _exactly(noise.floor, len(noise.rows))
+    if expected.figure == "model-error":
+        error = model_error(results)
+        count = sum(one.counts for one in error.points)
+        return "no cell checks the model" if error.largest is None else _exactly(error.largest, count)
+    if expected.figure == "rate":
+        return _rate(results, expected, sweep)
+    runs = [run for one in _cells(results, expected.of, sweep) for run in one.runs]
+    name = "oversold" if expected.figure == "oversold" else "refused_wrongly"
+    counted = sum(getattr(run.checker, name) for run in runs)
+    return _exactly(counted, len(runs)) if runs else f"no cell has {_said(expected.of)}"
+
+
+def _rate(results: ResultFile, expected: Expectation, sweep: str) -> Estimate | str:
+    above = _cell(results, expected.of, sweep)
+    if isinstance(above, str):
+        return above
+    if not expected.over:
+        return mean_of(above.rates)
+    below = _cell(results, expected.over, sweep)
+    if isinstance(below, str):
+        return below
+    ratio = paired_ratio(above.by_round, below.by_round)
+    return f"{above.cell_id} and {below.cell_id} share no round" if ratio is None else ratio
+
+
+def _cell(results: ResultFile, part: Part, sweep: str) -> Measured | str:
+    """Return the one cell that has these values and a throughput, or what is wrong."""
+    found = _cells(results, part, sweep)
+    if len(found) > 1:
+        found = [one for one in found if _is_plain(one.cell, part)] or found
+    if len(found) != 1:
+        return f"{len(found) or 'no'} cells have {_said(part)}"
+    if found[0].void:
+        return f"{found[0].cell_id} has void runs: {found[0].void[0]}"
+    return found[0]
+
+
+def _cells(results: ResultFile, part: Part, sweep: str) -> list[Measured]:
+    """Return the cells of the sweep that have these values; of the whole file, where the sweep has none."""
+    found = [
+        one
+        for one in cells_of(results).values()
+        if all(getattr(one.cell, name) == value for name, value in part.items())
+    ]
+    return [one for one in found if any(sweep in run.sweeps for run in one.runs)] or found
+
+
+def _is_plain(cell: Cell, part: Part) -> bool:
+    """Is everything that the part does not name, and that TOML may have no word for, as in a cell of few words?"""
+    return all(getattr(cell, name) == Cell.model_fields[name].default for name in PLAIN if name not in part)
+
+
+def _exactly(value: float, n: int) -> Estimate:
+    """Return a figure that is a count, or a bound itself, and has no interval of its own."""
+    return Estimate(value, value, value, n, "all equal")

@@ -1,0 +1,151 @@
+"""Intervals over runs: how sure a mean or a ratio is. A run is one observation, however many orders it had.
+
+Bias-corrected and accelerated bootstrap (B. Efron, "Better bootstrap confidence intervals", JASA 82, 1987), as scipy
+does it. It knows only the runs it was given: with ten of them the interval is a little too narrow, and a change between
+sessions (another day, another machine) is not in it at all.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+from scipy import stats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.float64]
+
+LEVEL: Final = 0.95
+RESAMPLES: Final = 4_999
+RUNS_MIN: Final = 3
+"""Runs below which there is no interval."""
+SEED: Final = 20_260_101
+"""Of the resampling: the same runs have the same interval."""
+
+Method = Literal["BCa", "percentile", "all equal", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure and its 95 % interval, of `n` runs (or rounds, of a paired ratio)."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    method: Method
+
+    @property
+    def why_no_interval(self) -> str | None:
+        """Say why there is none; None where there is one."""
+        return None if self.low is not None else f"{self.n} runs give no interval: it takes {RUNS_MIN}"
+
+    @property
+    def deviation(self) -> float | None:
+        """Return the larger distance of a ratio's interval from 1, as a factor less one; None without an interval."""
+        if self.low is None or self.high is None or self.low <= 0:
+            return None
+        return max(1 / self.low, self.low, 1 / self.high, self.high) - 1
+
+    def is_above(self, bound: float) -> bool | None:
+        """Is the whole interval above a bound? None when it is neither above nor below it, or there is none."""
+        if self.low is None or self.high is None:
+            return None
+        if self.low > bound:
+            return True
+        return False if self.high < bound else None
+
+    def __str__(self) -> str:
+        """Say it: `812 [804, 820]`."""
+        if self.low is None or self.high is None:
+            return f"{self.value:.4g} (n = {self.n}, no interval)"
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+def mean_of(values: Sequence[float], *, resamples: int = RESAMPLES) -> Estimate:
+    """Return the mean of runs: a slow run is part of what was measured. Raises ValueError without any."""
+    return _estimate([np.asarray(values, dtype=np.float64)], _mean, resamples)
+
+
+def median_of(values: Sequence[float], *, resamples: int = RESAMPLES) -> Estimate:
+    """Return the median of runs; its interval steps from run to run. Raises ValueError without any."""
+    return _estimate([np.asarray(values, dtype=np.float64)], _median, resamples)
+
+
+def paired_ratio(
+    above: Mapping[int, float], below: Mapping[int, float], *, resamples: int = RESAMPLES
+) -> Estimate | None:
+    """Return the geometric mean of the ratios of the rounds that both have; None where they share none.
+
+    Of one session only: the runs of a round lie close together in time, so what slows the machine slows both. Swapping
+    the two gives exactly the reciprocal.
+    """
+    rounds = sorted(above.keys() & below.keys())
+    if not rounds:
+        return None
+    logs = np.array([math.log(above[one] / below[one]) for one in rounds])
+    found = _estimate([logs], _mean, resamples)
+    low, high = (None if one is None else math.exp(one) for one in (found.low, found.high))
+    return Estimate(math.exp(found.value), low, high, found.n, found.method)
+
+
+def unpaired_ratio(above: Sequence[float], below: Sequence[float], *, resamples: int = RESAMPLES) -> Estimate | None:
+    """Return the ratio of two means over runs of different sessions; None where one has no runs."""
+    if not above or not below:
+        return None
+    samples = [np.asarray(one, dtype=np.float64) for one in (above, below)]
+    return _estimate(samples, _ratio_of_means, resamples)
+
+
+def _mean(one: Any, axis: int = -1) -> Any:  # noqa: ANN401  # arrays of whatever shape scipy sends
+    return np.mean(one, axis=axis)
+
+
+def _median(one: Any, axis: int = -1) -> Any:  # noqa: ANN401  # arrays of whatever shape scipy sends
+    return np.median(one, axis=axis)
+
+
+def _ratio_of_means(one: Any, other: Any, axis: int = -1) -> Any:  # noqa: ANN401  # arrays of whatever shape scipy sends
+    return np.mean(one, axis=axis) / np.mean(other, axis=axis)
+
+
+def _estimate(samples: Sequence[Numbers], statistic: Callable[..., Any], resamples: int) -> Estimate:
+    n = min(len(one) for one in samples)
+    if n == 0:
+        message = "there is no run to estimate from"
+        raise ValueError(message)
+    value = float(statistic(*samples))
+    if n < RUNS_MIN:
+        return Estimate(value, None, None, n, "none")
+    if all(np.ptp(one) == 0 for one in samples):
+        return Estimate(value, value, value, n, "all equal")
+    methods: tuple[Literal["BCa", "percentile"], ...] = ("BCa", "percentile")
+    for method in methods:
+        low, high = _interval(samples, statistic, method, resamples)
+        if math.isfinite(low) and math.isfinite(high):
+            return Estimate(value, low, high, n, method)
+    return Estimate(value, None, None, n, "none")
+
+
+def _interval(
+    samples: Sequence[Numbers], statistic: Callable[..., Any], method: Literal["BCa", "percentile"], resamples: int
+) -> tuple[float, float]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a degenerate bootstrap says so by its value, which is not finite
+        found = stats.bootstrap(
+            samples,
+            statistic,
+            n_resamples=resamples,
+            confidence_level=LEVEL,
+            method=method,
+            vectorized=True,
+            rng=np.random.default_rng(SEED),
+        )
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)

@@ -1,0 +1,117 @@
+"""The runs of a file by cell: what every analysis starts from, and the rules about void and saturated cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from bench.granularity.percentiles import merged
+
+if TYPE_CHECKING:
+    from bench.granularity.cell import Cell
+    from bench.granularity.record import Percentiles, ResultFile, Run
+
+Arm = Literal["A", "B"]
+What = Literal["service", "response", "wait", "hold", "lateness"]
+SATURATED_SHARE: Final = 0.5
+"""Share of a cell's runs that must have used something up for the cell to be saturated: half or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All runs of one cell and arm, in the order of their rounds."""
+
+    cell: Cell
+    arm: Arm
+    runs: tuple[Run, ...]
+
+    @property
+    def cell_id(self) -> str:
+        """Name the cell; runs of the arm B have the same."""
+        return self.cell.cell_id
+
+    @property
+    def by_round(self) -> dict[int, float]:
+        """Return orders a second by round; void runs have none."""
+        return {run.round: run.orders_per_s for run in self.runs if run.orders_per_s is not None}
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Return orders a second of every run that is not void."""
+        return tuple(self.by_round.values())
+
+    @property
+    def mean_rate(self) -> float | None:
+        """Return their mean, or None where every run is void."""
+        return sum(self.rates) / len(self.rates) if self.rates else None
+
+    @property
+    def void(self) -> tuple[str, ...]:
+        """Return why runs are void, a sentence each, each once."""
+        return tuple(dict.fromkeys(sentence for run in self.runs for sentence in run.void))
+
+    @property
+    def saturated(self) -> tuple[str, ...]:
+        """Name what at least half of the runs used up: the figure is its limit, so it is drawn hollow."""
+        needed = SATURATED_SHARE * len(self.runs)
+        parts = dict.fromkeys(part for run in self.runs for part in run.saturated)
+        return tuple(part for part in parts if sum(part in run.saturated for run in self.runs) >= needed)
+
+    @property
+    def lanes(self) -> int:
+        """How many calls can be in the critical section at once."""
+        return self.runs[0].lanes
+
+    def times(self, what: What) -> Percentiles | None:
+        """Add the runs' histograms up; void runs count, since nobody's wait is left out. None where there are none."""
+        found = [one for run in self.runs if (one := getattr(run.times, what)) is not None]
+        return merged(one.encoded for one in found) if found else None
+
+
+def cells_of(results: ResultFile, *, arm: Arm = "A") -> dict[str, Measured]:
+    """Return every cell of an arm by its id: by strategy, section, hold and so on, whatever order they ran in."""
+    found: dict[str, list[Run]] = {}
+    for run in results.runs:
+        if run.arm == arm:
+            found.setdefault(run.cell_id, []).append(run)
+    return {
+        cell_id: Measured(runs[0].cell, arm, tuple(sorted(runs, key=lambda one: (one.round, one.run))))
+        for cell_id, runs in sorted(found.items(), key=lambda item: _place(item[1][0].cell))
+    }
+
+
+def _place(cell: Cell) -> tuple[str | float, ...]:
+    """Return where a cell stands in a list: numbers by size, not by letters."""
+    return (
+        cell.loop,
+        cell.strategy,
+        cell.section,
+        cell.hold_ms,
+        cell.rtt_ms,
+        cell.batch,
+        cell.buyers,
+        cell.segments,
+        cell.arrivals,
+        cell.offered_per_s or 0.0,
+        cell.quantity,
+        cell.stock or 0,
+        cell.case or "",
+    )
+
+
+def broken_promises(run: Run) -> tuple[str, ...]:
+    """Name what the checker found broken of what the strategy promises, whatever else may have voided the run.
+
+    A control promises nothing, and whoever says that its "sold out" is not exact breaks nothing by refusing wrongly.
+    """
+    found, promised = run.checker, run.guarantees
+    counts = {
+        "oversold": found.oversold and promised.get("never_oversells", True),
+        "refused wrongly": found.refused_wrongly and promised.get("sold_out_is_exact", True),
+        "stranded": found.stranded and promised.get("sold_out_is_exact", True),
+        "duplicates": found.duplicates and promised.get("one_effect_per_order", True),
+        "lost": found.lost,
+        "the order database says otherwise": found.sold_in_sql is not None and found.sold_in_sql != found.sold,
+        "the audit is not clean": found.audit not in {"clean", "none"},
+    }
+    return () if run.is_control else tuple(name for name, count in counts.items() if count)

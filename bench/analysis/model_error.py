@@ -1,0 +1,156 @@
+"""How far the model is from what was measured, cell by cell of figure F1. Asked for: 10 % at most.
+
+Which model a strategy gets was chosen before anything was measured, by how it queues, and stands in `MODELS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from bench.analysis.calibration import Calibration, NoCalibration, calibrate
+from bench.analysis.closed_network import any_free_lane, ceiling, random_lane
+from bench.analysis.measured import cells_of
+
+if TYPE_CHECKING:
+    from bench.analysis.measured import Measured
+    from bench.granularity.cell import Cell
+    from bench.granularity.record import ResultFile
+
+Model = Literal["any free lane", "random lane", "a lane a buyer"]
+MODELS: Final[dict[str, Model]] = {
+    "global-lock": "any free lane",
+    "segment-locks": "any free lane",
+    "segment-batches": "any free lane",
+    "segments-try-next": "any free lane",
+    "segments-random": "random lane",
+    "lock-free": "a lane a buyer",
+    "one-script": "a lane a buyer",
+}
+"""By strategy. One without a line here has no model: locks that are polled for, databases, optimistic transactions."""
+ASKED: Final = 0.10
+FIGURE: Final = "F1"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPoint:
+    """A cell beside its model. Orders a second."""
+
+    cell_id: str
+    model: Model
+    predicted: float
+    measured: float
+    error: float
+    """(predicted - measured) / measured."""
+    calibration: Calibration
+    is_calibration: bool
+    """It told S itself, so it checks nothing."""
+    saturated: tuple[str, ...]
+    """Its figure is the limit of something that the model does not know: drawn hollow, and left out of the error."""
+
+    @property
+    def counts(self) -> bool:
+        """Is it part of the error?"""
+        return not self.is_calibration and not self.saturated
+
+
+@dataclass(frozen=True, slots=True)
+class ModelError:
+    """The error of a session's models."""
+
+    points: tuple[ModelPoint, ...]
+    without: dict[str, str]
+    """Cells with no model, and why."""
+
+    @property
+    def largest(self) -> float | None:
+        """Return the largest absolute error of the cells that count; None without any."""
+        return max((abs(one.error) for one in self.points if one.counts), default=None)
+
+    @property
+    def middle(self) -> float | None:
+        """Return the median of the absolute errors of the cells that count."""
+        found = [abs(one.error) for one in self.points if one.counts]
+        return median(found) if found else None
+
+    @property
+    def is_as_asked(self) -> bool | None:
+        """Is the largest within what was asked? None where no cell counts."""
+        return None if self.largest is None else self.largest <= ASKED
+
+    def sentences(self) -> list[str]:
+        """Say it, with every cell that was left out."""
+        said = ["No cell checks the model."]
+        if self.largest is not None and self.middle is not None:
+            count = sum(one.counts for one in self.points)
+            said = [f"Model error over {count} cells: median {self.middle:.1%}, largest {self.largest:.1%}."]
+        hollow = [
+            f"{one.cell_id} ({', '.join(one.saturated)}; {one.error:+.1%})" for one in self.points if one.saturated
+        ]
+        if hollow:
+            said.append(f"Left out, drawn hollow, since something else was used up: {'; '.join(hollow)}.")
+        calibrating = [
+            f"{one.cell_id} ({one.error:+.1%})" for one in self.points if one.is_calibration and not one.saturated
+        ]
+        if calibrating:
+            said.append(f"Left out, since they told the hold: {'; '.join(calibrating)}.")
+        return said + list(dict.fromkeys(remark for one in self.points for remark in one.calibration.remarks))
+
+
+def predict(cell: Cell, found: Calibration, *, lanes: int, model: Model) -> float:
+    """Return orders a second of a closed-loop cell. `lanes`: K, of which no more than N are ever busy."""
+    service, thinking, clients = found.service / 1_000, found.thinking / 1_000, cell.buyers
+    if model == "random lane":
+        calls = random_lane(clients, lanes, service=service, thinking=thinking)
+    else:
+        many = clients if model == "a lane a buyer" else lanes
+        calls = any_free_lane(clients, many, service=service, thinking=thinking)
+    return calls * cell.batch
+
+
+def ceiling_of(cell: Cell, found: Calibration, *, lanes: int) -> float:
+    """Return the lock ceiling in orders a second, B x min(K, N) / S, with the hold alone for S."""
+    return cell.batch * ceiling(cell.buyers, lanes, service=found.hold / 1_000)
+
+
+def model_error(results: ResultFile, *, figure: str = FIGURE) -> ModelError:
+    """Compare every closed-loop cell of a figure with its model; of a plan that names no figures, every cell."""
+    cells = cells_of(results)
+    points, without = [], {}
+    for one in _drawn(results, list(cells.values()), figure):
+        model = MODELS.get(one.cell.strategy)
+        found = calibrate(one.cell, cells.values())
+        rate = one.mean_rate
+        if one.runs[0].is_control:
+            without[one.cell_id] = "the control is run to be seen failing"
+        elif model is None:
+            without[one.cell_id] = f"no model was chosen for {one.cell.strategy}"
+        elif isinstance(found, NoCalibration):
+            without[one.cell_id] = found.why
+        elif rate is None:
+            without[one.cell_id] = f"every run is void: {'; '.join(one.void)}"
+        else:
+            predicted = predict(
+                one.cell, found, lanes=one.cell.segments if model == "random lane" else one.lanes, model=model
+            )
+            points.append(
+                ModelPoint(
+                    cell_id=one.cell_id,
+                    model=model,
+                    predicted=predicted,
+                    measured=rate,
+                    error=predicted / rate - 1,
+                    calibration=found,
+                    is_calibration=one.cell_id in found.cells,
+                    saturated=one.saturated,
+                )
+            )
+    return ModelError(tuple(points), without)
+
+
+def _drawn(results: ResultFile, cells: list[Measured], figure: str) -> list[Measured]:
+    closed = [one for one in cells if one.cell.loop == "closed"]
+    sweeps: list[dict[str, Any]] = results.session.plan.get("sweeps") or []
+    names = {sweep.get("name") for sweep in sweeps if figure in (sweep.get("figures") or ())}
+    return [one for one in closed if names & {name for run in one.runs for name in run.sweeps}] if names else closed
