@@ -105,6 +105,11 @@ def busy_seconds() -> float:
     return float(sum(times) - idle)
 
 
+def machine_core_count() -> int:
+    """Count all cores of the machine, whatever this process is bound to: `busy_seconds` is of all of them."""
+    return os.cpu_count() or 1
+
+
 def core_count() -> int:
     """Count the cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,7 +8,7 @@ exact count is used if it is higher.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -21,11 +21,20 @@ if TYPE_CHECKING:
     from bench.strategies.base import Verdict
 
 
-def check(recorder: Recorder, verdict: Verdict, *, opened: int, stocked: int, quantity: int, cancelled: int) -> Checker:
+def check(
+    recorder: Recorder,
+    verdict: Verdict,
+    *,
+    opened: int,
+    stocked: int,
+    quantity: int,
+    cancelled: int,
+    came_in: Sequence[tuple[float, int]] = (),
+) -> Checker:
     """Compare the witnesses.
 
     `opened` units at first, `stocked` with what came in later; every order asks for `quantity`; `cancelled` units of
-    sold orders were given back.
+    sold orders were given back. `came_in`: of both, when it was answered that they are free, and how many.
     """
     acknowledged = {str(number) for number in recorder.sold_numbers}
     known = verdict.sold_ids
@@ -37,7 +46,7 @@ def check(recorder: Recorder, verdict: Verdict, *, opened: int, stocked: int, qu
         sold=verdict.sold,
         sold_in_sql=verdict.sold_in_sql,
         oversold=max(verdict.oversold_in_redis, verdict.oversold_in_sql, by_notes - stocked, 0),
-        refused_wrongly=max(verdict.refused_wrongly, surely_wrong(recorder, opened, quantity)),
+        refused_wrongly=max(verdict.refused_wrongly, surely_wrong(recorder, opened, quantity, came_in)),
         stranded=vanished + (verdict.available if is_short else 0),
         duplicates=verdict.duplicates + len(recorder.sold_numbers) - len(acknowledged),
         lost=0 if known is None or cancelled else len(acknowledged - known),
@@ -45,13 +54,22 @@ def check(recorder: Recorder, verdict: Verdict, *, opened: int, stocked: int, qu
     )
 
 
-def surely_wrong(recorder: Recorder, opened: int, quantity: int) -> int:
-    """Count refusals for which units were free for all of the request, by the buyers' clock alone."""
+def surely_wrong(recorder: Recorder, opened: int, quantity: int, came_in: Sequence[tuple[float, int]] = ()) -> int:
+    """Count refusals for which units were free for all of the request, by the buyers' clock alone.
+
+    Units that came in count from their answer on, so for requests that began after it.
+    """
     calls = sorted(zip(recorder.asked, recorder.sold, recorder.failed, strict=True))
     asked = [at for at, _, _ in calls]
     taken = [0, *accumulate((sold + failed) * quantity for _, sold, failed in calls)]
     """Units that may have been taken by orders asked for before a time; one that failed may have taken them, too."""
-    return sum(opened - taken[bisect_left(asked, refusal.done_at)] >= refusal.quantity for refusal in recorder.refusals)
+    arrived = sorted(came_in)
+    at = [when for when, _ in arrived]
+    there = [opened, *accumulate((units for _, units in arrived), initial=opened)][1:]
+    return sum(
+        there[bisect_right(at, refusal.asked_at)] - taken[bisect_left(asked, refusal.done_at)] >= refusal.quantity
+        for refusal in recorder.refusals
+    )
 
 
 def broken_promises(found: Checker, failures: Sequence[str], *, failed: int) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 Closed loop: the stock lasts for the planned seconds by a calibration of the cell, made once a session and not counted.
 The warm-up is left out; the window ends with the first refusal or at the time limit; buyers go on for a quarter of a
-second after that, so that there are refusals to check.
+second after that, so that there are refusals to check. Where the plan fixes the stock, the sale may be shorter than any
+warm-up, and counts from its first order to the last that was sold.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import gevent
 
+from bench.granularity.cases import is_whole, whole_sale
 from bench.granularity.closed import Crowd
 from bench.granularity.meters import Meter, cores_between, read_server
 from segmented.errors import SegmentedError
@@ -89,7 +91,9 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
     before = read_server(client)
     crowd = Crowd(sale, assignment.cell.buyers, drain=assignment.drain)
     readings = Readings(sale, assignment.seconds / READINGS)
-    sale.over.wait(assignment.warm_up)
+    is_all = is_whole(assignment.cell)
+    if not is_all:
+        sale.over.wait(assignment.warm_up)
     cores, begin = meter.read(), time.monotonic()
     limit = crowd.began + assignment.time_limit
     while not sale.over.wait(min(PROGRESS_SECONDS, max(0.0, limit - time.monotonic()))) and time.monotonic() < limit:
@@ -98,8 +102,12 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
     used = cores_between(cores, meter.read())
     if sale.sold_out_at is not None:
         time.sleep(REFUSALS_SECONDS)
+    if is_all:
+        used = cores_between(cores, meter.read())  # such a sale may last a few milliseconds
     drain_s = crowd.stop()
     readings.stop()
+    if is_all and (whole := whole_sale(sale.recorder)) is not None:
+        begin, end = whole
     attempts = sum(sale.recorder.attempts)
     work = read_server(client).since(before, orders=len(sale.recorder.sold_numbers), attempts=attempts)
     if end <= begin or not len(sale.recorder.sold_numbers):
@@ -107,7 +115,7 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
         message = f"{assignment.cell.cell_id}: nothing was sold after the warm-up, so nothing is measured: {reason}"
         raise SegmentedError(message)
     return Course(
-        began=crowd.began,
+        began=min(crowd.began, begin),
         window_begin=begin,
         window_end=end,
         drain_s=drain_s,

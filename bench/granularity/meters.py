@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from bench.cpu import CpuMeter, core_count
+from bench.cpu import CpuMeter, machine_core_count
 from bench.granularity.record import Cpu, Work
 
 if TYPE_CHECKING:
@@ -86,6 +86,6 @@ def saturated(cpu: Cpu) -> tuple[str, ...]:
     limits = {
         "generator": cpu.generator >= GENERATOR_FULL,
         "redis": cpu.redis >= SERVER_FULL,
-        "machine": cpu.machine + cpu.steal >= MACHINE_FULL * core_count(),
+        "machine": cpu.machine + cpu.steal >= MACHINE_FULL * machine_core_count(),
     }
     return tuple(name for name, is_full in limits.items() if is_full)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from bench.granularity.cases import refuse_case
 from bench.granularity.cell import Cell, Frozen
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
@@ -176,6 +177,11 @@ def checked_cell(where: str, part: Part) -> Cell:
         message = f"{where}{_dotted(error, part)}"
         raise InvalidInput(message) from error
     strategy = STRATEGIES[cell.strategy]
+    try:
+        refuse_case(cell, strategy)
+    except InvalidInput as error:
+        message = f"{where}.case: {error}"
+        raise InvalidInput(message) from error
     if cell.segments > 1 and not strategy.has_segments:
         message = f"{where}.segments: {cell.strategy} has no segments, so K={cell.segments} would change nothing"
         raise InvalidInput(message)

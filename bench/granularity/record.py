@@ -77,6 +77,7 @@ class Checker(Frozen):
     stock: int
     """Opened, and restocked in mid-sale."""
     sold: int
+    """Not those that were cancelled later."""
     sold_in_sql: int | None
     oversold: int
     refused_wrongly: int

@@ -20,6 +20,7 @@ import redis
 import zstandard
 
 from bench.granularity.assignment import RunAssignment
+from bench.granularity.cases import case_of, refuse_case
 from bench.granularity.course import run_closed
 from bench.granularity.open_gates import noted, voided
 from bench.granularity.open_loop import run_open
@@ -74,6 +75,7 @@ def _measured(assignment: RunAssignment) -> dict[str, Any]:
 
 def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, meter: redis.Redis) -> dict[str, Any]:
     cell = assignment.cell
+    refuse_case(cell, STRATEGIES[cell.strategy])
     strategy = STRATEGIES[cell.strategy](
         Stage(
             store=store,
@@ -86,8 +88,10 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
         )
     )
     try:
-        strategy.open("bench", _stock(assignment, strategy))
-        sale = Sale(cell, strategy)
+        stock = _stock(assignment, strategy)
+        book = case_of(cell, strategy, stock, assignment.seed, is_calibration=assignment.is_calibration)
+        strategy.open("bench", book.opened)
+        sale = Sale(cell, strategy, book=None if assignment.is_calibration else book)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         run = run_open if cell.loop == "open" else run_closed
         course = run(assignment, sale, meter, lambda phase, done, total: say(phase, _told(done, total)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bench.granularity.cases import case_of
 from bench.granularity.checker import broken_promises, check
 from bench.granularity.meters import saturated
 from bench.granularity.percentiles import percentiles_of
@@ -50,28 +51,29 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
     verdict: Verdict,
     *,
     started_at: str,
-    restocked: int = 0,
-    cancelled: int = 0,
     history: tuple[str | None, str | None] = (None, None),
     server: dict[str, str],
     more_void: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Run:
-    """Put the record together. `restocked` units came in mid-sale, `cancelled` units of sold orders went back."""
+    """Put the record together."""
     cell, strategy, recorder = assignment.cell, sale.strategy, sale.recorder
     columns = Columns(recorder)
     inside = (columns.done >= course.window_begin) & (columns.done <= course.window_end)
     meant = (columns.intended >= course.window_begin) & (columns.intended < course.window_end)
+    book = sale.book or case_of(cell, strategy, assignment.stock, assignment.seed, is_calibration=True)
     checked = check(
         recorder,
         verdict,
-        opened=assignment.stock,
-        stocked=assignment.stock + restocked,
+        opened=book.opened,
+        stocked=book.opened + book.restocked,
         quantity=cell.quantity,
-        cancelled=cancelled,
+        cancelled=book.cancelled,
+        came_in=book.came_in,
     )
     failed = len(recorder.failures) + sale.unfinished_count + course.shed
-    void = broken_promises(checked, recorder.failures, failed=0 if cell.loop == "open" else failed) + more_void
+    void = broken_promises(checked, recorder.failures, failed=0 if cell.loop == "open" else failed)
+    void += book.broken() + more_void
     sold = int(columns.sold[inside].sum())
     promise = asdict(strategy.guarantees)
     if cell.critical_section().commits:
@@ -96,19 +98,24 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
         drain_s=round(course.drain_s, 3),
         lanes=strategy.lanes,
         saturated=saturated(course.cpu),
-        counts=counts_of(sale, course, failed=failed, cancelled=cancelled),
+        counts=counts_of(sale, course, failed=failed, cancelled=book.cancelled),
         checker=checked,
         times=times_of(columns, meant if cell.loop == "open" else inside, is_open=cell.loop == "open"),
         work=course.work,
         cpu=course.cpu,
         series=series_of(columns, course, segments=strategy.segments, batch=cell.batch),
         fairness=None if cell.loop == "open" else fairness_of(columns, inside, buyers=cell.buyers),
-        recorder_share=round(recorder.timed_s / max(1e-9, course.cpu.generator * course.window_s), 4),
+        recorder_share=round(recorder.timed_s * _share(inside) / max(1e-9, course.cpu.generator * course.window_s), 4),
         history=history[0],
         history_sha256=history[1],
         guarantees=promise,
         server=server,
     )
+
+
+def _share(inside: NDArray[np.bool_]) -> float:
+    """Return the part of the calls that the window has."""
+    return float(inside.mean()) if len(inside) else 0.0
 
 
 def counts_of(sale: Sale, course: Course, *, failed: int, cancelled: int) -> Counts:

@@ -184,6 +184,30 @@ class Strategy(ABC):
     def clear(self) -> None:
         """Remove the keys and rows of the sale."""
 
+    @classmethod
+    def require_cancel(cls, *, commits: bool) -> None:
+        """Raise InvalidInput if a sold order cannot be given back."""
+        del commits
+        message = f"{cls.name} cannot take a sold order back, so it has no cancel-storm"
+        raise InvalidInput(message)
+
+    @classmethod
+    def require_restock(cls, *, commits: bool) -> None:
+        """Raise InvalidInput if no units can come in while it sells."""
+        del commits
+        message = f"{cls.name} cannot take units in while it sells, so it has no restock"
+        raise InvalidInput(message)
+
+    def cancel(self, order: Order) -> None:
+        """Take a sold order back: its units are free again, and the verdict counts it as sold no more."""
+        del order
+        self.require_cancel(commits=self.stage.section.commits)
+
+    def restock(self, units: int) -> None:
+        """Take units in while the sale runs; they are free when this returns."""
+        del units
+        self.require_restock(commits=self.stage.section.commits)
+
     def free_by_segment(self) -> tuple[int, ...]:
         """Return units free by segment right now, cheaply (one command); empty where there are no segments."""
         return ()

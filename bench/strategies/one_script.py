@@ -10,12 +10,16 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from bench.sizing import oversold
 from bench.strategies.base import Refused
 from bench.strategies.counted import CountedStrategy
+from segmented.errors import SegmentedError
 from segmented.stores.redis.wire import text
 
 if TYPE_CHECKING:
-    from bench.strategies.base import Answer, Guarantees, Stage
+    from collections.abc import Sequence
+
+    from bench.strategies.base import Answer, Guarantees, Stage, Verdict
     from segmented.models import Order
 
 TAKE: Final = """#!lua
@@ -31,6 +35,19 @@ if left < tonumber(ARGV[2]) then
 end
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 return redis.call('DECRBY', KEYS[1], ARGV[2])
+"""
+
+GIVE_BACK: Final = """#!lua
+-- KEYS     1 counter   2 hash: order id -> quantity
+-- ARGV     1 order id
+-- answers  units that are free again; 0 if no such order has any
+local quantity = redis.call('HGET', KEYS[2], ARGV[1])
+if not quantity then
+  return 0
+end
+redis.call('HDEL', KEYS[2], ARGV[1])
+redis.call('INCRBY', KEYS[1], quantity)
+return tonumber(quantity)
 """
 
 
@@ -50,9 +67,16 @@ class OneScript(CountedStrategy):
     )
 
     def __init__(self, stage: Stage) -> None:
-        """Name the script."""
+        """Name the scripts."""
         super().__init__(stage)
         self._take: Any = self.client.register_script(TAKE)
+        self._give_back: Any = self.client.register_script(GIVE_BACK)
+        self._restocked = 0
+
+    def open(self, sku: str, stock: int) -> None:
+        """Set the counter."""
+        super().open(sku, stock)
+        self._restocked = 0
 
     @property
     def lanes(self) -> int:
@@ -68,6 +92,39 @@ class OneScript(CountedStrategy):
         self.stage.section.run()
         self._stored(order)
         return self._sold_at(granted_at, attempts=0)
+
+    @classmethod
+    def require_cancel(cls, *, commits: bool) -> None:
+        """Raise InvalidInput where every order is a row, too: a row that went away is not this strategy's part."""
+        if commits:
+            super().require_cancel(commits=commits)
+
+    @classmethod
+    def require_restock(cls, *, commits: bool) -> None:
+        """Take units in wherever the stock is."""
+        del commits
+
+    def cancel(self, order: Order) -> None:
+        """Forget the order and add its units, in one step. Raises SegmentedError for an order that has none."""
+        if int(self._give_back(keys=(self.counters[0], self._sold), args=(order.order_id,))) != order.quantity:
+            message = f"order {order.order_id} has no {order.quantity} units to give back"
+            raise SegmentedError(message)
+
+    def restock(self, units: int) -> None:
+        """Add to the counter."""
+        self.client.incrby(self.counters[0], units)
+        self._restocked += units
+
+    def judge(self, refusals: Sequence[Refused]) -> Verdict:
+        """Count what was noted as sold, and what came in with what there was at first."""
+        found = super().judge(refusals)
+        over = oversold(found.sold, self._stock + self._restocked)
+        is_stored = found.sold_in_sql is not None
+        return replace(
+            found,
+            oversold_in_redis=found.oversold_in_redis if is_stored else over,
+            oversold_in_sql=over if is_stored else 0,
+        )
 
     def _noted(self) -> list[tuple[str, int]]:
         if self.stage.section.commits:

@@ -14,9 +14,9 @@ from bench.sizing import oversold
 from bench.strategies.asking_store import AskingStore
 from bench.strategies.base import LEASE_SECONDS, Guarantees, Strategy, Verdict, mean_of
 from segmented import operations as op
-from segmented.errors import InvalidInput
+from segmented.errors import InvalidInput, SegmentedError
 from segmented.keys import shard_keys
-from segmented.models import AlreadyOpen
+from segmented.models import AlreadyOpen, Restocked
 from segmented.orders import Gate
 from segmented.orders.tables import orders, segments
 from segmented.stock import LedgerFold, Pool
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from typing import ClassVar
 
     from bench.strategies.base import Refused, Stage
-    from segmented.models import LedgerEntry
+    from segmented.models import LedgerEntry, Order
 
 PAGE: Final = 1_000
+RETURNED: Final = "returned-"
+"""Before the id of an order whose units came back."""
 MICROSECONDS: Final = 1_000_000
 
 
@@ -68,6 +70,34 @@ class PooledStrategy(Strategy):
         self.pool = Pool(self.stage.store, sku, ttl=LEASE_SECONDS)
         self._stock = stock
 
+    @classmethod
+    def require_cancel(cls, *, commits: bool) -> None:
+        """Raise InvalidInput for a pool behind an order database: what that has confirmed, it sells for good."""
+        if commits:
+            message = f"{cls.name} with commits cannot take a sold order back: the order database has confirmed it"
+            raise InvalidInput(message)
+
+    @classmethod
+    def require_restock(cls, *, commits: bool) -> None:
+        """Raise InvalidInput for a pool behind an order database, whose units come in by way of that."""
+        if commits:
+            message = f"{cls.name} with commits takes no units in while it sells: its rows would have to grow first"
+            raise InvalidInput(message)
+
+    def cancel(self, order: Order) -> None:
+        """Put its units in again. A confirmed order is final, so they come back as stock, under the order's name."""
+        self._take_in(order.quantity, f"{RETURNED}{order.order_id}")
+
+    def restock(self, units: int) -> None:
+        """Put units in, once."""
+        self._take_in(units, "restock")
+
+    def _take_in(self, units: int, restock_id: str) -> None:
+        answer = self.pool.restock(units, restock_id=restock_id)
+        if not isinstance(answer, Restocked):
+            message = f"{units} units were not taken in: {answer}"
+            raise SegmentedError(message)
+
     def mean_hold(self, warm_up: float) -> float:
         """Measure from `reserved` to `confirmed` in the ledger: the time a segment is taken, by the server's clock."""
         return mean_of(holds(self._ledger(), warm_up)) / MICROSECONDS
@@ -75,12 +105,13 @@ class PooledStrategy(Strategy):
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
         """Fold the ledger, ask the database, and audit."""
         fold = LedgerFold()
-        sold_ids: set[str] = set()
+        sold_ids: dict[str, int] = {}
         fold.apply(_noting_sold(self._ledger(), sold_ids))
+        returned = self._returned(sold_ids)
         report = self.pool.audit()
         in_sql = None if self.gate is None else self.gate.confirmed_units(self.pool.sku)
         return Verdict(
-            sold=report.state.confirmed,
+            sold=report.state.confirmed - returned,
             available=report.state.available,
             sold_in_sql=in_sql,
             oversold_in_redis=report.oversold,
@@ -90,6 +121,14 @@ class PooledStrategy(Strategy):
             sold_ids=frozenset(sold_ids),
             left=self.free_by_segment(),
         )
+
+    def _returned(self, sold: dict[str, int]) -> int:
+        """Return units that cancelled orders brought back, and leave those orders out."""
+        gone = [one for one in sold if one.startswith(RETURNED)]
+        units = sum(sold.pop(one) for one in gone)
+        for one in gone:
+            sold.pop(one.removeprefix(RETURNED), None)
+        return units
 
     def free_by_segment(self) -> tuple[int, ...]:
         """Read the hash of stock."""
@@ -112,10 +151,12 @@ class PooledStrategy(Strategy):
             after = page[-1].sequence
 
 
-def _noting_sold(entries: Iterator[LedgerEntry], sold_ids: set[str]) -> Iterator[LedgerEntry]:
+def _noting_sold(entries: Iterator[LedgerEntry], units: dict[str, int]) -> Iterator[LedgerEntry]:
+    """Note orders that are sold, and what came back of them under their names."""
     for entry in entries:
-        if entry.kind == "confirmed" and entry.order_id is not None:
-            sold_ids.add(entry.order_id)
+        order_id = entry.order_id or ""
+        if entry.kind == "confirmed" or (entry.kind == "restocked" and order_id.startswith(RETURNED)):
+            units[order_id] = entry.quantity
         yield entry
 
 

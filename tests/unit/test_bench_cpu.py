@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import psutil
 import pytest
 
 from bench.cpu import CpuReading, own_seconds
+from bench.granularity.meters import saturated
+from bench.granularity.record import Cpu
 
 
 def reading(at: float, *used: float, database: float | None) -> CpuReading:
@@ -38,3 +41,11 @@ def test_less_than_a_hundredth_of_a_second_is_seen_where_the_system_tells_it() -
     while time.thread_time() - began < seen_after:
         pass
     assert own_seconds(psutil.Process()) > before
+
+
+def test_a_generator_on_one_core_is_not_taken_for_the_whole_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    quiet = Cpu(generator=0.6, redis=0.4, database=None, machine=1.2, others=0.2, steal=0.0)
+    assert saturated(quiet) == ()
+    assert saturated(quiet.model_copy(update={"machine": 1.9})) == ("machine",)

@@ -1,0 +1,132 @@
+"""The fixed sequences of orders that are counted: every strategy over Redis, and the library's main operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.sections import Section
+from bench.strategies import STRATEGIES
+from bench.strategies.base import Sold, Stage
+from segmented.errors import SegmentedError
+from segmented.locks import Lock
+from segmented.orders import take_envelope
+from segmented.stock import Grant, Outbox, Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from bench.strategies.base import Strategy
+    from segmented.models import Order
+    from segmented.stores.redis import RedisStore
+
+BATCH: Final = 20
+MANY: Final = 100
+SEGMENTS: Final = 4
+STOCK: Final = 4_000_000
+"""Ample: every number that is sent has the same digits from the first order to the last."""
+
+BY_WORKERS: Final = frozenset({"celery-one", "celery-batched"})
+"""Not counted: workers with heartbeats and polls of their own do the work, so no two counts would be the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What is done with orders. `prepare` is not counted; `perform` is, and says how often a lock was asked for."""
+
+    perform: Callable[[Sequence[Order]], int]
+    prepare: Callable[[Sequence[Order]], object] = tuple
+    close: Callable[[], object] = tuple
+
+
+def strategies(store: RedisStore, url: str) -> Iterator[tuple[str, Steps]]:
+    """Yield each strategy without order database and workers, one by one and, where it has them, in batches."""
+    for name, strategy in STRATEGIES.items():
+        if not strategy.needs_database and name not in BY_WORKERS:
+            yield name, _sale(strategy, store, url, batch=1)
+            if strategy.has_batches:
+                yield f"{name}, batches of {BATCH}", _sale(strategy, store, url, batch=BATCH)
+
+
+def _sale(kind: type[Strategy], store: RedisStore, url: str, *, batch: int) -> Steps:
+    stage = Stage(store=store, engine=None, segments=SEGMENTS, buyers=1, section=Section("none"), batch=batch, url=url)
+    strategy = kind(stage)
+    strategy.open("counts", STOCK)
+
+    def sell(orders: Sequence[Order]) -> int:
+        attempts = 0
+        for first in range(0, len(orders), batch):
+            answers = strategy.buy_batch(orders[first : first + batch])
+            sold = [answer for answer in answers if isinstance(answer, Sold)]
+            if len(sold) != len(answers):
+                message = f"{kind.name} sold {len(sold)} of {len(answers)} orders, with units for all of them"
+                raise SegmentedError(message)
+            attempts += max(answer.attempts for answer in sold)
+        return attempts
+
+    def close() -> None:
+        strategy.clear()
+        strategy.close()
+
+    return Steps(sell, close=close)
+
+
+def operations(store: RedisStore) -> Iterator[tuple[str, Steps]]:
+    """Yield the library's main operations, each on a pool of its own."""
+    one, many, ended, granted, submitted, accepted, worked = (
+        _pool(store, f"counts-{letter}", in_the_worker=letter == "g") for letter in "abcdefg"
+    )
+    yield "Pool.reserve", Steps(lambda orders: _each(one.reserve(order) for order in orders))
+    yield f"Pool.reserve_many of {MANY}", Steps(lambda orders: _each(many.reserve_many(orders)))
+    yield (
+        f"Pool.confirm_many of {MANY}",
+        Steps(lambda orders: _each(ended.confirm_many(_ids(orders))), ended.reserve_many),
+    )
+    yield "Pool.grant, Grant.confirm", Steps(lambda orders: _granted(granted, orders))
+    yield "Pool.submit", Steps(lambda orders: _each(submitted.submit(order) for order in orders))
+    yield f"take_envelope of {MANY}", Steps(lambda orders: _enveloped(accepted, orders), accepted.submit_many)
+    name = f"take_envelope of {MANY}, units taken in the worker"
+    yield name, Steps(lambda orders: _enveloped(worked, orders), worked.submit_many)
+    yield "Lock.acquire, Lease.release", Steps(lambda orders: _locked(store, orders))
+
+
+def _pool(store: RedisStore, sku: str, *, in_the_worker: bool) -> Pool:
+    pool = Pool(store, sku, outbox=Outbox(decides="in the worker" if in_the_worker else "at acceptance"))
+    pool.open(stock=STOCK, segments=SEGMENTS)
+    return pool
+
+
+def _ids(orders: Iterable[Order]) -> list[str]:
+    return [order.order_id for order in orders]
+
+
+def _each(answers: Iterable[Any]) -> int:
+    """Take every answer; a failure among them is raised. No lock was asked for."""
+    for answer in answers:
+        if isinstance(answer, SegmentedError):
+            raise answer
+    return 0
+
+
+def _granted(pool: Pool, orders: Sequence[Order]) -> int:
+    for order in orders:
+        grant = pool.grant(order)
+        if not isinstance(grant, Grant):
+            message = f"order {order.order_id!r}: {grant.describe()}"
+            raise SegmentedError(message)
+        grant.confirm()
+    return len(orders)
+
+
+def _enveloped(pool: Pool, orders: Sequence[Order]) -> int:
+    report = take_envelope(pool, _ids(orders))
+    if len(report.settled) != len(orders):
+        message = f"an envelope settled {len(report.settled)} of {len(orders)} orders: {report.counts()}"
+        raise SegmentedError(message)
+    return 0
+
+
+def _locked(store: RedisStore, orders: Sequence[Order]) -> int:
+    for order in orders:
+        Lock(store, f"counts-{order.order_id}").acquire().release()
+    return len(orders)

@@ -1,0 +1,81 @@
+"""Counts of one operation, exact: the server's own, from one client, less what the asking costs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import redis
+
+GATED: Final = ("commands", "round_trips", "attempts", "bytes")
+"""Fields that must be equal run after run; times are shown and gate nothing."""
+NOT_COUNTED: Final = frozenset({"cmdstat_info", "cmdstat_config|resetstat"})
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Totals of a fixed sequence of `orders` orders, whole numbers; per order they are fractions."""
+
+    orders: int
+    commands: int
+    """By the server, those inside scripts too."""
+    round_trips: int
+    """Reads of the server's event loop; with one client that waits for each answer, one a round trip."""
+    attempts: int
+    """Times that a lock was asked for, as the strategy tells; 0 for an operation that tells nothing of it."""
+    bytes: int
+    """In and out of the server."""
+    server_us: int = 0
+    """Microseconds of the server's CPU. It differs from run to run."""
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Tally:
+        """Return the tally of a baseline, which has no times."""
+        return cls(**{name: int(found[name]) for name in ("orders", *GATED)})
+
+    def as_json(self) -> dict[str, int]:
+        """Return what goes into the baseline."""
+        return {name: value for name, value in asdict(self).items() if name != "server_us"}
+
+    def each(self, name: str) -> str:
+        """Return a count an order, as the shortest exact fraction or decimal."""
+        return f"{getattr(self, name) / self.orders:,.6g}"
+
+
+class Counter:
+    """Reads the server's counts from a connection of its own, and takes off what that itself costs."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        """Learn what asking costs: the reset is not in what is read after it, the question is."""
+        self._client = client
+        client.info("everything")  # the connection is made, and its greeting is over
+        self._cpu_us = 0
+        self.begin()
+        self._overhead = self._read()
+
+    def begin(self) -> None:
+        """Count from here."""
+        self._client.config_resetstat()
+        found: Any = self._client.info("cpu")
+        self._cpu_us = _cpu_us(found)
+
+    def tally(self, orders: int, attempts: int) -> Tally:
+        """Return what was counted since."""
+        now = self._read()
+        reads, size = now["reads"] - self._overhead["reads"], now["bytes"] - self._overhead["bytes"]
+        return Tally(orders, now["commands"], reads, attempts, size, max(0, now["us"] - self._overhead["us"]))
+
+    def _read(self) -> dict[str, int]:
+        found: Any = self._client.info("everything")
+        stats = {name: one for name, one in found.items() if name.startswith("cmdstat_") and name not in NOT_COUNTED}
+        return {
+            "commands": sum(int(one["calls"]) for one in stats.values()),
+            "us": _cpu_us(found) - self._cpu_us,
+            "reads": int(found["total_reads_processed"]),
+            "bytes": int(found["total_net_input_bytes"]) + int(found["total_net_output_bytes"]),
+        }
+
+
+def _cpu_us(found: dict[str, Any]) -> int:
+    return round((float(found["used_cpu_user"]) + float(found["used_cpu_sys"])) * 1_000_000)

@@ -1,0 +1,131 @@
+"""What else happens in a run of the perverse page, where segments should lose; and how such a run is judged.
+
+`one-unit`: a stock of one, and a crowd. `cancel-storm`: every second order that was sold is cancelled at once, and its
+units must come back. `restock`: half of the stock is there at first, and the other half comes in when half of that is
+sold. What comes in is noted with the time from which it surely could be sold, so that refusals before it are judged
+by what was there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from bench.strategies.base import Sold
+from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.granularity.cell import Cell
+    from bench.granularity.recorder import Recorder
+    from bench.strategies.base import Answer, Strategy
+    from segmented.models import Order
+
+CANCELLED_EVERY: Final = 2
+"""One order in so many is cancelled."""
+FAILURES_SAID: Final = 3
+
+
+@dataclass(slots=True)
+class CaseBook:
+    """The case of one run: what it opens with, what it does after a call, and what came in."""
+
+    cell: Cell
+    strategy: Strategy
+    seed: int
+    opened: int
+    """Units at first."""
+    later: int = 0
+    """Units that come in when half of those are sold."""
+    came_in: list[tuple[float, int]] = field(default_factory=list)
+    """Local seconds at which it was answered that units are in, and how many."""
+    cancelled: int = 0
+    """Units of orders that were sold and cancelled."""
+    restocked: int = 0
+    failures: list[str] = field(default_factory=list)
+    _sold: int = 0
+    _is_restocking: bool = False
+
+    def after(self, orders: Sequence[Order], answers: Sequence[Answer]) -> None:
+        """Do what the case does once a call is answered; the buyer's next order waits for it."""
+        sold = [order for order, answer in zip(orders, answers, strict=True) if isinstance(answer, Sold)]
+        self._sold += sum(order.quantity for order in sold)
+        if self.cell.case == "cancel-storm":
+            for order in sold:
+                if is_cancelled(order.order_id, self.seed):
+                    self._cancel(order)
+        elif self.later and not self._is_restocking and 2 * self._sold >= self.opened:
+            self._is_restocking = True  # before anything that lets another buyer run
+            self._restock(self.later)
+
+    def _cancel(self, order: Order) -> None:
+        try:
+            self.strategy.cancel(order)
+        except Exception as error:  # noqa: BLE001  # whatever it was, it voids the run
+            self.failures.append(f"order {order.order_id} was not cancelled: {type(error).__name__}: {error}")
+            return
+        self.came_in.append((time.monotonic(), order.quantity))
+        self.cancelled += order.quantity
+
+    def _restock(self, units: int) -> None:
+        try:
+            self.strategy.restock(units)
+        except Exception as error:  # noqa: BLE001  # whatever it was, it voids the run
+            self.failures.append(f"{units} units did not come in: {type(error).__name__}: {error}")
+            return
+        self.came_in.append((time.monotonic(), units))
+        self.restocked += units
+
+    def broken(self) -> tuple[str, ...]:
+        """Say what the case could not do, a sentence each; any voids the run."""
+        found = list(self.failures[:FAILURES_SAID])
+        if len(self.failures) > FAILURES_SAID:
+            found.append(f"and {len(self.failures) - FAILURES_SAID} more like these")
+        if self.later and not self._is_restocking:
+            found.append("half of the units were not sold in time, so none came in")
+        return tuple(found)
+
+
+def case_of(cell: Cell, strategy: Strategy, stock: int, seed: int, *, is_calibration: bool = False) -> CaseBook:
+    """Return the book of a run that sells `stock` units in all; a calibration only buys.
+
+    In a cancel storm every unit is sold twice on average, so half of a stock that is to last for some seconds will do.
+    """
+    half = stock // 2
+    if not is_calibration and cell.case == "restock":
+        return CaseBook(cell, strategy, seed, opened=stock - half, later=half)
+    is_twice = not is_calibration and cell.case == "cancel-storm" and cell.stock is None
+    return CaseBook(cell, strategy, seed, opened=stock - half if is_twice else stock)
+
+
+def refuse_case(cell: Cell, strategy: type[Strategy]) -> None:
+    """Raise InvalidInput for a case that the strategy, or the cell itself, cannot have."""
+    if cell.case == "one-unit" and cell.stock != 1:
+        message = f"the case one-unit is of a stock of 1, not {cell.stock or 'one that lasts'}"
+        raise InvalidInput(message)
+    if cell.case == "cancel-storm":
+        strategy.require_cancel(commits=cell.critical_section().commits)
+    if cell.case == "restock":
+        strategy.require_restock(commits=cell.critical_section().commits)
+        if cell.loop == "open" or (cell.stock is not None and cell.stock < 2 * cell.quantity):
+            message = "the case restock is of a closed loop, and of a stock with an order in each half"
+            raise InvalidInput(message)
+
+
+def is_cancelled(order_id: str, seed: int) -> bool:
+    """Draw for an order: the same for the same seed, whoever runs first."""
+    return hashlib.blake2b(f"{seed}:{order_id}".encode(), digest_size=1).digest()[0] % CANCELLED_EVERY == 0
+
+
+def is_whole(cell: Cell) -> bool:
+    """Is the whole sale measured? A stock that the plan fixes may be gone before any warm-up is over."""
+    return cell.stock is not None
+
+
+def whole_sale(recorder: Recorder) -> tuple[float, float] | None:
+    """Return when the first order was sent and when the last one that was sold was answered; None if none was."""
+    last = [done for done, sold in zip(recorder.done, recorder.sold, strict=True) if sold]
+    return (min(recorder.asked), max(last)) if last else None

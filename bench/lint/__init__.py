@@ -1,0 +1,8 @@
+"""The 24 rules of an honest benchmark, checked one by one on any results file."""
+
+from __future__ import annotations
+
+from bench.lint.finding import RuleFinding
+from bench.lint.rules import RULES, check, may_publish
+
+__all__ = ["RULES", "RuleFinding", "check", "may_publish"]

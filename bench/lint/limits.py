@@ -1,0 +1,126 @@
+"""R13, R14, R15, R24: what limited a run, what was held, and how far the sweeps go."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.granularity.meters import GENERATOR_FULL, MACHINE_FULL, SERVER_FULL
+from bench.lint.finding import broken, holds, named
+from bench.lint.subject import ONE_SCRIPT, SEGMENTED, condition, labels, setting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.granularity.record import Run
+    from bench.lint.finding import Verdict
+    from bench.lint.subject import Subject
+
+HOLDS_MIN: Final = 4
+HOLD_TOLERANCE: Final = 0.95
+"""Of the planned hold, what the median of the measured ones must reach: timers are not exact."""
+LAST_STEP_MAX: Final = 1.1
+"""Gain of a sweep's last step above which it ended before the rate did: by then K or N has doubled, or nearly."""
+LOAD_MIN: Final = 1.1
+"""Of the capacity, what the highest offered load must reach."""
+STEPS_MIN: Final = 4
+ROUND_TRIPS: Final = frozenset({0.0, 0.5, 2.0, 10.0})
+
+
+def what_was_used_up(subject: Subject) -> Verdict:
+    """R13: the cores of generator, server and machine stand in every run, and what was used up is marked as such."""
+    if not subject.measured:
+        return broken("no run came to its end")
+    cores = condition(subject.results.session.environment, "machine.cores")
+    if not isinstance(cores, int):
+        return broken("the environment does not say how many cores there are")
+    blind = [run for run in subject.measured if run.cpu.generator <= 0 or run.cpu.redis <= 0]
+    if blind:
+        return broken(f"no CPU time of generator or server: {named(labels(blind))}")
+    wrong = [run for run in subject.measured if set(run.saturated) != _used_up(run, cores)]
+    if wrong:
+        return broken(f"what is marked as used up does not follow from the cores used: {named(labels(wrong))}")
+    hollow = sum(bool(run.saturated) for run in subject.measured)
+    return holds(f"cores used are in all {len(subject.measured)} runs; {hollow} were limited by them and are marked")
+
+
+def _used_up(run: Run, cores: int) -> set[str]:
+    limits = {
+        "generator": run.cpu.generator >= GENERATOR_FULL,
+        "redis": run.cpu.redis >= SERVER_FULL,
+        "machine": run.cpu.machine + run.cpu.steal >= MACHINE_FULL * cores,
+    }
+    return {name for name, is_full in limits.items() if is_full}
+
+
+def what_was_held(subject: Subject) -> Verdict:
+    """R14: the hold is measured in every run, four of them or more are swept, and one of them is a real commit."""
+    held = [run for run in subject.kept if run.cell.section in {"sleep", "cpu", "commit"} and run.counts.sold]
+    if not held:
+        return broken("no run with a throughput has a critical section")
+    blind = [run for run in held if not run.times.hold.n]
+    if blind:
+        return broken(f"the hold was not measured: {named(labels(blind))}")
+    short = [run for run in held if (run.times.hold.p50 or 0.0) < HOLD_TOLERANCE * run.cell.hold_ms]
+    if short:
+        return broken(f"half of the holds were shorter than planned: {named(labels(short))}")
+    kinds = {str(run.cell.critical_section()) for run in subject.kept if run.cell.strategy == SEGMENTED}
+    if len(kinds) < HOLDS_MIN:
+        return broken(
+            f"{len(kinds)} critical sections of {SEGMENTED}, where {HOLDS_MIN} are needed: {named(sorted(kinds))}"
+        )
+    if not any(run.cell.section == "commit" for run in subject.kept if run.cell.strategy == SEGMENTED):
+        return broken("no critical section is a real commit")
+    return holds(f"the hold is measured in {len(held)} runs; critical sections: {', '.join(sorted(kinds))}")
+
+
+def to_the_collapse(subject: Subject) -> Verdict:
+    """R15: K past its optimum, N past saturation, and an offered load past the capacity."""
+    said = []
+    for name, field in (("K", "segments"), ("N", "buyers")):
+        sweeps = [one for one in _sweeps(subject, field) if len(one) >= STEPS_MIN]
+        if not sweeps:
+            return broken(f"no sweep over {name} has {STEPS_MIN} values")
+        gains = [(one[-1][1] / one[-2][1], one) for one in sweeps]
+        gain, sweep = min(gains, key=lambda one: one[0])
+        if gain > LAST_STEP_MAX:
+            return broken(f"the last step of {name}, to {sweep[-1][0]}, still gains {gain - 1:.0%}: it ends too early")
+        said.append(f"{name} from {sweep[0][0]} to {sweep[-1][0]}, the last step x {gain:.2f}")
+    loads = [(_load(subject, run), run) for run in subject.open_runs]
+    known = [(load, run) for load, run in loads if load is not None]
+    if not known:
+        return broken("no open loop with a known capacity, so no offered load past it")
+    highest, run = max(known, key=lambda one: one[0])
+    if highest < LOAD_MIN:
+        return broken(f"the highest offered load is {highest:.0%} of the capacity ({run.cell_id})")
+    return holds(f"{'; '.join(said)}; offered up to {highest:.0%} of the capacity")
+
+
+def _sweeps(subject: Subject, field: str) -> Iterator[list[tuple[int, float]]]:
+    """Yield closed sweeps of the segmented strategy over one field: its values with their rates, from 1 segment on."""
+    found: dict[tuple[tuple[str, Any], ...], dict[int, float]] = defaultdict(dict)
+    for cell, rate in subject.rates.items():
+        if cell.strategy == SEGMENTED and cell.loop == "closed" and rate > 0:
+            found[setting(cell, (field,))][getattr(cell, field)] = rate
+    for steps in found.values():
+        if field != "segments" or 1 in steps:
+            yield sorted(steps.items())
+
+
+def _load(subject: Subject, run: Run) -> float | None:
+    if run.offered_percent is not None:
+        return run.offered_percent / 100
+    capacity = subject.capacity(run.cell)
+    return run.cell.offered_per_s / capacity if capacity and run.cell.offered_per_s else None
+
+
+def round_trips(subject: Subject) -> Verdict:
+    """R24: locks and the script without one, each with 0, 0.5, 2 and 10 ms added to a round trip."""
+    for strategy in (SEGMENTED, ONE_SCRIPT):
+        found = {run.cell.rtt_ms for run in subject.kept if run.cell.strategy == strategy}
+        lacking = sorted(ROUND_TRIPS - found)
+        if lacking:
+            return broken(
+                f"no throughput of {strategy} with {', '.join(f'{one:g}' for one in lacking)} ms a round trip"
+            )
+    return holds(f"{SEGMENTED} and {ONE_SCRIPT} have throughputs with 0, 0.5, 2 and 10 ms added to a round trip")

@@ -1,0 +1,141 @@
+"""R1, R2, R3, R12: closed and open loops, and the part of a run that counts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from hdrh.histogram import HdrHistogram
+
+from bench.lint.finding import broken, holds, named, not_applicable
+from bench.lint.subject import labels
+
+if TYPE_CHECKING:
+    from bench.granularity.record import Percentiles, Run
+    from bench.lint.finding import Verdict
+    from bench.lint.subject import Subject
+
+LATENESS_MAX: Final = 0.101
+"""Share of the response time's p99 that the lateness of sending may have: 10 %, and what a histogram rounds."""
+SHED_MAX: Final = 0.001
+WARM_UP_SPREAD: Final = 0.25
+"""Seconds by which warm-ups of one rule may differ: a timer on a busy machine."""
+WINDOW_TOLERANCE: Final = 0.01
+
+
+def one_loop_each(subject: Subject) -> Verdict:
+    """R1: a run is closed or open, tells only what its loop can tell, and no sweep, hence no figure, has both."""
+    if not subject.runs:
+        return broken("there is no run")
+    wrong = [
+        run
+        for run in subject.runs
+        if run.cell.loop == "closed" and (run.times.response is not None or run.times.lateness is not None)
+    ]
+    if wrong:
+        return broken(f"a closed loop has no intended times, and response times are told of {named(labels(wrong))}")
+    loops: dict[str, set[str]] = defaultdict(set)
+    for run in subject.runs:
+        for sweep in run.sweeps:
+            loops[sweep].add(run.cell.loop)
+    mixed = sorted(sweep for sweep, found in loops.items() if len(found) > 1)
+    if mixed:
+        return broken(f"closed and open loops are in one sweep: {named(mixed)}")
+    count = len(subject.open_runs)
+    return holds(f"{len(subject.runs) - count} runs closed, {count} open, and no sweep has both")
+
+
+def from_the_intended_time(subject: Subject) -> Verdict:
+    """R2: open runs have both histograms, of the same orders, and no answer is told faster from the earlier time."""
+    if not subject.open_runs:
+        return not_applicable("no run has an open loop, so nothing is said of latency")
+    lacking = [run for run in subject.open_runs if run.times.response is None]
+    if lacking:
+        return broken(f"no response time from the intended time on: {named(labels(lacking))}")
+    wrong = [run for run in subject.open_runs if run.times.response and not _is_later(run, run.times.response)]
+    if wrong:
+        return broken(f"response and service times are not of the same orders: {named(labels(wrong))}")
+    return holds(f"{len(subject.open_runs)} open runs have response and service times, each under its name")
+
+
+def _is_later(run: Run, response: Percentiles) -> bool:
+    service = run.times.service
+    return response.n == service.n and (response.max or 0.0) >= (service.max or 0.0)
+
+
+def what_the_generator_missed(subject: Subject) -> Verdict:
+    """R3: planned = sent + shed; a run whose orders left late, or were shed and counted nowhere, is void."""
+    if not subject.open_runs:
+        return not_applicable("no run has an open loop, so nothing was meant to be sent at a time")
+    lost = [run for run in subject.open_runs if run.counts.planned != run.counts.sent + run.counts.shed]
+    if lost:
+        return broken(f"planned is not sent + shed: {named(labels(lost))}")
+    silent = [run for run in subject.open_runs if run.times.lateness is None]
+    if silent:
+        return broken(f"no lateness: {named(labels(silent))}")
+    kept = [run for run in subject.open_runs if run.orders_per_s is not None]
+    late = [run for run in kept if _is_late(run)]
+    if late:
+        return broken(
+            f"orders left later than 10 % of the response p99, and the run is not void: {named(labels(late))}"
+        )
+    uncounted = [
+        run for run in kept if run.counts.shed > SHED_MAX * run.counts.planned and run.counts.failed < run.counts.shed
+    ]
+    if uncounted:
+        return broken(f"shed orders are not among the failures: {named(labels(uncounted))}")
+    shed = sum(run.counts.shed for run in subject.open_runs)
+    return holds(f"{len(subject.open_runs)} open runs: planned = sent + shed ({shed:,} shed), none late and kept")
+
+
+def _is_late(run: Run) -> bool:
+    late, response = run.times.lateness, run.times.response
+    return late is not None and response is not None and _p99(late) > LATENESS_MAX * _p99(response)
+
+
+def _p99(found: Percentiles) -> float:
+    """Return it whatever the number of samples: it is compared here, not told."""
+    return float(HdrHistogram.decode(found.encoded).get_value_at_percentile(99)) if found.n else 0.0
+
+
+def one_warm_up(subject: Subject) -> Verdict:
+    """R12: a warm-up as planned, a window that is where it is said to be, and a series that shows the whole sale."""
+    if not subject.measured:
+        return broken("no run came to its end")
+    plan, is_quick = subject.results.session.plan, subject.results.session.is_quick
+    rules = _warm_ups(plan.get("quick") or {} if is_quick else plan, {} if is_quick else plan)
+    if not rules:
+        return broken("the plan has no warm-up")
+    unruly = [run for run in subject.measured if not _is_as_planned(run, rules)]
+    if unruly:
+        planned = " or ".join(f"{one:g}" for one in sorted(rules))
+        return broken(f"a warm-up other than the planned {planned} s: {named(labels(unruly))}")
+    wrong = [run for run in subject.measured if not _is_in_place(run)]
+    if wrong:
+        return broken(f"the window of the series is not the one that was measured: {named(labels(wrong))}")
+    each = [run.warm_up_s for run in subject.measured]
+    return holds(
+        f"a warm-up of {min(each):g} to {max(each):g} s is left out of all {len(each)} runs, and the drain too"
+    )
+
+
+def _is_as_planned(run: Run, rules: set[float]) -> bool:
+    """Compare with what the plan allows; a sale of a fixed stock counts from its first order on."""
+    allowed = rules if run.cell.stock is None else rules | {0.0}
+    return any(abs(run.warm_up_s - one) <= WARM_UP_SPREAD for one in allowed)
+
+
+def _warm_ups(general: dict[str, Any], whole: dict[str, Any]) -> set[float]:
+    """Return the warm-ups that a plan allows: its own, and those of sweeps that have one of theirs."""
+    each = [general.get("warm_up"), *(sweep.get("warm_up") for sweep in whole.get("sweeps", ()))]
+    return {float(one) for one in each if one is not None}
+
+
+def _is_in_place(run: Run) -> bool:
+    begin, end = run.series.window
+    is_long_enough = len(run.series.offered) * run.series.bin_s >= begin
+    return (
+        abs(begin - run.warm_up_s) <= WINDOW_TOLERANCE
+        and abs(end - begin - run.window_s) <= WINDOW_TOLERANCE
+        and is_long_enough
+    )

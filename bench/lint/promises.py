@@ -1,0 +1,76 @@
+"""R9, R10: a run that broke a promise has no throughput, and a throughput is of orders that hold stock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bench.lint.finding import broken, holds, named
+from bench.lint.subject import labels
+
+if TYPE_CHECKING:
+    from bench.granularity.record import Run
+    from bench.lint.finding import Verdict
+    from bench.lint.subject import Subject
+
+CLEAN: Final = frozenset({"clean", "none"})
+
+
+def checked_to_the_unit(subject: Subject) -> Verdict:
+    """R9: the checker's findings void a run; of a kept one, all that was asked for and in stock is sold."""
+    if not subject.runs:
+        return broken("there is no run")
+    praised = [run for run in subject.kept if run.void or _has_broken(run)]
+    if praised:
+        return broken(f"a throughput in spite of what the checker found: {named(labels(praised))}")
+    silent = [run for run in subject.runs if run.orders_per_s is None and not run.void]
+    if silent:
+        return broken(f"no throughput, and no reason for it: {named(labels(silent))}")
+    unsold = [run for run in subject.kept if _units_left(run)]
+    if unsold:
+        return broken(f"orders were refused while units are left: {named(labels(unsold))}")
+    void = len(subject.runs) - len(subject.kept)
+    return holds(f"{len(subject.runs)} runs are checked, {void} of them void and without a throughput")
+
+
+def _has_broken(run: Run) -> bool:
+    found = run.checker
+    counted = (found.oversold, found.refused_wrongly, found.stranded, found.duplicates, found.lost)
+    return any(counted) or found.audit not in CLEAN or found.sold > found.stock
+
+
+def _units_left(run: Run) -> bool:
+    """Was anybody refused in the end although an order of this size would have been possible?"""
+    free = run.checker.stock - run.checker.sold
+    return run.cell.case is None and run.counts.sold_out > 0 and free >= run.cell.quantity
+
+
+def goodput(subject: Subject) -> Verdict:
+    """R10: the rate is of orders sold in the window; refusals, failures, shed and cancelled ones are counted apart."""
+    if not subject.kept:
+        return broken("no run has a throughput")
+    leaking = [run for run in subject.runs if not _adds_up(run)]
+    if leaking:
+        return broken(f"sold + sold out + failed is not what was planned: {named(labels(leaking))}")
+    padded = [run for run in subject.kept if not _is_of_sold_orders(run)]
+    if padded:
+        return broken(f"the rate is not that of the orders sold in the window: {named(labels(padded))}")
+    sold_out = sum(run.counts.sold_out for run in subject.runs)
+    return holds(f"{len(subject.kept)} rates are of orders that hold stock; {sold_out:,} refusals are a series apart")
+
+
+def _adds_up(run: Run) -> bool:
+    counts, series = run.counts, run.series
+    whole = counts.sold + counts.sold_out + counts.failed == counts.planned
+    return whole and sum(series.sold) == counts.sold and sum(series.sold_out) == counts.sold_out
+
+
+def _is_of_sold_orders(run: Run) -> bool:
+    """Compare the rate with the bins of the series: those inside of the window, and those that touch it."""
+    begin, end = run.series.window
+    length, rate = run.series.bin_s, run.orders_per_s or 0.0
+    inside = touching = 0
+    for index, sold in enumerate(run.series.sold):
+        starts, ends = index * length, (index + 1) * length
+        inside += sold if starts >= begin and ends <= end else 0
+        touching += sold if ends >= begin and starts <= end else 0
+    return inside - 1 <= rate * run.window_s <= touching + 1

@@ -1,0 +1,107 @@
+"""R11, R20, R21: runs repeated, interleaved and planned beforehand, and how far two equal ones lie apart."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+from bench.lint.finding import broken, holds, named
+from bench.lint.subject import labels
+
+if TYPE_CHECKING:
+    from bench.granularity.record import Run
+    from bench.lint.finding import Verdict
+    from bench.lint.subject import Subject
+
+RUNS_MIN: Final = 10
+SAID_BEFORE: Final = ("hypotheses", "exclusions", "stop")
+"""What a plan must say beside its sweeps."""
+PLAN: Final = "plan.toml"
+
+
+def repeated_and_interleaved(subject: Subject) -> Verdict:
+    """R11: ten runs a cell, each cell once a round, every round in an order of its own, every run with its seed."""
+    if not subject.runs:
+        return broken("there is no run")
+    arms = Counter((run.cell_id, run.arm) for run in subject.runs)
+    (cell_id, arm), least = min(arms.items(), key=lambda one: one[1])
+    if least < RUNS_MIN:
+        few = sum(count < RUNS_MIN for count in arms.values())
+        return broken(f"fewer than {RUNS_MIN} runs in {few} of {len(arms)} cells, as {least} of {cell_id} ({arm})")
+    in_order = sorted(subject.runs, key=lambda run: run.run)
+    numbers = [run.round for run in in_order]
+    if numbers != sorted(numbers):
+        return broken("rounds overlap: a round begins before the one before it has ended")
+    rounds = _orders(in_order)
+    twice = [number for number, order in rounds.items() if len(set(order)) != len(order)]
+    if twice:
+        return broken(f"a cell runs twice in round {named(twice)}")
+    if len(arms) > 1 and len(set(rounds.values())) == 1:
+        return broken(f"all {len(rounds)} rounds have the same order")
+    seeds = Counter(run.seed for run in in_order)
+    if len(seeds) < len(rounds):
+        return broken(f"{len(in_order)} runs have {len(seeds)} seeds")
+    return holds(
+        f"{least} runs a cell or more, in {len(rounds)} rounds of {len(set(rounds.values()))} orders, seeds stored"
+    )
+
+
+def _orders(runs: list[Run]) -> dict[int, tuple[str, ...]]:
+    found: dict[int, list[str]] = defaultdict(list)
+    for run in runs:
+        found[run.round].append(f"{run.arm} {run.cell_id}")
+    return {number: tuple(order) for number, order in found.items()}
+
+
+def planned_before(subject: Subject) -> Verdict:
+    """R20: the plan was committed before, says what it expects and when it stops, and all of it was run."""
+    session, end = subject.results.session, subject.results.end
+    if session.plan_commit is None:
+        return broken("the plan was not committed before the run")
+    unsaid = [key for key in SAID_BEFORE if not session.plan.get(key)]
+    if unsaid:
+        return broken(f"the plan says nothing of {', '.join(unsaid)}")
+    copy = subject.folder / PLAN
+    if not copy.is_file():
+        return broken(f"{PLAN} does not lie beside the results")
+    if hashlib.sha256(copy.read_bytes()).hexdigest() != session.plan_sha256:
+        return broken(f"{PLAN} is not the plan of this session: its sha256 differs")
+    if end is None:
+        return broken("the session has no end, so nobody knows what is missing")
+    if end.stopped_by is not None or len(subject.runs) != end.runs_planned:
+        why = end.stopped_by or "no reason given"
+        return broken(f"{len(subject.runs)} of {end.runs_planned} planned runs are there: {why}")
+    planned = {str(sweep.get("name")) for sweep in session.plan.get("sweeps", ())}
+    unseen = sorted(planned - {sweep for run in subject.runs for sweep in run.sweeps})
+    if unseen:
+        return broken(f"sweeps of the plan without a run: {named(unseen)}")
+    short = _short_cells(subject)
+    if short:
+        return broken(f"not every cell has all of its rounds: {named(short)}")
+    count = f"{len(subject.runs)} runs of {len(subject.cells)} cells"
+    return holds(f"the plan of commit {session.plan_commit[:12]} was run whole: {count}")
+
+
+def _short_cells(subject: Subject) -> list[str]:
+    rounds = {run.round for run in subject.runs}
+    seen: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for run in subject.runs:
+        seen[run.cell_id, run.arm].add(run.round)
+    return [cell_id for (cell_id, _), found in seen.items() if found != rounds]
+
+
+def noise_floor(subject: Subject) -> Verdict:
+    """R21: a cell runs twice a round, as A and as B, so that it is known what no difference looks like."""
+    by_arm: dict[str, Counter[str]] = defaultdict(Counter)
+    for run in subject.kept:
+        by_arm[run.cell_id][run.arm] += 1
+    both = {cell_id: arms for cell_id, arms in by_arm.items() if len(arms) > 1}
+    if not both:
+        return broken("no cell was measured twice a round, as A and as B")
+    uneven = [cell_id for cell_id, arms in both.items() if arms["A"] != arms["B"]]
+    if uneven:
+        lone = [run for run in subject.runs if run.cell_id in uneven and run.orders_per_s is None]
+        return broken(f"A and B do not have the same number of throughputs: {named(labels(lone) or uneven)}")
+    pairs = sum(arms["A"] for arms in both.values())
+    return holds(f"{pairs} pairs of A and B in {named(both)}")

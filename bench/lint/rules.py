@@ -1,0 +1,66 @@
+"""The rules in their order, and what they say of a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bench.lint import baselines, lanes, limits, loops, origin, promises, repetition, samples, unfavourable
+from bench.lint.finding import RuleFinding
+from bench.lint.subject import Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from bench.granularity.record import ResultFile
+    from bench.lint.finding import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule: its number, what it asks in a few words, and who looks."""
+
+    number: str
+    title: str
+    verdict: Callable[[Subject], Verdict]
+
+
+RULES: Final = (
+    Rule("R1", "closed and open loops are never mixed", loops.one_loop_each),
+    Rule("R2", "latency from the intended time", loops.from_the_intended_time),
+    Rule("R3", "what the generator failed to do", loops.what_the_generator_missed),
+    Rule("R4", "histograms, merged and never averaged", samples.whole_histograms),
+    Rule("R5", "percentiles with enough samples", samples.enough_samples),
+    Rule("R6", "absolute numbers beside their base", baselines.a_base_each),
+    Rule("R7", "baselines that can win", baselines.baselines_that_can_win),
+    Rule("R8", "the same guarantees on both sides", baselines.the_same_on_both_sides),
+    Rule("R9", "correctness is part of the result", promises.checked_to_the_unit),
+    Rule("R10", "goodput, not requests", promises.goodput),
+    Rule("R11", "repeated, randomised, interleaved", repetition.repeated_and_interleaved),
+    Rule("R12", "warm-up and drain left out by a rule", loops.one_warm_up),
+    Rule("R13", "what was used up is said", limits.what_was_used_up),
+    Rule("R14", "what is held, and for how long", limits.what_was_held),
+    Rule("R15", "swept to the collapse", limits.to_the_collapse),
+    Rule("R16", "where segments should lose", unfavourable.where_segments_lose),
+    Rule("R17", "imbalance is shown", lanes.evenness),
+    Rule("R18", "work is counted", lanes.work_done),
+    Rule("R19", "everything can be reproduced", origin.reproducible),
+    Rule("R20", "planned before, reported whole", repetition.planned_before),
+    Rule("R21", "the noise floor is known", repetition.noise_floor),
+    Rule("R22", "no micro-benchmark as a headline", baselines.whole_sales),
+    Rule("R23", "regressions are gated by counts", baselines.counts_have_a_baseline),
+    Rule("R24", "round trips are swept", limits.round_trips),
+)
+
+
+def check(results: ResultFile, folder: Path) -> list[RuleFinding]:
+    """Return what each rule says, in the order of the rules. `folder` is where the file and its histories lie."""
+    subject = Subject(results, folder)
+    found = [(rule, rule.verdict(subject)) for rule in RULES]
+    return [RuleFinding(rule.number, rule.title, verdict.outcome, verdict.evidence) for rule, verdict in found]
+
+
+def may_publish(findings: Iterable[RuleFinding]) -> bool:
+    """Tell whether no rule is broken: only then may a table of these results stand in the README."""
+    return all(finding.outcome != "broken" for finding in findings)

@@ -1,0 +1,42 @@
+"""The verdicts on a terminal, or as lines in a pipe."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from bench.lint.finding import Outcome, RuleFinding
+
+COLOURS: Final[dict[Outcome, str]] = {"holds": "green", "broken": "bold red", "not applicable": "dim"}
+
+
+def show(findings: Sequence[RuleFinding], console: Console) -> None:
+    """Print rule, verdict and evidence, and how many hold."""
+    if console.is_terminal:
+        table = Table("rule", "asks for", "verdict", "evidence")
+        for one in findings:
+            verdict = Text(one.outcome, style=COLOURS[one.outcome])
+            table.add_row(one.rule, one.title, verdict, Text(one.evidence))
+        console.print(table)
+    else:
+        for one in findings:
+            line = f"{one.rule} {one.title}: {one.outcome}: {one.evidence}"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(summary(findings), highlight=False, soft_wrap=not console.is_terminal)
+
+
+def summary(findings: Sequence[RuleFinding]) -> str:
+    """Say it in one sentence."""
+    count = Counter(one.outcome for one in findings)
+    told = f"{count['holds']} of {len(findings)} rules hold, {count['broken']} are broken"
+    apart = f", {count['not applicable']} do not apply" if count["not applicable"] else ""
+    end = "not be published" if count["broken"] else "be published"
+    return f"{told}{apart}: a table of these results may {end}."

@@ -1,0 +1,105 @@
+"""Each cell of the perverse page as a real sale, in one process of its own, judged by the checker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from bench.granularity.assignment import RunAssignment
+from bench.granularity.cell import Cell
+from bench.granularity.record import Run
+
+if TYPE_CHECKING:
+    from segmented.servers import ValkeyServer
+
+SECONDS_MAX: Final = 120.0
+STOCK: Final = 60
+SCRIPT: Final = """
+import sys
+from bench.granularity.run_cell import main
+sys.exit(max(main(line) for line in sys.argv[1:]))
+"""
+BASE: Final[dict[str, Any]] = {
+    "strategy": "segment-locks",
+    "segments": 8,
+    "buyers": 16,
+    "section": "sleep",
+    "hold_ms": 1.0,
+}
+CELLS: Final[dict[str, dict[str, Any]]] = {
+    "one unit": {"stock": 1, "case": "one-unit"},
+    "stock below K": {"stock": 5},
+    "one client": {"buyers": 1},
+    "large orders": {"stock": 80, "quantity": 15},
+    "cancel storm": {"case": "cancel-storm"},
+    "cancel storm without locks": {"case": "cancel-storm", "strategy": "one-script", "segments": 1},
+    "restock without locks": {"case": "restock", "strategy": "one-script", "segments": 1},
+    "restock": {"case": "restock"},
+}
+
+
+def assignment(change: dict[str, Any], url: str) -> str:
+    cell = Cell.model_validate(BASE | change)
+    return RunAssignment(
+        cell=cell, url=url, meter_url=url, database=None, warm_up=0.01, stock=cell.stock or STOCK, seconds=0.3, seed=5
+    ).model_dump_json()
+
+
+@pytest.fixture(scope="module")
+def runs(valkey_server: ValkeyServer) -> dict[str, Run]:
+    """Make all of them, one after the other: to start a process and import Locust costs more than any sale."""
+    lines = [assignment(change, valkey_server.url) for change in CELLS.values()]
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", SCRIPT, *lines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:  # its stdin stays open: it leaves when that ends
+        said = child.stdout.read() if child.stdout else ""
+        assert child.wait(SECONDS_MAX) == 0, said
+    records = [Run.model_validate(one["record"]) for one in map(_event, said.splitlines()) if "record" in one]
+    return dict(zip(CELLS, records, strict=True))
+
+
+def _event(line: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_the_run_keeps_its_promise(runs: dict[str, Run], name: str) -> None:
+    run = runs[name]
+    assert run.void == ()
+    assert run.orders_per_s is not None
+    assert run.counts.sold_out > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "stock", "sold", "orders"),
+    [("one unit", 1, 1, 1), ("stock below K", 5, 5, 5), ("one client", 60, 60, 60), ("large orders", 80, 75, 5)],
+)
+def test_what_is_there_is_sold_to_the_last_order(
+    runs: dict[str, Run], name: str, stock: int, sold: int, orders: int
+) -> None:
+    run = runs[name]
+    assert (run.checker.stock, run.checker.sold, run.counts.sold) == (stock, sold, orders)
+
+
+@pytest.mark.parametrize("name", ["cancel storm", "cancel storm without locks"])
+def test_what_is_cancelled_comes_back_and_is_sold_again(runs: dict[str, Run], name: str) -> None:
+    run = runs[name]
+    assert run.checker.stock == STOCK // 2
+    assert run.counts.cancelled > 0
+    assert run.counts.sold - run.counts.cancelled == run.checker.sold
+
+
+def test_the_other_half_comes_in_and_is_sold(runs: dict[str, Run]) -> None:
+    run = runs["restock"]
+    assert (run.checker.stock, run.checker.sold, run.counts.sold) == (STOCK, STOCK, STOCK)
+    assert sum(run.series.segment_sold) == STOCK
+
+
+def test_a_fixed_stock_is_measured_from_its_first_order_on(runs: dict[str, Run]) -> None:
+    run = runs["stock below K"]
+    assert run.window_s * (run.orders_per_s or 0) == pytest.approx(5, rel=0.1)
