@@ -12,7 +12,7 @@ demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
 
 test: lint ## style, types, layers, then every ring whose server is there
-	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile -m 'not long'
+	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder -m 'not long'
 
 test-long: $(STAMP) ## what `make test` leaves out: more ways for workers to die
 	@$(BIN)/python -m pytest --no-header --quiet -m long

@@ -7,6 +7,8 @@ import logging
 import os
 import pkgutil
 import signal
+import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +17,25 @@ import pytest
 from hypothesis import settings
 
 from tests import fixtures
+from tests.file_order import side_by_side
+from tests.quick_folder import quick_folder
 from tests.rings import RINGS
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 pytest_plugins = [f"tests.fixtures.{module.name}" for module in pkgutil.iter_modules(fixtures.__path__)]
+
+# Tests start hundreds of processes, and one that may keep no bytecode compiles again what the one before it compiled: a
+# fifth of what a Celery worker takes to start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# A database that writes through to a disk waits for it at every commit, and a test that makes one waits for its files:
+# half of what the tests of the order database took. What a server does is the same in memory, fsync on and all.
+if quick_folder() is not None:
+    os.environ.setdefault("TMPDIR", str(quick_folder()))
+    tempfile.tempdir = None  # pytest has asked already
 
 # No deadline: a shared machine is slow at times. Under CI the examples are the same in every run.
 settings.register_profile("laptop", deadline=None)
@@ -47,15 +62,22 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its folder's ring and the ring's time limit, and run the inner rings first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its folder's ring and the ring's time limit, and run the inner rings first.
+
+    Several workers run them side by side: see tests/file_order.py.
+    """
     for item in items:
         ring = ring_of(item.path)
         item.add_marker(getattr(pytest.mark, ring))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(RINGS[ring]))
-    order = list(RINGS)
-    items.sort(key=lambda item: order.index(ring_of(item.path)))
+    if hasattr(config, "workerinput"):  # one worker of several
+        files = {file: place for place, file in enumerate(side_by_side(file_of(item.path) for item in items))}
+        items.sort(key=lambda item: files[file_of(item.path)])
+    else:
+        order = list(RINGS)
+        items.sort(key=lambda item: order.index(ring_of(item.path)))
 
 
 @cache  # asked for every test, of which a file has many
@@ -66,6 +88,12 @@ def ring_of(path: Path) -> str:
         message = f"{path} is in no ring: tests live in tests/<ring>/, one of {', '.join(RINGS)}"
         raise pytest.UsageError(message)
     return ring
+
+
+@cache
+def file_of(path: Path) -> str:
+    """Return a test file's path below tests/."""
+    return path.relative_to(Path(__file__).parent).as_posix()
 
 
 @pytest.fixture(autouse=True)

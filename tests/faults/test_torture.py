@@ -117,7 +117,6 @@ def test_eight_processes_of_eight_threads_exclude_each_other_for_thirty_seconds(
     assert verdict.late_refused > 5  # the fence was needed
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "lock"])
 def test_every_other_kind_keeps_its_promise_for_a_few_seconds(kind: str) -> None:
     results = tortured(TortureOptions(kind=kind, seconds=6.0, processes=4, threads=4))

@@ -92,7 +92,6 @@ def test_a_short_demo_keeps_every_promise_and_shows_the_control_failing(tmp_path
     assert "segment-locks: sale " in ran.stdout
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("valkey")  # emptied: no key of another test lapses in between
 def test_named_servers_are_used_and_left_as_they_were(valkey_url: str, sqlite_url: str, tmp_path: Path) -> None:
     file = tmp_path / "demo.json"

@@ -32,9 +32,7 @@ def store(private_valkey: ValkeyServer) -> Iterator[RedisStore]:
         yield store
 
 
-@pytest.mark.parametrize(
-    "limit", [pytest.param(None, id="without a limit", marks=pytest.mark.long), pytest.param(LIMIT, id="with a limit")]
-)
+@pytest.mark.parametrize("limit", [None, LIMIT], ids=["without a limit", "with a limit"])
 def test_the_real_order_file_sells_alike_at_every_segment_count(
     store: RedisStore, orders: list[Order], limit: int | None
 ) -> None:

@@ -228,7 +228,6 @@ def test_a_limit_that_no_sweep_can_have_is_refused(open_pool: Callable[..., Pool
         expire_voided(pool, gate, limit=limit)
 
 
-@pytest.mark.long
 def test_nine_thousand_lapsed_holds_are_given_back_by_one_call(open_pool: Callable[..., Pool], gate: Gate) -> None:
     pool = open_pool(9_000, hold=0.001)
     pool.reserve_many([Order(f"o{number}", 1) for number in range(9_000)])

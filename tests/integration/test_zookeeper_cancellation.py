@@ -173,7 +173,6 @@ def test_an_event_loop_that_is_left_in_the_middle_leaves_no_contender(
         wait_until(lambda: len(line(other_kazoo, name)) == 1)
 
 
-@pytest.mark.long
 def test_an_event_loop_that_is_left_after_any_round_leaves_no_contender_and_no_warning(
     kazoo_client: KazooClient, other_kazoo: KazooClient
 ) -> None:

@@ -79,6 +79,7 @@ class Bazaar:
         self.chance = random.Random(seed)
         self.stock = stock
         self.carts: list[Cart] = []
+        self.digests: dict[Cart, tuple[str]] = {}
         for sku in SKUS:
             self.world.model.execute(op.OpenPool(sku, stock, 2, gated=False))
 
@@ -93,11 +94,18 @@ class Bazaar:
         except SegmentedError:
             return None
 
+    def order_ids(self, cart: Cart) -> tuple[str]:
+        """Return the one id of its orders, which is a digest: not worth its while after every step."""
+        if cart not in self.digests:
+            self.digests[cart] = (cart.order_id,)
+        return self.digests[cart]
+
     def lines(self, cart: Cart) -> list[str | None]:
         """Return the state of each line, None where there is none."""
         states: list[str | None] = []
+        order_ids = self.order_ids(cart)
         for sku, _ in cart.lines:
-            (found,) = self.world.model.execute(op.ReadOrders(sku, (cart.order_id,)))
+            (found,) = self.world.model.execute(op.ReadOrders(sku, order_ids))
             states.append(found.state if found is not None else None)
         return states
 

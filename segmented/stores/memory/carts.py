@@ -35,7 +35,7 @@ class ModelCart:
 class CartModel:
     """Carts by home and id."""
 
-    def __init__(self, clock: Clock, check_pool: Callable[[op.ReadPool], object]) -> None:
+    def __init__(self, clock: Clock, check_pool: Callable[[str], object]) -> None:
         """Let `check_pool` raise PoolMissing for a home that is not open."""
         self._clock = clock
         self._check_pool = check_pool
@@ -58,7 +58,7 @@ class CartModel:
     def open(self, operation: op.OpenCart) -> CartRecord:
         """Begin once."""
         cart = operation.cart
-        self._check_pool(op.ReadPool(cart.home))
+        self._check_pool(cart.home)
         place = cart.home, cart.cart_id
         found = self._carts.get(place)
         if found is not None and found.cart != cart:
@@ -93,7 +93,7 @@ class CartModel:
 
     def list_all(self, operation: op.ListCarts) -> UnfinishedCarts:
         """Read what is not finished."""
-        self._check_pool(op.ReadPool(operation.home))
+        self._check_pool(operation.home)
         now_ms = self._now_ms()
         found = sorted((due_ms, place) for place, due_ms in self._unfinished.items() if place[0] == operation.home)
         carts = tuple(
@@ -104,7 +104,7 @@ class CartModel:
 
     def list_due(self, operation: op.ListDueCarts) -> tuple[CartRecord, ...]:
         """Read what is to be finished."""
-        self._check_pool(op.ReadPool(operation.home))
+        self._check_pool(operation.home)
         now_ms = self._now_ms()
         due = sorted(
             (due_ms, place)
@@ -123,7 +123,7 @@ class CartModel:
 
     def inspect(self, operation: op.InspectCarts) -> tuple[InspectedCart, ...]:
         """Read what is kept of each."""
-        self._check_pool(op.ReadPool(operation.home))
+        self._check_pool(operation.home)
         return tuple(self._inspected((operation.home, cart_id)) for cart_id in operation.cart_ids)
 
     def _inspected(self, place: tuple[str, str]) -> InspectedCart:
@@ -135,7 +135,7 @@ class CartModel:
     # --- pieces ---
 
     def _found(self, home: str, cart_id: str) -> tuple[str, str]:
-        self._check_pool(op.ReadPool(home))
+        self._check_pool(home)
         if (home, cart_id) not in self._carts:
             raise CartUnknown(home, cart_id)
         return home, cart_id

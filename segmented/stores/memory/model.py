@@ -90,7 +90,7 @@ class MemoryModel:
             op.CheckSequencer: sequencers.check,
             op.FencedSet: sequencers.set,
             **pools.bodies(),
-            **CartModel(clock, pools.read).bodies(),
+            **CartModel(clock, pools.found).bodies(),
             **ShardModel(pools).bodies(),
             **DedupModel(clock, self._freed.append).bodies(),
         }

@@ -132,7 +132,7 @@ class OutboxUpkeep(PoolModel):
                 for one in operation.order_ids
             )
         now_ms = self._now_ms()
-        return tuple(replace(_submitted(pool, one), read_at_ms=now_ms) for one in operation.order_ids)
+        return tuple(_submitted(pool, one, now_ms) for one in operation.order_ids)
 
     def read_outbox(self, operation: op.ReadOutbox) -> OutboxState:
         """Count what waits."""
@@ -192,8 +192,8 @@ class OutboxUpkeep(PoolModel):
         return self._messages.get(operation.queue, {}).pop(operation.digest, None) is not None
 
 
-def _submitted(pool: ModelPool, order_id: str) -> Submitted:
-    record, entry = pool.record_of(order_id), pool.entries.get(order_id, Entry())
+def _submitted(pool: ModelPool, order_id: str, now_ms: int) -> Submitted:
+    record, entry = pool.record_of(order_id), pool.entries.get(order_id) or Entry()
     begun, reason = entry.begun, entry.reason
     state: SubmittedState = "queued" if entry.order else "unknown"
     if record is not None:
@@ -213,4 +213,5 @@ def _submitted(pool: ModelPool, order_id: str) -> Submitted:
         until_ms=entry.until_ms,
         due_ms=pool.outbox.get(order_id),
         dead_at_ms=pool.dead[order_id][1] if order_id in pool.dead else None,
+        read_at_ms=now_ms,
     )

@@ -82,7 +82,7 @@ class PoolBooks:
     def read(self, operation: op.ReadPool) -> PoolState:
         """Read totals and units a segment."""
         pool = self.found(operation.sku)
-        return replace(pool.state(), transfers=pool.transfers)
+        return pool.state(pool.transfers)
 
     def read_orders(self, operation: op.ReadOrders) -> tuple[OrderRecord | None, ...]:
         """Read records; a pool that is not open has none."""

@@ -162,10 +162,12 @@ class ModelPool:
 
     def record_of(self, order_id: str) -> OrderRecord | None:
         """Return the record with the end of its hold."""
-        record = self.orders.get(order_id)
-        return record and replace(record, hold_until_ms=self.holds.get(order_id))
+        record, until_ms = self.orders.get(order_id), self.holds.get(order_id)
+        if record is None or record.hold_until_ms == until_ms:
+            return record
+        return replace(record, hold_until_ms=until_ms)
 
-    def state(self) -> PoolState:
+    def state(self, transfers: tuple[Transfer, ...] = ()) -> PoolState:
         """Read totals and units a segment."""
         return PoolState(
             sku=self.sku,
@@ -185,6 +187,7 @@ class ModelPool:
             received=self.received,
             customer_limit=self.customer_limit,
             is_closed=self.is_closed,
+            transfers=transfers,
         )
 
 

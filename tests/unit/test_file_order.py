@@ -1,0 +1,37 @@
+"""The order in which several test workers take the files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.file_order import SECONDS, SECONDS_A_TEST, side_by_side
+from tests.rings import RINGS
+
+TESTS: Final = Path(__file__).parents[1]
+
+
+def test_rings_go_side_by_side_each_with_its_longest_file_first() -> None:
+    tests = ["unit/a"] * 10 + ["unit/b"] * 30 + ["contract/c"] * 20 + ["contract/d"] * 20
+    assert side_by_side(tests) == ["contract/c", "unit/b", "contract/d", "unit/a"]
+
+
+def test_a_file_that_is_named_counts_as_long_as_it_takes() -> None:
+    tests = ["faults/few"] * 20 + ["faults/test_torture.py"]
+    assert side_by_side(tests) == ["faults/test_torture.py", "faults/few"]
+
+
+def test_every_file_is_taken_once() -> None:
+    files = [path.relative_to(TESTS).as_posix() for path in TESTS.glob("*/**/test_*.py")]
+    assert sorted(side_by_side(files)) == sorted(files)
+
+
+@pytest.mark.parametrize("file", SECONDS)
+def test_a_file_that_is_named_is_there(file: str) -> None:
+    assert (TESTS / file).is_file()
+
+
+def test_every_ring_has_its_seconds() -> None:
+    assert set(SECONDS_A_TEST) == set(RINGS)
