@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from bench.granularity.cases import refuse_case
 from bench.granularity.cell import Cell, Frozen
+from bench.granularity.expectation import Expectation
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
 
@@ -48,6 +49,8 @@ class Hypothesis(Frozen):
     sweep: str
     """Which of the sweeps can refute it."""
     refuted_by: Sentence
+    expect: tuple[Expectation, ...] = ()
+    """What of it a machine looks up, all of which must hold; without any, a reader judges by the figures."""
 
 
 class Load(Frozen):
@@ -243,4 +246,4 @@ def _keys(*models: type[BaseModel]) -> list[str]:
     return sorted({field.alias or name for model in models for name, field in model.model_fields.items()})
 
 
-KEYS: Final = _keys(Plan, Sweep, Hypothesis, Load, Quick, QuickProfile, Cell)
+KEYS: Final = _keys(Plan, Sweep, Hypothesis, Expectation, Load, Quick, QuickProfile, Cell)
