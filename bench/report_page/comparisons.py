@@ -1,0 +1,97 @@
+"""Which cells are compared with which, and how far the same code is from itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench.analysis.measured import cells_of
+from bench.analysis.noise import noise_floor
+from bench.report_page.facts import LOCK_FREE, ONE_LOCK, OURS, Spot, number, said, shared
+from bench.report_page.intervals import ends, ratio_of
+
+if TYPE_CHECKING:
+    from bench.report_page.facts import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Two means put in relation."""
+
+    name: str
+    ratio: float
+    interval: tuple[float, float] | None
+    said: str
+    """The two rates, and the runs of each."""
+    is_same_code: bool
+    is_hollow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What the same code differs from itself."""
+
+    rows: tuple[Row, ...]
+    band: tuple[float, float] | None
+    said: str
+
+
+def noise(facts: Facts) -> Noise:
+    """Return the A/A rows and the widest of their intervals."""
+    found = noise_floor(facts.results)
+    again = cells_of(facts.results, arm="B")
+    first = {spot.cell.cell_id: spot for spot in facts.spots}
+    rows = []
+    for one in found.rows:
+        once, twice = first[one.cell_id], Spot(again[one.cell_id].cell, again[one.cell_id].runs)
+        name = f"B/A, the same code: {once.cell.strategy}, K={once.cell.segments}"
+        made = row(name, twice, once, is_same_code=True)
+        if made is not None:
+            rows.append(made)
+    if found.floor is None:
+        return Noise(tuple(rows), None, f"There is no noise floor: {found.why_none}.")
+    said = (
+        f"The noise floor is {100 * found.floor:.1f} %, the farthest end of any interval of the same code run twice "
+        "a round; "
+        "a ratio within it is no difference."
+    )
+    return Noise(tuple(rows), (1 / (1 + found.floor), 1 + found.floor), said)
+
+
+def compared(facts: Facts) -> list[Row]:
+    """Return ours over one lock, and ours over the script without a lock, for each setting with both."""
+    found = []
+    for other in (ONE_LOCK, LOCK_FREE):
+        best: dict[str, Spot] = {}
+        for spot in facts.usual:
+            key = shared(spot.cell, ("segments", "batch"))
+            if spot.cell.strategy == other and not spot.is_void and (key not in best or spot.mean > best[key].mean):
+                best[key] = spot
+        ours: dict[str, Spot] = {}
+        for spot in [one for one in facts.usual if one.cell.strategy == OURS and one.cell.batch == 1]:
+            key = shared(spot.cell, ("segments", "batch"))
+            if not spot.is_void and key in best and (key not in ours or spot.cell.segments > ours[key].cell.segments):
+                ours[key] = spot
+        for key, spot in ours.items():
+            where = said(spot.cell, without=("segments",))
+            made = row(
+                f"K={spot.cell.segments} / {other}: {where}, {spot.cell.loop}", spot, best[key], is_same_code=False
+            )
+            if made is not None:
+                found.append(made)
+    return found
+
+
+def row(name: str, over: Spot, under: Spot, *, is_same_code: bool) -> Row | None:
+    """Put two cells in relation; None where they share no round that counts."""
+    found = ratio_of(over.by_round, under.by_round)
+    if found is None:
+        return None
+    return Row(
+        name=name,
+        ratio=found.value,
+        interval=ends(found),
+        said=f"{number(over.mean)} / {number(under.mean)}, n = {found.n}",
+        is_same_code=is_same_code,
+        is_hollow=over.is_hollow or under.is_hollow,
+    )

@@ -1,0 +1,133 @@
+"""Draws everything of a results folder again, from the raw results: the same results give the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bench.granularity.record import read_results
+from bench.report_page.drawn import Drawn, NotDrawn
+from bench.report_page.facts import Facts
+from bench.report_page.figures.all import FIGURES
+from bench.report_page.markdown import reproduce, table
+from bench.report_page.page import page
+from bench.report_page.style import as_png, as_svg, house_style
+from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from bench.granularity.record import ResultFile
+    from bench.lint import RuleFinding
+    from bench.report_page.drawn import Outcome
+
+    Told = Callable[[str, int, int], None]
+    """Told the phase, how much of it is done, and out of how much."""
+
+RESULTS: Final = "results.jsonl"
+FIGURE_FOLDER: Final = "figures"
+SUMS: Final = "SHA256SUMS"
+TABLE: Final = "table.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was drawn."""
+
+    folder: Path
+    drawn: tuple[str, ...]
+    not_drawn: tuple[str, ...]
+    """Figures without data, and why."""
+    why_no_table: str | None
+    """Why there is no table for the README; None where there is one."""
+
+    def sentences(self) -> list[str]:
+        """Say it, for a terminal."""
+        said = [f"{len(self.drawn)} figures, report.html and REPRODUCE.md are in {self.folder}."]
+        said += [f"Not drawn: {one}." for one in self.not_drawn]
+        return [*said, f"No {TABLE}: {self.why_no_table}" if self.why_no_table else f"{TABLE} may go into a README."]
+
+
+def redraw(folder: Path, watch: Told) -> Report:
+    """Draw every figure, the HTML report, the table and REPRODUCE.md of a results folder.
+
+    Figures and a table of an earlier drawing that no longer have their data are removed. Raises InvalidInput for
+    results that cannot be read, and for a folder that cannot be written.
+    """
+    results = read_results(folder / RESULTS)
+    if not results.runs:
+        message = f"{folder / RESULTS} has no finished run, so there is nothing to draw"
+        raise InvalidInput(message)
+    findings = _lint(results, folder)
+    why_no_table = _refusal(findings)
+    facts = Facts(results, folder)
+    try:
+        outcomes, svgs = _figures(facts, folder / FIGURE_FOLDER, watch)
+        watch("report", 0, 1)
+        html = page(facts, outcomes, svgs, findings=findings, why_no_table=why_no_table)
+        _write(folder / "report.html", html)
+        _write(folder / "REPRODUCE.md", reproduce(facts))
+        if why_no_table is None:
+            _write(folder / TABLE, table(facts))
+        else:
+            (folder / TABLE).unlink(missing_ok=True)
+        _write(folder / SUMS, _sums(folder))
+    except OSError as error:
+        message = f"{folder} cannot be written: {error.strerror}"
+        raise InvalidInput(message) from error
+    watch("report", 1, 1)
+    return Report(
+        folder,
+        tuple(one.name for one in outcomes if isinstance(one, Drawn)),
+        tuple(f"{one.number} {one.title}: {one.why}" for one in outcomes if isinstance(one, NotDrawn)),
+        why_no_table,
+    )
+
+
+def _figures(facts: Facts, folder: Path, watch: Told) -> tuple[list[Outcome], dict[str, str]]:
+    folder.mkdir(exist_ok=True)
+    outcomes: list[Outcome] = []
+    svgs: dict[str, str] = {}
+    with house_style():
+        for place, draw in enumerate(FIGURES):
+            watch("figures", place, len(FIGURES))
+            outcome = draw(facts)
+            files = [folder / f"{outcome.name}{ending}" for ending in (".svg", ".png")]
+            if isinstance(outcome, Drawn):
+                svgs[outcome.name] = as_svg(outcome.figure, outcome.name)
+                _write(files[0], svgs[outcome.name])
+                files[1].write_bytes(as_png(outcome.figure))
+                outcome.figure.clear()
+            else:
+                for file in files:
+                    file.unlink(missing_ok=True)
+            outcomes.append(outcome)
+    watch("figures", len(FIGURES), len(FIGURES))
+    return outcomes, svgs
+
+
+def _lint(results: ResultFile, folder: Path) -> Sequence[RuleFinding]:
+    from bench.lint import check  # noqa: PLC0415  # the rules know of reports, and reports of the rules
+
+    return check(results, folder)
+
+
+def _refusal(findings: Sequence[RuleFinding]) -> str | None:
+    from bench.lint import may_publish  # noqa: PLC0415  # as above
+
+    if may_publish(findings):
+        return None
+    broken = [f"{one.rule} ({one.title})" for one in findings if one.outcome == "broken"]
+    return f"the lint finds broken: {', '.join(broken)}."
+
+
+def _write(file: Path, text: str) -> None:
+    file.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _sums(folder: Path) -> str:
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != SUMS)
+    sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(folder).as_posix()}" for file in files]
+    return "\n".join(sums) + "\n"

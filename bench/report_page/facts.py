@@ -1,0 +1,276 @@
+"""What the figures and tables are made of: the runs of each cell together, and cells that differ in one thing only."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+from hdrh.histogram import HdrHistogram
+
+from bench.analysis.measured import Measured, cells_of
+from bench.granularity.percentiles import DIGITS, HIGHEST_US, LOWEST_US, described
+from bench.report_page.intervals import interval_of
+from bench.report_page.style import looks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from bench.granularity.cell import Arrivals, Cell, Loop
+    from bench.granularity.record import Percentiles, ResultFile, Run
+    from bench.report_page.style import Look
+
+OURS: Final = "segment-locks"
+ONE_LOCK: Final = "global-lock"
+LOCK_FREE: Final = "lock-free"
+WITHOUT_LOCK: Final = ("lock-free", "one-script")
+"""Those that hold no lock over the slow step."""
+STEPS: Final = 200
+"""Of a curve: more cannot be seen."""
+WHOLE_MIN: Final = 0.5
+"""Share of a cell's runs that must be whole for the cell to have a rate."""
+Which = Literal["service", "response", "wait", "hold", "lateness"]
+
+
+@dataclass(frozen=True)
+class Spot:
+    """The runs of one cell, in the order of their rounds."""
+
+    cell: Cell
+    runs: tuple[Run, ...]
+
+    @cached_property
+    def whole(self) -> tuple[Run, ...]:
+        """Runs that kept every promise."""
+        return tuple(run for run in self.runs if run.orders_per_s is not None)
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Orders a second, a run each."""
+        return tuple(run.orders_per_s for run in self.whole if run.orders_per_s is not None)
+
+    @property
+    def is_void(self) -> bool:
+        """Has the cell no rate, since too many of its runs broke a promise?"""
+        return len(self.whole) <= WHOLE_MIN * len(self.runs)
+
+    @property
+    def has_void(self) -> bool:
+        """Did any of its runs break a promise?"""
+        return len(self.whole) < len(self.runs)
+
+    @property
+    def used_up(self) -> tuple[str, ...]:
+        """What at least half of the runs used up, so that the figure is its limit."""
+        return Measured(self.cell, "A", self.runs).saturated
+
+    @property
+    def is_hollow(self) -> bool:
+        """Was something used up?"""
+        return bool(self.used_up)
+
+    @property
+    def by_round(self) -> dict[int, float]:
+        """Orders a second by round."""
+        return {run.round: run.orders_per_s for run in self.whole if run.orders_per_s is not None}
+
+    @cached_property
+    def mean(self) -> float:
+        """Orders a second: the mean over runs; 0 where none counts."""
+        return fmean(self.rates) if self.rates else 0.0
+
+    @cached_property
+    def interval(self) -> tuple[float, float] | None:
+        """Its 95 % interval; None for a single run."""
+        return interval_of(self.rates)
+
+    def mean_of(self, get: Callable[[Run], float]) -> float:
+        """Return the mean over the runs that count."""
+        return fmean(get(run) for run in self.whole or self.runs)
+
+    def interval_of(self, get: Callable[[Run], float]) -> tuple[float, float] | None:
+        """Return the 95 % interval of that mean."""
+        return interval_of([get(run) for run in self.whole or self.runs])
+
+    def percentiles(self, which: Which) -> Percentiles | None:
+        """Return the percentiles of all runs together, merged; None where nothing was noted."""
+        encoded = self._encoded(which)
+        return _described(encoded) if encoded else None
+
+    def histogram(self, which: Which) -> HdrHistogram | None:
+        """Return the histograms of the runs that count, added up; microseconds."""
+        encoded = self._encoded(which)
+        return _added(encoded) if encoded else None
+
+    def _encoded(self, which: Which) -> tuple[str, ...]:
+        noted = [getattr(run.times, which) for run in self.whole or self.runs]
+        return tuple(one.encoded for one in noted if one is not None and one.n)
+
+
+def _added(encoded: tuple[str, ...]) -> HdrHistogram:
+    found = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
+    for one in encoded:
+        found.add(HdrHistogram.decode(one))
+    return found
+
+
+@lru_cache(maxsize=4_096)
+def _described(encoded: tuple[str, ...]) -> Percentiles:
+    return described(_added(encoded))
+
+
+class Facts:
+    """A session's cells, and where its histories are."""
+
+    def __init__(self, results: ResultFile, folder: Path | None = None) -> None:
+        """Put runs of a cell together; arm B, which is the same code again, is kept apart for the noise floor."""
+        self.results = results
+        self.measured = tuple(cells_of(results).values())
+        self.folder = folder
+        self.spots = tuple(Spot(one.cell, one.runs) for one in self.measured)
+        self.looks: dict[str, Look] = looks([spot.cell.strategy for spot in self.spots])
+        self.controls = frozenset(run.cell.strategy for run in results.runs if run.is_control)
+
+    @property
+    def usual(self) -> list[Spot]:
+        """Cells of the grid: those of the unfavourable page, and those of a small stock of their own, left out."""
+        return [spot for spot in self.spots if not is_perverse(spot) and spot.cell.stock is None]
+
+    def select(
+        self, *, loop: Loop, strategy: str | None = None, arrivals: Arrivals | None = None, batch: int | None = None
+    ) -> list[Spot]:
+        """Return the usual cells with these values; None stands for any."""
+        wanted = {"loop": loop, "strategy": strategy, "arrivals": arrivals, "batch": batch}
+        asked = {name: value for name, value in wanted.items() if value is not None}
+        return [spot for spot in self.usual if all(getattr(spot.cell, name) == one for name, one in asked.items())]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Cells that differ in their strategy and in one more thing, the axis."""
+
+    axes: tuple[str, ...]
+    spots: tuple[Spot, ...]
+
+    @property
+    def cell(self) -> Cell:
+        """Any of them, for what they share."""
+        return self.spots[0].cell
+
+    @property
+    def values(self) -> list[Any]:
+        """What the axis takes, in order."""
+        return sorted({getattr(spot.cell, self.axes[0]) for spot in self.spots})
+
+    def by_strategy(self) -> dict[str, list[Spot]]:
+        """Return the cells of each strategy, in the order of the axis."""
+        found: dict[str, list[Spot]] = defaultdict(list)
+        for spot in sorted(self.spots, key=lambda spot: getattr(spot.cell, self.axes[0])):
+            found[spot.cell.strategy].append(spot)
+        return dict(sorted(found.items()))
+
+    def of(self, strategy: str) -> list[Spot]:
+        """Return the cells of one strategy, in the order of the axis."""
+        return self.by_strategy().get(strategy, [])
+
+
+def families(spots: Iterable[Spot], *axes: str, least: int = 3) -> list[Family]:
+    """Group cells that are equal but for the strategy and `axes`; the largest first.
+
+    A family counts if one of its strategies has `least` values of the first axis.
+    """
+    groups: dict[str, list[Spot]] = defaultdict(list)
+    for spot in spots:
+        groups[shared(spot.cell, axes)].append(spot)
+    found = [Family(axes, tuple(group)) for _, group in sorted(groups.items())]
+    kept = [one for one in found if _span(one) >= least]
+    return sorted(kept, key=lambda one: -len(one.spots))
+
+
+def shared(cell: Cell, axes: Collection[str]) -> str:
+    """Return what a cell has in common with those that differ in the strategy and `axes` only."""
+    return cell.model_dump_json(exclude={"strategy", *axes})
+
+
+def _span(family: Family) -> int:
+    return max(len({getattr(spot.cell, family.axes[0]) for spot in spots}) for spots in family.by_strategy().values())
+
+
+def is_perverse(spot: Spot) -> bool:
+    """Is the cell on the unfavourable page alone?"""
+    cell = spot.cell
+    sweeps = {sweep for run in spot.runs for sweep in run.sweeps}
+    is_named = bool(sweeps) and all("unfavourable" in sweep or "perverse" in sweep for sweep in sweeps)
+    return is_named or cell.case is not None or cell.quantity > 1
+
+
+def said(cell: Cell, *, without: Collection[str] = ()) -> str:
+    """Say what a cell is, but for these fields: 'hold 20 ms, 64 buyers'."""
+    parts = {
+        "segments": f"K={cell.segments}",
+        "hold_ms": section(cell),
+        "rtt_ms": f"round trips + {cell.rtt_ms:g} ms" if cell.rtt_ms else "",
+        "buyers": _buyers(cell),
+        "batch": f"batches of {cell.batch}" if cell.batch > 1 else "",
+        "offered_per_s": f"{cell.offered_per_s:,g}/s offered" if cell.offered_per_s else "",
+        "quantity": f"{cell.quantity} units an order" if cell.quantity > 1 else "",
+        "stock": f"stock {cell.stock:,}" if cell.stock else "",
+        "case": cell.case or "",
+    }
+    return ", ".join(part for name, part in parts.items() if part and name not in without)
+
+
+def _buyers(cell: Cell) -> str:
+    if cell.loop == "open":
+        return f"{cell.buyers} at once at most"
+    return "1 buyer" if cell.buyers == 1 else f"{cell.buyers} buyers"
+
+
+def section(cell: Cell) -> str:
+    """Say what is done in the critical section."""
+    return {
+        "none": "no slow step",
+        "sleep": f"hold {cell.hold_ms:g} ms",
+        "cpu": f"{cell.hold_ms:g} ms of CPU",
+        "commit": f"a commit + {cell.hold_ms:g} ms" if cell.hold_ms else "a commit",
+    }[cell.section]
+
+
+def counted(spots: Iterable[Spot]) -> str:
+    """Say how many runs each point stands for: 'n = 10 runs' or 'n = 8-10 runs'."""
+    counts = sorted({len(spot.whole) for spot in spots if not spot.is_void})
+    if not counts:
+        return "no run counts"
+    span = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]}-{counts[-1]}"
+    return f"n = {span} run{'s' if span != '1' else ''} a point"
+
+
+def quantiles(found: HdrHistogram) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return values in milliseconds and the share of samples up to each, from a histogram's own buckets."""
+    values, shares = [], []
+    seen, total = 0, int(found.get_total_count())
+    for item in found.get_recorded_iterator():
+        seen += int(item.count_at_value_iterated_to)
+        values.append(item.value_iterated_to / 1_000)
+        shares.append(seen / total)
+    kept = _thinned(np.asarray(shares))
+    return np.asarray(values, dtype=np.float64)[kept], np.asarray(shares, dtype=np.float64)[kept]
+
+
+def _thinned(shares: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Keep a bucket where the share, or what is beyond it, has moved by a hundredth of itself; the ends always."""
+    beyond = np.log10(np.maximum(1 - shares, 1e-9))
+    steps = np.floor(shares * STEPS) + np.floor(beyond * STEPS / 4)
+    kept = np.flatnonzero(np.diff(steps, prepend=np.nan, append=np.nan)[:-1] != 0)
+    return np.union1d(kept, [0, len(shares) - 1]).astype(np.intp)
+
+
+def number(value: float) -> str:
+    """Write a rate with four digits at most: 12,340 or 48.5."""
+    return f"{float(f'{value:.4g}'):,.10g}"

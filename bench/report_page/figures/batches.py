@@ -1,0 +1,146 @@
+"""F12 and F13: what a batch buys and costs, and what it costs to be durable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bench.report_page.drawn import Drawn, NotDrawn
+from bench.report_page.facts import OURS, counted, families, said, section, shared
+from bench.report_page.figures.points import LEGEND, model_line, plot
+from bench.report_page.style import from_zero, log_axis, new_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.axes import Axes
+
+    from bench.granularity.record import Run
+    from bench.report_page.drawn import Outcome
+    from bench.report_page.facts import Facts, Spot
+
+TITLE_12: Final = "Batch size: rate and latency"
+IN_MEMORY: Final = ("none", "sleep")
+TITLE_13: Final = "The price of a commit"
+
+
+def batches(facts: Facts) -> Outcome:
+    """F12: orders a second and the p99 of the service time, by orders in a batch."""
+    name = "f12-batches"
+    closed = [spot for spot in facts.usual if spot.cell.loop == "closed"]
+    found = families(closed, "batch")
+    if not found:
+        return NotDrawn("F12", name, TITLE_12, "no closed sweep over three sizes of a batch")
+    family = found[0]
+    figure = new_figure(f"F12  {TITLE_12} (closed loop)", height=3.6)
+    rates, latency = figure.subplots(1, 2)
+    ticks = family.values
+    for strategy, spots in family.by_strategy().items():
+        if len(spots) == 1 and strategy != OURS:
+            continue
+        look = facts.looks[strategy]
+        plot(rates, spots, look, x=_batch, label=strategy)
+        told = [spot for spot in spots if (one := spot.percentiles("service")) is not None and one.p99 is not None]
+        plot(latency, told, look, x=_batch, y=_p99, bounds=_p99_interval, label=strategy)
+    if family.cell.section == "sleep" and family.cell.hold_ms:
+        lanes = min(family.cell.segments, family.cell.buyers)
+        ideal = [one * lanes * 1_000 / family.cell.hold_ms for one in ticks]
+        model_line(rates, ticks, ideal, "ideal B min(K, N)/S", style=":")
+    for axes in (rates, latency):
+        log_axis(axes, "x", "orders in a batch B", base=2, ticks=ticks)
+    log_axis(rates, "y", "orders/s")
+    from_zero(latency, "p99 from sending to the answer, ms")
+    figure.legend(*rates.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    caption = (
+        f"Closed loop, {said(family.cell, without=('batch',))}: each buyer sends the next batch once the last is "
+        "answered. "
+        f"{counted(family.spots)}. Left: orders, not batches. Right: an order's time is that of its batch; the time to "
+        f"gather a batch is not in it, since a closed loop has its orders at hand. {LEGEND}"
+    )
+    return Drawn("F12", name, TITLE_12, caption, figure)
+
+
+def _batch(spot: Spot) -> float:
+    return float(spot.cell.batch)
+
+
+def _p99(spot: Spot) -> float:
+    found = spot.percentiles("service")
+    return float(found.p99) if found is not None and found.p99 is not None else float("nan")
+
+
+def _p99_interval(spot: Spot) -> tuple[float, float] | None:
+    if any(run.times.service.p99 is None for run in spot.whole):
+        return None
+    return spot.interval_of(_p99_of)
+
+
+def _p99_of(run: Run) -> float:
+    return run.times.service.p99 or 0.0
+
+
+def durability(facts: Facts) -> Outcome:
+    """F13: the same strategy with and without a commit in the order database."""
+    name = "f13-durability"
+    closed = facts.select(loop="closed")
+    pairs = []
+    for spot in closed:
+        if spot.cell.section == "commit":
+            wanted = shared(spot.cell, ("section",))
+            same = [
+                one
+                for one in closed
+                if one.cell.strategy == spot.cell.strategy and one.cell.section in {"none", "sleep"}
+            ]
+            pairs += [(one, spot) for one in same if shared(one.cell, ("section",)) == wanted]
+    if not pairs:
+        return NotDrawn("F13", name, TITLE_13, "no strategy was run both with a commit and, all else equal, without")
+    figure = new_figure(f"F13  {TITLE_13} (closed loop)", height=1.4 + 0.42 * len(pairs))
+    rate, latency = figure.subplots(1, 2, sharey=True)
+    labels = []
+    for place, pair in enumerate(pairs):
+        labels.append(f"{pair[0].cell.strategy}, K={pair[0].cell.segments}")
+        for shift, spot, hatch in zip((-0.2, 0.2), pair, (None, "////"), strict=True):
+            _bar(facts, rate, place + shift, spot, hatch=hatch, get=_rate)
+            _bar(facts, latency, place + shift, spot, hatch=hatch, get=_p99_of)
+    rate.set_yticks(range(len(labels)), labels)
+    rate.invert_yaxis()
+    rate.set_xlabel("orders/s")
+    latency.set_xlabel("p99 from sending to the answer, ms")
+    for axes in (rate, latency):
+        axes.set_xlim(left=0)
+        axes.grid(visible=False, axis="y")
+    settings = sorted({f"{key} {value}" for _, spot in pairs for key, value in spot.runs[0].server.items()})
+    caption = (
+        f"Closed loop, {pairs[0][0].cell.buyers} buyers; {counted(one for pair in pairs for one in pair)}. Plain: in "
+        "memory "
+        f"only ({section(pairs[0][0].cell)}). Hatched: every order committed in the order database before it is "
+        f"acknowledged. Server: {'; '.join(settings)}. What is lost when the power fails was not measured here: no "
+        "fault was injected. Bars: 95 % over runs; void cells have no bar. Both axes begin at 0."
+    )
+    return Drawn("F13", name, TITLE_13, caption, figure)
+
+
+def _rate(run: Run) -> float:
+    return run.orders_per_s or 0.0
+
+
+def _bar(facts: Facts, axes: Axes, place: float, spot: Spot, *, hatch: str | None, get: Callable[[Run], float]) -> None:
+    colour = facts.looks[spot.cell.strategy].colour
+    if spot.is_void:
+        (mark,) = axes.plot(
+            [0.01], [place], transform=axes.get_yaxis_transform(), marker="x", color=colour, linestyle="none"
+        )
+        mark.set_gid("void")
+        return
+    value = spot.mean_of(get)
+    bounds = spot.interval_of(get) or (value, value)
+    axes.barh(
+        place,
+        value,
+        height=0.36,
+        color="white" if hatch else colour,
+        edgecolor=colour,
+        hatch=hatch,
+        xerr=[[max(0.0, value - bounds[0])], [max(0.0, bounds[1] - value)]],
+        error_kw={"elinewidth": 0.9, "capsize": 2},
+    )

@@ -1,0 +1,108 @@
+"""F9: how much was sold when the first buyer was told "sold out" wrongly, and how much in the end."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bench.report_page.drawn import Drawn, NotDrawn
+from bench.report_page.facts import families, is_perverse, said
+from bench.report_page.figures.strategies import name
+from bench.report_page.histories import calls_of
+from bench.report_page.intervals import interval_of
+from bench.report_page.style import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from bench.granularity.record import Run
+    from bench.report_page.drawn import Outcome
+    from bench.report_page.facts import Facts, Spot
+
+NAME: Final = "f09-fragmentation"
+TITLE: Final = "Sold at the first wrong refusal, and in the end"
+WHOLE: Final = 100.0
+ROWS_MAX: Final = 20
+LABELS: Final = ("sold at the first wrong refusal, %", "sold of min(stock, demand), %")
+
+
+def fragmentation(facts: Facts) -> Outcome:
+    """F9: a row a cell; 100 % where nobody was refused wrongly."""
+    spots = _chosen(facts)
+    if not spots:
+        return NotDrawn("F9", NAME, TITLE, "no cell with segments in which a buyer was refused")
+    loops = "/".join(sorted({spot.cell.loop for spot in spots}))
+    figure = new_figure(f"F9  {TITLE} ({loops} loop)", height=1.5 + 0.25 * len(spots))
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, share, label in zip(panels, (_sold_at_first, _sold_in_the_end), LABELS, strict=True):
+        for place, spot in enumerate(spots):
+            values = [share(facts, run) for run in spot.runs]
+            _point(facts, axes, spot, place, values)
+        axes.set_xlabel(label)
+        axes.set_xlim(0, 112)
+        axes.grid(visible=False, axis="y")
+    panels[0].set_yticks(range(len(spots)), [f"{name(spot)}, {_stock(spot)}" for spot in spots])
+    panels[0].set_ylim(len(spots) - 0.4, -0.6)
+    counts = sorted({len(spot.runs) for spot in spots})
+    caption = (
+        f"{loops.capitalize()} loop, {said(spots[0].cell, without=('segments', 'stock', 'buyers'))}; {counts[0]} to "
+        f"{counts[-1]} "
+        'runs a cell, bars: 95 % over runs. Left: share of the stock that was sold when somebody was first told "sold '
+        'out" while units were free; 100 % means that nobody ever was. From the histories of calls where they were '
+        "kept, else to a tenth of a second. Right: sold in the end. Runs that are void for wrong refusals are shown "
+        "here, since this is what makes them void; they have no rate anywhere. x begins at 0."
+    )
+    return Drawn("F9", NAME, TITLE, caption, figure)
+
+
+def _chosen(facts: Facts) -> list[Spot]:
+    """Take cells of a small stock of their own; else the largest sweep over K in which somebody was refused."""
+    plain = [spot for spot in facts.spots if not spot.runs[0].is_control and not is_perverse(spot) and _refusals(spot)]
+    small = [spot for spot in plain if spot.cell.stock is not None]
+    swept = next(iter(families([spot for spot in plain if spot.cell.loop == "closed"], "segments", least=2)), None)
+    found = small or ([] if swept is None else list(swept.spots))
+    return sorted(found, key=lambda spot: (spot.cell.stock or 0, spot.cell.strategy, spot.cell.segments))[:ROWS_MAX]
+
+
+def _point(facts: Facts, axes: Axes, spot: Spot, place: int, values: list[float]) -> None:
+    look, middle = facts.looks[spot.cell.strategy], fmean(values)
+    low, high = interval_of(values) or (middle, middle)
+    axes.errorbar(
+        [middle],
+        [place],
+        xerr=[[max(0.0, middle - low)], [max(0.0, high - middle)]],
+        fmt=look.marker,
+        color=look.colour,
+        capsize=2.5,
+    )
+    said = "100" if middle == WHOLE else f"{middle:.1f}"
+    axes.annotate(said, (middle, place), xytext=(0, 5), textcoords="offset points", ha="center", fontsize=6.5)
+
+
+def _stock(spot: Spot) -> str:
+    stocks = sorted({run.checker.stock for run in spot.runs})
+    return f"stock {stocks[0]:,}" + ("" if stocks[0] == stocks[-1] else f" to {stocks[-1]:,}")
+
+
+def _refusals(spot: Spot) -> int:
+    return sum(run.counts.sold_out for run in spot.runs)
+
+
+def _sold_in_the_end(_: Facts, run: Run) -> float:
+    demand = (run.counts.sold + run.counts.sold_out) * run.cell.quantity
+    return min(WHOLE, WHOLE * run.checker.sold / max(1, min(run.checker.stock, demand)))
+
+
+def _sold_at_first(facts: Facts, run: Run) -> float:
+    if not run.checker.refused_wrongly:
+        return WHOLE
+    calls = None if facts.folder is None else calls_of(facts.folder, run)
+    if calls is None:
+        sold, refused = np.cumsum(run.series.sold), np.flatnonzero(run.series.sold_out)
+        count = float(sold[refused[0]]) if len(refused) else float(sold[-1])
+    else:
+        refusals = calls.done[calls.sold_out > 0]
+        count = float(calls.sold[calls.done <= refusals.min()].sum()) if len(refusals) else float(calls.sold.sum())
+    return min(WHOLE, WHOLE * count * run.cell.quantity / max(1, run.checker.stock))

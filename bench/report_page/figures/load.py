@@ -1,0 +1,130 @@
+"""F4: latency by offered load, up to and beyond what can be served."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bench.report_page.drawn import Drawn, NotDrawn
+from bench.report_page.facts import OURS, counted, families, said, shared
+from bench.report_page.figures.points import LEGEND, crosses
+from bench.report_page.models import mean_latency
+from bench.report_page.style import BLACK, BLUE, GREEN, LIGHT, RED, log_axis, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from bench.granularity.record import Percentiles
+    from bench.report_page.drawn import Outcome
+    from bench.report_page.facts import Facts, Spot
+    from bench.report_page.style import Dashes
+
+NAME: Final = "f04-latency-by-load"
+TITLE: Final = "Latency by offered load"
+PANELS_MAX: Final = 4
+SHED: Final = 0.001
+"""Share of arrivals from which orders count as turned away."""
+SERIES: Final[tuple[tuple[str, str, str, Dashes], ...]] = (
+    ("p50", BLUE, "o", "-"),
+    ("p99", RED, "s", (0, (5, 1.5))),
+    ("p999", GREEN, "^", (0, (3, 1, 1, 1))),
+)
+OPEN_ONLY: Final = ("loop", "offered_per_s", "arrivals", "buyers")
+
+
+def latency_by_load(facts: Facts) -> Outcome:
+    """F4: p50, p99 and p99.9 from the intended time, the mean beside its model, and where arrivals are turned away."""
+    poisson = [spot for spot in facts.select(loop="open") if spot.cell.arrivals == "poisson"]
+    found = families(poisson, "offered_per_s")
+    lines = [(name, spots) for family in found for name, spots in family.by_strategy().items() if len(spots) > 1]
+    lines = sorted(lines, key=lambda one: (-len(one[1]), one[0] != OURS, one[0]))[:PANELS_MAX]
+    if not lines:
+        return NotDrawn("F4", NAME, TITLE, "no open sweep over three offered loads with Poisson arrivals")
+    rows = (len(lines) + 1) // 2
+    figure = new_figure(f"F4  {TITLE} (open loop)", height=1.2 + 2.8 * rows)
+    grid = figure.subplots(rows, min(2, len(lines)), squeeze=False, sharey=True)
+    told = []
+    for axes, (strategy, spots) in zip(grid.flat, lines, strict=False):
+        capacity = capacity_of(facts, spots[0])
+        if capacity is not None:
+            told.append(f"{strategy} K={spots[0].cell.segments}: {capacity:,.1f}")
+        _panel(axes, spots, capacity)
+        axes.set_title(f"{strategy}, K={spots[0].cell.segments}")
+    for axes in grid.flat[len(lines) :]:
+        axes.set_visible(False)
+    handles, labels = grid.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5)
+    base = f"100 % is the closed-loop capacity in orders/s: {'; '.join(told)}." if told else ""
+    caption = (
+        f"Open loop, Poisson arrivals, {said(lines[0][1][0].cell, without=('segments', 'offered_per_s'))}. From the "
+        "intended time to the answer, orders that failed included; histograms of all runs added up. "
+        f"{counted([spot for _, spots in lines for spot in spots])}. {base} Grey: more than {100 * SHED:g} % of the "
+        "arrivals were turned away (shed) and count as failures, not as latencies. Dotted: the mean by M/G/1, or M/G/K "
+        "for K lanes (Lee and Longton), from the measured hold and its variation; beyond its end there is no steady "
+        f"state. p99.9 is shown from 10,000 samples on. {LEGEND}"
+    )
+    return Drawn("F4", NAME, TITLE, caption, figure)
+
+
+def _panel(axes: Axes, spots: list[Spot], capacity: float | None) -> None:
+    def x(spot: Spot) -> float:
+        offered = spot.cell.offered_per_s or 0.0
+        return 100 * offered / capacity if capacity else offered
+
+    told = [(spot, one) for spot in spots if not spot.is_void and (one := spot.percentiles("response")) is not None]
+    for name, colour, marker, line in SERIES:
+        _line(axes, [(x(spot), getattr(one, name), spot.is_hollow) for spot, one in told], name, colour, marker, line)
+    means = [(x(spot), one.mean) for spot, one in told if one.mean is not None]
+    axes.plot(
+        [at for at, _ in means], [mean for _, mean in means], color=BLACK, marker="+", linestyle="none", label="mean"
+    )
+    _model(axes, told, x(told[-1][0]) if told else 0.0)
+    crosses(axes, [spot for spot in spots if spot.is_void], x=x, colour=BLACK)
+    shed = [x(spot) for spot in spots if spot.mean_of(lambda run: run.counts.shed / max(1, run.counts.planned)) > SHED]
+    if shed:
+        region = axes.axvspan(min(shed), max(x(spot) for spot in spots) * 1.04, color=LIGHT, alpha=0.6, zorder=0)
+        region.set_gid("shed")
+    log_axis(axes, "y", "latency, ms")
+    axes.set_xlabel("offered load, % of capacity" if capacity else "offered load, orders/s")
+    axes.set_xlim(left=0)
+
+
+def _line(
+    axes: Axes, points: list[tuple[float, float | None, bool]], name: str, colour: str, marker: str, line: Dashes
+) -> None:
+    label = {"p50": "p50", "p99": "p99", "p999": "p99.9"}[name]
+    known = [(at, value, is_hollow) for at, value, is_hollow in points if value is not None]
+    axes.plot(
+        [at for at, _, _ in known],
+        [value for _, value, _ in known],
+        color=colour,
+        linestyle=line,
+        marker=marker,
+        label=label,
+    )
+    for at, value, is_hollow in known:
+        if is_hollow:
+            (mark,) = axes.plot([at], [value], color=colour, marker=marker, markerfacecolor="white", linestyle="none")
+            mark.set_gid(f"hollow:{label}")
+
+
+def _model(axes: Axes, told: list[tuple[Spot, Percentiles]], last: float) -> None:
+    if not told or not last:
+        return
+    per_s = (told[-1][0].cell.offered_per_s or 0.0) / last
+    where = np.linspace(0.02 * last, last, 200)
+    means = mean_latency(told[0][0], where * per_s)
+    is_known = np.isfinite(means)
+    axes.plot(where[is_known], means[is_known], color=BLACK, linestyle=":", linewidth=1.0, label="mean, M/G/K model")
+
+
+def capacity_of(facts: Facts, spot: Spot) -> float | None:
+    """Return the highest closed-loop rate of the same strategy, K and critical section; None where none was run."""
+    wanted = shared(spot.cell, OPEN_ONLY)
+    closed = [
+        other.mean
+        for other in facts.select(loop="closed", strategy=spot.cell.strategy)
+        if not other.is_void and shared(other.cell, OPEN_ONLY) == wanted
+    ]
+    return max(closed, default=None)

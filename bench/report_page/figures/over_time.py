@@ -1,0 +1,208 @@
+"""F7, F8 and F16: one sale over time: its rates, its segments, its orders one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bench.report_page.drawn import Drawn, NotDrawn
+from bench.report_page.facts import OURS, said, section
+from bench.report_page.histories import calls_of
+from bench.report_page.style import BLACK, BLUE, GREEN, GREY, LIGHT, ORANGE, RED, from_zero, log_axis, new_figure, note
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from bench.granularity.record import Run, Series
+    from bench.report_page.drawn import Outcome
+    from bench.report_page.facts import Facts, Spot
+
+TITLE_7: Final = "A sale over time"
+TITLE_8: Final = "Units left by segment, over a sale"
+TITLE_16: Final = "Every order of a sale by its outcome"
+SALES_MAX: Final = 3
+DOTS_MAX: Final = 800
+LINES: Final = (
+    ("offered", GREY, "-"),
+    ("sold", BLUE, (0, (5, 1.5))),
+    ("sold_out", ORANGE, (0, (3, 1, 1, 1))),
+    ("failed", RED, (0, (1, 1))),
+)
+
+
+def sale_over_time(facts: Facts) -> Outcome:
+    """F7: offered, sold, sold out, failed and p99 in bins, of the spike sale; of a closed one where there is none."""
+    name = "f07-sale-over-time"
+    runs = _sales(facts)
+    if not runs:
+        return NotDrawn("F7", name, TITLE_7, "no run that sold")
+    loop = runs[0].cell.loop
+    figure = new_figure(f"F7  {TITLE_7} ({loop} loop)", height=3.8)
+    grid = figure.subplots(2, len(runs), squeeze=False, sharex="col", height_ratios=(3, 2))
+    for column, run in enumerate(runs):
+        _rates(grid[0, column], run)
+        _p99(grid[1, column], run.series)
+        grid[0, column].set_title(f"{run.cell.strategy}, K={run.cell.segments}")
+        grid[1, column].set_xlabel("time since the first order, s")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    arrivals = "each buyer orders again at once" if loop == "closed" else f"{runs[0].cell.arrivals} arrivals"
+    caption = (
+        f"One run of each strategy, the first that counts ({'; '.join(f'run {run.run}' for run in runs)}); {loop} "
+        "loop, "
+        f"{arrivals}, {said(runs[0].cell, without=('segments',))}. Bins of {runs[0].series.bin_s:g} s. Offered orders "
+        "stand at their intended time in an open loop, at their sending in a closed one; the others at their answer. "
+        "Shaded: outside of the measured window. Vertical line: the first refusal. p99 is shown for bins of 100 "
+        "orders or "
+        "more, on a log scale."
+    )
+    return Drawn("F7", name, TITLE_7, caption, figure)
+
+
+def _sales(facts: Facts) -> list[Run]:
+    spike = [spot for spot in facts.select(loop="open", arrivals="spike") if not spot.is_void]
+    closed = [spot for spot in facts.select(loop="closed") if not spot.is_void]
+    found: dict[str, Spot] = {}
+    for spot in sorted(spike or closed, key=_interest):
+        found.setdefault(spot.cell.strategy, spot)
+    order = sorted(found.values(), key=lambda spot: (spot.cell.strategy != OURS, spot.cell.strategy))
+    return [spot.whole[0] for spot in order[: SALES_MAX if spike else 2]]
+
+
+def _interest(spot: Spot) -> tuple[float, ...]:
+    cell = spot.cell
+    return (-cell.segments, -cell.hold_ms, -cell.buyers, cell.batch)
+
+
+def _rates(axes: Axes, run: Run) -> None:
+    series = run.series
+    at = np.arange(len(series.sold)) * series.bin_s
+    for field, colour, line in LINES:
+        counts = np.asarray(getattr(series, field), dtype=float)[: len(at)]
+        axes.step(
+            at[: len(counts)],
+            counts / series.bin_s,
+            where="post",
+            color=colour,
+            linestyle=line,
+            label=field.replace("_", " "),
+        )
+    refused = np.flatnonzero(np.asarray(series.sold_out))
+    if len(refused):
+        axes.axvline(at[refused[0]], color=BLACK, linewidth=0.9, label="first refusal")
+    _shade(axes, series, float(at[-1] + series.bin_s))
+    from_zero(axes, "orders/s")
+
+
+def _p99(axes: Axes, series: Series) -> None:
+    known = [(place * series.bin_s, value) for place, value in enumerate(series.p99_ms) if value is not None]
+    axes.plot(
+        [at for at, _ in known], [value for _, value in known], color=BLACK, marker=".", markersize=3, linewidth=0.8
+    )
+    log_axis(axes, "y", "p99, ms")
+    if not known:
+        axes.set_ylim(1, 1_000)
+        note(axes, "fewer than 100 orders in every bin")
+    _shade(axes, series, len(series.sold) * series.bin_s)
+
+
+def _shade(axes: Axes, series: Series, end: float) -> None:
+    for left, right in ((0.0, series.window[0]), (series.window[1], end)):
+        if right > left:
+            axes.axvspan(left, right, color=LIGHT, alpha=0.7, zorder=0, linewidth=0)
+    axes.set_xlim(0, end)
+
+
+def segment_map(facts: Facts) -> Outcome:
+    """F8: what was left in each segment, as time goes by."""
+    name = "f08-segments-over-time"
+    found: dict[str, Run] = {}
+    for spot in sorted(facts.usual, key=lambda one: (one.cell.loop != "closed", *_interest(one))):
+        for run in spot.runs[:1]:
+            if len(run.series.left) > 1 and run.cell.segments > 1:
+                found.setdefault(spot.cell.strategy, run)
+    if not found:
+        return NotDrawn("F8", name, TITLE_8, "no run with readings of units by segment")
+    order = sorted(found.values(), key=lambda run: (run.cell.strategy != OURS, run.cell.strategy))[:SALES_MAX]
+    loops = "/".join(sorted({run.cell.loop for run in order}))
+    figure = new_figure(f"F8  {TITLE_8} ({loops} loop)", height=3.3)
+    panels = figure.subplots(1, len(order), squeeze=False, sharey=True)[0]
+    told, mesh = [], None
+    for axes, run in zip(panels, order, strict=True):
+        shares = np.asarray(run.series.left, dtype=float).T
+        shares = 100 * shares / max(1.0, float(shares.max()))
+        segments = np.arange(shares.shape[0] + 1) - 0.5
+        at = run.series.left_at
+        edges = [*at, at[-1] + (at[-1] - at[0]) / max(1, len(at) - 1)]
+        mesh = axes.pcolormesh(edges, segments, shares, cmap="cividis", vmin=0, vmax=100, rasterized=True)
+        axes.set_title(f"{run.cell.strategy}, K={run.cell.segments}")
+        axes.set_xlabel("time since the first order, s")
+        axes.grid(visible=False)
+        told.append(
+            f"{run.cell.strategy}: {run.checker.stranded:,} units stranded of {run.checker.stock:,} (run {run.run})"
+        )
+    panels[0].set_ylabel("segment")
+    if mesh is not None:
+        figure.colorbar(mesh, ax=list(panels), label="units left, % of the fullest")
+    caption = (
+        f"One run each, {loops} loop, {section(order[0].cell)}, {order[0].cell.buyers} buyers. {'; '.join(told)}. "
+        "Dark: "
+        "empty. A strategy that falls back empties all segments together; a bright row at the end is stock that nobody "
+        "was offered."
+    )
+    return Drawn("F8", name, TITLE_8, caption, figure)
+
+
+def outcomes(facts: Facts) -> Outcome:
+    """F16: each order at its answer, by what became of it and how long it took."""
+    name = "f16-outcomes"
+    chosen = _with_history(facts)
+    calls = None if chosen is None or facts.folder is None else calls_of(facts.folder, chosen)
+    if chosen is None or calls is None or not len(calls.done):
+        return NotDrawn("F16", name, TITLE_16, "no history of calls beside the results")
+    figure = new_figure(f"F16  {TITLE_16} ({chosen.cell.loop} loop)", height=3.4)
+    axes = figure.subplots()
+    took = np.maximum(1e-3, (calls.done - calls.asked) * 1_000)
+    kinds = (
+        ("sold", calls.sold > 0, GREEN, "."),
+        ("sold out", (calls.sold == 0) & (calls.sold_out > 0), ORANGE, "|"),
+        ("failed, outcome unknown", calls.failed > 0, RED, "x"),
+    )
+    for label, is_kind, colour, marker in kinds:
+        places = np.flatnonzero(is_kind)
+        every = max(1, len(places) // DOTS_MAX) if label != "failed, outcome unknown" else 1
+        shown = places[::every]
+        thinned = f", 1 of {every} drawn" if every > 1 else ""
+        dots = axes.plot(
+            calls.done[shown],
+            took[shown],
+            linestyle="none",
+            color=colour,
+            marker=marker,
+            markersize=4,
+            label=f"{label}: {len(places):,}{thinned}",
+        )
+        dots[0].set_gid(f"outcome:{label}")
+    log_axis(axes, "y", "from sending to the answer, ms")
+    axes.set_xlabel("time since the first order, s")
+    axes.set_xlim(left=0)
+    axes.set_ylim(top=float(took.max()) * 6)
+    axes.legend(loc="upper left", ncols=3)
+    caption = (
+        f"Run {chosen.run}: {chosen.cell_id}, {chosen.cell.loop} loop; calls at the second of their answer. "
+        "A call that failed may or may not have had its effect. No fault was injected in this run."
+    )
+    return Drawn("F16", name, TITLE_16, caption, figure)
+
+
+def _with_history(facts: Facts) -> Run | None:
+    """Choose the run that failed most, if any did; else a spike; else the sale with the most segments."""
+    if facts.folder is None:
+        return None
+    kept = [run for spot in facts.spots for run in spot.runs if run.history and not run.is_control]
+    there = [run for run in kept if (facts.folder / str(run.history)).is_file()]
+    return min(
+        there,
+        key=lambda run: (-min(run.counts.failed, 1), run.cell.arrivals != "spike", -run.cell.segments, run.run),
+        default=None,
+    )

@@ -1,0 +1,121 @@
+"""F5 and F6: how latencies and lock times are spread, from the histograms of all runs added up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bench.report_page.drawn import Drawn, NotDrawn
+from bench.report_page.facts import OURS, counted, quantiles, said
+from bench.report_page.figures.segments import segment_families
+from bench.report_page.style import BLUE, RED, log_axis, new_figure, ramp
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from bench.report_page.drawn import Outcome
+    from bench.report_page.facts import Facts, Spot, Which
+    from bench.report_page.style import Dashes
+
+TITLE_5: Final = "Percentiles of the latency, served and from the intended time"
+TITLE_6: Final = "Waiting for the critical section, and being in it"
+PANELS_MAX: Final = 4
+SHARES: Final = (0.5, 0.9, 0.99, 0.999, 0.9999)
+BEYOND_MIN: Final = 10
+CURVES: Final[tuple[tuple[Which, str, Dashes], ...]] = (("response", RED, "-"), ("service", BLUE, (0, (5, 1.5))))
+SIDES: Final[tuple[tuple[Which, str], ...]] = (("wait", "wait, ms"), ("hold", "hold, ms"))
+
+
+def spectrum(facts: Facts) -> Outcome:
+    """F5: an open cell per strategy, at its highest load that was not void."""
+    name = "f05-percentiles"
+    best: dict[str, Spot] = {}
+    for spot in sorted(facts.select(loop="open"), key=lambda one: (one.cell.arrivals == "poisson", _load(one))):
+        if not spot.is_void and spot.histogram("response") is not None:
+            best[spot.cell.strategy] = spot
+    if not best:
+        return NotDrawn("F5", name, TITLE_5, "no run of an open loop that counts; a closed loop intends no times")
+    chosen = sorted(best.items(), key=lambda one: (one[0] != OURS, one[0]))[:PANELS_MAX]
+    rows = (len(chosen) + 1) // 2
+    figure = new_figure(f"F5  {TITLE_5} (open loop)", height=0.9 + 2.7 * rows)
+    grid = figure.subplots(rows, min(2, len(chosen)), squeeze=False, sharey=True)
+    for axes, (strategy, spot) in zip(grid.flat, chosen, strict=False):
+        for which, colour, line in CURVES:
+            _curve(axes, spot, which, colour, line)
+        log_axis(axes, "y", "latency, ms")
+        log_axis(axes, "x", "percentile, by 1/(1 - q)", ticks=[1 / (1 - share) for share in SHARES])
+        axes.set_xticklabels([f"{100 * share:g}" for share in SHARES])
+        axes.set_title(f"{strategy}, K={spot.cell.segments}, {spot.cell.offered_per_s:,g}/s offered")
+        axes.legend(loc="lower right")
+    for axes in grid.flat[len(chosen) :]:
+        axes.set_visible(False)
+    cell = chosen[0][1].cell
+    caption = (
+        f"Open loop ({cell.arrivals} arrivals), {said(cell, without=('segments', 'offered_per_s'))}: for each strategy "
+        "the highest load whose runs count. Solid: from the intended time to the answer, what a user feels. Dashed: "
+        "from "
+        "sending to the answer. Orders that failed are in both. Histograms of all runs of a cell are added up, never "
+        f"averaged; a curve ends where fewer than {BEYOND_MIN} samples lie beyond."
+    )
+    return Drawn("F5", name, TITLE_5, caption, figure)
+
+
+def _load(spot: Spot) -> float:
+    return spot.cell.offered_per_s or 0.0
+
+
+def _curve(axes: Axes, spot: Spot, which: Which, colour: str, line: Dashes) -> None:
+    found = spot.histogram(which)
+    if found is None:
+        return
+    values, shares = quantiles(found)
+    count = int(found.get_total_count())
+    beyond = (1 - shares) * count
+    is_told = (beyond >= BEYOND_MIN - 1e-6) & (shares >= 0)
+    words = "from the intended time" if which == "response" else "from sending"
+    axes.step(
+        1 / (1 - shares[is_told]),
+        values[is_told],
+        where="pre",
+        color=colour,
+        linestyle=line,
+        label=f"{words}, n={count:,}",
+    )
+
+
+def waits_and_holds(facts: Facts) -> Outcome:
+    """F6: the share of orders that waited, and of calls that held, at most so long; a line per K."""
+    name = "f06-waits-and-holds"
+    found = [family for family in segment_families(facts) if len(family.of(OURS)) > 1]
+    if not found:
+        return NotDrawn("F6", name, TITLE_6, f"no closed sweep of {OURS} over three numbers of segments")
+    spots = [spot for spot in found[0].of(OURS) if not spot.is_void]
+    figure = new_figure(f"F6  {TITLE_6} (closed loop)", height=3.6)
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, (which, label) in zip(panels, SIDES, strict=True):
+        for look, spot in zip(ramp(len(spots)), spots, strict=True):
+            histogram = spot.histogram(which)
+            if histogram is None:
+                continue
+            values, shares = quantiles(histogram)
+            axes.step(
+                values,
+                100 * shares,
+                where="post",
+                color=look.colour,
+                linestyle=look.line,
+                label=f"K={spot.cell.segments}",
+            )
+        log_axis(axes, "x", label)
+        axes.set_ylim(0, 100)
+    panels[0].set_ylabel("% at most so long")
+    panels[0].legend(loc="upper left")
+    samples = sum(int(one.get_total_count()) for spot in spots if (one := spot.histogram("wait")) is not None)
+    caption = (
+        f"Closed loop, {OURS}, {said(found[0].cell, without=('segments',))}; {samples:,} orders in all, "
+        f"{counted(spots)}. Left: from "
+        "asking "
+        "until the critical section could begin, sold orders. Right: from then until the lock was free again, once a "
+        "call. The waits are those of a full queue, since every buyer orders again at once; a user's latency is in "
+        "F4 and F5."
+    )
+    return Drawn("F6", name, TITLE_6, caption, figure)

@@ -1,0 +1,107 @@
+"""The table of the README, and how to repeat the session: Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench.report_page.comparisons import noise
+from bench.report_page.facts import number
+from bench.report_page.tables import GUARANTEES, main_family, main_setting, settings, strategy_rows, with_interval
+
+if TYPE_CHECKING:
+    from bench.report_page.facts import Facts, Spot
+
+EXPECTED_MAX = 40
+SHOWN = ("code.commit", "machine.cpu_model", "machine.cores", "machine.kernel", "servers.redis.version", "placement")
+
+
+def table(facts: Facts) -> str:
+    """Return the table for the README: absolute rates, their intervals, and the guarantees beside them."""
+    heads = ["strategy", "K", "orders/s [95 %]", "runs", "sold out/s", "failed/s", "sold of min(stock, demand), %"]
+    heads += [label for _, label in GUARANTEES] + ["lock requests", "commands", "server CPU, µs"]
+    is_number = [False, *[True] * 6, *[False] * len(GUARANTEES), *[True] * 3]
+    lines = [_row(heads), _row(["--:" if one else "---" for one in is_number])]
+    for row in strategy_rows(facts):
+        name = f"{row.strategy} (control)" if row.is_control else row.strategy
+        rate = f"{row.rate} ({row.used_up} used up)" if row.used_up and not row.is_void else row.rate
+        cells = [name, str(row.segments), rate, row.runs, row.sold_out, row.failed, row.sold_share]
+        lines.append(_row([*cells, *row.guarantees, row.attempts, row.commands, row.server_us]))
+    session = facts.results.session
+    found = dict(settings(session.environment))
+    machine = "; ".join(f"{name.rpartition('.')[2]} {found[name]}" for name in SHOWN if name in found)
+    kind = "quick profile, not to be published" if session.is_quick else "published profile"
+    return "\n".join(
+        [
+            *lines,
+            "",
+            (
+                f"{_first_up(main_setting(facts))}; {kind}. Means over runs with 95 % bootstrap intervals; lock "
+                "requests, commands and CPU are those of an order that was sold. Void: a promise was broken: no rate. "
+                f"{noise(facts).said}"
+            ),
+            f"Conditions: {machine}.",
+            "",
+        ]
+    )
+
+
+def reproduce(facts: Facts) -> str:
+    """Return REPRODUCE.md: one command, and what to expect of it."""
+    session = facts.results.session
+    quick = " --quick" if session.is_quick else ""
+    found = dict(settings(session.environment))
+    commit = found.get("code.commit", found.get("commit", "-"))
+    family = main_family(facts)
+    spots = [] if family is None else [spot for spots in family.by_strategy().values() for spot in spots]
+    expected = [_expected(spot) for spot in spots if not spot.is_void][:EXPECTED_MAX]
+    return "\n".join(
+        [
+            "# Repeat this session",
+            "",
+            f"Code: commit `{commit}`. Plan: SHA-256 `{session.plan_sha256}`, beside this file.",
+            "",
+            "```console",
+            f"$ segmented bench granularity{quick} --plan plan.toml --report again",
+            "```",
+            "",
+            "Then compare the two, with the noise of both; and draw this report again from its raw results:",
+            "",
+            "```console",
+            "$ segmented bench compare . again",
+            "$ segmented bench report .",
+            "```",
+            "",
+            "## What to expect",
+            "",
+            f"{_first_up(main_setting(facts))}. On a machine like the one below, a session's mean should fall into the "
+            "interval of the runs here, wider by the noise floor. " + noise(facts).said,
+            (
+                "Where the slow step decides (orders/s near K/S), another machine should come out alike. Hollow points "
+                "are limits of this machine."
+            ),
+            "",
+            _row(["strategy", "K", "orders/s [95 %]", "lowest and highest run", "hollow"]),
+            _row(["---", "--:", "--:", "--:", "---"]),
+            *expected,
+            "",
+            "## Measured on",
+            "",
+            *[f"- {name}: {value}" for name, value in found.items() if ".config." not in name],
+            "",
+            "`SHA256SUMS` has the sums of all files: `sha256sum -c SHA256SUMS`.",
+            "",
+        ]
+    )
+
+
+def _expected(spot: Spot) -> str:
+    ends = f"{number(min(spot.rates))} to {number(max(spot.rates))}"
+    return _row([spot.cell.strategy, str(spot.cell.segments), with_interval(spot), ends, ", ".join(spot.used_up)])
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
+
+
+def _first_up(text: str) -> str:
+    return text[:1].upper() + text[1:]

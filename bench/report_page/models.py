@@ -1,0 +1,93 @@
+"""What the models of bench.analysis say, as lines beside the points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bench.analysis.calibration import Calibration, calibrate
+from bench.analysis.mg1 import wait_any_lane, wait_own_lane
+from bench.analysis.model_error import MODELS, ceiling_of, predict
+from bench.analysis.usl import Fit, NoFit, fit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from bench.analysis.intervals import Estimate
+    from bench.analysis.model_error import Model
+    from bench.report_page.facts import Facts, Family, Spot
+
+    Numbers = NDArray[np.float64]
+
+STYLES: Final[dict[Model, str]] = {"any free lane": "--", "random lane": "-."}
+"""The models that K changes."""
+STEPS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a model says at each K."""
+
+    label: str
+    style: str
+    segments: list[float]
+    per_s: list[float]
+
+
+def lines_over_segments(facts: Facts, family: Family) -> tuple[list[Line], str]:
+    """Return the ceiling and the models of the strategies in a sweep over K, and where S comes from."""
+    cell = family.cell
+    where = sorted({int(one) for one in np.geomspace(family.values[0], family.values[-1], STEPS)})
+    found: list[Line] = []
+    said = "no model: no cell of one lane tells S"
+    for strategy in family.by_strategy():
+        model = MODELS.get(strategy)
+        if model not in STYLES or len(family.of(strategy)) == 1:
+            continue
+        own = cell.model_copy(update={"strategy": strategy})
+        calibration = calibrate(own, facts.measured)
+        if not isinstance(calibration, Calibration):
+            said = calibration.why
+            continue
+        if not found:
+            ideal = [ceiling_of(own, calibration, lanes=lanes) for lanes in where]
+            found.append(Line("ideal min(K, N)/S", ":", [*map(float, where)], ideal))
+            said = f"S = {calibration.service:.3g} ms, from cells of one lane"
+        rates = [predict(own, calibration, lanes=lanes, model=model) for lanes in where]
+        found.append(Line(f"model: {model}", STYLES[model], [*map(float, where)], rates))
+    return list({line.label: line for line in found}.values()), said
+
+
+def scalability(spots: Sequence[Spot]) -> Fit | NoFit:
+    """Fit the Universal Scalability Law to a sweep over N."""
+    return fit({spot.cell.buyers: spot.rates for spot in spots})
+
+
+def said_of(found: Fit) -> str:
+    """Say its parameters, each with its interval."""
+    parts = (("gamma", found.gamma), ("alpha", found.alpha), ("beta", found.beta), ("N*", found.peak))
+    return ", ".join(f"{name} {_said(one)}" for name, one in parts)
+
+
+def _said(one: Estimate) -> str:
+    if one.low is None or one.high is None:
+        return f"{one.value:.3g}"
+    return f"{one.value:.3g} [{one.low:.3g}, {one.high:.3g}]"
+
+
+def mean_latency(spot: Spot, per_s: Numbers) -> Numbers:
+    """Return the mean wait and hold by offered orders a second, in milliseconds; NaN where there is no steady state.
+
+    Hold and its variation are measured, those of the cell; the wait is the model's.
+    """
+    hold = spot.percentiles("hold")
+    if hold is None or hold.mean is None:
+        return np.full(len(per_s), np.nan)
+    lanes, middle, variation = spot.runs[0].lanes, hold.mean, hold.cv or 0.0
+    wait = wait_own_lane if MODELS.get(spot.cell.strategy) == "random lane" else wait_any_lane
+    waits = [wait(rate / spot.cell.batch / 1_000, middle, cv=variation, lanes=lanes) for rate in per_s]
+    return np.asarray([np.nan if one is None else one + middle for one in waits], dtype=np.float64)

@@ -1,0 +1,203 @@
+"""How every figure looks: colours that the colour-blind can tell apart, shapes that print in black, the same bytes.
+
+The colours are those of M. Okabe and K. Ito (2008). A strategy keeps its colour, marker and line in every figure. No
+state is shared with pyplot: a figure is an object that goes away with its name.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogFormatter, NullLocator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matplotlib.axes import Axes
+
+    Dashes = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
+    """A line's style."""
+
+BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+)
+GREY: Final = "#767676"
+LIGHT: Final = "#DDDDDD"
+WIDTH: Final = 7.4
+"""Inches: the width of a printed page."""
+DOTS_PER_INCH: Final = 160
+
+SETTINGS: Final[dict[str, Any]] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"],
+    "font.size": 9.0,
+    "axes.titlesize": 9.0,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6,
+    "legend.fontsize": 8.0,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 5.5,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "figure.titlesize": 10.0,
+    "figure.titleweight": "bold",
+    "hatch.linewidth": 0.5,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "segmented",
+    "path.simplify": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a strategy is drawn, everywhere."""
+
+    colour: str
+    marker: str
+    line: Dashes
+
+
+LINES: Final[tuple[Dashes, ...]] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+COLOURS: Final = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY, BLACK)
+MARKERS: Final = ("o", "s", "^", "D", "v", "P", "<", ">", "h", "p", "*")
+FIXED: Final = {
+    "segment-locks": Look(BLUE, "o", "-"),
+    "global-lock": Look(RED, "s", (0, (5, 1.5))),
+    "lock-free": Look(GREEN, "^", (0, (3, 1, 1, 1))),
+    "no-lock": Look(GREY, "*", (0, (1, 1))),
+}
+
+
+def looks(strategies: Sequence[str]) -> dict[str, Look]:
+    """Return how each is drawn; those without a look of their own get one by their place in the alphabet."""
+    others = sorted(set(strategies) - set(FIXED))
+    found = {
+        name: Look(COLOURS[(place + 3) % 7], MARKERS[(place + 3) % 11], LINES[(place + 1) % 4])
+        for place, name in enumerate(others)
+    }
+    return {**FIXED, **found}
+
+
+def ramp(count: int) -> list[Look]:
+    """Return looks of something that grows, as K does: colours that darken, markers and lines that differ."""
+    if count == 1:
+        return [FIXED["segment-locks"]]
+    palette = mpl.colormaps["cividis"]
+    places = [0.82 - 0.82 * one / max(1, count - 1) for one in range(count)]
+    return [
+        Look(mpl.colors.to_hex(palette(place)), MARKERS[one % 11], LINES[one % 4]) for one, place in enumerate(places)
+    ]
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw as this module says, whatever the settings of whoever draws."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(SETTINGS)  # type: ignore[arg-type]  # the names are those of its settings
+        yield
+
+
+def new_figure(title: str, *, height: float, width: float = WIDTH) -> Figure:
+    """Return an empty figure with its title."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.suptitle(title, x=0.01, ha="left")
+    return figure
+
+
+def plain(value: float, _: object = None) -> str:
+    """Write a number as a reader would: 20,000 or 0.5."""
+    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:g}"  # noqa: PLR2004  # from here on digits say nothing
+
+
+class PlainLog(LogFormatter):
+    """Labels where matplotlib would put them on a log axis, as plain numbers."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """Return the label of a tick, or nothing."""
+        return f"{x:,.6g}" if super().__call__(x, pos) else ""
+
+
+def log_axis(axes: Axes, which: str, label: str, *, base: int = 10, ticks: Sequence[float] = ()) -> None:
+    """Make an axis logarithmic and say so in its label; `ticks` are the values that were measured."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log", base=base)
+    (axes.set_xlabel if which == "x" else axes.set_ylabel)(f"{label}, log scale")
+    axis.set_major_formatter(FuncFormatter(plain) if ticks else PlainLog(base))
+    axis.set_minor_formatter(PlainLog(base))
+    if not axis.get_view_interval()[1] > 0:
+        axis.set_view_interval(1, 10, ignore=True)  # nothing is drawn, or crosses alone
+    if ticks:
+        axis.set_ticks(sorted(set(ticks)))
+        axis.set_minor_locator(NullLocator())
+
+
+def from_zero(axes: Axes, label: str) -> None:
+    """Make y linear from 0, with its label."""
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(label)
+    axes.yaxis.set_major_formatter(FuncFormatter(plain))
+
+
+def note(axes: Axes, text: str) -> None:
+    """Write a remark into a corner, above what is drawn."""
+    axes.annotate(
+        text,
+        (0.99, 0.02),
+        xycoords="axes fraction",
+        ha="right",
+        va="bottom",
+        fontsize=7.5,
+        color="#333333",
+        bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.5},
+    )
+
+
+def as_svg(figure: Figure, name: str) -> str:
+    """Return the figure as SVG, text as text; the same figure gives the same bytes."""
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def as_png(figure: Figure) -> bytes:
+    """Return the figure as PNG; the same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+PROLOGUE: Final = re.compile(r"^.*?(?=<svg )", re.DOTALL)
+METADATA: Final = re.compile(r"<metadata>.*?</metadata>\s*", re.DOTALL)
+IDS: Final = re.compile(r'(\bid="|href="#|url\(#)')
+
+
+def inlined(svg: str, name: str, title: str) -> str:
+    """Return an SVG to stand inside HTML: its ids are its own, it takes the width it gets, and it has a name."""
+    body = METADATA.sub("", PROLOGUE.sub("", svg))
+    body = IDS.sub(rf"\g<1>{name}-", body)
+    head, _, rest = body.partition(">")
+    head = re.sub(r'\s(width|height)="[^"]*"', "", head)
+    safe = title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    return f'{head} role="img" aria-label="{safe}">{rest}'

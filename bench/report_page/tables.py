@@ -1,0 +1,168 @@
+"""The tables: guarantees beside rates, every cell, what is void, and the settings of the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.report_page.facts import Spot, families, number, said
+from bench.report_page.figures.segments import segment_families
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from bench.granularity.record import Run
+    from bench.report_page.facts import Facts, Family
+
+WHOLE: Final = 100.0
+YES_OR_NO: Final = {"True": "yes", "False": "no"}
+GUARANTEES: Final = (
+    ("never_oversells", "never oversells"),
+    ("sold_out_is_exact", "sold out is exact"),
+    ("one_effect_per_order", "one effect an order"),
+    ("section", "in the slow step"),
+    ("fencing", "fencing"),
+    ("durable", "an order is in"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CellRow:
+    """A cell as a row of a table; everything is text, numbers with their units in the heading."""
+
+    strategy: str
+    segments: int
+    where: str
+    loop: str
+    runs: str
+    rate: str
+    sold_out: str
+    failed: str
+    sold_share: str
+    p50: str
+    p99: str
+    attempts: str
+    commands: str
+    server_us: str
+    cores: str
+    used_up: str
+    guarantees: tuple[str, ...]
+    is_void: bool
+    is_control: bool
+
+
+def cell_row(spot: Spot) -> CellRow:
+    """Return the row of a cell. Void cells have no rate."""
+    cell, first = spot.cell, spot.runs[0]
+    times = spot.percentiles("service" if cell.loop == "closed" else "response")
+    voided = len(spot.runs) - len(spot.whole)
+    return CellRow(
+        strategy=cell.strategy,
+        segments=cell.segments,
+        where=said(cell, without=("segments",)),
+        loop=cell.loop,
+        runs=f"{len(spot.whole)}" + (f" + {voided} void" if voided else ""),
+        rate="void" if spot.is_void else with_interval(spot),
+        sold_out=number(spot.mean_of(lambda run: run.sold_out_per_s)),
+        failed=number(spot.mean_of(lambda run: run.failed_per_s)),
+        sold_share=sold_share(spot.runs),
+        p50="-" if times is None or times.p50 is None else number(times.p50),
+        p99="-" if times is None or times.p99 is None else number(times.p99),
+        attempts=number(spot.mean_of(lambda run: run.work.attempts)),
+        commands=number(spot.mean_of(lambda run: run.work.commands)),
+        server_us=number(spot.mean_of(lambda run: run.work.server_us)),
+        cores=cores(spot),
+        used_up=", ".join(spot.used_up),
+        guarantees=tuple(
+            YES_OR_NO.get(str(first.guarantees.get(name, "-")), str(first.guarantees.get(name, "-")))
+            for name, _ in GUARANTEES
+        ),
+        is_void=spot.is_void,
+        is_control=first.is_control,
+    )
+
+
+def with_interval(spot: Spot) -> str:
+    """Return the mean over runs and its interval: `812 [804, 820]`."""
+    found = spot.interval
+    return number(spot.mean) + ("" if found is None else f" [{number(found[0])}, {number(found[1])}]")
+
+
+def sold_share(runs: Iterable[Run]) -> str:
+    """Return units sold of min(stock, demand), over all runs: 100 % is a promise kept to the unit."""
+    sold = wanted = 0
+    for run in runs:
+        demand = (run.counts.sold + run.counts.sold_out) * run.cell.quantity
+        sold += run.checker.sold
+        wanted += min(run.checker.stock, demand)
+    if not wanted:
+        return "-"
+    if sold == wanted:
+        return "100"
+    return f"{WHOLE * sold / wanted:.4g}" if f"{WHOLE * sold / wanted:.4g}" != "100" else "not quite 100"
+
+
+def cores(spot: Spot) -> str:
+    """Return cores used: generator, Redis, database."""
+    parts = [spot.mean_of(lambda run: run.cpu.generator), spot.mean_of(lambda run: run.cpu.redis)]
+    if spot.runs[0].cpu.database is not None:
+        parts.append(spot.mean_of(lambda run: run.cpu.database or 0.0))
+    return " / ".join(f"{one:.2f}" for one in parts)
+
+
+def main_family(facts: Facts) -> Family | None:
+    """Return the cells that the headline compares: the largest closed sweep over K, or what comes nearest."""
+    found = segment_families(facts)
+    if not found:
+        found = families([spot for spot in facts.usual if spot.cell.loop == "closed"], "segments", least=1)
+    return found[0] if found else None
+
+
+def strategy_rows(facts: Facts) -> list[CellRow]:
+    """Return the headline's cells: controls last, then by strategy and K."""
+    family = main_family(facts)
+    if family is None:
+        return []
+    rows = [cell_row(spot) for spots in family.by_strategy().values() for spot in spots]
+    return sorted(rows, key=lambda row: (row.is_control, row.strategy, row.segments))
+
+
+def every_row(facts: Facts) -> list[CellRow]:
+    """Return every cell, the perverse ones too, in the order of their first run."""
+    return [cell_row(spot) for spot in facts.spots]
+
+
+@dataclass(frozen=True, slots=True)
+class VoidRow:
+    """A run without throughput, and why."""
+
+    run: int
+    cell_id: str
+    is_control: bool
+    why: str
+
+
+def void_rows(facts: Facts) -> list[VoidRow]:
+    """Return every void run and every run of a control."""
+    return [
+        VoidRow(run.run, run.cell_id, run.is_control, "; ".join(run.void) or "kept every promise, though it makes none")
+        for run in facts.results.runs
+        if run.void or run.is_control
+    ]
+
+
+def settings(found: Any, name: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN401  # whatever JSON has
+    """Return nested settings as lines: `machine.cores`, `2`."""
+    if isinstance(found, dict):
+        for key, value in found.items():
+            yield from settings(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(found, list):
+        yield name, ", ".join(map(str, found))
+    else:
+        yield name, "-" if found is None or found == "" else str(found)
+
+
+def main_setting(facts: Facts) -> str:
+    """Say under what conditions the headline was measured."""
+    family = main_family(facts)
+    return "" if family is None else f"{family.cell.loop} loop, {said(family.cell, without=('segments',))}"
