@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from bench.alarm import sleep
 from segmented.errors import InvalidInput
 
 Kind = Literal["none", "sleep", "cpu", "commit"]
@@ -52,7 +53,7 @@ class Section:
             while time.thread_time() < until:
                 pass
         elif self.ms:
-            time.sleep(self.ms / 1_000)
+            sleep(self.ms / 1_000)
 
     def __str__(self) -> str:
         """Say it in a few letters: `none`, `20ms`, `cpu-1ms`, `commit`, `commit+20ms`."""

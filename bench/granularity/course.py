@@ -100,6 +100,9 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
         progress("sale", len(sale.recorder.sold_numbers), assignment.stock)
     end = sale.sold_out_at or time.monotonic()
     used = cores_between(cores, meter.read())
+    # refusals come by the thousand once the last unit is gone: what they cost is not what an order costs
+    sold, attempts = len(sale.recorder.sold_numbers), sum(sale.recorder.attempts)
+    work = read_server(client).since(before, orders=sold, attempts=attempts)
     if sale.sold_out_at is not None:
         time.sleep(REFUSALS_SECONDS)
     if is_all:
@@ -108,8 +111,6 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
     readings.stop()
     if is_all and (whole := whole_sale(sale.recorder)) is not None:
         begin, end = whole
-    attempts = sum(sale.recorder.attempts)
-    work = read_server(client).since(before, orders=len(sale.recorder.sold_numbers), attempts=attempts)
     if end <= begin or not len(sale.recorder.sold_numbers):
         reason = next(iter(sale.recorder.failures), f"a stock of {assignment.stock} was gone at once")
         message = f"{assignment.cell.cell_id}: nothing was sold after the warm-up, so nothing is measured: {reason}"

@@ -14,7 +14,7 @@ import gevent
 import locust  # noqa: F401  # before anything connects: it patches sockets, sleeping and locks for gevent
 from gevent.pool import Group
 
-from bench.granularity.alarm import Alarm
+from bench.alarm import Alarm
 from bench.granularity.arrivals import schedule_of
 from bench.granularity.course import PROGRESS_SECONDS, READINGS, Course, Readings
 from bench.granularity.meters import Meter, cores_between, read_server

@@ -92,7 +92,7 @@ class Checker(Frozen):
 
 
 class Work(Frozen):
-    """What a sold order cost; of the whole sale, the server's own count."""
+    """What a sold order cost until the first refusal; by the server's own count."""
 
     commands: float
     """Commands that the server processed, those inside scripts too."""

@@ -5,6 +5,7 @@ The assignment is the first line of stdin; after that stdin is a lifeline, as fo
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import os
@@ -93,6 +94,8 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
         strategy.open("bench", book.opened)
         sale = Sale(cell, strategy, book=None if assignment.is_calibration else book)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        gc.collect()
+        gc.freeze()  # or every full collection in mid-sale would look at all that was imported
         run = run_open if cell.loop == "open" else run_closed
         course = run(assignment, sale, meter, lambda phase, done, total: say(phase, _told(done, total)))
         if assignment.is_calibration:

@@ -40,8 +40,8 @@ class SegmentBatches(SegmentLocks):
         if not isinstance(grant, Grant):
             message = f"order {first.order_id!r}: {grant.describe()}"
             raise SegmentedError(message)
+        granted_at = time.monotonic()  # the lock is held from here, so what the others' units take is part of it
         taken = self.pool.reserve_many(others) if others else []
-        granted_at = time.monotonic()
         self.stage.section.run()
         fenced = Claim(first, self.pool.sku, grant.segment, grant.epoch, grant.fencing_token)
         confirmed = self._confirmed(fenced, [one for one in taken if isinstance(one, Reserved)])

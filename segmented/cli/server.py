@@ -52,9 +52,9 @@ def server(
         ):
             if json_file is not None:
                 _write(json_file, {"url": valkey.url, "database": postgres.url})
-            _show(valkey.url, postgres.url)
             if not is_announced:
                 typer.echo(NOT_ANNOUNCED, err=True)
+            _show(valkey.url, postgres.url)
             _watch(valkey, postgres)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)

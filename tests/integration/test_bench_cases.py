@@ -30,15 +30,17 @@ BASE: Final[dict[str, Any]] = {
     "section": "sleep",
     "hold_ms": 1.0,
 }
+SLOW: Final[dict[str, Any]] = {"buyers": 4, "hold_ms": 20.0}
+"""A sale must last longer than its warm-up of 10 ms, also where that ends late."""
 CELLS: Final[dict[str, dict[str, Any]]] = {
     "one unit": {"stock": 1, "case": "one-unit"},
     "stock below K": {"stock": 5},
-    "one client": {"buyers": 1},
+    "one client": {"buyers": 1, "hold_ms": 5.0},
     "large orders": {"stock": 80, "quantity": 15},
-    "cancel storm": {"case": "cancel-storm"},
-    "cancel storm without locks": {"case": "cancel-storm", "strategy": "one-script", "segments": 1},
-    "restock without locks": {"case": "restock", "strategy": "one-script", "segments": 1},
-    "restock": {"case": "restock"},
+    "cancel storm": {"case": "cancel-storm", **SLOW},
+    "cancel storm without locks": {"case": "cancel-storm", "strategy": "one-script", "segments": 1, **SLOW},
+    "restock without locks": {"case": "restock", "strategy": "one-script", "segments": 1, **SLOW},
+    "restock": {"case": "restock", **SLOW},
 }
 
 

@@ -52,8 +52,8 @@ def test_a_lock_that_hangs_is_stopped_and_has_failed(valkey_url: str) -> None:
 
 
 def test_what_cannot_be_run_is_an_error_and_no_result(valkey_url: str) -> None:
-    with pytest.raises(SegmentedError, match=r"A8 could not be run: ModuleNotFoundError: No module named 'pottery'$"):
-        run_row(OURS, "bench.peers.adapters.pottery_redlock:PotteryRedlock", "A8", [valkey_url])
+    with pytest.raises(SegmentedError, match=r"A8 could not be run: ModuleNotFoundError: No module named 'sherlock'$"):
+        run_row(OURS, "bench.peers.adapters.sherlock_redis:SherlockRedisLock", "A8", [valkey_url])
 
 
 @pytest.mark.parametrize(("peers", "rows", "what"), [(["nobody"], [], "peer 'nobody'"), ([], ["Z9"], "row 'Z9'")])
