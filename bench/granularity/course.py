@@ -8,6 +8,7 @@ warm-up, and counts from its first order to the last that was sold.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -16,7 +17,7 @@ import gevent
 
 from bench.granularity.cases import is_whole, whole_sale
 from bench.granularity.closed import Crowd
-from bench.granularity.meters import Meter, cores_between, read_server
+from bench.granularity.meters import Meter, WorkMeter, cores_between
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 PROGRESS_SECONDS: Final = 0.2
 REFUSALS_SECONDS: Final = 0.25
+WORK_SHARE: Final = 0.75
+"""Of the planned seconds, to which work is counted: before the stock is gone, and refusals cost what orders do."""
 READINGS: Final = 40
 """Of units left by segment, over the planned seconds."""
 
@@ -88,21 +91,25 @@ class Readings:
 def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progress: Progress) -> Course:
     """Sell out with buyers who order again at once."""
     meter = Meter(client, sale.strategy.stage.engine)
-    before = read_server(client)
+    work = WorkMeter(client, sale.recorder)
     crowd = Crowd(sale, assignment.cell.buyers, drain=assignment.drain)
     readings = Readings(sale, assignment.seconds / READINGS)
     is_all = is_whole(assignment.cell)
     if not is_all:
         sale.over.wait(assignment.warm_up)
+        work.begin()
     cores, begin = meter.read(), time.monotonic()
     limit = crowd.began + assignment.time_limit
+    counted = math.inf if is_all else crowd.began + WORK_SHARE * assignment.seconds
     while not sale.over.wait(min(PROGRESS_SECONDS, max(0.0, limit - time.monotonic()))) and time.monotonic() < limit:
         progress("sale", len(sale.recorder.sold_numbers), assignment.stock)
+        if time.monotonic() >= counted:
+            work.end()
+            counted = math.inf
     end = sale.sold_out_at or time.monotonic()
+    if counted < math.inf:
+        work.end()
     used = cores_between(cores, meter.read())
-    # refusals come by the thousand once the last unit is gone: what they cost is not what an order costs
-    sold, attempts = len(sale.recorder.sold_numbers), sum(sale.recorder.attempts)
-    work = read_server(client).since(before, orders=sold, attempts=attempts)
     if sale.sold_out_at is not None:
         time.sleep(REFUSALS_SECONDS)
     if is_all:
@@ -121,7 +128,7 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
         window_end=end,
         drain_s=drain_s,
         cpu=used,
-        work=work,
+        work=work.work(),
         left_at=tuple(readings.at),
         left=tuple(readings.left),
         planned=sale.order_count,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from bench.cpu import CpuReading
+    from bench.granularity.recorder import Recorder
 
 GENERATOR_FULL: Final = 0.8
 """Cores from which the generator may be what limits: above it, greenlets wait for their turn."""
@@ -26,27 +27,75 @@ MICROSECONDS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ServerReading:
-    """The server's counts so far."""
+    """The server's counts so far, or between two readings."""
 
     commands: int
     reads: int
     bytes: int
     cpu_us: float
 
-    def since(self, before: ServerReading, *, orders: int, attempts: int) -> Work:
-        """Return what an order cost between two readings; `orders` of them were sold."""
-        each = max(1, orders)
-        return Work(
-            commands=round((self.commands - before.commands) / each, 3),
-            round_trips=round((self.reads - before.reads) / each, 3),
-            attempts=round(attempts / each, 3),
-            server_us=round((self.cpu_us - before.cpu_us) / each, 2),
-            bytes=round((self.bytes - before.bytes) / each, 1),
+    def __sub__(self, other: ServerReading) -> ServerReading:
+        """Return the difference."""
+        return ServerReading(
+            self.commands - other.commands,
+            self.reads - other.reads,
+            self.bytes - other.bytes,
+            self.cpu_us - other.cpu_us,
         )
 
 
+class WorkMeter:
+    """What sold orders cost by the server's own count, between two readings, less what a reading itself costs.
+
+    The whole sale, unless `begin` and `end` say which part of it. That matters: once the stock is gone every buyer is
+    refused as fast as it can ask, and a sale of few orders would bear the cost of thousands of refusals.
+    """
+
+    def __init__(self, client: redis.Redis, recorder: Recorder) -> None:
+        """Learn what a reading costs. Nobody may ask for anything yet."""
+        self._client, self._recorder = client, recorder
+        first = read_server(client)
+        second = read_server(client)
+        self._asking = second - first
+        self._readings = [(second, 0)]
+        self._from = 0
+        self.has_ended = False
+
+    def begin(self) -> None:
+        """Count from here."""
+        self._read()
+        self._from = len(self._readings) - 1
+
+    def end(self) -> None:
+        """Count to here, whatever is asked later."""
+        self._read()
+        self.has_ended = True
+
+    def work(self) -> Work:
+        """Return what a sold order cost; of the whole sale where none was sold in between."""
+        if not self.has_ended:
+            self.end()
+        (before, since), (after, until) = self._readings[self._from], self._readings[-1]
+        orders = sum(self._recorder.sold[since:until])
+        if not orders and self._from:
+            self._from = 0
+            return self.work()
+        asking, each = len(self._readings) - 1 - self._from, max(1, orders)
+        found = after - before
+        return Work(
+            commands=round((found.commands - asking * self._asking.commands) / each, 3),
+            round_trips=round((found.reads - asking * self._asking.reads) / each, 3),
+            attempts=round(sum(self._recorder.attempts[since:until]) / each, 3),
+            server_us=round((found.cpu_us - asking * self._asking.cpu_us) / each, 2),
+            bytes=round((found.bytes - asking * self._asking.bytes) / each, 1),
+        )
+
+    def _read(self) -> None:
+        self._readings.append((read_server(self._client), len(self._recorder.sold)))
+
+
 def read_server(client: redis.Redis) -> ServerReading:
-    """Ask the server; the asking itself is one command of the next reading."""
+    """Ask the server; the asking itself is part of the next reading."""
     found = client.info("everything")
     return ServerReading(
         commands=int(found["total_commands_processed"]),

@@ -17,7 +17,7 @@ from gevent.pool import Group
 from bench.alarm import Alarm
 from bench.granularity.arrivals import schedule_of
 from bench.granularity.course import PROGRESS_SECONDS, READINGS, Course, Readings
-from bench.granularity.meters import Meter, cores_between, read_server
+from bench.granularity.meters import Meter, WorkMeter, cores_between
 from bench.granularity.sale import FAILED_MAX
 from segmented.errors import SegmentedError
 
@@ -65,6 +65,18 @@ class Dispatcher:
         """How many calls are."""
         return len(self._calls)
 
+    def finish(self, drain: float) -> float:
+        """Give every arrival its turn, all being due, and stop; returns as `stop` does.
+
+        A dispatcher that lags has some left at the end. They are sent late, with the latency that this is, and those
+        that get no turn at all count as shed: an order that nobody sent must not vanish from the counts.
+        """
+        if self._greenlet is not None:
+            self._greenlet.join(drain)
+        took = self.stop(drain)
+        self.shed_at += [self.began + after for after in self._schedule[self.arrived :]]
+        return took
+
     def stop(self, drain: float) -> float:
         """Start no further call, wait for those under way; returns the seconds it took. What lasts longer is cut."""
         began = time.monotonic()
@@ -101,7 +113,7 @@ def run_open(assignment: RunAssignment, sale: Sale, client: redis.Redis, progres
     cell, warm_up, seconds = assignment.cell, assignment.warm_up, assignment.seconds
     schedule = schedule_of(cell, warm_up=warm_up, seconds=seconds, seed=assignment.seed).tolist()
     meter = Meter(client, sale.strategy.stage.engine)
-    before = read_server(client)
+    work = WorkMeter(client, sale.recorder)
     dispatcher = Dispatcher(sale, schedule, under_way_max=cell.buyers)
     dispatcher.start()
     readings = Readings(sale, seconds / READINGS)
@@ -111,11 +123,8 @@ def run_open(assignment: RunAssignment, sale: Sale, client: redis.Redis, progres
     cores = meter.read()
     _pass_until(end, dispatcher, lambda: progress("sale", dispatcher.arrived, len(schedule)))
     used = cores_between(cores, meter.read())
-    drain_s = dispatcher.stop(assignment.drain)
+    drain_s = dispatcher.finish(assignment.drain)
     readings.stop()
-    work = read_server(client).since(
-        before, orders=len(sale.recorder.sold_numbers), attempts=sum(sale.recorder.attempts)
-    )
     if not len(sale.recorder.asked):
         message = f"{cell.cell_id}: no order arrived in {warm_up + seconds:g} s, so nothing is measured"
         raise SegmentedError(message)
@@ -125,7 +134,7 @@ def run_open(assignment: RunAssignment, sale: Sale, client: redis.Redis, progres
         window_end=end,
         drain_s=drain_s,
         cpu=used,
-        work=work,
+        work=work.work(),
         left_at=tuple(readings.at),
         left=tuple(readings.left),
         planned=len(schedule) * cell.batch,

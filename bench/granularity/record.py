@@ -92,7 +92,11 @@ class Checker(Frozen):
 
 
 class Work(Frozen):
-    """What a sold order cost until the first refusal; by the server's own count."""
+    """What a sold order cost, by the server's own count.
+
+    Closed loop: from the warm-up on, for three quarters of the planned seconds, before the stock is gone; refusals cost
+    as much as orders. Open loop, and a stock that the plan fixes: of the whole sale, so the work for refusals is in it.
+    """
 
     commands: float
     """Commands that the server processed, those inside scripts too."""

@@ -61,10 +61,10 @@ def work(facts: Facts) -> Outcome:
     panels[0].set_yticks(list(places), [f"{spot.cell.strategy}, K={spot.cell.segments}" for spot in spots])
     panels[0].invert_yaxis()
     caption = (
-        f"Closed loop, {said(found[0].cell, without=('segments',))}; {counted(spots)}. Of the whole sale, warm-up and "
-        "drain too, divided by the orders sold: so the work for refusals is in it. Commands and CPU are the server's "
-        "own "
-        "count, commands inside scripts included. Bars: 95 % over runs. Hatched: the cell is void. All axes begin at 0."
+        f"Closed loop, {said(found[0].cell, without=('segments',))}; {counted(spots)}. From the warm-up on, for "
+        "three quarters of the planned seconds, divided by the orders sold in them; a sale of a fixed stock counts "
+        "whole, with its refusals. Commands, CPU and bytes are those of Redis, by its own count, commands inside scripts "
+        "included. Bars: 95 % over runs. Hatched: the cell is void. All axes begin at 0."
     )
     return Drawn("F10", NAME, TITLE, caption, figure)
 
