@@ -130,11 +130,18 @@ def cores_between(before: tuple[CpuReading, float], after: tuple[CpuReading, flo
     )
 
 
-def saturated(cpu: Cpu) -> tuple[str, ...]:
-    """Name what was used up."""
+def saturated(cpu: Cpu, *, server_cores: int | None = None, is_delayed: bool = False) -> tuple[str, ...]:
+    """Name what was used up. `server_cores`: what all servers share; None where nothing is pinned.
+
+    A database and the proxy of a network delay share those with Redis, so that none of them need fill a core for all of
+    them to be the limit. The proxy is among the others.
+    """
+    shared = cpu.redis + (cpu.database or 0.0) + (cpu.others if is_delayed else 0.0)
+    is_shared = server_cores is not None and (cpu.database is not None or is_delayed)
     limits = {
         "generator": cpu.generator >= GENERATOR_FULL,
         "redis": cpu.redis >= SERVER_FULL,
+        "servers": is_shared and shared >= SERVER_FULL * (server_cores or 1),
         "machine": cpu.machine + cpu.steal >= MACHINE_FULL * machine_core_count(),
     }
     return tuple(name for name, is_full in limits.items() if is_full)

@@ -188,7 +188,10 @@ class Run(Frozen):
     lanes: int
     """Calls that can be in the critical section at once; the bound is lanes x batch / hold."""
     saturated: tuple[str, ...]
-    """Of generator, redis, database, machine: what was used up, so that the figure is its limit. Drawn hollow."""
+    """Of generator, redis, servers, machine: what was used up, so that the figure is its limit. Drawn hollow.
+
+    `servers`: Redis, the database and the proxy of a network delay together, where they share cores.
+    """
     counts: Counts
     checker: Checker
     times: Times
@@ -204,6 +207,8 @@ class Run(Frozen):
     guarantees: dict[str, str | bool]
     server: dict[str, str]
     """Of this run's own server: version and the settings that decide."""
+    server_cores: int | None = None
+    """Cores that all servers share; null where nothing is pinned."""
     offered_percent: float | None = None
     """Open loop: what arrives, as a share of the measured capacity; null where the plan names a rate."""
 

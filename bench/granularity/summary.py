@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
+SERVER_CORES: Final = 1
+"""What all servers share where the generator has cores of its own."""
 BIN_SECONDS: Final = 0.1
 BIN_SAMPLES_MIN: Final = 100
 """Orders of a bin without which it has no p99."""
@@ -75,6 +77,7 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
     void = broken_promises(checked, recorder.failures, failed=0 if cell.loop == "open" else failed)
     void += book.broken() + more_void
     sold = int(columns.sold[inside].sum())
+    server_cores = SERVER_CORES if assignment.cores else None
     promise = asdict(strategy.guarantees)
     if cell.critical_section().commits:
         promise["durable"] = "commit"
@@ -97,7 +100,7 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
         window_s=round(course.window_s, 3),
         drain_s=round(course.drain_s, 3),
         lanes=strategy.lanes,
-        saturated=saturated(course.cpu),
+        saturated=saturated(course.cpu, server_cores=server_cores, is_delayed=cell.rtt_ms > 0),
         counts=counts_of(sale, course, failed=failed, cancelled=book.cancelled),
         checker=checked,
         times=times_of(columns, meant if cell.loop == "open" else inside, is_open=cell.loop == "open"),
@@ -110,6 +113,7 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
         history_sha256=history[1],
         guarantees=promise,
         server=server,
+        server_cores=server_cores,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.granularity.meters import GENERATOR_FULL, MACHINE_FULL, SERVER_FULL
 from bench.lint.finding import broken, holds, named
-from bench.lint.subject import ONE_SCRIPT, SEGMENTED, condition, labels, setting
+from bench.lint.subject import BY_WORKERS, ONE_SCRIPT, SEGMENTED, condition, labels, setting, without_redis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,10 @@ def what_was_used_up(subject: Subject) -> Verdict:
     cores = condition(subject.results.session.environment, "machine.cores")
     if not isinstance(cores, int):
         return broken("the environment does not say how many cores there are")
-    blind = [run for run in subject.measured if run.cpu.generator <= 0 or run.cpu.redis <= 0]
+    # Redis idles, to the thousandth of a core, while the database sells alone
+    blind = [
+        run for run in subject.measured if run.cpu.generator <= 0 or (run.cpu.redis <= 0 and not without_redis(run))
+    ]
     if blind:
         return broken(f"no CPU time of generator or server: {named(labels(blind))}")
     wrong = [run for run in subject.measured if set(run.saturated) != _used_up(run, cores)]
@@ -48,9 +51,19 @@ def _used_up(run: Run, cores: int) -> set[str]:
     limits = {
         "generator": run.cpu.generator >= GENERATOR_FULL,
         "redis": run.cpu.redis >= SERVER_FULL,
+        "servers": _is_shared_full(run),
         "machine": run.cpu.machine + run.cpu.steal >= MACHINE_FULL * cores,
     }
     return {name for name, is_full in limits.items() if is_full}
+
+
+def _is_shared_full(run: Run) -> bool:
+    """Are the cores used up that Redis shares with a database, or with the proxy of a delay, which is an `other`?"""
+    cpu, is_delayed = run.cpu, run.cell.rtt_ms > 0
+    if run.server_cores is None or (cpu.database is None and not is_delayed):
+        return False
+    used = cpu.redis + (cpu.database or 0.0) + (cpu.others if is_delayed else 0.0)
+    return used >= SERVER_FULL * run.server_cores
 
 
 def what_was_held(subject: Subject) -> Verdict:
@@ -58,10 +71,11 @@ def what_was_held(subject: Subject) -> Verdict:
     held = [run for run in subject.kept if run.cell.section in {"sleep", "cpu", "commit"} and run.counts.sold]
     if not held:
         return broken("no run with a throughput has a critical section")
-    blind = [run for run in held if not run.times.hold.n]
+    seen = [run for run in held if run.cell.strategy not in BY_WORKERS]
+    blind = [run for run in seen if not run.times.hold.n]
     if blind:
         return broken(f"the hold was not measured: {named(labels(blind))}")
-    short = [run for run in held if (run.times.hold.p50 or 0.0) < HOLD_TOLERANCE * run.cell.hold_ms]
+    short = [run for run in seen if (run.times.hold.p50 or 0.0) < HOLD_TOLERANCE * run.cell.hold_ms]
     if short:
         return broken(f"half of the holds were shorter than planned: {named(labels(short))}")
     kinds = {str(run.cell.critical_section()) for run in subject.kept if run.cell.strategy == SEGMENTED}
@@ -71,7 +85,9 @@ def what_was_held(subject: Subject) -> Verdict:
         )
     if not any(run.cell.section == "commit" for run in subject.kept if run.cell.strategy == SEGMENTED):
         return broken("no critical section is a real commit")
-    return holds(f"the hold is measured in {len(held)} runs; critical sections: {', '.join(sorted(kinds))}")
+    unseen = sorted({run.cell.strategy for run in held if run.cell.strategy in BY_WORKERS})
+    apart = f"; workers hold, and buyers do not see it: {', '.join(unseen)}" if unseen else ""
+    return holds(f"the hold is measured in {len(seen)} runs{apart}; critical sections: {', '.join(sorted(kinds))}")
 
 
 def to_the_collapse(subject: Subject) -> Verdict:

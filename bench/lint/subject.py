@@ -19,6 +19,8 @@ SEGMENTED: Final = "segment-locks"
 """The strategy whose granularity is the question."""
 ONE_LOCK: Final = "global-lock"
 ONE_SCRIPT: Final = "lock-free"
+BY_WORKERS: Final = frozenset({"celery-one", "celery-batched"})
+"""Strategies whose slow step is another process's, so that buyers cannot tell when it began."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,11 @@ def setting(cell: Cell, without: Iterable[str]) -> tuple[tuple[str, Any], ...]:
     """Return a cell as a key that leaves some of its fields out: cells that differ in these alone are comparable."""
     values = cell.model_dump(exclude=set(without))
     return tuple(sorted(values.items()))
+
+
+def without_redis(run: Run) -> bool:
+    """Tell whether the database sells alone, so that counts of Redis say nothing of an order."""
+    return run.cell.strategy.startswith("pg-")
 
 
 def condition(environment: dict[str, Any], path: str) -> object:

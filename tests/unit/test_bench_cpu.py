@@ -49,3 +49,13 @@ def test_a_generator_on_one_core_is_not_taken_for_the_whole_machine(monkeypatch:
     quiet = Cpu(generator=0.6, redis=0.4, database=None, machine=1.2, others=0.2, steal=0.0)
     assert saturated(quiet) == ()
     assert saturated(quiet.model_copy(update={"machine": 1.9})) == ("machine",)
+
+
+def test_a_core_that_redis_shares_with_a_database_or_a_proxy_is_used_up_by_all_of_them() -> None:
+    behind = Cpu(generator=0.6, redis=0.3, database=0.65, machine=1.6, others=0.05, steal=0.0)
+    assert saturated(behind, server_cores=1) == ("servers",)
+    assert saturated(behind) == ()
+    assert saturated(behind.model_copy(update={"database": 0.5}), server_cores=1) == ()
+    delayed = Cpu(generator=0.6, redis=0.2, database=None, machine=1.55, others=0.75, steal=0.0)
+    assert saturated(delayed, server_cores=1, is_delayed=True) == ("servers",)
+    assert saturated(delayed, server_cores=1) == ()

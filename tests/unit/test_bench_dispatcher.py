@@ -12,7 +12,10 @@ from bench.granularity.open_loop import Dispatcher
 
 def dispatcher(is_closing):
     recorder = SimpleNamespace(failures=[])
-    sale = SimpleNamespace(is_closing=is_closing, recorder=recorder, call=lambda buyer, *, intended: sent.append(intended))
+    def call(buyer, *, intended):
+        sent.append(intended)
+
+    sale = SimpleNamespace(is_closing=is_closing, recorder=recorder, call=call)
     found = Dispatcher(sale, [0.0, 0.001, 0.002], under_way_max=8)
     found.start()
     return found
