@@ -10,11 +10,8 @@ from bench.report_page.figures.points import LEGEND, model_line, plot
 from bench.report_page.style import from_zero, log_axis, new_figure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from matplotlib.axes import Axes
 
-    from bench.granularity.record import Run
     from bench.report_page.drawn import Outcome
     from bench.report_page.facts import Facts, Spot
 
@@ -39,8 +36,8 @@ def batches(facts: Facts) -> Outcome:
             continue
         look = facts.looks[strategy]
         plot(rates, spots, look, x=_batch, label=strategy)
-        told = [spot for spot in spots if (one := spot.percentiles("service")) is not None and one.p99 is not None]
-        plot(latency, told, look, x=_batch, y=_p99, bounds=_p99_interval, label=strategy)
+        told = [spot for spot in spots if _p99(spot) is not None]
+        plot(latency, told, look, x=_batch, y=lambda spot: _p99(spot) or 0.0, bounds=_p99_span, label=strategy)
     if family.cell.section == "sleep" and family.cell.hold_ms:
         lanes = min(family.cell.segments, family.cell.buyers)
         ideal = [one * lanes * 1_000 / family.cell.hold_ms for one in ticks]
@@ -54,7 +51,8 @@ def batches(facts: Facts) -> Outcome:
         f"Closed loop, {said(family.cell, without=('batch',))}: each buyer sends the next batch once the last is "
         "answered. "
         f"{counted(family.spots)}. Left: orders, not batches. Right: an order's time is that of its batch; the time to "
-        f"gather a batch is not in it, since a closed loop has its orders at hand. {LEGEND}"
+        "gather a batch is not in it, since a closed loop has its orders at hand. The p99 is that of all runs' "
+        f"histograms added up; its bars are the lowest and the highest run. {LEGEND}"
     )
     return Drawn("F12", name, TITLE_12, caption, figure)
 
@@ -63,19 +61,17 @@ def _batch(spot: Spot) -> float:
     return float(spot.cell.batch)
 
 
-def _p99(spot: Spot) -> float:
+def _p99(spot: Spot) -> float | None:
+    """Return that of all runs together, which is no mean of theirs; None where too few samples tell one."""
     found = spot.percentiles("service")
-    return float(found.p99) if found is not None and found.p99 is not None else float("nan")
+    return None if found is None else found.p99
 
 
-def _p99_interval(spot: Spot) -> tuple[float, float] | None:
-    if any(run.times.service.p99 is None for run in spot.whole):
-        return None
-    return spot.interval_of(_p99_of)
-
-
-def _p99_of(run: Run) -> float:
-    return run.times.service.p99 or 0.0
+def _p99_span(spot: Spot) -> tuple[float, float] | None:
+    """Return the lowest and the highest run's; None unless every run has samples enough for one."""
+    each = [run.times.service.p99 for run in spot.whole]
+    known = [one for one in each if one is not None]
+    return (min(known), max(known)) if known and len(known) == len(each) else None
 
 
 def durability(facts: Facts) -> Outcome:
@@ -100,8 +96,8 @@ def durability(facts: Facts) -> Outcome:
     for place, pair in enumerate(pairs):
         labels.append(f"{pair[0].cell.strategy}, K={pair[0].cell.segments}")
         for shift, spot, hatch in zip((-0.2, 0.2), pair, (None, "////"), strict=True):
-            _bar(facts, rate, place + shift, spot, hatch=hatch, get=_rate)
-            _bar(facts, latency, place + shift, spot, hatch=hatch, get=_p99_of)
+            _bar(facts, rate, place + shift, spot, hatch=hatch, value=spot.mean, bounds=spot.interval)
+            _bar(facts, latency, place + shift, spot, hatch=hatch, value=_p99(spot), bounds=_p99_span(spot))
     rate.set_yticks(range(len(labels)), labels)
     rate.invert_yaxis()
     rate.set_xlabel("orders/s")
@@ -115,16 +111,22 @@ def durability(facts: Facts) -> Outcome:
         "memory "
         f"only ({section(pairs[0][0].cell)}). Hatched: every order committed in the order database before it is "
         f"acknowledged. Server: {'; '.join(settings)}. What is lost when the power fails was not measured here: no "
-        "fault was injected. Bars: 95 % over runs; void cells have no bar. Both axes begin at 0."
+        "fault was injected. Bars: rates 95 % over runs; p99 of all runs' histograms added up, from the lowest to the "
+        "highest run, and none below 1,000 samples. Void cells have no bar. Both axes begin at 0."
     )
     return Drawn("F13", name, TITLE_13, caption, figure)
 
 
-def _rate(run: Run) -> float:
-    return run.orders_per_s or 0.0
-
-
-def _bar(facts: Facts, axes: Axes, place: float, spot: Spot, *, hatch: str | None, get: Callable[[Run], float]) -> None:
+def _bar(
+    facts: Facts,
+    axes: Axes,
+    place: float,
+    spot: Spot,
+    *,
+    hatch: str | None,
+    value: float | None,
+    bounds: tuple[float, float] | None,
+) -> None:
     colour = facts.looks[spot.cell.strategy].colour
     if spot.is_void:
         (mark,) = axes.plot(
@@ -132,8 +134,9 @@ def _bar(facts: Facts, axes: Axes, place: float, spot: Spot, *, hatch: str | Non
         )
         mark.set_gid("void")
         return
-    value = spot.mean_of(get)
-    bounds = spot.interval_of(get) or (value, value)
+    if value is None:
+        return
+    low, high = bounds or (value, value)
     axes.barh(
         place,
         value,
@@ -141,6 +144,6 @@ def _bar(facts: Facts, axes: Axes, place: float, spot: Spot, *, hatch: str | Non
         color="white" if hatch else colour,
         edgecolor=colour,
         hatch=hatch,
-        xerr=[[max(0.0, value - bounds[0])], [max(0.0, bounds[1] - value)]],
+        xerr=[[max(0.0, value - low)], [max(0.0, high - value)]],
         error_kw={"elinewidth": 0.9, "capsize": 2},
     )
