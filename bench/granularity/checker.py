@@ -30,14 +30,17 @@ def check(
     quantity: int,
     cancelled: int,
     came_in: Sequence[tuple[float, int]] = (),
+    unfinished: int = 0,
 ) -> Checker:
     """Compare the witnesses.
 
     `opened` units at first, `stocked` with what came in later; every order asks for `quantity`; `cancelled` units of
     sold orders were given back. `came_in`: of both, when it was answered that they are free, and how many.
+    `unfinished` orders began and never ended: they may be sold, as those that failed may be.
     """
     acknowledged = {str(number) for number in recorder.sold_numbers}
-    known = verdict.sold_ids
+    known = acknowledged if verdict.sold_ids is None else verdict.sold_ids
+    unclaimed = max(0, len(known - acknowledged) - sum(recorder.failed) - unfinished)
     is_short = bool(recorder.refusals) and verdict.available >= quantity
     vanished = max(0, stocked - verdict.sold - verdict.available)
     by_notes = len(recorder.sold_numbers) * quantity - cancelled
@@ -47,9 +50,9 @@ def check(
         sold_in_sql=verdict.sold_in_sql,
         oversold=max(verdict.oversold_in_redis, verdict.oversold_in_sql, by_notes - stocked, 0),
         refused_wrongly=max(verdict.refused_wrongly, surely_wrong(recorder, opened, quantity, came_in)),
-        stranded=vanished + (verdict.available if is_short else 0),
+        stranded=vanished + (verdict.available if is_short else 0) + unclaimed * quantity,
         duplicates=verdict.duplicates + len(recorder.sold_numbers) - len(acknowledged),
-        lost=0 if known is None or cancelled else len(acknowledged - known),
+        lost=max(0, len(acknowledged - known) - cancelled // quantity),
         audit=verdict.audit,
     )
 

@@ -83,7 +83,8 @@ class Checker(Frozen):
     refused_wrongly: int
     """Orders refused while units were free for all of the request, by the ledger or by the buyers' times."""
     stranded: int
-    """Units that nobody can have: free after buyers were told "sold out", or neither free nor sold."""
+    """Units that nobody can have: free after buyers were told "sold out", neither free nor sold, or sold to an order
+    whose buyer was told that it is not."""
     duplicates: int
     """Orders with more than one effect."""
     lost: int

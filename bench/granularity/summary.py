@@ -72,6 +72,7 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
         quantity=cell.quantity,
         cancelled=book.cancelled,
         came_in=book.came_in,
+        unfinished=sale.unfinished_count,
     )
     failed = len(recorder.failures) + sale.unfinished_count + course.shed
     void = broken_promises(checked, recorder.failures, failed=0 if cell.loop == "open" else failed)

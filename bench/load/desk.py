@@ -129,6 +129,7 @@ class Desk:
             stocked=self.plan.stock,
             quantity=quantity,
             cancelled=0,
+            unfinished=sum(one["unfinished"] for one in self.books.values()),
         )
         failed = sum(one["failure_count"] + one["unfinished"] for one in self.books.values())
         is_open = self.plan.cell.loop == "open"

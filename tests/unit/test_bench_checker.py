@@ -114,6 +114,25 @@ def test_units_that_were_cancelled_are_neither_oversold_nor_lost() -> None:
     assert (found.oversold, found.lost) == (0, 0)
 
 
+def test_a_sold_order_that_is_gone_is_lost_however_many_others_were_cancelled() -> None:
+    """One of three was cancelled, and the servers know one: the third was acknowledged, and lost."""
+    recorder = seen((0.0, 1.0, SOLD), (1.0, 2.0, SOLD), (2.0, 3.0, SOLD))
+    known = replace(CLEAN, sold=1, available=2, sold_ids=frozenset("1"))
+    assert check(recorder, known, opened=3, stocked=3, quantity=1, cancelled=1).lost == 1
+    assert check(recorder, known, opened=3, stocked=3, quantity=1, cancelled=2).lost == 0
+
+
+def test_units_sold_to_an_order_that_was_told_otherwise_are_stranded() -> None:
+    """The servers say that order 3 is sold. Its buyer was told "sold out"; that no lock was free; nothing at all."""
+    known = replace(CLEAN, sold=3, sold_ids=frozenset("123"))
+    refused = seen((0.0, 1.0, SOLD), (1.0, 2.0, SOLD), (2.0, 3.0, REFUSED))
+    assert check(refused, known, opened=3, stocked=3, quantity=1, cancelled=0).stranded == 1
+    failed = seen((0.0, 1.0, SOLD), (1.0, 2.0, SOLD), (2.0, 3.0, GAVE_UP))
+    assert check(failed, known, opened=3, stocked=3, quantity=1, cancelled=0).stranded == 0
+    cut_off = seen((0.0, 1.0, SOLD), (1.0, 2.0, SOLD))
+    assert check(cut_off, known, opened=3, stocked=3, quantity=1, cancelled=0, unfinished=1).stranded == 0
+
+
 def test_an_unclean_audit_and_orders_without_an_answer_break_a_promise() -> None:
     found = check(WHOLE, replace(CLEAN, audit="drift"), opened=2, stocked=2, quantity=1, cancelled=0)
     assert broken_promises(found, ("no lock",), failed=2) == (
