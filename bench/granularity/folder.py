@@ -81,14 +81,26 @@ class ResultsFolder:
                     " results of both in one file would be comparisons of nothing; name another folder"
                 )
                 raise InvalidInput(message)
-        try:
-            self.rates = json.loads((self.path / CALIBRATIONS).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            self.rates = {}
-        except (OSError, ValueError) as error:
-            message = f"{self.path / CALIBRATIONS} cannot be read: {error}"
-            raise InvalidInput(message) from error
+        self.rates = self._calibrated(is_needed=any(_is_by_calibration(run) for run in found.runs))
         return {run.run: run for run in found.runs}
+
+    def _calibrated(self, *, is_needed: bool) -> dict[str, float]:
+        """Read the calibrations: without those of the runs before, others would be offered other loads."""
+        file = self.path / CALIBRATIONS
+        try:
+            rates = json.loads(file.read_text(encoding="utf-8"))
+            return {str(cell_id): float(rate) for cell_id, rate in rates.items()}
+        except FileNotFoundError:
+            if not is_needed:
+                return {}
+            message = f"{file} is missing, and the runs beside it were measured by it: name another folder"
+            raise InvalidInput(message) from None
+        except OSError as error:
+            message = f"{file} cannot be read: {error.strerror}"
+            raise InvalidInput(message) from error
+        except (ValueError, TypeError, AttributeError) as error:
+            message = f"{file} is no file of calibrations: {error}"
+            raise InvalidInput(message) from error
 
     def append(self, line: SessionLine | Run | EndLine) -> None:
         """Add a line, and have it on the disk before anything else is done."""
@@ -108,19 +120,44 @@ class ResultsFolder:
         return str((self.path / HISTORIES / f"{number:04}.jsonl.zst").absolute())
 
 
+CONDITIONS: Final = (
+    ("commit of the code", "code.commit"),
+    ("Python", "code.python"),
+    ("set of packages", "code.versions"),
+    ("kernel", "machine.kernel"),
+    ("processor", "machine.cpu_model"),
+    ("number of cores", "machine.cores"),
+    ("server", "servers.redis.version"),
+    ("kind of server", "servers.redis.embedded"),
+    ("order database", "servers.database.version"),
+    ("kind of order database", "servers.database.embedded"),
+    ("placement", "placement"),
+)
+"""What must be the same for a session to go on, and where its environment says it."""
+
+
 def _compared(before: SessionLine, now: SessionLine) -> list[tuple[str, Any, Any]]:
     old, new = before.environment, now.environment
     return [
         ("plan", before.plan_sha256, now.plan_sha256),
         ("profile", before.is_quick, now.is_quick),
         ("choice of sweeps", before.left_out, now.left_out),
-        ("commit of the code", old["code"]["commit"], new["code"]["commit"]),
-        ("Python", old["code"]["python"], new["code"]["python"]),
-        ("processor", old["machine"]["cpu_model"], new["machine"]["cpu_model"]),
-        ("number of cores", old["machine"]["cores"], new["machine"]["cores"]),
-        ("server", old["servers"]["redis"]["version"], new["servers"]["redis"]["version"]),
-        ("kind of server", old["servers"]["redis"]["embedded"], new["servers"]["redis"]["embedded"]),
+        *((what, _condition(old, place), _condition(new, place)) for what, place in CONDITIONS),
     ]
+
+
+def _condition(environment: dict[str, Any], place: str) -> object:
+    """Return what an environment says there; None where it says nothing."""
+    found: Any = environment
+    for step in place.split("."):
+        found = found.get(step) if isinstance(found, dict) else None
+    return found
+
+
+def _is_by_calibration(run: Run) -> bool:
+    """Did a calibration decide what this run sold or was offered?"""
+    is_decided = run.offered_percent is not None or (run.cell.loop == "closed" and run.cell.stock is None)
+    return is_decided and run.window_s > 0  # a run that was lost may have been lost in its calibration
 
 
 def _short(value: object) -> str:

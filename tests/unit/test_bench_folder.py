@@ -12,6 +12,7 @@ from bench.granularity.folder import ResultsFolder
 from bench.granularity.plan import PLAN_FILE
 from bench.granularity.record import EndLine, SessionLine
 from segmented.errors import InvalidInput
+from tests.bench_records import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ SESSION = SessionLine(
     started_at="2026-11-22T04:00:00+00:00",
     environment={
         "code": {"commit": "a" * 40, "python": "3.11.7"},
-        "machine": {"cpu_model": "a processor", "cores": 2},
+        "machine": {"kernel": "6.1", "cpu_model": "a processor", "cores": 2},
         "servers": {"redis": {"version": "9.1.2", "embedded": True}},
     },
 )
@@ -68,6 +69,11 @@ def test_what_is_written_is_read_back_and_a_cut_line_is_removed(tmp_path: Path) 
     ("now", "sentence"),
     [
         (on(commit="b" * 40), f"has runs with another commit of the code ({'a' * 40}, this is {'b' * 40})"),
+        (on(kernel="6.2"), "has runs with another kernel (6.1, this is 6.2)"),
+        (
+            SESSION.model_copy(update={"environment": SESSION.environment | {"placement": "anywhere"}}),
+            "has runs with another placement (None, this is anywhere)",
+        ),
         (on(cores=4), "has runs with another number of cores (2, this is 4)"),
         (SESSION.model_copy(update={"is_quick": False}), "has runs with another profile (True, this is False)"),
     ],
@@ -78,6 +84,25 @@ def test_a_session_under_other_conditions_does_not_go_on_there(tmp_path: Path, n
         with pytest.raises(InvalidInput) as caught:
             folder.go_on(now)
     assert str(caught.value).startswith(f"--report {tmp_path} {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, " is missing, and the runs beside it were measured by it: name another folder"),
+        ('["a cell"]', " is no file of calibrations: 'list' object has no attribute 'items'"),
+        ('{"a cell": null}', " is no file of calibrations: "),
+    ],
+)
+def test_a_session_does_not_go_on_by_other_calibrations(tmp_path: Path, text: str | None, sentence: str) -> None:
+    with ResultsFolder(tmp_path) as folder:
+        folder.begin(SESSION, "the plan")
+        folder.append(run())
+        if text is not None:
+            (tmp_path / "calibrations.json").write_text(text, encoding="utf-8")
+        with pytest.raises(InvalidInput) as caught:
+            folder.go_on(SESSION)
+    assert str(caught.value).startswith(f"{tmp_path / 'calibrations.json'}{sentence}")
 
 
 def test_a_plan_outside_of_a_repository_has_no_commit(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from bench.granularity.cell import Cell
 from bench.granularity.estimate import planned_seconds
 from bench.granularity.grid import grid_of
 from bench.granularity.plan import PLAN_FILE, read_plan
+from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
 from tests.bench_plans import small_plan, written
 
@@ -158,3 +159,9 @@ def test_the_published_plan_fits_into_an_hour_and_its_quick_part_into_its_budget
     assert planned_seconds(whole) < 3_500
     assert quick.budget is not None
     assert planned_seconds(quick) < quick.budget < 100
+
+
+def test_the_hypothesis_that_nobody_oversells_asks_for_everybody_who_promises_it() -> None:
+    (hypothesis,) = (one for one in read_plan(PLAN_FILE).plan.hypotheses if one.id == "H9")
+    asked = {one.of["strategy"] for one in hypothesis.expect if one.figure == "oversold" and one.at_most == 0}
+    assert asked == {name for name, one in STRATEGIES.items() if one.guarantees.never_oversells and not one.is_control}

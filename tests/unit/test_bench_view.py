@@ -74,4 +74,7 @@ def test_only_what_a_strategy_promises_can_be_broken(tmp_path: Path) -> None:
     assert broken(oversold.model_copy(update={"guarantees": promises})) == ("oversold",)
     assert broken(oversold) == ()
     assert broken(oversold.model_copy(update={"guarantees": promises, "is_control": True})) == ()
+    stranded = run.model_copy(update={"checker": run.checker.model_copy(update={"stranded": 1, "sold_in_sql": 7})})
+    exact = stranded.model_copy(update={"guarantees": {"sold_out_is_exact": True}})
+    assert broken(exact) == ("stranded", "the order database says otherwise")
     assert result_of(run) == "void: the run ended without a record: it died"
