@@ -56,7 +56,7 @@ def redis_of(url: str, *, is_embedded: bool) -> dict[str, Any]:
         with redis.Redis.from_url(url, decode_responses=True) as client:
             info = cast("dict[str, Any]", client.info("server"))
             config = cast("dict[str, Any]", client.config_get("*"))
-    except redis.RedisError as error:
+    except (redis.RedisError, ValueError) as error:  # a URL that is none is a ValueError
         message = f"the Redis server cannot be used: {error}"
         raise InvalidInput(message) from error
     name = str(info.get("server_name", "redis"))

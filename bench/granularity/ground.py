@@ -147,10 +147,10 @@ class Ground:
 def _ask_database(url: str) -> dict[str, Any]:
     engine = connect(url, pool_size=1)
     try:
-        Gate(engine).create()
-        if engine.dialect.name != "postgresql":
+        if engine.dialect.name != "postgresql":  # before anything is created in it
             message = f"--database: the bench commits to PostgreSQL, and this is {engine.dialect.name}"
             raise InvalidInput(message)
+        Gate(engine).create()
         with engine.connect() as connection:
             config = {str(name): str(value) for name, value, _ in connection.execute(text("SHOW ALL"))}
     finally:

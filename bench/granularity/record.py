@@ -292,7 +292,7 @@ def _parsed(file: Path, number: int, line: str) -> SessionLine | Run | EndLine:
     if schema != SCHEMA:
         message = f"{where} is of schema {schema!r}, and this reads {SCHEMA!r}"
         raise InvalidInput(message)
-    shape = _KINDS.get(found.get("kind"))
+    shape = _KINDS.get(str(found.get("kind")))
     if shape is None:
         message = f"{where} is of kind {found.get('kind')!r}; there is: {', '.join(_KINDS)}"
         raise InvalidInput(message)
