@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.lint.subject import without_redis
 from bench.report_page.facts import Spot, families, number, said
 from bench.report_page.figures.segments import segment_families
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from bench.granularity.record import Run
     from bench.report_page.facts import Facts, Family
@@ -68,9 +69,9 @@ def cell_row(spot: Spot) -> CellRow:
         sold_share=sold_share(spot.runs),
         p50="-" if times is None or times.p50 is None else number(times.p50),
         p99="-" if times is None or times.p99 is None else number(times.p99),
-        attempts=number(spot.mean_of(lambda run: run.work.attempts)),
-        commands=number(spot.mean_of(lambda run: run.work.commands)),
-        server_us=number(spot.mean_of(lambda run: run.work.server_us)),
+        attempts=_of_redis(spot, lambda run: run.work.attempts),
+        commands=_of_redis(spot, lambda run: run.work.commands),
+        server_us=_of_redis(spot, lambda run: run.work.server_us),
         cores=cores(spot),
         used_up=", ".join(spot.used_up),
         guarantees=tuple(
@@ -80,6 +81,11 @@ def cell_row(spot: Spot) -> CellRow:
         is_void=spot.is_void,
         is_control=first.is_control,
     )
+
+
+def _of_redis(spot: Spot, get: Callable[[Run], float]) -> str:
+    """Return what an order cost Redis; nothing where the database sells alone, which would look like no cost at all."""
+    return "-" if without_redis(spot.runs[0]) else number(spot.mean_of(get))
 
 
 def with_interval(spot: Spot) -> str:

@@ -375,26 +375,6 @@ def test_a_file_without_runs_may_not_be_published(folder: Path) -> None:
     assert not may_publish(findings)
 
 
-def test_what_buyers_cannot_see_of_workers_and_what_redis_does_not_do_breaks_no_rule(folder: Path) -> None:
-    """Buyers of the Celery path are told nothing of its slow step; Redis idles while PostgreSQL sells."""
-    celery = RUN.model_copy(
-        update={"cell": changed(BASE, strategy="celery-one")} | part(RUN, "times", hold=times(0, n=0))
-    )
-    idle = part(RUN, "cpu", redis=0.0, database=0.4) | part(RUN, "work", commands=0.0, server_us=0.0)
-    alone = RUN.model_copy(update={"cell": changed(BASE, strategy="pg-rows")} | idle)
-    more = honest().model_copy(update={"runs": (*honest().runs, celery, alone)})
-    outcome, evidence = verdict("R14", more, folder)
-    assert (outcome, "workers hold, and buyers do not see it: celery-one;" in evidence) == ("holds", True)
-    assert [verdict(rule, more, folder)[0] for rule in ("R13", "R18")] == ["holds", "holds"]
-
-
-def test_a_core_that_servers_share_is_marked_when_all_of_them_fill_it(folder: Path) -> None:
-    shared = {"server_cores": 1} | part(RUN, "cpu", redis=0.3, database=0.65)
-    outcome, evidence = verdict("R13", with_run(AT, **shared), folder)
-    assert (outcome, evidence.endswith(NAMED)) == ("broken", True)
-    assert verdict("R13", with_run(AT, saturated=("servers",), **shared), folder)[0] == "holds"
-
-
 def test_a_history_that_was_changed_is_found(tmp_path: Path) -> None:
     lay_out(tmp_path)
     (tmp_path / str(RUN.history)).write_bytes(b"other calls")

@@ -16,7 +16,7 @@ from bench.granularity.record import ResultFile, as_line, read_results
 from bench.lint import RuleFinding, check
 from bench.report_page import redraw, redraw as draw_report
 from bench.report_page.drawn import Drawn, NotDrawn
-from bench.report_page.facts import Facts
+from bench.report_page.facts import Facts, Spot
 from bench.report_page.figures.all import FIGURES
 from bench.report_page.figures.crossover import crossover
 from bench.report_page.figures.load import latency_by_load
@@ -24,7 +24,7 @@ from bench.report_page.figures.over_time import outcomes as outcomes_of_orders, 
 from bench.report_page.markdown import table
 from bench.report_page.page import page
 from bench.report_page.style import as_png, as_svg, house_style
-from bench.report_page.tables import sold_share, strategy_rows
+from bench.report_page.tables import cell_row, sold_share, strategy_rows
 from bench.report_page.unfavourable import unfavourable_figure
 from segmented.errors import InvalidInput
 from tests.report_session import RANDOM, run, session
@@ -289,6 +289,13 @@ def test_the_table_has_absolute_rates_intervals_and_guarantees_and_no_rate_for_w
     assert rows["segment-locks", 16].guarantees == ("yes", "yes", "yes", "one a segment", "yes", "memory")
     assert rows["segment-locks", 16].sold_share == "100"
     assert table(facts).count("| void |") == 2
+
+
+def test_what_a_database_sells_alone_is_not_said_to_cost_nothing() -> None:
+    """Redis has nothing to do with it, so its counts are left out."""
+    alone = Cell(strategy="pg-hot-row", section="commit")
+    row = cell_row(Spot(alone, (run(alone, 1, 1),)))
+    assert (row.attempts, row.commands, row.server_us) == ("-", "-", "-")
 
 
 def test_a_unit_that_was_not_sold_is_never_rounded_away() -> None:
