@@ -88,15 +88,20 @@ class NoFit:
 
 
 def fit(rates: Mapping[int, Sequence[float]], *, resamples: int = RESAMPLES) -> Fit | NoFit:
-    """Fit orders a second by N. Refuses below six N, and where the peak is not within the data: b is noise then."""
+    """Fit orders a second by N.
+
+    Refuses below six N, and where no peak can be seen, since b is noise then: the last N must be below the best one by
+    more than their intervals, and the peak of the law within the data.
+    """
     clients = sorted(number for number, found in rates.items() if found)
     if len(clients) < CLIENTS_MIN:
         return NoFit(f"{len(clients)} values of N; a fit takes {CLIENTS_MIN}")
     means = np.array([np.mean(rates[number]) for number in clients])
     numbers = np.array(clients, dtype=np.float64)
     law = _fitted(numbers, means)
-    last = mean_of(rates[clients[-1]])
-    if law is None or law.peak is None or (last.value if last.high is None else last.high) >= means.max():
+    best, last = mean_of(rates[clients[int(means.argmax())]]), mean_of(rates[clients[-1]])
+    is_flat = (last.value if last.high is None else last.high) >= (best.value if best.low is None else best.low)
+    if law is None or law.peak is None or is_flat:
         return NoFit(f"throughput does not fall up to N = {clients[-1]}, so what a peak would be cannot be told")
     if not clients[0] <= law.peak < clients[-1]:
         return NoFit(f"the peak would be at N = {law.peak:.0f}, outside of the data ({clients[0]} to {clients[-1]})")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from bench.strategies.base import GaveUp, Refused, Sold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from bench.strategies.base import Answer
 
@@ -75,7 +75,14 @@ class Recorder:
         granted = freed = 0.0
         sold = sold_out = attempts = 0
         segment = NO_SEGMENT
-        for number, answer in enumerate(answers, start=first):
+        mixed: Iterable[tuple[int, Answer]] = enumerate(answers, start=first)
+        head = answers[0]
+        if isinstance(head, Sold) and len(answers) > 1 and answers.count(head) == len(answers):
+            # a batch that is sold whole has one answer for all of it, and needs no look at each
+            self.sold_numbers.extend(range(first + 1, first + len(answers)))
+            sold = len(answers) - 1
+            mixed = ((first, head),)
+        for number, answer in mixed:
             if isinstance(answer, Sold):
                 sold += 1
                 granted, freed, attempts = answer.granted_at, answer.freed_at, max(attempts, answer.attempts)

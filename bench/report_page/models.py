@@ -62,6 +62,18 @@ def lines_over_segments(facts: Facts, family: Family) -> tuple[list[Line], str]:
     return list({line.label: line for line in found}.values()), said
 
 
+def by_buyers(facts: Facts, spots: Sequence[Spot]) -> tuple[list[float], list[float]] | None:
+    """Return what the closed network of these cells says by number of buyers; None without a model or its S and Z."""
+    cell = spots[0].cell
+    model, calibration = MODELS.get(cell.strategy), calibrate(cell, facts.measured)
+    if model is None or not isinstance(calibration, Calibration):
+        return None
+    numbers = [spot.cell.buyers for spot in spots]
+    where = sorted({*numbers, *(int(one) for one in np.geomspace(min(numbers), max(numbers), STEPS))})
+    cells = [cell.model_copy(update={"buyers": one}) for one in where]
+    return [*map(float, where)], [predict(one, calibration, lanes=one.segments, model=model) for one in cells]
+
+
 def scalability(spots: Sequence[Spot]) -> Fit | NoFit:
     """Fit the Universal Scalability Law to a sweep over N."""
     return fit({spot.cell.buyers: spot.rates for spot in spots})
@@ -70,7 +82,10 @@ def scalability(spots: Sequence[Spot]) -> Fit | NoFit:
 def said_of(found: Fit) -> str:
     """Say its parameters, each with its interval."""
     parts = (("gamma", found.gamma), ("alpha", found.alpha), ("beta", found.beta), ("N*", found.peak))
-    return ", ".join(f"{name} {_said(one)}" for name, one in parts)
+    said = ", ".join(f"{name} {_said(one)}" for name, one in parts)
+    if found.describes:
+        return said
+    return f"{said}; points are up to {found.largest_residual:.0%} off, so the curve has another shape"
 
 
 def _said(one: Estimate) -> str:

@@ -121,6 +121,12 @@ def test_no_law_is_told_by_data_that_do_not_tell_it(rates: dict[int, list[float]
     assert fit(rates) == NoFit(why)
 
 
+def test_a_fall_within_the_intervals_is_none() -> None:
+    runs = {1: 47.0, 4: 185.0, 16: 730.0, 32: 741.0, 64: 739.0, 128: 736.0}
+    rates = {number: [rate * factor for factor in (0.99, 1.0, 1.01)] for number, rate in runs.items()}
+    assert fit(rates) == NoFit("throughput does not fall up to N = 128, so what a peak would be cannot be told")
+
+
 def test_a_ceiling_of_lanes_is_not_fitted() -> None:
     found = fits_by_segments(whole_session(rounds=3))
     assert list(found) == ["segment-locks K=16 B=1 20ms"]

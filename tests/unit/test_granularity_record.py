@@ -51,6 +51,13 @@ def test_orders_are_numbered_and_failures_have_their_reasons() -> None:
     ]
 
 
+def test_a_batch_that_is_sold_whole_is_noted_order_by_order() -> None:
+    recorder = noted((0, 1.0, 2.0, [Sold(1.25, 1.5, 7, 3)] * 3), (1, 1.0, 2.0, [Sold(1.0)] * 2))
+    assert sorted(recorder.sold_numbers) == [1, 2, 3, 4, 5]
+    assert (list(recorder.sold), list(recorder.failed), list(recorder.attempts)) == ([3, 2], [0, 0], [3, 1])
+    assert (list(recorder.granted), list(recorder.freed), list(recorder.segment)) == ([1.25, 1.0], [1.5, 0.0], [7, -1])
+
+
 def test_percentiles_without_ten_samples_beyond_are_not_told() -> None:
     found = percentiles_of(np.full(999, 0.002))
     assert (found.n, found.p50, found.p90, found.p99, found.p999) == (999, 2.0, 2.0, None, None)

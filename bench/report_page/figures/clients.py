@@ -9,8 +9,8 @@ import numpy as np
 from bench.analysis.usl import Fit
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import OURS, Family, counted, families, said
-from bench.report_page.figures.points import LEGEND, plot
-from bench.report_page.models import said_of, scalability
+from bench.report_page.figures.points import LEGEND, model_line, plot
+from bench.report_page.models import by_buyers, said_of, scalability
 from bench.report_page.style import from_zero, log_axis, new_figure, ramp
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TITLE: Final = "Orders a second by number of buyers"
 NAME: Final = "f03-buyers"
+MODEL: Final = "model: the closed network"
 LINES_MAX: Final = 6
 
 
@@ -35,12 +36,21 @@ def throughput_by_buyers(facts: Facts) -> Outcome:
     for look, (label, spots) in zip(ramp(len(lines)), lines, strict=True):
         plot(upper, spots, look, x=_buyers, label=label, joined=False)
         told = [spot for spot in spots if not spot.is_void]
+        if (modelled := by_buyers(facts, spots)) is not None:
+            is_named = any(line.get_label() == MODEL for line in upper.lines)
+            model_line(upper, *modelled, "" if is_named else MODEL)
         fit = scalability(told)
         if not isinstance(fit, Fit):
             upper.plot(
                 [_buyers(one) for one in told], [one.mean for one in told], color=look.colour, lw=0.8, ls=look.line
             )
             fits.append(f"{label}: no fit, {fit.why}.")
+            if modelled is not None:
+                says = dict(zip(*modelled, strict=True))
+                beside = [100 * (one.mean / says[_buyers(one)] - 1) for one in told]
+                lower.plot(
+                    [_buyers(one) for one in told], beside, color=look.colour, marker=look.marker, linestyle="none"
+                )
             continue
         where = np.geomspace(ticks[0], ticks[-1], 120)
         upper.plot(where, [fit.law.rate(one) for one in where], color=look.colour, linestyle=look.line)
@@ -54,10 +64,12 @@ def throughput_by_buyers(facts: Facts) -> Outcome:
     upper.set_title(said(found[0].cell, without=("segments", "buyers")))
     upper.legend(loc="upper left")
     caption = (
-        f"Closed loop. {counted(found[0].spots)}. Lines: the Universal Scalability Law, X(N) = gamma N / (1 + alpha "
-        f"(N - 1) + beta N (N - 1)); a thin line joins points without a fit. {' '.join(fits)} Lower panel: points "
-        "less the fit, which was made from "
-        f"the same points, so it shows the shape and proves nothing. y of the upper panel begins at 0. {LEGEND}"
+        f"Closed loop. {counted(found[0].spots)}. Dashed black: the closed network of N buyers and K lanes, its S and "
+        "Z from cells of one lane and of one buyer. In colour: the Universal Scalability Law, X(N) = gamma N / (1 + "
+        "alpha (N - 1) + beta N (N - 1)); a thin line joins points without a fit. "
+        f"{' '.join(fits)} Lower panel: points less the fit, which was made from "
+        "the same points, so it shows the shape and proves nothing; without a fit, less the closed network. y of the "
+        f"upper panel begins at 0. {LEGEND}"
     )
     return Drawn("F3", NAME, TITLE, caption, figure)
 
