@@ -65,17 +65,17 @@ class Results:
         show(self, console)
 
 
-def check_writable(file: Path | None) -> None:
+def check_writable(file: Path | None, *, option: str = "--json") -> None:
     """Refuse a place where no file can be written, before anything is measured. Raises InvalidInput."""
     if file is None:
         return
     folder = file.absolute().parent
     if file.is_dir():
-        message = f"--json {file} is a folder, not a file"
+        message = f"{option} {file} is a folder, not a file"
     elif not folder.is_dir():
-        message = f"--json {file}: there is no folder {folder}"
+        message = f"{option} {file}: there is no folder {folder}"
     elif not os.access(file if file.exists() else folder, os.W_OK):
-        message = f"--json {file} cannot be written"
+        message = f"{option} {file} cannot be written"
     else:
         return
     raise InvalidInput(message)

@@ -40,12 +40,13 @@ def whole(words: list[str], known: Sequence[str], helps: Sequence[str] = ("--hel
     return words
 
 
-bench = typer.Typer(cls=BenchGroup, help="Measure, and read what was measured. Without a name: granularity.")
+HELP: Final = "Measure, and read what was measured. Without a name: granularity, with its options, as in bench --quick."
+bench = typer.Typer(cls=BenchGroup, help=HELP)
 
 
-@bench.callback()
+@bench.callback(help=HELP)
 def _group() -> None:
-    """Measure, and read what was measured. Without a name: granularity."""
+    """Keep the commands a group."""
 
 
 bench.command()(granularity)

@@ -22,10 +22,10 @@ ResultsArgument = Annotated[Path, typer.Argument(help="A results.jsonl, or the f
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder with a results.jsonl.", metavar="DIR")],
+    folder: Annotated[Path, typer.Argument(help="Folder with a results.jsonl, or that file.", metavar="DIR")],
 ) -> None:
     """Draw everything of a session again from its results: figures, page, table."""
-    draw(folder, Console())
+    draw(folder.parent if folder.name == RESULTS and folder.is_file() else folder, Console())
 
 
 def compare(

@@ -46,7 +46,9 @@ def at_database(url: str, number: int) -> str:
 
 @contextmanager
 def emptied(url: str) -> Iterator[None]:
-    """Refuse a server that holds anything, since all of it is removed in the end. Raises InvalidInput."""
+    """Refuse a server that cannot be used, or holds anything: all is removed in the end. Raises InvalidInput."""
+    with RedisStore.from_url(url):
+        pass  # it refuses, in a sentence, what is no usable server
     with redis.Redis.from_url(url) as client:
         if client.info("keyspace"):
             message = "the server of the benchmark holds keys: name an empty one, since it is emptied in the end"

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bench.sections import MILLISECONDS_MAX, Kind, Section
 from segmented.errors import InvalidInput
-from segmented.models import SEGMENT_COUNT_MAX
+from segmented.models import SEGMENT_COUNT_MAX, STOCK_MAX
 
 BUYERS_MAX = 1_000
 BATCH_MAX = 1_000
@@ -46,7 +46,7 @@ class Cell(Frozen):
     arrivals: Arrivals = "poisson"
     quantity: Annotated[int, Field(ge=1, le=QUANTITY_MAX)] = 1
     """Units an order."""
-    stock: Annotated[int, Field(ge=1)] | None = None
+    stock: Annotated[int, Field(ge=1, le=STOCK_MAX)] | None = None
     """None: as many units as last for the planned seconds, by a calibration that is not counted."""
     case: Case | None = None
 

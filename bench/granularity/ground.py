@@ -18,6 +18,7 @@ from bench.proxy.running import delayed
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.orders import Gate, connect
 from segmented.servers import PostgresServer, ValkeyServer
+from segmented.stores.redis import RedisStore
 from segmented.stores.redis.addresses import Deployment, parse_address
 
 if TYPE_CHECKING:
@@ -97,9 +98,12 @@ class Ground:
         """
         found: dict[str, Any] = {}
         with self._redis() as url:
-            if parse_address(url).deployment is not Deployment.SINGLE:
-                message = f"--url {url}: only a single server can be used"
+            address = parse_address(url)
+            if address.deployment is not Deployment.SINGLE:
+                message = f"--url {address.shown}: only a single server can be used"
                 raise InvalidInput(message)
+            with RedisStore.from_url(url):
+                pass  # it refuses a server that may lose locks and stock, which each run would otherwise find anew
             found["redis"] = redis_of(url, is_embedded=self._url is None)
         if database_connections is not None:
             is_embedded = self._database is None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import binascii
+import zlib
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from hdrh.codec import HdrCookieException, HdrLengthException
 from hdrh.histogram import HdrHistogram
 
 from bench.granularity.record import Percentiles
+from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +23,16 @@ HIGHEST_US: Final = 600_000_000
 DIGITS: Final = 3
 BEYOND_MIN: Final = 10
 """Samples that must lie beyond a percentile for it to be told."""
+UNREADABLE: Final = (
+    HdrCookieException,
+    HdrLengthException,
+    binascii.Error,
+    zlib.error,
+    ValueError,
+    TypeError,
+    IndexError,
+)
+"""What HdrHistogram raises for a text that is none of its own."""
 
 
 def histogram_of(seconds: NDArray[np.float64]) -> HdrHistogram:
@@ -39,8 +53,20 @@ def merged(encoded: Iterable[str]) -> Percentiles:
     """Add encoded histograms up: percentiles of all their samples together."""
     found = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
     for one in encoded:
-        found.add(HdrHistogram.decode(one))
+        found.add(decoded(one))
     return described(found)
+
+
+def decoded(encoded: str) -> HdrHistogram:
+    """Return an encoded histogram. Raises InvalidInput for a text that is none."""
+    try:
+        found = HdrHistogram.decode(encoded)
+    except UNREADABLE:
+        found = None
+    if found is None:
+        message = "a histogram of the results cannot be decoded; `segmented bench lint` names its run"
+        raise InvalidInput(message)
+    return found
 
 
 def described(found: HdrHistogram) -> Percentiles:

@@ -122,6 +122,9 @@ class Plan(Frozen):
     @model_validator(mode="after")
     def _is_coherent(self) -> Self:
         names = [sweep.name for sweep in self.sweeps]
+        if self.quick.warm_up >= self.quick.seconds:
+            message = f"quick.warm_up: a warm-up of {self.quick.warm_up:g} s leaves nothing of {self.quick.seconds:g} s"
+            raise ValueError(message)
         _once("sweeps", names)
         _once("hypotheses", [one.id for one in self.hypotheses])
         for one in self.hypotheses:
@@ -197,6 +200,8 @@ def checked_cell(where: str, part: Part) -> Cell:
 def nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str:
     """Return a question for the end of a sentence, where something known is near."""
     found = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    if not known:
+        return "; there is none"
     return f"; did you mean {found[0]!r}?" if found else f"; there is: {', '.join(known)}"
 
 
@@ -220,8 +225,12 @@ def _first(error: ValidationError, raw: Part) -> str:
 
 
 def _dotted(error: ValidationError, raw: Part) -> str:
-    found = error.errors()[0]
+    errors = error.errors()
+    # A key that is spelt wrong is also one that is missing: what was written is the better word for it.
+    found = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     key = "".join(f".{step}" for step in _named(found["loc"], raw))
+    if found["type"] == "missing":
+        return f"{key}: is missing"
     if found["type"] == "extra_forbidden":
         return f"{key}: there is no such key{nearest(str(found['loc'][-1]), KEYS)}"
     said = found["msg"].removeprefix("Value error, ")

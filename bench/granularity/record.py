@@ -263,8 +263,11 @@ def read_results(file: Path) -> ResultFile:
     """
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"{file} cannot be read: {error}"
+    except OSError as error:
+        message = f"{file} cannot be read: {error.strerror}"
+        raise InvalidInput(message) from error
+    except UnicodeDecodeError as error:
+        message = f"{file} is not a result file of {SCHEMA}: it is no text ({error.reason} at byte {error.start})"
         raise InvalidInput(message) from error
     whole, _, cut = text.rpartition("\n")
     lines = [(number, line) for number, line in enumerate(whole.split("\n"), start=1) if line.strip()]
@@ -285,16 +288,17 @@ def _parsed(file: Path, number: int, line: str) -> SessionLine | Run | EndLine:
     where = f"{file}, line {number}"
     try:
         found = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number or a depth that Python refuses is none of JSON's errors
         message = f"{where} is not JSON: {error}"
         raise InvalidInput(message) from error
     schema = found.get("schema") if isinstance(found, dict) else None
     if schema != SCHEMA:
         message = f"{where} is of schema {schema!r}, and this reads {SCHEMA!r}"
         raise InvalidInput(message)
-    shape = _KINDS.get(str(found.get("kind")))
+    kind = found.get("kind")
+    shape = _KINDS.get(kind) if isinstance(kind, str) else None
     if shape is None:
-        message = f"{where} is of kind {found.get('kind')!r}; there is: {', '.join(_KINDS)}"
+        message = f"{where} is of kind {kind!r}; there is: {', '.join(_KINDS)}"
         raise InvalidInput(message)
     try:
         return shape.model_validate(found)

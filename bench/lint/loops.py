@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from hdrh.histogram import HdrHistogram
-
+from bench.granularity.percentiles import decoded
 from bench.lint.finding import broken, holds, named, not_applicable
 from bench.lint.subject import labels
+from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from bench.granularity.record import Percentiles, Run
@@ -94,8 +94,11 @@ def _is_late(run: Run) -> bool:
 
 
 def _p99(found: Percentiles) -> float:
-    """Return it whatever the number of samples: it is compared here, not told."""
-    return float(HdrHistogram.decode(found.encoded).get_value_at_percentile(99)) if found.n else 0.0
+    """Return it whatever the number of samples: it is compared here, not told. One that cannot be read is R4's."""
+    try:
+        return float(decoded(found.encoded).get_value_at_percentile(99)) if found.n else 0.0
+    except InvalidInput:
+        return 0.0
 
 
 def one_warm_up(subject: Subject) -> Verdict:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import binascii
-import zlib
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from hdrh.histogram import HdrHistogram
-
-from bench.granularity.percentiles import BEYOND_MIN, DIGITS, LOWEST_US, described
+from bench.granularity.percentiles import BEYOND_MIN, DIGITS, LOWEST_US, decoded, described
 from bench.lint.finding import broken, holds, named
+from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +20,6 @@ RANGE_US: Final = 60_000_000
 """A histogram must reach at least a minute."""
 TOLD: Final = {"p90": 10, "p99": 100, "p999": 1_000, "p9999": 10_000}
 """Percentile: one sample in so many lies beyond it."""
-UNREADABLE: Final = (binascii.Error, zlib.error, ValueError, TypeError, IndexError)
 
 
 def whole_histograms(subject: Subject) -> Verdict:
@@ -42,10 +38,8 @@ def whole_histograms(subject: Subject) -> Verdict:
 @cache
 def _not_whole(told: Percentiles) -> str:
     try:
-        found = HdrHistogram.decode(told.encoded)
-    except UNREADABLE:
-        return "cannot be decoded"
-    if found is None:
+        found = decoded(told.encoded)
+    except InvalidInput:
         return "cannot be decoded"
     if found.significant_figures != DIGITS or found.lowest_trackable_value > LOWEST_US:
         return f"does not have {DIGITS} digits from a microsecond on"

@@ -16,7 +16,9 @@ from bench.load.books import merged
 from bench.load.plan import Plan
 from bench.load.stages import Staged, staged
 from bench.load.tally import Tally
+from segmented.errors import InvalidInput
 from segmented.servers import PostgresServer, ValkeyServer
+from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
     from bench.granularity.cell import Cell
@@ -36,6 +38,17 @@ class Servers:
         self._stack = ExitStack()
         self._url = os.environ.get(URL) or None
         self._database = os.environ.get(DATABASE) or None
+
+    def check(self) -> None:
+        """Refuse a Redis that the environment names and that cannot be used. Raises InvalidInput."""
+        if self._url is None:
+            return
+        try:
+            with RedisStore.from_url(self._url):
+                pass
+        except InvalidInput as error:
+            message = f"{URL}: {error}"
+            raise InvalidInput(message) from error
 
     def url(self) -> str:
         """Return where Redis answers."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from bench import sizing
-from bench.granularity.cell import BUYERS_MAX, Cell, Frozen
+from bench.granularity.cell import Cell, Frozen
 from bench.sections import KINDS
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
@@ -58,7 +58,7 @@ def add_options(parser: LocustArgumentParser, *, is_open: bool) -> None:
     """Say what is sold, how and for how long; Locust's page shows these as fields."""
     add = parser.add_argument
     add("--strategy", default="segment-locks", help=f"one of: {', '.join(STRATEGIES)}")
-    add("--segments", type=int, default=16, help="segments of the stock, K")
+    add("--segments", type=int, default=16, help="segments of the stock, K; 1 for a strategy without any")
     add("--batch", type=int, default=1, help="orders a call")
     add("--section", default="sleep", help=f"the critical section: {', '.join(KINDS)}")
     add("--hold", type=float, default=20.0, help="milliseconds of the critical section")
@@ -89,12 +89,13 @@ def cell_of(options: Any, *, is_open: bool) -> Cell:  # noqa: ANN401  # a namesp
         raise InvalidInput(message)
     given: dict[str, object] = {
         "strategy": options.strategy,
-        "segments": options.segments,
+        # Locust gives every strategy the default of --segments, also one that has none.
+        "segments": options.segments if STRATEGIES[options.strategy].has_segments else 1,
         "batch": options.batch,
         "section": options.section,
         "hold_ms": options.hold,
         "stock": options.stock,
-        "buyers": options.under_way if is_open else min(options.num_users or 1, BUYERS_MAX),
+        "buyers": options.under_way if is_open else options.num_users or 1,
         "loop": "open" if is_open else "closed",
     }
     if is_open:
@@ -109,7 +110,8 @@ def cell_of(options: Any, *, is_open: bool) -> Cell:  # noqa: ANN401  # a namesp
         name = str(first["loc"][0]) if first["loc"] else ""
         said = first["msg"].removeprefix("Value error, ")
         value = f" {given[name]}" if name in given else ""
-        message = f"{_OPTIONS.get(name, f'--{name}')}{value}: {said}" if name else said
+        option = "-u" if name == "buyers" and not is_open else _OPTIONS.get(name, f"--{name}")
+        message = f"{option}{value}: {said}" if name else said
         raise InvalidInput(message) from error
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import signal
+import socket
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import gevent
@@ -26,6 +28,7 @@ from bench.load.results import as_text, write
 from bench.load.seller import Seller
 from bench.load.tabs import add_tabs
 from bench.load.tally import Tally
+from bench.results import check_writable
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
@@ -90,10 +93,18 @@ class Scenario:
             add_tabs(environment.web_ui, self._looked_at)
         if options is not None and not options.processes:  # forked workers cannot leave before they have a master
             try:
-                cell_of(options, is_open=self._is_open)
+                self._check(environment, options)
             except InvalidInput as error:
                 sys.stderr.write(f"{error}\n")
                 sys.exit(EXIT_BAD_INPUT)
+
+    def _check(self, environment: Environment, options: Any) -> None:  # noqa: ANN401  # a namespace that Locust fills
+        cell_of(options, is_open=self._is_open)
+        if options.sale_json:
+            check_writable(Path(options.sale_json), option="--sale-json")
+        self._servers.check()
+        if environment.web_ui is not None:
+            _check_port(environment.web_ui.host, environment.web_ui.port)
 
     def _start(self, environment: Environment, **_: object) -> None:
         options: Any = environment.parsed_options
@@ -299,6 +310,17 @@ class Ordering(User):
         while seller is not None and not seller.sale.is_closing:
             seller.sale.call(number)
         raise StopUser
+
+
+def _check_port(host: str, port: int) -> None:
+    """Refuse a port that Locust's page cannot have. Raises InvalidInput."""
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        message = (
+            f"--web-port {port}: name another port for Locust's page, or add --headless: {error.strerror or error}"
+        )
+        raise InvalidInput(message) from error
 
 
 def _interrupt() -> None:

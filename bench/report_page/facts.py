@@ -12,7 +12,7 @@ import numpy as np
 from hdrh.histogram import HdrHistogram
 
 from bench.analysis.measured import Measured, cells_of
-from bench.granularity.percentiles import DIGITS, HIGHEST_US, LOWEST_US, described
+from bench.granularity.percentiles import DIGITS, HIGHEST_US, LOWEST_US, decoded, described
 from bench.report_page.intervals import interval_of
 from bench.report_page.style import looks
 
@@ -116,7 +116,7 @@ class Spot:
 def _added(encoded: tuple[str, ...]) -> HdrHistogram:
     found = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
     for one in encoded:
-        found.add(HdrHistogram.decode(one))
+        found.add(decoded(one))
     return found
 
 

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -141,4 +142,26 @@ def test_a_bad_option_is_one_sentence_and_ends_with_2(tmp_path: Path) -> None:
     with locust("capacity", "--headless", "--strategy", "nix", url="redis://none", folder=tmp_path) as process:
         assert process.wait(WAIT_SECONDS) == 2
     assert "--strategy nix: there is no such strategy; there is: no-lock," in said(tmp_path)
+    assert "Traceback" not in said(tmp_path)
+
+
+def test_what_could_not_work_is_one_sentence_before_anything_begins(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    nobody = f"redis://127.0.0.1:{port}/0"
+    with locust("flash_sale", "--headless", url=nobody, folder=tmp_path) as process:
+        assert process.wait(WAIT_SECONDS) == 2
+    assert f"SEGMENTED_URL: no server answers at {nobody}: " in said(tmp_path)
+    assert "Ramping" not in said(tmp_path)
+    with socket.create_server(("127.0.0.1", port)):
+        with locust(
+            "flash_sale", "--web-host", "127.0.0.1", "--web-port", str(port), url="", folder=tmp_path
+        ) as process:
+            assert process.wait(WAIT_SECONDS) == 2
+        assert (
+            f"--web-port {port}: name another port for Locust's page, or add --headless: Address already in use"
+            in said(tmp_path)
+        )
+    with locust("flash_sale", "--headless", "--sale-json", str(tmp_path), url="", folder=tmp_path) as process:
+        assert process.wait(WAIT_SECONDS) == 2
+    assert f"--sale-json {tmp_path} is a folder, not a file" in said(tmp_path)
     assert "Traceback" not in said(tmp_path)

@@ -65,6 +65,46 @@ def test_what_is_written_is_read_back_and_a_cut_line_is_removed(tmp_path: Path) 
     assert [json.loads(line)["kind"] for line in lines] == ["session", "end"]
 
 
+@pytest.mark.parametrize("first", ["my own notes, without a newline", "[]\n", '{"schema":"segmented-bench/2"}\n{"cut'])
+def test_results_of_somebody_else_are_refused_and_left_as_they_are(tmp_path: Path, first: str) -> None:
+    file = tmp_path / "results.jsonl"
+    file.write_text(first, encoding="utf-8")
+    with pytest.raises(InvalidInput, match=r"its results\.jsonl is not one of segmented-bench/1: name a new folder"):
+        ResultsFolder(tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == ["results.jsonl"]
+    assert file.read_text(encoding="utf-8") == first
+
+
+def test_a_folder_with_files_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text("mine", encoding="utf-8")
+    with pytest.raises(InvalidInput, match=r"has files, and no results\.jsonl among them: name a new folder"):
+        ResultsFolder(tmp_path)
+    assert [one.read_text(encoding="utf-8") for one in tmp_path.iterdir()] == ["mine"]
+
+
+def test_where_no_session_began_nothing_is_left_behind(tmp_path: Path) -> None:
+    with ResultsFolder(tmp_path / "new" / "results") as folder:
+        assert folder.is_new()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    with ResultsFolder(tmp_path / "mine"):
+        pass
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
+
+
+def test_a_first_line_that_was_cut_off_is_a_new_session(tmp_path: Path) -> None:
+    (tmp_path / "results.jsonl").write_text('{"schema":"segm', encoding="utf-8")
+    with ResultsFolder(tmp_path) as folder:
+        assert folder.is_new()
+
+
+def test_what_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    with ResultsFolder(tmp_path) as folder:
+        (tmp_path / "plan.toml").mkdir()
+        with pytest.raises(InvalidInput, match=r"plan\.toml cannot be written: Is a directory$"):
+            folder.begin(SESSION, "the plan")
+
+
 @pytest.mark.parametrize(
     ("now", "sentence"),
     [

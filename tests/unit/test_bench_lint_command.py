@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from bench.lint.command import lint_file
+from segmented.errors import InvalidInput
 from tests.bench_session import write_session
 from tests.lint_results import honest, lay_out
 
@@ -58,7 +59,9 @@ def test_the_command_ends_with_1_when_a_rule_is_broken(folder: Path) -> None:
     assert said.endswith("23 of 24 rules hold, 1 are broken: a table of these results may not be published.\n")
 
 
-def test_the_command_ends_with_2_for_a_file_of_another_kind(tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_bad_input(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     file.write_text('{"schema": "another/9"}\n')
-    assert printed(file) == (2, f"{file}, line 1 is of schema 'another/9', and this reads 'segmented-bench/1'\n")
+    with pytest.raises(InvalidInput) as refused:
+        lint_file(file, Console(file=StringIO()))
+    assert str(refused.value) == f"{file}, line 1 is of schema 'another/9', and this reads 'segmented-bench/1'"

@@ -32,12 +32,13 @@ def refusal(file: Path) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("stop =", "stopp =", "stop: Field required"),
+        ("stop =", "stopp =", "stopp: there is no such key; did you mean 'stop'?"),
         (
             'question = "What do users feel?"',
             'qestion = "What do users feel?"',
-            "sweeps.load.question: Field required",
+            "sweeps.load.qestion: there is no such key; did you mean 'question'?",
         ),
+        ("seed = 7\n", "", "seed: is missing"),
         ("seed = 7", "seed = 7\nsede = 8", "sede: there is no such key; did you mean 'seed'?"),
         ("rounds = 2", "rounds = 0", "rounds: Input should be greater than or equal to 1, not 0"),
         (
@@ -94,6 +95,16 @@ def refusal(file: Path) -> str:
             'base = { strategy = "segment-locks", section',
             'base = { strategy = "global-lock", section',
             "sweeps.k.segments: global-lock has no segments, so K=4 would change nothing",
+        ),
+        (
+            "seconds = 0.4\nwarm_up = 0.1",
+            "seconds = 0.4\nwarm_up = 0.4",
+            "quick.warm_up: a warm-up of 0.4 s leaves nothing of 0.4 s",
+        ),
+        (
+            "buyers = 8 }\naxes",
+            "buyers = 8, stock = 9_000_000_000_000 }\naxes",
+            "sweeps.k.stock: Input should be less than or equal to 1000000000000, not 9000000000000",
         ),
         (
             "bench-plan/1",

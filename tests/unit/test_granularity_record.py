@@ -93,6 +93,8 @@ END = EndLine(finished_at="2026-01-01T00:00:00+00:00", runs_planned=1, runs_done
     ('{"schema": "segmented-bench/1", "kind": "sum"}\n', "line 1 is of kind 'sum'; there is: session, run, end"),
     ('{"schema": "segmented-bench/1", "kind": []}\n', "line 1 is of kind []; there is: session, run, end"),
     ('{"schema": "segmented-bench/1", "kind": "end"}\n', "line 1: finished_at: Field required"),
+    ("[" * 100_000 + "\n", "line 1 is not JSON: maximum recursion depth exceeded"),
+    ("9" * 5_000 + "\n", "line 1 is not JSON: Exceeds the limit"),
 ])  # fmt: skip
 def test_a_file_of_another_kind_is_refused(text: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
@@ -104,5 +106,20 @@ def test_a_file_of_another_kind_is_refused(text: str, said: str, tmp_path: Path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"results\.jsonl cannot be read"):
+    with pytest.raises(InvalidInput, match=r"results\.jsonl cannot be read: No such file or directory$"):
         read_results(tmp_path / "results.jsonl")
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    file.write_bytes(b"\x00\xff")
+    with pytest.raises(
+        InvalidInput, match=r"is not a result file of segmented-bench/1: it is no text \(.* at byte 1\)"
+    ):
+        read_results(file)
+
+
+def test_a_histogram_that_is_none_is_said_so() -> None:
+    for text in ("xx", "", "AAAA", "not a histogram"):
+        with pytest.raises(InvalidInput, match=r"^a histogram of the results cannot be decoded"):
+            merged([text])

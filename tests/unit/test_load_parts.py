@@ -12,7 +12,7 @@ from bench.granularity.cell import Cell
 from bench.granularity.percentiles import percentiles_of
 from bench.granularity.recorder import Recorder
 from bench.load.books import books_of, merged
-from bench.load.desk import Desk
+from bench.load.desk import Desk, Servers
 from bench.load.plan import ORDERS_A_SHARE, Plan, cell_of
 from bench.load.tabs import segment_rows
 from bench.load.tally import Counter, Tally, Window
@@ -65,9 +65,30 @@ def test_options_become_a_cell() -> None:
     assert (closed.loop, closed.buyers, closed.offered_per_s) == ("closed", 1, None)
 
 
+def test_a_strategy_without_segments_has_one_whatever_the_default() -> None:
+    cell = cell_of(SimpleNamespace(**(OPTIONS | {"strategy": "global-lock", "segments": 16})), is_open=True)
+    assert cell.segments == 1
+
+
+def test_more_users_than_a_cell_has_buyers_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"^-u 2000: Input should be less than or equal to 1000$"):
+        cell_of(SimpleNamespace(**(OPTIONS | {"num_users": 2_000})), is_open=False)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "redis://127.0.0.1:99999/0", "redis://127.0.0.1:1/0?x=y"])
+def test_a_server_that_the_environment_names_wrongly_is_refused_by_its_name(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEGMENTED_URL", url)
+    with pytest.raises(InvalidInput) as refused:
+        Servers().check()
+    assert str(refused.value).startswith(f"SEGMENTED_URL: '{url}' is not a Redis URL: ")
+
+
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
+        ({"stock": 0}, "--stock 0: Input should be greater than or equal to 1"),
         ({"strategy": "nix"}, "--strategy nix: there is no such strategy; there is: "),
         ({"hold": 9_999.0}, "--hold 9999.0: Input should be less than or equal to 2000"),
         ({"rate": 0.0}, "--rate 0.0: Input should be greater than 0"),
