@@ -8,12 +8,13 @@ import pytest
 
 from bench.dedup.foreman import Burst
 from bench.dedup.records import batches, beginning, claiming
-from bench.dedup.stage import at_database
+from bench.dedup.stage import at_database, emptied
 from bench.dedup.tasks import make_app
 from bench.dedup.trivial import figures_of
 from bench.registry import find_benchmark
 from segmented.dedup.canonical import DIGEST_LENGTH
 from segmented.dedup.celery import Once
+from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from bench.locks.figures import Figure
@@ -100,3 +101,9 @@ def test_the_tasks_are_plain_and_once_by_turns() -> None:
     tasks = make_app("unix:///nowhere.sock").tasks
     assert isinstance(tasks["until_executed"], Once)
     assert not isinstance(tasks["plain"], Once)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "redis://127.0.0.1:99999/0"])
+def test_a_url_that_is_none_is_one_sentence(url: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^'\S+' is not a Redis URL: "), emptied(url):
+        pass
