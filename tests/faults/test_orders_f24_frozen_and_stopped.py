@@ -54,7 +54,7 @@ def test_a_worker_that_is_frozen_past_every_timeout_and_goes_on_changes_nothing(
     slow.reached("after:ack")
     assert floor.states() == decided
     floor.check()
-    assert "after:SettleMany" in other.passed()
+    other.reached("after:SettleMany")
     if mode.has_step:
         assert floor.runs() == dict.fromkeys(floor.quantities, 2)
 
