@@ -89,7 +89,7 @@ class Ground:
             return "nothing is pinned: generator and servers go where the system puts them"
         generator = ", ".join(map(str, self.generator_cores))
         servers = "Valkey, and PostgreSQL and a proxy where there are"
-        return f"{servers}, on core {self.cores[-1]}, the generator on {generator}"
+        return f"{servers}, on core {self.cores[-1]}; the generator, and Celery's workers and broker, on {generator}"
 
     def prepare(self, *, database_connections: int | None) -> dict[str, Any]:
         """Start the order database if any cell needs it, and return what the servers say of themselves.
