@@ -81,7 +81,7 @@ def test_a_message_that_has_ended_is_not_cancelled(side: Side, point: str) -> No
 def test_a_retry_is_cancelled_for_as_long_as_it_may_still_arrive(side: Side, point: str) -> None:
     desk = Desk(side, point)
     desk.token("a")
-    desk.abandon("a", next_attempt=1, delay_ms=SHORT_MS, wait_ms=SHORT_MS, remember_ms=1)
+    desk.abandon("a", next_attempt=1, delay_ms=SHORT_MS, wait_ms=20 * SHORT_MS, remember_ms=1)
     assert desk.cancel("a", remember_ms=1) == MessageCancelled()
     side.pass_time(SHORT)
     assert desk.begin("a", attempt=1) == MessageCancelled()
@@ -89,7 +89,7 @@ def test_a_retry_is_cancelled_for_as_long_as_it_may_still_arrive(side: Side, poi
 
 def test_a_message_put_off_is_cancelled_for_as_long_as_it_may_still_arrive(side: Side) -> None:
     desk = Desk(side)
-    desk.claim("a", delay_ms=SHORT_MS, wait_ms=SHORT_MS)
+    desk.claim("a", delay_ms=SHORT_MS, wait_ms=20 * SHORT_MS)
     desk.cancel("a", remember_ms=1)
     side.pass_time(SHORT)
     assert desk.begin("a") == MessageCancelled()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def test_a_url_of_something_else_is_no_redis_server() -> None:
-    with pytest.raises(InvalidInput, match=r"^the Redis server cannot be used: Redis URL must specify one of"):
+    with pytest.raises(InvalidInput, match=r"^'amqp://localhost' is not a Redis URL: Redis URL must specify one of"):
         redis_of("amqp://localhost", is_embedded=False)
 
 
