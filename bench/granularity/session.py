@@ -159,9 +159,9 @@ class _Session:
         """Do what is left, and write how it ended."""
         estimate = Estimate(self.grid.calibration)
         left = [turn for turn in self.turns if turn.number not in self.done]
-        self.watch.begun(self.grid, done=len(self.done), left=estimate.left(left, self.folder.rates))
         stopped_by: str | None = "killed in a way that left it no time to say why"
         try:
+            self.watch.begun(self.grid, done=len(self.done), left=estimate.left(left, self.folder.rates))
             stopped_by = self._turns(left, estimate)
         except BaseException as error:
             stopped_by = _why(error)
