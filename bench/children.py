@@ -77,7 +77,7 @@ def _started(told: Told, errors: int) -> Iterator[subprocess.Popen[str]]:
             child.stdin.flush()
         yield child
     finally:
-        _end(child)
+        let_go(child)
 
 
 def _heard(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any] | None:
@@ -93,7 +93,7 @@ def _heard(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any] |
     return None
 
 
-def _end(child: subprocess.Popen[str]) -> None:
+def let_go(child: subprocess.Popen[Any]) -> None:
     """Let go of the lifeline, on which the child leaves; kill it if it does not."""
     if child.stdin is not None:
         with suppress(BrokenPipeError):  # it has gone already

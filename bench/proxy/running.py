@@ -8,16 +8,15 @@ import sys
 import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from bench.children import let_go
 from bench.granularity.cell import ROUND_TRIP_MAX
 from bench.proxy.addresses import through, upstream_of
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-LEAVE_SECONDS: Final = 5.0
 
 
 @contextmanager
@@ -49,7 +48,7 @@ def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[s
                 raise SegmentedError(message)
             yield through(url, json.loads(said)["port"])
         finally:
-            _end(child)
+            let_go(child)
 
 
 def _told(child: subprocess.Popen[str], line: str) -> str:
@@ -59,16 +58,3 @@ def _told(child: subprocess.Popen[str], line: str) -> str:
         child.stdin.write(line + "\n")
         child.stdin.flush()
     return child.stdout.readline()
-
-
-def _end(child: subprocess.Popen[str]) -> None:
-    if child.stdin is not None:
-        with suppress(BrokenPipeError):
-            child.stdin.close()
-    try:
-        child.wait(LEAVE_SECONDS)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
-    if child.stdout is not None:
-        child.stdout.close()
