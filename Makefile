@@ -6,16 +6,13 @@ STAMP := $(VENV)/.installed
 # would be late on a small machine.
 WORKERS := 3
 
-.PHONY: demo test test-long setup lint docs coverage clean
+.PHONY: demo test setup lint docs coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
 
 test: lint ## style, types, layers, then every ring whose server is there
-	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder -m 'not long'
-
-test-long: $(STAMP) ## what `make test` leaves out: more ways for workers to die
-	@$(BIN)/python -m pytest --no-header --quiet -m long
+	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
 setup: $(STAMP)
 	@echo "ready: $(BIN)/segmented --help"

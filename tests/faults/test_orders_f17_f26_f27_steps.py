@@ -12,7 +12,6 @@ import pytest
 from segmented import operations as op
 from segmented.plans import run_sync
 from segmented.stock.outbox import dead_plan
-from tests.long_run import in_the_long_run
 from tests.order_floor import QUEUE, STEP_IN_WORKER, WITH_STEP
 from tests.selling import until
 
@@ -27,7 +26,7 @@ GROWTH_MAX: Final = 64 * 1024 * 1024
 """Bytes that a worker may grow by: two thousand tasks that wait in its memory would be about as much by themselves."""
 
 
-@pytest.mark.parametrize("mode", [*in_the_long_run(WITH_STEP), STEP_IN_WORKER], ids=str)
+@pytest.mark.parametrize("mode", [WITH_STEP, STEP_IN_WORKER], ids=str)
 def test_f17_an_order_whose_step_raises_is_tried_again_then_given_up_and_spoils_nothing(
     open_floor: FloorFactory, mode: Mode
 ) -> None:
@@ -89,7 +88,7 @@ def test_f26_an_order_that_kills_whole_workers_is_given_up_and_costs_no_other_or
     floor.check(dead=["o3"])
 
 
-@pytest.mark.parametrize("mode", [*in_the_long_run(WITH_STEP), STEP_IN_WORKER], ids=str)
+@pytest.mark.parametrize("mode", [WITH_STEP, STEP_IN_WORKER], ids=str)
 def test_f27_two_thousand_orders_whose_provider_is_away_wait_in_the_outbox_and_nowhere_else(
     open_floor: FloorFactory, mode: Mode
 ) -> None:
