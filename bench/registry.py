@@ -19,7 +19,8 @@ from segmented.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.results import Findings, Results
+    from bench.fixed_report import Reported
+    from bench.results import Results
     from bench.watch import Watch
 
 SALE_SECONDS: Final = 15.0
@@ -57,7 +58,7 @@ class Benchmark:
     """A measurement with fixed options."""
 
     summary: str
-    measure: Callable[[Where, HowMuch, Watch], Findings]
+    measure: Callable[[Where, HowMuch, Watch], Reported]
     leaves_out: str
     """What its quick form, which takes less than two minutes, does not do."""
     has_rounds: bool = False
@@ -69,19 +70,19 @@ def _demo(where: Where, how_much: HowMuch, watch: Watch) -> Results:
     return measure_demo(DemoOptions(url=where.url, database=where.database, seconds=seconds), watch)
 
 
-def _locks(where: Where, how_much: HowMuch, watch: Watch) -> Findings:
+def _locks(where: Where, how_much: HowMuch, watch: Watch) -> Reported:
     return measure_locks(where.url, watch, is_quick=how_much.quick)
 
 
-def _dedup(where: Where, how_much: HowMuch, watch: Watch) -> Findings:
+def _dedup(where: Where, how_much: HowMuch, watch: Watch) -> Reported:
     return measure_dedup(where.url, watch, QUICK_DEDUP if how_much.quick else None)
 
 
-def _stock(where: Where, how_much: HowMuch, watch: Watch) -> Findings:
+def _stock(where: Where, how_much: HowMuch, watch: Watch) -> Reported:
     return measure_stock(where.url, watch, QUICK_STOCK if how_much.quick else None)
 
 
-def _workers(where: Where, how_much: HowMuch, watch: Watch) -> Findings:
+def _workers(where: Where, how_much: HowMuch, watch: Watch) -> Reported:
     sizes = WorkerSizes.told(quick=how_much.quick, rounds=how_much.rounds)
     return measure_workers(where.url, where.database, watch, sizes)
 

@@ -47,9 +47,15 @@ def table(results: Results) -> Table:
     shown.add_column("")
     for run in results.runs:
         shown.add_column(run.strategy, justify="right", style="red" if run.violations else None)
-    for label, *row in zip(LABELS, *(cells(run) for run in results.runs), strict=True):
+    for label, *row in rows(results)[1:]:
         shown.add_row(label, *row, style="bold" if label == "orders/s" else None)
     return shown
+
+
+def rows(results: Results) -> list[list[str]]:
+    """Return the same as text; the first row is the head."""
+    head = ["", *(run.strategy for run in results.runs)]
+    return [head, *map(list, zip(LABELS, *(cells(run) for run in results.runs), strict=True))]
 
 
 def cells(run: RunRecord) -> list[str]:

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bench.report import show
+from bench.report import rows, show
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
@@ -59,6 +59,10 @@ class Results:
             "findings": self.findings,
             "remarks": list(self.remarks),
         }
+
+    def rows(self) -> list[list[str]]:
+        """Return the table; the first row is the head."""
+        return rows(self)
 
     def show(self, console: Console) -> None:
         """Show the table, the remarks and the conditions."""

@@ -53,6 +53,8 @@ class Comparison:
 
     floor: float | None
     """A share; None where neither file has an A/A row with an interval."""
+    not_whole: dict[str, str]
+    """What is missing of a session, by `A` and `B`."""
     differences: tuple[str, ...]
     """What else differs between the sessions, a sentence each."""
     rows: tuple[Row, ...]
@@ -72,6 +74,7 @@ class Comparison:
         return {
             "benchmark": "compare",
             "noise_floor": self.floor,
+            "not_whole": self.not_whole,
             "differences": list(self.differences),
             "cells": [
                 {
@@ -95,6 +98,8 @@ class Comparison:
 
     def show(self, console: Console) -> None:
         """Print what differs, the table and the sums. A pipe gets a line a cell."""
+        for name, why in self.not_whole.items():
+            _say(console, f"{name} is not a whole session: {why}.")
         for sentence in self.differences:
             _say(console, f"Not the same: {sentence}.")
         _say(console, self._said_of_noise())
@@ -137,6 +142,7 @@ def compare(before: ResultFile, after: ResultFile) -> Comparison:
     first, second = _closed(before), _closed(after)
     return Comparison(
         floor=floor,
+        not_whole={name: why for name, one in (("A", before), ("B", after)) if (why := one.why_not_whole)},
         differences=tuple(differences(before.session, after.session)),
         rows=tuple(_row(first[one], second[one], floor) for one in first if one in second),
         only_in_a=tuple(one for one in first if one not in second),

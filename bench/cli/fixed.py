@@ -9,11 +9,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bench.fixed_report import PAGE, check_folder, write_report
 from bench.registry import BENCHMARKS, HowMuch, Where
 from bench.results import check_writable, write
 from bench.watch import watch_on
 
 JsonOption = Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(help="New folder for the results, a page of them, and a table in Markdown.", metavar="DIR"),
+]
 UrlOption = Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")]
 DatabaseOption = Annotated[str | None, typer.Option(help="Order database to use instead of an embedded one.")]
 QuickOption = Annotated[bool, typer.Option("--quick", help="Take less than two minutes, and say what is left out.")]
@@ -30,11 +35,12 @@ def _fixed(name: str) -> Callable[..., None]:
     def run(
         *,
         quick: QuickOption = False,
+        report: ReportOption = None,
         json: JsonOption = None,
         url: UrlOption = None,
         database: DatabaseOption = None,
     ) -> None:
-        _measure(name, Where(url, database), HowMuch(quick), json)
+        _measure(name, Where(url, database), HowMuch(quick), report, json)
 
     return run
 
@@ -44,24 +50,30 @@ def _sized(name: str) -> Callable[..., None]:
         *,
         quick: QuickOption = False,
         rounds: Annotated[int | None, typer.Option(help="Take each ratio in so many rounds.", metavar="N")] = None,
+        report: ReportOption = None,
         json: JsonOption = None,
         url: UrlOption = None,
         database: DatabaseOption = None,
     ) -> None:
-        _measure(name, Where(url, database), HowMuch(quick, rounds), json)
+        _measure(name, Where(url, database), HowMuch(quick, rounds), report, json)
 
     return run
 
 
-def _measure(name: str, where: Where, how_much: HowMuch, json: Path | None) -> None:
+def _measure(name: str, where: Where, how_much: HowMuch, report: Path | None, json: Path | None) -> None:
     """Run a benchmark by its name; exits 1 if a promise was broken."""
     benchmark = BENCHMARKS[name]
     check_writable(json)
+    check_folder(report)
     console = Console()
-    if how_much.quick:
-        console.print(f"Left out: {benchmark.leaves_out}.", highlight=False, soft_wrap=True, markup=False)
+    left_out = benchmark.leaves_out if how_much.quick else ""
+    if left_out:
+        console.print(f"Left out: {left_out}.", highlight=False, soft_wrap=True, markup=False)
     results = benchmark.measure(where, how_much, watch_on(console))
     results.show(console)
     write(results, json)
+    write_report(results, report, summary=benchmark.summary, left_out=left_out)
+    if report is not None:
+        console.print(f"Report: {report / PAGE}", highlight=False, soft_wrap=True, markup=False)
     if not results.is_kept:
         raise typer.Exit(1)

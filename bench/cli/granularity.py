@@ -99,7 +99,6 @@ def _measure(
     folder = report or FOLDER / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
     console = Console()
     view = view_on(console)
-    view.said(f"results go to {folder}")
     options = SessionOptions(loaded=loaded, folder=folder, is_quick=quick, only=only, url=where[0], database=where[1])
     try:
         file = run_session(options, view)

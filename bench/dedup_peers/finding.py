@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.dedup_peers.stage import ORDER
+from bench.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,11 +22,6 @@ class Finding:
     held: bool
     evidence: str
     """What was counted, in a few words, without a full stop."""
-
-
-def counted(number: int, what: str) -> str:
-    """Return `1 run`, `2 runs`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def at_once(entries: Sequence[Entry]) -> int:

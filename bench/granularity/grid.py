@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from bench.granularity.cell import RATE_MAX, Cell
 from bench.granularity.plan import checked_cell
 from bench.strategies import STRATEGIES
+from bench.words import counted
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -107,10 +108,9 @@ def _left_out(loaded: LoadedPlan, chosen: list[Sweep], cells: list[PlannedCell],
         said.append(f"sweeps that are not measured: {', '.join(missing)}")
     if is_quick:
         quick = plan.quick
-        said.append(f"of the others, all but {len(cells)} cells")
-        said.append(
-            f"{quick.rounds} rounds of {quick.seconds:g} s a run, instead of {plan.rounds} of {plan.seconds:g} s"
-        )
+        said.append(f"of the others, all but {counted(len(cells), 'cell')}")
+        rounds = counted(quick.rounds, "round")
+        said.append(f"{rounds} of {quick.seconds:g} s a run, instead of {plan.rounds} of {plan.seconds:g} s")
         said.append("so few and so short runs give no interval that is worth publishing")
     return said
 

@@ -249,6 +249,17 @@ class ResultFile(Frozen):
     session: SessionLine
     runs: tuple[Run, ...]
     end: EndLine | None
+    """The last line; an end with runs behind it was that of a session that went on."""
+
+    @property
+    def why_not_whole(self) -> str | None:
+        """Say what is missing of the session; None where every planned run is there."""
+        if self.end is None:
+            return f"its last line is missing, as after a kill; {len(self.runs)} runs are there"
+        if self.end.runs_planned != len(self.runs):
+            why = f": {self.end.stopped_by}" if self.end.stopped_by else ""
+            return f"{len(self.runs)} of {self.end.runs_planned} planned runs are there{why}"
+        return None
 
 
 def as_line(line: SessionLine | Run | EndLine) -> str:
@@ -275,10 +286,27 @@ def read_results(file: Path) -> ResultFile:
     if not found or not isinstance(found[0], SessionLine):
         message = f"{file} is not a result file of {SCHEMA}: its first line is not that of a session"
         raise InvalidInput(message)
-    del cut
-    runs = tuple(line for line in found if isinstance(line, Run))
-    ends = [line for line in found if isinstance(line, EndLine)]
-    return ResultFile(session=found[0], runs=runs, end=ends[-1] if ends else None)
+    last = found[-1]
+    runs = _runs(file, [(number, one) for (number, _), one in zip(lines, found, strict=True)][1:])
+    return ResultFile(session=found[0], runs=runs, end=last if isinstance(last, EndLine) and not cut else None)
+
+
+def _runs(file: Path, found: list[tuple[int, SessionLine | Run | EndLine]]) -> tuple[Run, ...]:
+    """Return the runs behind the first line. Raises InvalidInput for one that is there twice, or another session."""
+    seen: dict[int, int] = {}
+    for number, one in found:
+        if isinstance(one, SessionLine):
+            message = f"{file}, line {number}: a second session begins there"
+            raise InvalidInput(message)
+        if isinstance(one, Run) and seen.setdefault(one.run, number) != number:
+            message = f"{file}, line {number}: run {one.run} stands in line {seen[one.run]} already"
+            raise InvalidInput(message)
+    return tuple(one for _, one in found if isinstance(one, Run))
+
+
+def _no_number(name: str) -> float:
+    message = f"{name} is no number"
+    raise ValueError(message)
 
 
 _KINDS: Final[dict[str, type[SessionLine | Run | EndLine]]] = {"session": SessionLine, "run": Run, "end": EndLine}
@@ -287,7 +315,7 @@ _KINDS: Final[dict[str, type[SessionLine | Run | EndLine]]] = {"session": Sessio
 def _parsed(file: Path, number: int, line: str) -> SessionLine | Run | EndLine:
     where = f"{file}, line {number}"
     try:
-        found = json.loads(line)
+        found = json.loads(line, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:  # a number or a depth that Python refuses is none of JSON's errors
         message = f"{where} is not JSON: {error}"
         raise InvalidInput(message) from error

@@ -23,7 +23,7 @@ import zstandard
 from bench.granularity.assignment import RunAssignment
 from bench.granularity.cases import case_of, refuse_case
 from bench.granularity.course import run_closed
-from bench.granularity.open_gates import noted, voided
+from bench.granularity.gates import noted, too_short, voided
 from bench.granularity.open_loop import run_open
 from bench.granularity.sale import Sale
 from bench.granularity.summary import summarise
@@ -111,7 +111,7 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
             started_at=started_at,
             history=_keep(assignment, sale, course),
             server=_server(meter),
-            more_void=voided(sale, course) if cell.loop == "open" else (),
+            more_void=voided(sale, course) if cell.loop == "open" else too_short(assignment, course),
             notes=noted(sale, course) if cell.loop == "open" else (),
         )
         strategy.clear()

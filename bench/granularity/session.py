@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import ceil
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bench import sizing
@@ -23,6 +24,7 @@ from bench.granularity.ground import Ground
 from bench.granularity.lost import lost_run
 from bench.granularity.record import EndLine, Run, SessionLine
 from bench.granularity.schedule import turns_of
+from bench.words import counted
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
@@ -114,6 +116,7 @@ def run_session(options: SessionOptions, watch: SessionWatch) -> Path:
             done: dict[int, Run] = {}
         else:
             done = folder.go_on(session)
+        watch.said(f"results go to {folder.path}")
         _Session(grid, turns, folder, ground, watch, began, done).work()
         return folder.results
 
@@ -166,7 +169,8 @@ class _Session:
         except BaseException as error:
             stopped_by = _why(error)
             if isinstance(error, SegmentedError):
-                message = f"{stopped_by}; the {len(self.done)} finished runs are kept in {self.folder.path}"
+                kept = f"{counted(len(self.done), 'finished run')} {'is' if len(self.done) == 1 else 'are'} kept"
+                message = f"{stopped_by}; the {kept} in {self.folder.path}"
                 raise InvalidInput(message) from error
             raise
         finally:
@@ -185,8 +189,8 @@ class _Session:
                 soonest = time.monotonic() - self.began + estimate.turn(turn.planned, calibrations=calibrations)
                 if soonest > self.grid.budget:
                     sentence = (
-                        f"{len(self.done)} of {self.grid.runs_planned} runs fitted into the {self.grid.budget:g} s"
-                        " that this profile has; the others were not started"
+                        f"{len(self.done)} of {counted(self.grid.runs_planned, 'run')} fitted into the"
+                        f" {self.grid.budget:g} s that this profile has; the others were not started"
                     )
                     self.watch.said(sentence)
                     return sentence
@@ -263,12 +267,13 @@ class _Session:
         return Run.model_validate(found).model_copy(update={"offered_percent": planned.percent})
 
     def _stock(self, turn: Turn, cell: Cell) -> int:
-        """Return the units to sell: the cell's, or what lasts for the planned seconds."""
+        """Return the units to sell: the cell's, or what lasts for the planned seconds, by its runs so far."""
         planned = turn.planned
         if cell.stock is not None:
             return cell.stock
         if cell.loop == "closed":
-            rate = self.folder.rates[cell.cell_id]
+            own = [run.orders_per_s for run in self.done.values() if run.cell_id == cell.cell_id and run.orders_per_s]
+            rate = median(own or [self.folder.rates[cell.cell_id]])
             return max(sizing.STOCK_MIN, ceil(rate * planned.seconds)) * cell.quantity
         asked = units_asked(cell, warm_up=planned.warm_up, seconds=planned.seconds, seed=turn.seed)
         return max(sizing.STOCK_MIN, ceil(asked * (SPIKE_STOCK_SHARE if cell.arrivals == "spike" else 1)))

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from bench.granularity.estimate import spoken
+from bench.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,14 +37,15 @@ class LineView:
         """Say what will be done, by the plan."""
         self.runs_planned = grid.runs_planned
         self.print(
-            f"{len(grid.cells)} cells, {grid.rounds} rounds, {grid.runs_planned} runs; by the plan {spoken(left)}"
+            f"{counted(len(grid.cells), 'cell')}, {counted(grid.rounds, 'round')},"
+            f" {counted(grid.runs_planned, 'run')}; by the plan {spoken(left)}"
         )
         if grid.budget is not None:
             self.print(f"No run is started that would not end within {grid.budget:g} s.")
         for sentence in grid.left_out:
             self.print(f"Left out: {sentence}.")
         if done:
-            self.print(f"{done} runs are done already and are kept.")
+            self.print(f"{counted(done, 'run')} {'is' if done == 1 else 'are'} done already and kept.")
 
     @contextmanager
     def run(self, turn: Turn, left: float | None) -> Iterator[Told]:  # noqa: ARG002  # a bar shows them

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
@@ -11,6 +11,8 @@ from bench.report import described_conditions
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+HEAD: Final = ("figure", "value", "95 % interval", "bound", "kept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,17 @@ class LockResults:
             "remarks": list(self.remarks),
         }
 
+    def rows(self) -> list[list[str]]:
+        """Return the table; the first row is the head."""
+        return [list(HEAD), *(figure.cells() for figure in self.figures)]
+
     def show(self, console: Console) -> None:
         """Show a table on a terminal, lines in a pipe."""
         if console.is_terminal:
-            table = Table("figure", "value", "95 % interval", "bound", "kept")
-            for figure in self.figures:
-                table.add_row(*figure.cells())
+            head, *rows = self.rows()
+            table = Table(*head)
+            for row in rows:
+                table.add_row(*row)
             console.print(table)
         else:
             for figure in self.figures:

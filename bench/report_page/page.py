@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from bench.analysis.hypotheses import judge
@@ -14,6 +12,7 @@ from bench.analysis.model_error import model_error
 from bench.report_page.comparisons import noise
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import section
+from bench.report_page.html import rendered
 from bench.report_page.practices import practices
 from bench.report_page.style import inlined
 from bench.report_page.tables import (
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from bench.report_page.drawn import Outcome
     from bench.report_page.facts import Facts
 
-TEMPLATES: Final = Path(__file__).parent
 TEMPLATE: Final = "report.html.j2"
 
 
@@ -57,14 +55,7 @@ def page(
     why_no_table: str | None,
 ) -> str:
     """Return the HTML. The same results give the same text."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(TEMPLATE).render(**_told(facts, outcomes, svgs, findings, why_no_table))
+    return rendered(TEMPLATE, _told(facts, outcomes, svgs, findings, why_no_table))
 
 
 def _told(

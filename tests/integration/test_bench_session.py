@@ -158,8 +158,8 @@ def test_what_does_not_fit_into_the_budget_is_not_started(tmp_path: Path) -> Non
     )
     onlooker = Onlooker()
     found = read_results(run_session(options, onlooker))
-    sentence = "0 of 1 runs fitted into the 1 s that this profile has; the others were not started"
-    assert onlooker.sentences == [sentence]
+    sentence = "0 of 1 run fitted into the 1 s that this profile has; the others were not started"
+    assert onlooker.sentences == [f"results go to {tmp_path / 'results'}", sentence]
     assert onlooker.planned == []
     assert found.end is not None
     assert found.end.stopped_by == sentence

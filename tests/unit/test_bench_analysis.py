@@ -308,6 +308,14 @@ def test_what_differs_and_what_only_one_has_is_named() -> None:
     assert "machine.kernel: nothing, 6" in found.differences
     assert not any("load_before" in one for one in found.differences)
     assert (found.only_in_a, found.only_in_b) == ((CONTROL.cell_id,), (GLOBAL.cell_id,))
+    assert found.not_whole == {}
+    cut = before.model_copy(update={"end": None})
+    missing = "its last line is missing, as after a kill; 2 runs are there"
+    assert compare(cut, after).as_json()["not_whole"] == {"A": missing}
+    console = Console(width=200, color_system=None)
+    with console.capture() as capture:
+        compare(after, cut).show(console)
+    assert capture.get().startswith(f"B is not a whole session: {missing}.\n")
     assert found.has_broken_promise
     assert not compare(after, before).has_broken_promise
     assert found.as_json()["broken_in_b"] == {GLOBAL.cell_id: "round 0, arm A: oversold"}

@@ -148,8 +148,8 @@ def test_the_quick_profile_says_what_it_leaves_out(tmp_path: Path) -> None:
     assert (grid.cells[0].seconds, grid.cells[0].warm_up, grid.rounds, grid.budget) == (0.4, 0.1, 1, 60.0)
     assert grid.left_out == (
         "sweeps that are not measured: hold, load, a-a",
-        "of the others, all but 1 cells",
-        "1 rounds of 0.4 s a run, instead of 2 of 0.5 s",
+        "of the others, all but 1 cell",
+        "1 round of 0.4 s a run, instead of 2 of 0.5 s",
         "so few and so short runs give no interval that is worth publishing",
     )
 

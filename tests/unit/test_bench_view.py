@@ -38,13 +38,13 @@ def test_a_pipe_gets_a_line_a_run_and_what_is_left_out(tmp_path: Path) -> None:
     view.finished(turn, kept, 0)
     place = f"round {turn.round}: segment-locks K=4 N=8 B=1 5ms"
     assert written.getvalue().splitlines() == [
-        "1 cells, 1 rounds, 1 runs; by the plan 75 s",
+        "1 cell, 1 round, 1 run; by the plan 75 s",
         "No run is started that would not end within 60 s.",
         "Left out: sweeps that are not measured: hold, load, a-a.",
-        "Left out: of the others, all but 1 cells.",
-        "Left out: 1 rounds of 0.4 s a run, instead of 2 of 0.5 s.",
+        "Left out: of the others, all but 1 cell.",
+        "Left out: 1 round of 0.4 s a run, instead of 2 of 0.5 s.",
         "Left out: so few and so short runs give no interval that is worth publishing.",
-        "1 runs are done already and are kept.",
+        "1 run is done already and kept.",
         f"run {turn.number} of 1, {place}: void: the run ended without a record: it died; about 2 min left",
         f"run {turn.number} of 1, {place}: 1,234.6 orders/s, limited by generator",
     ]

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bench.dedup_peers.comparison import compare, judged
-from bench.dedup_peers.finding import Finding, at_once, counted
+from bench.dedup_peers.finding import Finding, at_once
 from bench.dedup_peers.journal import Entry, entries, note
 from bench.dedup_peers.registry import CONTENDERS
 from bench.dedup_peers.rows import ONE_STEP, ROWS, WHY_NOT, Row
 from bench.dedup_peers.settings import VARIABLE, Settings
+from bench.words import counted
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pytest
 
 from bench.granularity.percentiles import merged, percentiles_of
-from bench.granularity.record import EndLine, as_line, read_results
+from bench.granularity.record import EndLine, Run, SessionLine, as_line, read_results
 from bench.granularity.recorder import Recorder
 from bench.granularity.summary import Columns, fairness_of
 from bench.strategies.base import GaveUp, Refused, RefusedByGate, Sold
 from segmented.errors import InvalidInput
+from tests.bench_records import end_line, run, session_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.strategies.base import Answer
+
+
+KILLED: Final = "its last line is missing, as after a kill"
+
+
+def lines(*found: SessionLine | Run | EndLine) -> str:
+    return "".join(as_line(one) for one in found)
 
 
 def noted(*calls: tuple[int, float, float, list[Answer]]) -> Recorder:
@@ -117,6 +126,52 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
         InvalidInput, match=r"is not a result file of segmented-bench/1: it is no text \(.* at byte 1\)"
     ):
         read_results(file)
+
+
+def test_a_run_that_stands_there_twice_is_refused_with_both_lines(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    file.write_text(lines(session_line(), run(run=1), run(run=2), run(run=1)), encoding="utf-8")
+    with pytest.raises(InvalidInput, match=r"results\.jsonl, line 4: run 1 stands in line 2 already$"):
+        read_results(file)
+
+
+def test_a_second_session_in_one_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    file.write_text(lines(session_line(), run(run=1), session_line()), encoding="utf-8")
+    with pytest.raises(InvalidInput, match=r"results\.jsonl, line 3: a second session begins there$"):
+        read_results(file)
+
+
+@pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_is_no_json(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    line = re.sub(r'"orders_per_s":[0-9.]+', f'"orders_per_s":{name}', as_line(run()))
+    file.write_text(as_line(session_line()) + line, encoding="utf-8")
+    with pytest.raises(InvalidInput, match=rf"results\.jsonl, line 2 is not JSON: {name} is no number$"):
+        read_results(file)
+
+
+@pytest.mark.parametrize(
+    ("behind", "missing"),
+    [
+        ((end_line(2),), None),
+        ((), f"{KILLED}; 2 runs are there"),
+        ((end_line(3, stopped_by="interrupted"),), "2 of 3 planned runs are there: interrupted"),
+        ((end_line(3, stopped_by="interrupted"), run(run=3)), f"{KILLED}; 3 runs are there"),
+        ((end_line(3, stopped_by="interrupted"), run(run=3), end_line(3)), None),
+    ],
+)
+def test_what_is_missing_of_a_session_is_said(behind: tuple[Any, ...], missing: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    file.write_text(lines(session_line(), run(run=1), run(run=2), *behind), encoding="utf-8")
+    assert read_results(file).why_not_whole == missing
+
+
+def test_a_last_line_that_was_cut_off_is_no_end(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    file.write_text(lines(session_line(), run(), end_line(1)) + '{"sch', encoding="utf-8")
+    found = read_results(file)
+    assert (len(found.runs), found.end) == (1, None)
 
 
 def test_a_histogram_that_is_none_is_said_so() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.dedup_peers.finding import Finding, counted
+from bench.dedup_peers.finding import Finding
 from bench.dedup_peers.settings import CHARGE
 from bench.dedup_peers.stage import ORDER
+from bench.words import counted
 
 if TYPE_CHECKING:
     from bench.dedup_peers.processes import Answer

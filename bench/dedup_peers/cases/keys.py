@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bench.dedup_peers.finding import Finding, counted, one_run
+from bench.dedup_peers.finding import Finding, one_run
 from bench.dedup_peers.settings import LABEL
 from bench.dedup_peers.stage import ORDER
+from bench.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,16 +1,19 @@
-"""An open run counts only if its generator was in time; what was shed is said."""
+"""A run counts only if it was long enough, or its generator in time; what was shed is said."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
 from bench.granularity.cell import Cell
-from bench.granularity.open_gates import noted, voided
+from bench.granularity.gates import noted, too_short, voided
 from bench.granularity.sale import FAILED_MAX, Sale
 from bench.strategies.base import GaveUp, Sold
 
 if TYPE_CHECKING:
+    from bench.granularity.assignment import RunAssignment
     from bench.granularity.course import Course
     from bench.strategies.base import Answer, Strategy
 
@@ -32,6 +35,33 @@ def sale_of(*, late: float, service: float, answer: Answer, orders: int = 100) -
 def course(*, shed: int = 0, begin: float = 1.0) -> Course:
     """No Course itself: its module imports Locust, which patches the process."""
     return cast("Course", SimpleNamespace(window_begin=begin, window_end=2.0, planned=1_000, shed=shed))
+
+
+@pytest.mark.parametrize(
+    ("window_s", "stock", "said"),
+    [
+        (0.5, None, ()),
+        (0.499, None, ("sold out too soon: 0.499 s were measured, and it takes 0.500 s",)),
+        (0.001, 40, ()),
+    ],
+)
+def test_a_closed_run_must_have_measured_a_third_of_its_seconds(
+    window_s: float, stock: int | None, said: tuple[str, ...]
+) -> None:
+    cell = Cell(strategy="global-lock", section="none", buyers=8, stock=stock)
+    assignment = cast("RunAssignment", SimpleNamespace(cell=cell, seconds=1.5))
+    assert too_short(assignment, cast("Course", SimpleNamespace(window_s=window_s))) == said
+
+
+def test_the_p99_of_few_orders_is_one_of_theirs_as_in_the_lint() -> None:
+    sale = sale_of(late=0.0, service=0.0101, answer=Sold(1.0), orders=98)
+    sale.order_count = 100
+    for number, late in ((98, 0.0009), (99, 0.1)):
+        intended = 1.0 + number / 100
+        sale.recorder.note(
+            0, number, [Sold(1.0)], intended=intended, asked=intended + late, done=intended + 0.0101, quantity=1
+        )
+    assert voided(sale, course()) == ()
 
 
 def test_a_generator_in_time_voids_nothing() -> None:

@@ -1,4 +1,4 @@
-"""What an open run must show to count (R3): the generator was in time, and what it did not send is said."""
+"""What a run must show to count beside its promises: it was long enough, or its generator was in time (R3)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bench.granularity.percentiles import p99_ms
 from bench.granularity.sale import FAILED_MAX
 
 if TYPE_CHECKING:
+    from bench.granularity.assignment import RunAssignment
     from bench.granularity.course import Course
     from bench.granularity.sale import Sale
 
@@ -16,6 +18,17 @@ LATE_SHARE: Final = 0.1
 """Part of the response's p99 that the lateness' p99 may be; above it the run is void."""
 SHED_SHARE: Final = 0.001
 """Part of the planned orders that may be shed before a point is said to be beyond saturation."""
+
+LEAST_SHARE: Final = 1 / 3
+"""Of its planned seconds, that a closed run must have measured."""
+
+
+def too_short(assignment: RunAssignment, course: Course) -> tuple[str, ...]:
+    """Say why a closed run has no figures: it was calibrated while the machine was slow, and was sold out too soon."""
+    least = LEAST_SHARE * assignment.seconds
+    if assignment.cell.stock is not None or course.window_s >= least:
+        return ()
+    return (f"sold out too soon: {course.window_s:.3f} s were measured, and it takes {least:.3f} s",)
 
 
 def voided(sale: Sale, course: Course) -> tuple[str, ...]:
@@ -29,12 +42,12 @@ def voided(sale: Sale, course: Course) -> tuple[str, ...]:
     intended = np.asarray(recorder.intended)
     inside = (intended >= course.window_begin) & (intended < course.window_end)
     if inside.any():
-        late = float(np.percentile((np.asarray(recorder.asked) - intended)[inside], 99))
-        response = float(np.percentile((np.asarray(recorder.done) - intended)[inside], 99))
+        late = p99_ms((np.asarray(recorder.asked) - intended)[inside])
+        response = p99_ms((np.asarray(recorder.done) - intended)[inside])
         if late > LATE_SHARE * response:
             found.append(
-                f"the generator was late: p99 of the lateness is {late * 1_000:.3f} ms, more than {LATE_SHARE:.0%} "
-                f"of the response's {response * 1_000:.3f} ms"
+                f"the generator was late: p99 of the lateness is {late:.3f} ms, more than {LATE_SHARE:.0%} "
+                f"of the response's {response:.3f} ms"
             )
     return tuple(found)
 

@@ -1,0 +1,106 @@
+"""The report folder of a benchmark with fixed options: its results, a page that needs nothing else, and a table."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from bench.results import Findings
+from segmented.errors import InvalidInput, SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+RESULTS: Final = "results.json"
+PAGE: Final = "report.html"
+TABLE: Final = "table.md"
+TEMPLATE: Final = "fixed.html.j2"
+
+
+class Reported(Findings, Protocol):
+    """Findings that fit into one table."""
+
+    @property
+    def benchmark(self) -> str:
+        """The name of what was measured."""
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """What it was measured under."""
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What the figures mean, one sentence each."""
+
+    def rows(self) -> list[list[str]]:
+        """Return the table; the first row is the head."""
+
+
+def check_folder(folder: Path | None) -> None:
+    """Refuse a place for a report before anything is measured: a file, or a folder with something in it.
+
+    Raises InvalidInput. Nothing is made or changed.
+    """
+    if folder is None:
+        return
+    try:
+        nearest = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+        is_used = nearest == folder.absolute() and (not folder.is_dir() or any(folder.iterdir()))
+        is_closed = not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK)
+    except OSError as error:
+        message = f"--report {folder} cannot be used: {error.strerror}"
+        raise InvalidInput(message) from error
+    if is_used:
+        message = f"--report {folder} is no empty folder: name a new one, and what is there stays"
+        raise InvalidInput(message)
+    if is_closed:
+        message = f"--report {folder} cannot be made: {nearest} is not a folder that can be written to"
+        raise InvalidInput(message)
+
+
+def write_report(found: Reported, folder: Path | None, *, summary: str, left_out: str = "") -> None:
+    """Write all of it, if a folder was asked for. Raises SegmentedError if that fails."""
+    if folder is None:
+        return
+    files = {
+        RESULTS: json.dumps(found.as_json(), indent=2) + "\n",
+        TABLE: markdown(found.rows()),
+        PAGE: page(found, summary=summary, left_out=left_out),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        message = f"--report {folder} could not be written: {error}"
+        raise SegmentedError(message) from error
+
+
+def page(found: Reported, *, summary: str, left_out: str) -> str:
+    """Return the HTML."""
+    from bench.report_page.html import rendered  # noqa: PLC0415  # templates are loaded by those who ask for a page
+    from bench.report_page.tables import settings  # noqa: PLC0415  # the same
+
+    head, *rows = found.rows()
+    told = {
+        "benchmark": found.benchmark,
+        "summary": summary,
+        "left_out": left_out,
+        "is_kept": found.is_kept,
+        "written_at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "head": head,
+        "rows": rows,
+        "remarks": found.remarks,
+        "conditions": list(settings(found.conditions)),
+    }
+    return rendered(TEMPLATE, told)
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """Return a table whose columns behind the first one are figures."""
+    head, *others = rows
+    lines = [head, ["---", *["--:"] * (len(head) - 1)], *others]
+    return "".join(f"| {' | '.join(one.replace('|', chr(92) + '|') for one in line)} |\n" for line in lines)
