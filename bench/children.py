@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,7 @@ from bench.record import RunRecord
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from bench.assignment import Assignment
 
@@ -44,40 +44,58 @@ class Told:
     """After which it is killed."""
 
 
-def heard_from(told: Told, progress: Progress) -> dict[str, Any]:
-    """Run a measuring process and return its record. Raises SegmentedError when it fails or takes too long."""
-    with tempfile.TemporaryFile("w+") as errors, _started(told, errors.fileno()) as child:
-        overdue = threading.Timer(told.seconds, child.kill)
+class Child:
+    """A measuring process: it loads its program, which takes a second, and waits for its first line."""
+
+    def __init__(self, module: str) -> None:
+        """Start it."""
+        self.module = module
+        with ExitStack() as stack:
+            self._errors = stack.enter_context(tempfile.TemporaryFile("w+"))
+            self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and modules
+                [sys.executable, "-P", "-m", module],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+                start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we end the child
+            )
+            stack.pop_all()
+
+    def hear(self, told: Told, progress: Progress) -> dict[str, Any]:
+        """Tell it what to do, and return its record. Raises SegmentedError when it fails or takes too long."""
+        overdue = threading.Timer(told.seconds, self._process.kill)
         overdue.start()
         try:
-            record = _heard(child, progress)
+            with suppress(BrokenPipeError):  # it has gone already, and left its last words
+                if self._process.stdin is not None:
+                    self._process.stdin.write(told.line + "\n")
+                    self._process.stdin.flush()
+            record = _heard(self._process, progress)
         finally:
             overdue.cancel()
         if record is not None:
             return record
-        errors.seek(0)
-        last_words = [line.strip() for line in errors.read().splitlines() if line.strip()][-1:]
+        self._errors.seek(0)
+        last_words = [line.strip() for line in self._errors.read().splitlines() if line.strip()][-1:]
         message = f"measuring {told.subject} ended early: {' '.join(last_words) or f'not done in {told.seconds:g} s'}"
         raise SegmentedError(message)
 
+    def close(self) -> None:
+        """Let go of it; it ends."""
+        let_go(self._process)
+        self._errors.close()
 
-@contextmanager
-def _started(told: Told, errors: int) -> Iterator[subprocess.Popen[str]]:
-    child = subprocess.Popen(  # noqa: S603  # our own interpreter and modules
-        [sys.executable, "-P", "-m", told.module],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        text=True,
-        start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we end the child
-    )
-    try:
-        if child.stdin is not None:
-            child.stdin.write(told.line + "\n")
-            child.stdin.flush()
-        yield child
-    finally:
-        let_go(child)
+    def dismiss(self) -> None:
+        """End it before it was told anything."""
+        self._process.kill()
+        self.close()
+
+
+def heard_from(told: Told, progress: Progress, waiting: Child | None = None) -> dict[str, Any]:
+    """Return the record of a measuring process, a new one or one that waits. Raises as `Child.hear` does."""
+    with closing(waiting or Child(told.module)) as child:
+        return child.hear(told, progress)
 
 
 def _heard(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any] | None:

@@ -132,8 +132,10 @@ class Series(Frozen):
     """By when they were answered, as the next two."""
     sold_out: list[int]
     failed: list[int]
-    p99_ms: list[float | None]
-    """Of orders answered in the bin; null below 100 of them."""
+    p50_ms: list[float | None]
+    """Of the orders answered in the bin, from their intended time; null below 10 of them."""
+    max_ms: list[float | None]
+    """The longest of them; null where none was answered."""
     window: tuple[float, float]
     """Seconds of the measured part."""
     segment_sold: list[int]

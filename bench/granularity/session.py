@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bench import sizing
-from bench.children import Told as ToldChild, heard_from
+from bench.children import Child, Told as ToldChild, heard_from
 from bench.granularity.arrivals import units_asked
 from bench.granularity.assignment import CALIBRATION_STOCK, RunAssignment
 from bench.granularity.environment import commit_of, environment_of
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     Told = Callable[[str, int, int], None]
 
 MODULE: Final = "bench.granularity.run_cell"
+CHECKING: Final = "verdict"
+"""What a measuring process says when its sale is over."""
 ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
 OVERTIME: Final = 10.0
 """Seconds beyond its budget after which a session's last run is cut off."""
@@ -157,6 +159,8 @@ class _Session:
     watch: SessionWatch
     began: float
     done: dict[int, Run]
+    next_child: Child | None = None
+    """It loads its program while the run before it is checked, when nothing is measured."""
 
     def work(self) -> None:
         """Do what is left, and write how it ended."""
@@ -174,6 +178,8 @@ class _Session:
                 raise InvalidInput(message) from error
             raise
         finally:
+            if self.next_child is not None:
+                self.next_child.dismiss()
             end = EndLine(
                 finished_at=_now(),
                 runs_planned=self.grid.runs_planned,
@@ -282,8 +288,17 @@ class _Session:
         at_most = assignment.seconds_at_most
         if self.grid.budget is not None:
             at_most = min(at_most, max(1.0, self.began + self.grid.budget + OVERTIME - time.monotonic()))
+        child, self.next_child = self.next_child, None
+
+        def following(phase: str, done: int, total: int) -> None:
+            is_more = assignment.run < self.turns[-1].number
+            if phase == CHECKING and is_more and self.next_child is None:
+                self.next_child = Child(MODULE)
+            told(phase, done, total)
+
+        told_child = ToldChild(MODULE, assignment.model_dump_json(), assignment.cell.cell_id, at_most)
         try:
-            return heard_from(ToldChild(MODULE, assignment.model_dump_json(), assignment.cell.cell_id, at_most), told)
+            return heard_from(told_child, following, child)
         except InvalidInput:
             raise
         except SegmentedError as error:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SERVER_CORES: Final = 1
 """What all servers share where the generator has cores of its own."""
 BIN_SECONDS: Final = 0.1
-BIN_SAMPLES_MIN: Final = 100
+BIN_SAMPLES_MIN: Final = 10
 """Orders of a bin without which it has no p99."""
 
 
@@ -173,12 +173,12 @@ def series_of(columns: Columns, course: Course, *, segments: int, batch: int = 1
     orders = columns.sold + columns.sold_out + columns.failed
     places = np.clip(((columns.done - began) / BIN_SECONDS).astype(int), 0, count - 1)
     took = columns.done - columns.intended
-    p99 = []
+    p50, longest = [], []
     for one in range(count):
         inside = places == one
-        is_known = int(orders[inside].sum()) >= BIN_SAMPLES_MIN
-        sample = np.repeat(took[inside], orders[inside])
-        p99.append(round(float(np.percentile(sample, 99)) * 1_000, 3) if is_known else None)
+        sample = np.repeat(took[inside], orders[inside]) * 1_000
+        p50.append(round(float(np.median(sample)), 3) if len(sample) >= BIN_SAMPLES_MIN else None)
+        longest.append(round(float(sample.max()), 3) if len(sample) else None)
     is_sold = (columns.sold > 0) & (columns.segment >= 0)
     by_segment = np.bincount(columns.segment[is_sold], weights=columns.sold[is_sold], minlength=segments)
     return Series(
@@ -188,7 +188,8 @@ def series_of(columns: Columns, course: Course, *, segments: int, batch: int = 1
         sold=binned(columns.done, columns.sold),
         sold_out=binned(columns.done, columns.sold_out),
         failed=binned(columns.done, columns.failed),
-        p99_ms=p99,
+        p50_ms=p50,
+        max_ms=longest,
         window=(round(course.window_begin - began, 3), round(course.window_end - began, 3)),
         segment_sold=[int(one) for one in by_segment] if is_sold.any() and segments > 1 else [],
         left_at=[round(at - began, 3) for at in course.left_at],

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from contextlib import contextmanager
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 import psutil
@@ -13,6 +14,7 @@ import pytest
 
 from bench.granularity.record import read_results
 from bench.granularity.session import SessionOptions, run_session
+from bench.sizing import STOCK_MIN
 from segmented.errors import InvalidInput
 from tests.bench_plans import small_plan, written
 from tests.command_line import ran, started
@@ -152,6 +154,17 @@ def test_a_redis_that_dies_ends_the_session_with_a_sentence(
     assert found.end.stopped_by == said.partition(";")[0]
 
 
+def test_the_stock_follows_the_runs_so_far_and_the_process_that_waits_is_gone_in_the_end(tmp_path: Path) -> None:
+    loaded, folder = small_plan(tmp_path, "segments = [1, 4]", "segments = [4]"), tmp_path / "results"
+    options = SessionOptions(loaded=loaded, folder=folder, only=("k",))
+    first, second = read_results(run_session(options, Onlooker())).runs
+    (calibrated,) = json.loads((folder / "calibrations.json").read_text(encoding="utf-8")).values()
+    assert first.orders_per_s is not None
+    assert first.checker.stock == max(STOCK_MIN, ceil(0.5 * calibrated))
+    assert second.checker.stock == max(STOCK_MIN, ceil(0.5 * first.orders_per_s))
+    assert [one for one in psutil.Process().children() if "bench.granularity.run_cell" in one.cmdline()] == []
+
+
 def test_what_does_not_fit_into_the_budget_is_not_started(tmp_path: Path) -> None:
     options = SessionOptions(
         loaded=small_plan(tmp_path, "budget = 60", "budget = 1"), folder=tmp_path / "results", is_quick=True
@@ -173,7 +186,7 @@ def test_a_terminated_command_leaves_with_143_and_no_server(tmp_path: Path) -> N
     try:
         while not (line := process.stdout.readline()).startswith("2 cells"):
             assert line
-        assert line == "2 cells, 2 rounds, 4 runs; by the plan 17 s\n"
+        assert line == "2 cells, 2 rounds, 4 runs; by the plan 14 s\n"
         servers = servers_of(process.pid)
         process.send_signal(signal.SIGTERM)
         _, wrong = process.communicate(timeout=SECONDS)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from matplotlib.patches import Patch
+
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import OURS, counted, families, said, section, shared
 from bench.report_page.figures.points import LEGEND, model_line, plot
-from bench.report_page.style import from_zero, log_axis, new_figure
+from bench.report_page.style import GREY, from_zero, log_axis, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,7 +92,7 @@ def durability(facts: Facts) -> Outcome:
             pairs += [(one, spot) for one in same if shared(one.cell, ("section",)) == wanted]
     if not pairs:
         return NotDrawn("F13", name, TITLE_13, "no strategy was run both with a commit and, all else equal, without")
-    figure = new_figure(f"F13  {TITLE_13} (closed loop)", height=1.4 + 0.42 * len(pairs))
+    figure = new_figure(f"F13  {TITLE_13} (closed loop)", height=1.8 + 0.42 * len(pairs))
     rate, latency = figure.subplots(1, 2, sharey=True)
     labels = []
     for place, pair in enumerate(pairs):
@@ -105,6 +107,11 @@ def durability(facts: Facts) -> Outcome:
     for axes in (rate, latency):
         axes.set_xlim(left=0)
         axes.grid(visible=False, axis="y")
+    kinds = [
+        Patch(facecolor=GREY, label="in memory only"),
+        Patch(facecolor="white", edgecolor=GREY, hatch="////", label="committed"),
+    ]
+    figure.legend(handles=kinds, loc="outside lower center", ncols=2)
     settings = sorted({f"{key} {value}" for _, spot in pairs for key, value in spot.runs[0].server.items()})
     caption = (
         f"Closed loop, {pairs[0][0].cell.buyers} buyers; {counted(one for pair in pairs for one in pair)}. Plain: in "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from bench.report_page.drawn import Drawn, NotDrawn
-from bench.report_page.facts import OURS, said, section
+from bench.report_page.facts import OURS, said, section, shared
 from bench.report_page.histories import calls_of
 from bench.report_page.style import BLACK, BLUE, GREEN, GREY, LIGHT, ORANGE, RED, from_zero, log_axis, new_figure, note
 
@@ -22,6 +22,8 @@ TITLE_7: Final = "A sale over time"
 TITLE_8: Final = "Units left by segment, over a sale"
 TITLE_16: Final = "Every order of a sale by its outcome"
 SALES_MAX: Final = 3
+SEGMENTS: Final = "segment"
+"""How the names of the strategies begin that have segments and a lock for each."""
 DOTS_MAX: Final = 800
 LINES: Final = (
     ("offered", GREY, "-"),
@@ -32,7 +34,7 @@ LINES: Final = (
 
 
 def sale_over_time(facts: Facts) -> Outcome:
-    """F7: offered, sold, sold out, failed and p99 in bins, of the spike sale; of a closed one where there is none."""
+    """F7: rates by outcome, median and longest latency in bins: of the spike sale, or else of a closed one."""
     name = "f07-sale-over-time"
     runs = _sales(facts)
     if not runs:
@@ -42,7 +44,7 @@ def sale_over_time(facts: Facts) -> Outcome:
     grid = figure.subplots(2, len(runs), squeeze=False, sharex="col", height_ratios=(3, 2))
     for column, run in enumerate(runs):
         _rates(grid[0, column], run)
-        _p99(grid[1, column], run.series)
+        _latency(grid[1, column], run.series)
         grid[0, column].set_title(f"{run.cell.strategy}, K={run.cell.segments}")
         grid[1, column].set_xlabel("time since the first order, s")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
@@ -52,9 +54,9 @@ def sale_over_time(facts: Facts) -> Outcome:
         "loop, "
         f"{arrivals}, {said(runs[0].cell, without=('segments',))}. Bins of {runs[0].series.bin_s:g} s. Offered orders "
         "stand at their intended time in an open loop, at their sending in a closed one; the others at their answer. "
-        "Shaded: outside of the measured window. Vertical line: the first refusal. p99 is shown for bins of 100 "
-        "orders or "
-        "more, on a log scale."
+        "Shaded: outside of the measured window. Vertical line: the first refusal. Below, on a log scale: the median "
+        "(bins of 10 orders or more) and the longest time of the orders answered in a bin, refusals among them; a bin "
+        "has too few for a p99."
     )
     return Drawn("F7", name, TITLE_7, caption, figure)
 
@@ -94,15 +96,16 @@ def _rates(axes: Axes, run: Run) -> None:
     from_zero(axes, "orders/s")
 
 
-def _p99(axes: Axes, series: Series) -> None:
-    known = [(place * series.bin_s, value) for place, value in enumerate(series.p99_ms) if value is not None]
-    axes.plot(
-        [at for at, _ in known], [value for _, value in known], color=BLACK, marker=".", markersize=3, linewidth=0.8
-    )
-    log_axis(axes, "y", "p99, ms")
-    if not known:
+def _latency(axes: Axes, series: Series) -> None:
+    for label, values, mark in (("median", series.p50_ms, "."), ("longest", series.max_ms, "^")):
+        known = [((place + 0.5) * series.bin_s, value) for place, value in enumerate(values) if value is not None]
+        at, each = [one for one, _ in known], [value for _, value in known]
+        axes.plot(at, each, color=BLACK, marker=mark, markersize=3, linewidth=0.8, label=label)
+    log_axis(axes, "y", "latency, ms")
+    if all(value is None for value in series.max_ms):
         axes.set_ylim(1, 1_000)
-        note(axes, "fewer than 100 orders in every bin")
+        note(axes, "no order was answered")
+    axes.legend(loc="best", ncols=2)
     _shade(axes, series, len(series.sold) * series.bin_s)
 
 
@@ -116,16 +119,11 @@ def _shade(axes: Axes, series: Series, end: float) -> None:
 def segment_map(facts: Facts) -> Outcome:
     """F8: what was left in each segment, as time goes by."""
     name = "f08-segments-over-time"
-    found: dict[str, Run] = {}
-    for spot in sorted(facts.usual, key=lambda one: (one.cell.loop != "closed", *_interest(one))):
-        for run in spot.runs[:1]:
-            if len(run.series.left) > 1 and run.cell.segments > 1:
-                found.setdefault(spot.cell.strategy, run)
-    if not found:
+    order = _beside_each_other(facts)
+    if not order:
         return NotDrawn("F8", name, TITLE_8, "no run with readings of units by segment")
-    order = sorted(found.values(), key=lambda run: (run.cell.strategy != OURS, run.cell.strategy))[:SALES_MAX]
-    loops = "/".join(sorted({run.cell.loop for run in order}))
-    figure = new_figure(f"F8  {TITLE_8} ({loops} loop)", height=3.3)
+    loop = order[0].cell.loop
+    figure = new_figure(f"F8  {TITLE_8} ({loop} loop)", height=3.3)
     panels = figure.subplots(1, len(order), squeeze=False, sharey=True)[0]
     told, mesh = [], None
     for axes, run in zip(panels, order, strict=True):
@@ -145,12 +143,28 @@ def segment_map(facts: Facts) -> Outcome:
     if mesh is not None:
         figure.colorbar(mesh, ax=list(panels), label="units left, % of the fullest")
     caption = (
-        f"One run each, {loops} loop, {section(order[0].cell)}, {order[0].cell.buyers} buyers. {'; '.join(told)}. "
+        f"One run each, {loop} loop, {section(order[0].cell)}, {order[0].cell.buyers} buyers. {'; '.join(told)}. "
         "Dark: "
         "empty. A strategy that falls back empties all segments together; a bright row at the end is stock that nobody "
         "was offered."
     )
     return Drawn("F8", name, TITLE_8, caption, figure)
+
+
+def _beside_each_other(facts: Facts) -> list[Run]:
+    """Return runs in the setting that most strategies share: ours, then those of segments, faults first."""
+    found: dict[str, dict[str, Run]] = {}
+    for spot in sorted(facts.usual, key=lambda one: (one.cell.loop != "closed", *_interest(one))):
+        run = spot.runs[0]
+        if len(run.series.left) > 1 and run.cell.segments > 1:
+            found.setdefault(shared(spot.cell, ()), {}).setdefault(spot.cell.strategy, run)
+    group = max(found.values(), key=lambda runs: (OURS in runs, len(runs)), default={})
+    return sorted(group.values(), key=_by_kind)[:SALES_MAX]
+
+
+def _by_kind(run: Run) -> tuple[bool, bool, int, str]:
+    strategy = run.cell.strategy
+    return strategy != OURS, not strategy.startswith(SEGMENTS), -run.checker.refused_wrongly, strategy
 
 
 def outcomes(facts: Facts) -> Outcome:
@@ -196,13 +210,18 @@ def outcomes(facts: Facts) -> Outcome:
 
 
 def _with_history(facts: Facts) -> Run | None:
-    """Choose the run that failed most, if any did; else a spike; else the sale with the most segments."""
+    """Choose a run with calls that failed, if there is one; else a spike; else the sale with the most segments."""
     if facts.folder is None:
         return None
     kept = [run for spot in facts.spots for run in spot.runs if run.history and not run.is_control]
     there = [run for run in kept if (facts.folder / str(run.history)).is_file()]
     return min(
         there,
-        key=lambda run: (-min(run.counts.failed, 1), run.cell.arrivals != "spike", -run.cell.segments, run.run),
+        key=lambda run: (
+            run.counts.failed <= run.counts.shed,
+            run.cell.arrivals != "spike",
+            -run.cell.segments,
+            run.run,
+        ),
         default=None,
     )
