@@ -25,7 +25,8 @@ from bench.analysis.measured import cells_of
 from bench.analysis.model_error import model_error
 from bench.analysis.noise import noise_floor
 from bench.granularity.cell import Cell
-from bench.granularity.expectation import Expectation
+from bench.granularity.expectation import PERCENT, Expectation
+from bench.granularity.percentiles import merged
 
 if TYPE_CHECKING:
     from bench.analysis.measured import Measured
@@ -127,6 +128,8 @@ def _figure(results: ResultFile, expected: Expectation, sweep: str) -> Estimate 
         return "no cell checks the model" if error.largest is None else _exactly(error.largest, count)
     if expected.figure == "rate":
         return _rate(results, expected, sweep)
+    if expected.figure == "p99":
+        return _p99(results, expected, sweep)
     runs = [run for one in _cells(results, expected.of, sweep) for run in one.runs]
     name = "oversold" if expected.figure == "oversold" else "refused_wrongly"
     counted = sum(getattr(run.checker, name) for run in runs)
@@ -146,26 +149,48 @@ def _rate(results: ResultFile, expected: Expectation, sweep: str) -> Estimate | 
     return f"{above.cell_id} and {below.cell_id} share no round" if ratio is None else ratio
 
 
+def _p99(results: ResultFile, expected: Expectation, sweep: str) -> Estimate | str:
+    """Return that of all samples together, never a mean of each run's."""
+    told: list[tuple[float, int]] = []
+    for part in (expected.of, *((expected.over,) if expected.over else ())):
+        found = _one(results, part, sweep)
+        if isinstance(found, str):
+            return found
+        kept = [run.times.response.encoded for run in found.runs if not run.void and run.times.response]
+        p99 = merged(kept).p99
+        if not p99:
+            return f"{found.cell_id} has too few samples for a p99"
+        told.append((p99, len(kept)))
+    value = told[0][0] if len(told) == 1 else told[0][0] / told[1][0]
+    return _exactly(value, min(count for _, count in told))
+
+
 def _cell(results: ResultFile, part: Part, sweep: str) -> Measured | str:
     """Return the one cell that has these values and a throughput, or what is wrong."""
+    found = _one(results, part, sweep)
+    if not isinstance(found, str) and found.void:
+        return f"{found.cell_id} has void runs: {found.void[0]}"
+    return found
+
+
+def _one(results: ResultFile, part: Part, sweep: str) -> Measured | str:
+    """Return the one cell that has these values, or say how many there are."""
     found = _cells(results, part, sweep)
     if len(found) > 1:
         found = [one for one in found if _is_plain(one.cell, part)] or found
-    if len(found) != 1:
-        return f"{len(found) or 'no'} cells have {_said(part)}"
-    if found[0].void:
-        return f"{found[0].cell_id} has void runs: {found[0].void[0]}"
-    return found[0]
+    return found[0] if len(found) == 1 else f"{len(found) or 'no'} cells have {_said(part)}"
 
 
 def _cells(results: ResultFile, part: Part, sweep: str) -> list[Measured]:
     """Return the cells of the sweep that have these values; of the whole file, where the sweep has none."""
     found = [
-        one
-        for one in cells_of(results).values()
-        if all(getattr(one.cell, name) == value for name, value in part.items())
+        one for one in cells_of(results).values() if all(_value(one, name) == value for name, value in part.items())
     ]
     return [one for one in found if any(sweep in run.sweeps for run in one.runs)] or found
+
+
+def _value(found: Measured, name: str) -> object:
+    return found.runs[0].offered_percent if name == PERCENT else getattr(found.cell, name)
 
 
 def _is_plain(cell: Cell, part: Part) -> bool:

@@ -9,12 +9,13 @@ from rich.console import Console
 from bench.analysis.calibration import Calibration, NoCalibration, calibrate
 from bench.analysis.compare import compare
 from bench.analysis.crossover import crossovers
-from bench.analysis.hypotheses import judge, verdict_of
+from bench.analysis.hypotheses import Judged, judge, verdict_of
 from bench.analysis.intervals import Estimate, mean_of, median_of, paired_ratio, unpaired_ratio
 from bench.analysis.measured import broken_promises, cells_of
 from bench.analysis.model_error import model_error
 from bench.analysis.noise import noise_floor
 from bench.granularity.expectation import Expectation
+from bench.granularity.percentiles import merged
 from bench.granularity.record import ResultFile, read_results
 from tests.bench_records import CELL, checker, end_line, run, session_line
 from tests.bench_session import AA, CONTROL, GLOBAL, ONE_SCRIPT, VOID, whole_session, write_session
@@ -239,6 +240,33 @@ def test_hypotheses_of_the_plan_are_judged_where_a_machine_can() -> None:
     assert judge(whole_session()) == ()
 
 
+def test_the_p99_of_an_open_loop_is_that_of_all_samples_of_the_runs_that_count() -> None:
+    def at(percent: float, rate: float, *waits: float, **changes: Any) -> list[Run]:  # noqa: ANN401  # any field of a run
+        cell = CELL.model_copy(update={"loop": "open", "offered_per_s": rate})
+        return [
+            run(cell, wait_ms=wait, wait_cv=0.0, round=place, sweeps=("load",), offered_percent=percent, **changes)
+            for place, wait in enumerate(waits)
+        ]
+
+    late = at(95.0, 95.0, 9_000.0, void=("the generator was late",))
+    runs = [*at(20.0, 20.0, 10.0, 10.0, 10.0), *at(95.0, 95.0, 90.0, 90.0, 200.0), *late]
+    p99 = [
+        merged([one.times.response.encoded for one in part if one.times.response]).p99 for part in (runs[3:6], runs[:3])
+    ]
+    assert p99[0] is not None
+    assert p99[1] is not None
+    ratio = p99[0] / p99[1]
+
+    def judged(least: float) -> Judged:
+        expect = [{"figure": "p99", "of": {"percent": 95}, "over": {"percent": 20}, "at_least": least}]
+        return judge(file_of(runs, plan={"hypotheses": [{"id": "H", "sweep": "load", "expect": expect}]}))[0]
+
+    assert ratio > 5
+    assert judged(ratio * 0.99).verdict == "kept"
+    assert judged(ratio * 1.01).verdict == "refuted"
+    assert judged(1).figures[0].n == 3
+
+
 def test_of_several_cells_the_plain_one_is_meant() -> None:
     storm = CELL.model_copy(update={"case": "cancel-storm"})
     hypothesis = {"id": "H", "expect": [{"of": {"segments": 20}, "at_least": 50}]}
@@ -250,7 +278,7 @@ def test_of_several_cells_the_plain_one_is_meant() -> None:
     ("wrong", "why"),
     [
         ({"of": {"segments": 1}}, "an expectation needs at_least or at_most"),
-        ({"figure": "oversold", "over": {"segments": 1}, "at_most": 0}, "over belongs to the figure rate"),
+        ({"figure": "oversold", "over": {"segments": 1}, "at_most": 0}, "over belongs to the figures rate and p99"),
         ({"of": {"speed": 1}, "at_most": 0}, "a cell has no 'speed'"),
     ],
 )
