@@ -22,7 +22,7 @@ from segmented.errors import InvalidInput, SegmentedError
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
-SMALL: Final = Sizes(rounds=2, tasks=5, records=2_000, live_keys=(1_000, 3_000), claims=1_000)
+SMALL: Final = Sizes(rounds=3, tasks=5, records=2_000, live_keys=(1_000, 3_000), claims=1_000)
 
 
 def nobody_told(_: str, __: int, ___: int) -> None:
