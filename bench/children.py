@@ -49,7 +49,6 @@ class Child:
 
     def __init__(self, module: str) -> None:
         """Start it."""
-        self.module = module
         with ExitStack() as stack:
             self._errors = stack.enter_context(tempfile.TemporaryFile("w+"))
             self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and modules

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bench.findings import share_of_bound
+from bench.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,7 +83,7 @@ def cells(run: RunRecord) -> list[str]:
 def line(run: RunRecord) -> str:
     """Say a run in one line."""
     database = "" if run.database_cpu is None else f", database {run.database_cpu:.2f}"
-    segments = f"{run.segments} segment{'' if run.segments == 1 else 's'}"
+    segments = counted(run.segments, "segment")
     extra = f", by the gate {run.refused_by_gate:,}" if run.refused_by_gate else ""
     extra += f"; {run.failed:,} ended in errors" if run.failed else ""
     return (

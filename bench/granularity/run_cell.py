@@ -160,4 +160,4 @@ if __name__ == "__main__":
     line = sys.stdin.readline()  # none if the session ended while it waited
     exit_code = main(line) if line else 0
     sys.stdout.flush()
-    os._exit(exit_code)  # all is closed, and so much that is imported takes a third of a second to be cleared away
+    os._exit(exit_code)  # all is closed, and so much that is imported takes half a second to be cleared away

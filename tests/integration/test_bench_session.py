@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import pytest
 
-from bench.granularity.record import read_results
+from bench.children import Told as ToldChild, heard_from
+from bench.granularity.assignment import RunAssignment
+from bench.granularity.cell import Cell
+from bench.granularity.record import Run, read_results
 from bench.granularity.session import SessionOptions, run_session
 from bench.sizing import STOCK_MIN
 from segmented.errors import InvalidInput
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.granularity.grid import Grid
-    from bench.granularity.record import Run
     from bench.granularity.schedule import Turn
 
     Told = Callable[[str, int, int], None]
@@ -75,9 +77,13 @@ def of_others() -> frozenset[psutil.Process]:
     return frozenset(servers_of(os.getpid()))
 
 
-def kill_generator() -> None:
+def generators() -> list[psutil.Process]:
     children = psutil.Process().children(recursive=True)
-    (generator,) = (one for one in children if "bench.granularity.run_cell" in one.cmdline())
+    return [one for one in children if "bench.granularity.run_cell" in one.cmdline()]
+
+
+def kill_generator() -> None:
+    (generator,) = generators()
     os.kill(generator.pid, signal.SIGKILL)
 
 
@@ -162,7 +168,36 @@ def test_the_stock_follows_the_runs_so_far_and_the_process_that_waits_is_gone_in
     assert first.orders_per_s is not None
     assert first.checker.stock == max(STOCK_MIN, ceil(0.5 * calibrated))
     assert second.checker.stock == max(STOCK_MIN, ceil(0.5 * first.orders_per_s))
-    assert [one for one in psutil.Process().children() if "bench.granularity.run_cell" in one.cmdline()] == []
+    assert generators() == []
+
+
+def test_a_session_that_ends_while_the_next_process_waits_ends_that_one_too(tmp_path: Path) -> None:
+    loaded, folder = small_plan(tmp_path, "segments = [1, 4]", "segments = [4]"), tmp_path / "results"
+    waiting: list[psutil.Process] = []
+
+    class Leaver(Onlooker):
+        def told(self, phase: str, done: int, _: int) -> None:
+            super().told(phase, done, _)
+            if phase == "verdict":
+                waiting.extend(generators())
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), Leaver())
+    assert len(waiting) == 2  # the one that is checked, and the next
+    assert generators() == []
+
+
+def test_a_run_that_is_sold_out_too_soon_is_void(valkey_url: str) -> None:
+    cell = Cell(strategy="global-lock", section="sleep", hold_ms=5.0, buyers=2)
+    assignment = RunAssignment(
+        cell=cell, url=valkey_url, meter_url=valkey_url, database=None, stock=20, seconds=3.0, warm_up=0.02
+    )
+    told = ToldChild("bench.granularity.run_cell", assignment.model_dump_json(), cell.cell_id, SECONDS)
+    run = Run.model_validate(heard_from(told, lambda *_: None))
+    (why,) = run.void
+    assert why.endswith(" s were measured, and it takes 1.000 s")
+    assert (run.orders_per_s, run.checker.sold) == (None, 20)
 
 
 def test_what_does_not_fit_into_the_budget_is_not_started(tmp_path: Path) -> None:
@@ -186,7 +221,7 @@ def test_a_terminated_command_leaves_with_143_and_no_server(tmp_path: Path) -> N
     try:
         while not (line := process.stdout.readline()).startswith("2 cells"):
             assert line
-        assert line == "2 cells, 2 rounds, 4 runs; by the plan 14 s\n"
+        assert line == "2 cells, 2 rounds, 4 runs; by the plan 15 s\n"
         servers = servers_of(process.pid)
         process.send_signal(signal.SIGTERM)
         _, wrong = process.communicate(timeout=SECONDS)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tidy.sources import ROOT
+
 COMMAND = Path(sysconfig.get_path("scripts")) / "segmented"
 READY = "ready"
 
@@ -186,6 +188,14 @@ def test_on_a_terminal_the_help_has_frames() -> None:
     shown = os.read(ours, 65536)
     os.close(ours)
     assert "╭".encode() in shown
+
+
+def test_the_reference_page_is_what_the_help_says() -> None:
+    page = subprocess.run(
+        [sys.executable, "-m", "segmented.cli.reference"], capture_output=True, text=True, check=True, timeout=20
+    ).stdout
+    written = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+    assert written.split() == page.split(), "`make docs` writes it"  # lines may break elsewhere
 
 
 def test_the_reference_page_has_a_section_for_every_command(plugins: Path) -> None:

@@ -22,8 +22,6 @@ TITLE_7: Final = "A sale over time"
 TITLE_8: Final = "Units left by segment, over a sale"
 TITLE_16: Final = "Every order of a sale by its outcome"
 SALES_MAX: Final = 3
-SEGMENTS: Final = "segment"
-"""How the names of the strategies begin that have segments and a lock for each."""
 DOTS_MAX: Final = 800
 LINES: Final = (
     ("offered", GREY, "-"),
@@ -163,8 +161,9 @@ def _beside_each_other(facts: Facts) -> list[Run]:
 
 
 def _by_kind(run: Run) -> tuple[bool, bool, int, str]:
-    strategy = run.cell.strategy
-    return strategy != OURS, not strategy.startswith(SEGMENTS), -run.checker.refused_wrongly, strategy
+    cell = run.cell
+    has_a_lock_each = run.lanes == min(cell.segments, cell.buyers)
+    return cell.strategy != OURS, not has_a_lock_each, -run.checker.refused_wrongly, cell.strategy
 
 
 def outcomes(facts: Facts) -> Outcome:
