@@ -98,7 +98,7 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
     if not is_all:
         sale.over.wait(assignment.warm_up)
         work.begin()
-    cores, begin = meter.read(), time.monotonic()
+    cores, begin = meter.read(), crowd.began + assignment.warm_up  # however late a busy machine woke us
     limit = crowd.began + assignment.time_limit
     counted = math.inf if is_all else crowd.began + WORK_SHARE * assignment.seconds
     while not sale.over.wait(min(PROGRESS_SECONDS, max(0.0, limit - time.monotonic()))) and time.monotonic() < limit:
@@ -123,7 +123,7 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
         message = f"{assignment.cell.cell_id}: nothing was sold after the warm-up, so nothing is measured: {reason}"
         raise SegmentedError(message)
     return Course(
-        began=min(crowd.began, begin),
+        began=begin if is_all else crowd.began,
         window_begin=begin,
         window_end=end,
         drain_s=drain_s,

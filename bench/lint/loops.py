@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 LATENESS_MAX: Final = 0.101
 """Share of the response time's p99 that the lateness of sending may have: 10 %, and what a histogram rounds."""
 SHED_MAX: Final = 0.001
-WARM_UP_SPREAD: Final = 0.25
-"""Seconds by which warm-ups of one rule may differ: a timer on a busy machine."""
 WINDOW_TOLERANCE: Final = 0.01
+"""Seconds by which the window may be elsewhere than planned or told: figures are rounded to milliseconds."""
 
 
 def one_loop_each(subject: Subject) -> Verdict:
@@ -125,7 +124,7 @@ def one_warm_up(subject: Subject) -> Verdict:
 def _is_as_planned(run: Run, rules: set[float]) -> bool:
     """Compare with what the plan allows; a sale of a fixed stock counts from its first order on."""
     allowed = rules if run.cell.stock is None else rules | {0.0}
-    return any(abs(run.warm_up_s - one) <= WARM_UP_SPREAD for one in allowed)
+    return any(abs(run.warm_up_s - one) <= WINDOW_TOLERANCE for one in allowed)
 
 
 def _warm_ups(general: dict[str, Any], whole: dict[str, Any]) -> set[float]:

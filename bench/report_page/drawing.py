@@ -10,7 +10,7 @@ from bench.granularity.record import read_results
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import Facts
 from bench.report_page.figures.all import FIGURES
-from bench.report_page.markdown import reproduce, table
+from bench.report_page.markdown import reproduce, table, verdicts
 from bench.report_page.page import page
 from bench.report_page.style import as_png, as_svg, house_style
 from segmented.errors import InvalidInput
@@ -30,6 +30,7 @@ RESULTS: Final = "results.jsonl"
 FIGURE_FOLDER: Final = "figures"
 SUMS: Final = "SHA256SUMS"
 TABLE: Final = "table.md"
+VERDICTS: Final = "verdicts.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,10 @@ def redraw(folder: Path, watch: Told) -> Report:
         _write(folder / "REPRODUCE.md", reproduce(facts))
         if why_no_table is None:
             _write(folder / TABLE, table(facts))
+            _write(folder / VERDICTS, verdicts(facts))
         else:
             (folder / TABLE).unlink(missing_ok=True)
+            (folder / VERDICTS).unlink(missing_ok=True)
         _write(folder / SUMS, _sums(folder))
     except OSError as error:
         message = f"{folder} cannot be written: {error.strerror}"

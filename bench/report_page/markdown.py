@@ -1,9 +1,11 @@
-"""The table of the README, and how to repeat the session: Markdown."""
+"""The table of the README, the verdicts on the hypotheses, and how to repeat the session: Markdown."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bench.analysis.hypotheses import judge
+from bench.analysis.model_error import model_error
 from bench.report_page.comparisons import noise
 from bench.report_page.facts import number
 from bench.report_page.tables import GUARANTEES, main_family, main_setting, settings, strategy_rows, with_interval
@@ -43,6 +45,13 @@ def table(facts: Facts) -> str:
             "",
         ]
     )
+
+
+def verdicts(facts: Facts) -> str:
+    """Return the plan's hypotheses, each with its verdict and the figures that say so, and how far the model is off."""
+    rows = [_row([one.id, one.sentence, one.verdict, one.why]) for one in judge(facts.results)]
+    heads = [_row(["", "hypothesis, written before", "verdict", "found [95 %]"]), _row(["---"] * 4)]
+    return "\n".join([*heads, *rows, "", *model_error(facts.results).sentences(), ""])
 
 
 def reproduce(facts: Facts) -> str:

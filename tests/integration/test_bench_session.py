@@ -197,7 +197,7 @@ def test_a_run_that_is_sold_out_too_soon_is_void(valkey_url: str) -> None:
     run = Run.model_validate(heard_from(told, lambda *_: None))
     (why,) = run.void
     assert why.endswith(" s were measured, and it takes 1.000 s")
-    assert (run.orders_per_s, run.checker.sold) == (None, 20)
+    assert (run.orders_per_s, run.checker.sold, run.warm_up_s) == (None, 20, 0.02)
 
 
 def test_what_does_not_fit_into_the_budget_is_not_started(tmp_path: Path) -> None:
