@@ -215,6 +215,12 @@ class Run(Frozen):
     offered_percent: float | None = None
     """Open loop: what arrives, as a share of the measured capacity; null where the plan names a rate."""
 
+    @property
+    def pace(self) -> float | None:
+        """Orders sold a second with the warm-up, of a void run too: how long a stock lasts. None if none was sold."""
+        took = self.warm_up_s + self.window_s
+        return self.counts.sold / took if self.counts.sold and took > 0 else None
+
 
 class SessionLine(Frozen):
     """The first line: what was planned, and under what conditions."""

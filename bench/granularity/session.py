@@ -278,7 +278,7 @@ class _Session:
         if cell.stock is not None:
             return cell.stock
         if cell.loop == "closed":
-            own = [run.orders_per_s for run in self.done.values() if run.cell_id == cell.cell_id and run.orders_per_s]
+            own = [run.pace for run in self.done.values() if run.cell_id == cell.cell_id and run.pace]
             rate = median(own or [self.folder.rates[cell.cell_id]])
             return max(sizing.STOCK_MIN, ceil(rate * planned.seconds)) * cell.quantity
         asked = units_asked(cell, warm_up=planned.warm_up, seconds=planned.seconds, seed=turn.seed)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 CLEAN: Final = frozenset({"clean", "none"})
 
+ROUNDED_S: Final = 0.0005
+"""Seconds that a window is off by at most in the file, which tells it in milliseconds."""
+
 
 def checked_to_the_unit(subject: Subject) -> Verdict:
     """R9: the checker's findings void a run; of a kept one, all that was asked for and in stock is sold."""
@@ -73,4 +76,5 @@ def _is_of_sold_orders(run: Run) -> bool:
         starts, ends = index * length, (index + 1) * length
         inside += sold if starts >= begin and ends <= end else 0
         touching += sold if ends >= begin and starts <= end else 0
-    return inside - 1 <= rate * run.window_s <= touching + 1
+    slack = 1 + rate * ROUNDED_S
+    return inside - slack <= rate * run.window_s <= touching + slack

@@ -38,7 +38,8 @@ def table(facts: Facts) -> str:
             "",
             (
                 f"{_first_up(main_setting(facts))}; {kind}. Means over runs with 95 % bootstrap intervals; lock "
-                "requests, commands and CPU are those of an order that was sold. Void: a promise was broken: no rate. "
+                "requests, commands and CPU are those of an order that was sold. Void: no rate, since a promise was "
+                "broken or too little measured. "
                 f"{noise(facts).said}"
             ),
             f"Conditions: {machine}.",

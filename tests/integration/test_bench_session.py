@@ -165,9 +165,9 @@ def test_the_stock_follows_the_runs_so_far_and_the_process_that_waits_is_gone_in
     options = SessionOptions(loaded=loaded, folder=folder, only=("k",))
     first, second = read_results(run_session(options, Onlooker())).runs
     (calibrated,) = json.loads((folder / "calibrations.json").read_text(encoding="utf-8")).values()
-    assert first.orders_per_s is not None
+    assert first.pace is not None
     assert first.checker.stock == max(STOCK_MIN, ceil(0.5 * calibrated))
-    assert second.checker.stock == max(STOCK_MIN, ceil(0.5 * first.orders_per_s))
+    assert second.checker.stock == max(STOCK_MIN, ceil(0.5 * first.pace))
     assert generators() == []
 
 

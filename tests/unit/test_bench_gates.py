@@ -11,6 +11,7 @@ from bench.granularity.cell import Cell
 from bench.granularity.gates import noted, too_short, voided
 from bench.granularity.sale import FAILED_MAX, Sale
 from bench.strategies.base import GaveUp, Sold
+from tests.bench_records import run
 
 if TYPE_CHECKING:
     from bench.granularity.assignment import RunAssignment
@@ -93,3 +94,10 @@ def test_more_shed_than_one_in_a_thousand_is_beyond_saturation() -> None:
     assert noted(sale, course(shed=25)) == (
         "beyond saturation: 25 of 1000 orders (2.5%) found all 8 buyers busy, were never sent, and count as failures",
     )
+
+
+def test_a_run_that_was_sold_out_too_soon_still_tells_how_long_a_stock_lasts() -> None:
+    """A first calibration in a slow moment would else leave every run of its cell too short."""
+    short = run(orders_per_s=1_000.0, window_s=0.2, void=("sold out too soon",))
+    assert (short.orders_per_s, short.pace) == (None, 1_000.0)
+    assert short.model_copy(update={"counts": short.counts.model_copy(update={"sold": 0})}).pace is None
