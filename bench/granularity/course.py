@@ -98,7 +98,8 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
     if not is_all:
         sale.over.wait(assignment.warm_up)
         work.begin()
-    cores, begin = meter.read(), crowd.began + assignment.warm_up  # however late a busy machine woke us
+    cores = meter.read()
+    begin = crowd.began + assignment.warm_up  # as planned, however late a busy machine woke us
     limit = crowd.began + assignment.time_limit
     counted = math.inf if is_all else crowd.began + WORK_SHARE * assignment.seconds
     while not sale.over.wait(min(PROGRESS_SECONDS, max(0.0, limit - time.monotonic()))) and time.monotonic() < limit:

@@ -28,7 +28,7 @@ SERVER_CORES: Final = 1
 """What all servers share where the generator has cores of its own."""
 BIN_SECONDS: Final = 0.1
 BIN_SAMPLES_MIN: Final = 10
-"""Orders of a bin without which it has no p99."""
+"""Orders of a bin without which it has no median."""
 
 
 class Columns:

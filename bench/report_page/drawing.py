@@ -52,9 +52,9 @@ class Report:
 
 
 def redraw(folder: Path, watch: Told) -> Report:
-    """Draw every figure, the HTML report, the table and REPRODUCE.md of a results folder.
+    """Draw every figure, the HTML report, both tables and REPRODUCE.md of a results folder.
 
-    Figures and a table of an earlier drawing that no longer have their data are removed. Raises InvalidInput for
+    Figures and tables of an earlier drawing that no longer have their data are removed. Raises InvalidInput for
     results that cannot be read, and for a folder that cannot be written.
     """
     results = read_results(folder / RESULTS)
@@ -70,12 +70,11 @@ def redraw(folder: Path, watch: Told) -> Report:
         html = page(facts, outcomes, svgs, findings=findings, why_no_table=why_no_table)
         _write(folder / "report.html", html)
         _write(folder / "REPRODUCE.md", reproduce(facts))
-        if why_no_table is None:
-            _write(folder / TABLE, table(facts))
-            _write(folder / VERDICTS, verdicts(facts))
-        else:
-            (folder / TABLE).unlink(missing_ok=True)
-            (folder / VERDICTS).unlink(missing_ok=True)
+        for name, written in ((TABLE, table), (VERDICTS, verdicts)):
+            if why_no_table is None:
+                _write(folder / name, written(facts))
+            else:
+                (folder / name).unlink(missing_ok=True)
         _write(folder / SUMS, _sums(folder))
     except OSError as error:
         message = f"{folder} cannot be written: {error.strerror}"

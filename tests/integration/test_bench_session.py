@@ -188,16 +188,23 @@ def test_a_session_that_ends_while_the_next_process_waits_ends_that_one_too(tmp_
     assert generators() == []
 
 
-def test_a_run_that_is_sold_out_too_soon_is_void(valkey_url: str) -> None:
-    cell = Cell(strategy="global-lock", section="sleep", hold_ms=5.0, buyers=2)
-    assignment = RunAssignment(
-        cell=cell, url=valkey_url, meter_url=valkey_url, database=None, stock=20, seconds=3.0, warm_up=0.02
-    )
+def twenty_units(cell: Cell, url: str) -> Run:
+    assignment = RunAssignment(cell=cell, url=url, meter_url=url, database=None, stock=20, seconds=3.0, warm_up=0.02)
     told = ToldChild("bench.granularity.run_cell", assignment.model_dump_json(), cell.cell_id, SECONDS)
-    run = Run.model_validate(heard_from(told, lambda *_: None))
+    return Run.model_validate(heard_from(told, lambda *_: None))
+
+
+def test_a_run_that_is_sold_out_too_soon_is_void(valkey_url: str) -> None:
+    run = twenty_units(Cell(strategy="global-lock", section="sleep", hold_ms=5.0, buyers=2), valkey_url)
     (why,) = run.void
     assert why.endswith(" s were measured, and it takes 1.000 s")
     assert (run.orders_per_s, run.checker.sold, run.warm_up_s) == (None, 20, 0.02)
+
+
+def test_a_sale_of_a_fixed_stock_counts_from_its_first_order_to_its_last(valkey_url: str) -> None:
+    run = twenty_units(Cell(strategy="global-lock", section="sleep", hold_ms=5.0, buyers=2, stock=20), valkey_url)
+    assert (run.void, run.checker.sold, run.warm_up_s) == ((), 20, 0.0)
+    assert run.orders_per_s == pytest.approx(20 / run.window_s, rel=0.01)
 
 
 def test_what_does_not_fit_into_the_budget_is_not_started(tmp_path: Path) -> None:
