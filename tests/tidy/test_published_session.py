@@ -1,0 +1,51 @@
+"""The published session: its files belong together, and what README and page quote is drawn again from its results."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from bench.granularity.record import ResultFile, read_results
+from bench.lint import check
+from bench.report_page.facts import Facts
+from bench.report_page.markdown import table, verdicts
+from tests.tidy.sources import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PUBLISHED: Final = ROOT / "docs" / "results" / "2026-11-22"
+PAGE: Final = ROOT / "docs" / "explanation" / "what-we-measured.md"
+DRAWN_BY: Final = {"table.md": table, "verdicts.md": verdicts}
+
+
+@cache
+def _results() -> ResultFile:
+    return read_results(PUBLISHED / "results.jsonl")
+
+
+def test_every_published_file_has_the_sum_that_the_session_wrote_for_it() -> None:
+    sums = dict(line.split("  ")[::-1] for line in (PUBLISHED / "SHA256SUMS").read_text("utf-8").splitlines())
+    files = [file for file in PUBLISHED.rglob("*") if file.is_file() and file.name != "SHA256SUMS"]
+    found = {file.relative_to(PUBLISHED).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    assert found.items() <= sums.items()
+    assert len(found) == 17
+
+
+def test_the_published_session_is_whole_and_lacks_of_the_rules_only_the_histories() -> None:
+    broken = [one.rule for one in check(_results(), PUBLISHED) if one.outcome == "broken"]
+    assert (len(_results().runs), broken) == (850, ["R19"])
+
+
+@pytest.mark.parametrize("name", DRAWN_BY)
+def test_a_published_table_is_drawn_again_from_the_results_to_the_last_character(name: str) -> None:
+    drawn = DRAWN_BY[name](Facts(_results(), PUBLISHED))
+    assert (PUBLISHED / name).read_text("utf-8") == drawn
+
+
+@pytest.mark.parametrize(("place", "name"), [(ROOT / "README.md", "table.md"), (PAGE, "verdicts.md")])
+def test_what_readme_and_page_quote_is_the_published_table(place: Path, name: str) -> None:
+    assert (PUBLISHED / name).read_text("utf-8").strip() in place.read_text("utf-8")
