@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     """Told the phase, how much of it is done, and out of how much."""
 
 LEAVE_SECONDS: Final = 5.0
+LAST_WORDS_MAX: Final = 1_000_000
 
 
 def measure_in_child(assignment: Assignment, progress: Progress) -> RunRecord:
@@ -37,7 +40,7 @@ class Told:
 
     module: str
     line: str
-    """Its first line of stdin: URLs may have passwords, which a list of processes would show."""
+    """A line of its stdin: URLs may have passwords, which a list of processes would show."""
     subject: str
     """What it measures, for messages."""
     seconds: float
@@ -45,12 +48,12 @@ class Told:
 
 
 class Child:
-    """A measuring process: it loads its program, which takes a second, and waits for its first line."""
+    """A measuring process: it loads its program, which takes seconds, and waits for a line of what to do."""
 
     def __init__(self, module: str) -> None:
         """Start it."""
         with ExitStack() as stack:
-            self._errors = stack.enter_context(tempfile.TemporaryFile("w+"))
+            self._errors = stack.enter_context(tempfile.TemporaryFile())
             self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and modules
                 [sys.executable, "-P", "-m", module],
                 stdin=subprocess.PIPE,
@@ -62,8 +65,12 @@ class Child:
             stack.pop_all()
 
     def hear(self, told: Told, progress: Progress) -> dict[str, Any]:
-        """Tell it what to do, and return its record. Raises SegmentedError when it fails or takes too long."""
-        overdue = threading.Timer(told.seconds, self._process.kill)
+        """Tell it what to do, and return its record. Raises SegmentedError when it fails or takes too long.
+
+        May be called again if the module forks for each line, and if this one returned.
+        """
+        said_before = os.fstat(self._errors.fileno()).st_size
+        overdue = threading.Timer(told.seconds, end_group, [self._process])
         overdue.start()
         try:
             with suppress(BrokenPipeError):  # it has gone already, and left its last words
@@ -75,8 +82,8 @@ class Child:
             overdue.cancel()
         if record is not None:
             return record
-        self._errors.seek(0)
-        last_words = [line.strip() for line in self._errors.read().splitlines() if line.strip()][-1:]
+        errors = os.pread(self._errors.fileno(), LAST_WORDS_MAX, said_before).decode(errors="replace")
+        last_words = [line.strip() for line in errors.splitlines() if line.strip()][-1:]
         message = f"measuring {told.subject} ended early: {' '.join(last_words) or f'not done in {told.seconds:g} s'}"
         raise SegmentedError(message)
 
@@ -85,29 +92,34 @@ class Child:
         let_go(self._process)
         self._errors.close()
 
-    def dismiss(self) -> None:
-        """End it before it was told anything."""
-        self._process.kill()
-        self.close()
 
-
-def heard_from(told: Told, progress: Progress, waiting: Child | None = None) -> dict[str, Any]:
-    """Return the record of a measuring process, a new one or one that waits. Raises as `Child.hear` does."""
-    with closing(waiting or Child(told.module)) as child:
+def heard_from(told: Told, progress: Progress) -> dict[str, Any]:
+    """Return the record of a new measuring process. Raises as `Child.hear` does."""
+    with closing(Child(told.module)) as child:
         return child.hear(told, progress)
 
 
 def _heard(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any] | None:
+    """Return what it found, when it is gone or ready for the next line; None if it said nothing of the kind."""
+    record: dict[str, Any] | None = None
+    failure: SegmentedError | None = None
     for line in child.stdout or ():
-        said: dict[str, Any] = json.loads(line)
+        try:
+            said: dict[str, Any] = json.loads(line)
+        except ValueError:  # a line that a kill cut off, or the empty one that ends it
+            continue
         event = said.pop("event")
+        if event == "left":
+            break
         if event == "failed":
-            raise (InvalidInput if said["is_input"] else SegmentedError)(said["reason"])
-        if event == "record":
-            found: dict[str, Any] = said["record"]
-            return found
-        progress(event, said["done"], said["total"])
-    return None
+            failure = (InvalidInput if said["is_input"] else SegmentedError)(said["reason"])
+        elif event == "record":
+            record = said["record"]
+        else:
+            progress(event, said["done"], said["total"])
+    if failure is not None:
+        raise failure
+    return record
 
 
 def let_go(child: subprocess.Popen[Any]) -> None:
@@ -118,7 +130,13 @@ def let_go(child: subprocess.Popen[Any]) -> None:
     try:
         child.wait(LEAVE_SECONDS)
     except subprocess.TimeoutExpired:
-        child.kill()
+        end_group(child)
         child.wait()
     if child.stdout is not None:
         child.stdout.close()
+
+
+def end_group(leader: subprocess.Popen[Any]) -> None:
+    """Kill a process that leads its group, and what it forked."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader.pid, signal.SIGKILL)

@@ -1,6 +1,7 @@
 """One run in a process of its own: `python -m bench.granularity.run_cell`, started by `bench.children`.
 
-The assignment is the first line of stdin; after that stdin is a lifeline, as for `bench.run_strategy`.
+Each assignment is a line of stdin, and a fork of this process does it; meanwhile stdin is a lifeline, as for
+`bench.run_strategy`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import hashlib
 import logging
 import os
 import random
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +23,7 @@ import zstandard
 from bench.granularity.assignment import RunAssignment
 from bench.granularity.cases import case_of, refuse_case
 from bench.granularity.course import run_closed
+from bench.granularity.forks import fork_for_each_line
 from bench.granularity.gates import noted, too_short, voided
 from bench.granularity.open_loop import run_open
 from bench.granularity.sale import Sale
@@ -157,7 +158,4 @@ def _server(client: redis.Redis) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    line = sys.stdin.readline()  # none if the session ended while it waited
-    exit_code = main(line) if line else 0
-    sys.stdout.flush()
-    os._exit(exit_code)  # all is closed, and so much that is imported takes half a second to be cleared away
+    fork_for_each_line(main)

@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bench import sizing
-from bench.children import Child, Told as ToldChild, heard_from
+from bench.children import Child, Told as ToldChild
 from bench.granularity.arrivals import units_asked
 from bench.granularity.assignment import CALIBRATION_STOCK, RunAssignment
 from bench.granularity.environment import commit_of, environment_of
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     Told = Callable[[str, int, int], None]
 
 MODULE: Final = "bench.granularity.run_cell"
-CHECKING: Final = "verdict"
-"""What a measuring process says when its sale is over."""
 ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
 OVERTIME: Final = 10.0
 """Seconds beyond its budget after which a session's last run is cut off."""
@@ -159,8 +157,10 @@ class _Session:
     watch: SessionWatch
     began: float
     done: dict[int, Run]
-    next_child: Child | None = None
-    """It loads its program while the run before it is checked, when nothing is measured."""
+    loader: Child | None = None
+    """It has loaded what a run needs, and forks for each run of its round."""
+    loaded_for: int = 0
+    """That round."""
 
     def work(self) -> None:
         """Do what is left, and write how it ended."""
@@ -178,8 +178,7 @@ class _Session:
                 raise InvalidInput(message) from error
             raise
         finally:
-            if self.next_child is not None:
-                self.next_child.dismiss()
+            self._unload()
             end = EndLine(
                 finished_at=_now(),
                 runs_planned=self.grid.runs_planned,
@@ -212,6 +211,9 @@ class _Session:
         """Calibrate what must be, run, and return the record: a void one if the run fails and its servers do not."""
         planned = turn.planned
         started_at = _now()
+        if turn.round != self.loaded_for:
+            self._unload()
+        self.loaded_for = turn.round
         try:
             for cell_id in wanted(planned) - set(self.folder.rates):
                 began = time.monotonic()
@@ -288,26 +290,25 @@ class _Session:
         at_most = assignment.seconds_at_most
         if self.grid.budget is not None:
             at_most = min(at_most, max(1.0, self.began + self.grid.budget + OVERTIME - time.monotonic()))
-        child, self.next_child = self.next_child, None
-
-        def following(phase: str, done: int, total: int) -> None:
-            is_more = assignment.run < self.turns[-1].number
-            if phase == CHECKING and is_more and self.next_child is None:
-                self.next_child = Child(MODULE)
-            told(phase, done, total)
-
-        told_child = ToldChild(MODULE, assignment.model_dump_json(), assignment.cell.cell_id, at_most)
+        self.loader = self.loader or Child(MODULE)
+        asked = ToldChild(MODULE, assignment.model_dump_json(), assignment.cell.cell_id, at_most)
         try:
-            return heard_from(told_child, following, child)
+            return self.loader.hear(asked, told)
         except InvalidInput:
             raise
         except SegmentedError as error:
+            self._unload()
             if is_alive():
                 raise _Lost(str(error)) from error
             message = (
                 f"a server died in the middle of {assignment.cell.cell_id} (run {assignment.run or 'to calibrate'})"
             )
             raise SegmentedError(message) from error
+
+    def _unload(self) -> None:
+        loader, self.loader = self.loader, None
+        if loader is not None:
+            loader.close()
 
 
 class _Lost(SegmentedError):

@@ -83,8 +83,8 @@ def generators() -> list[psutil.Process]:
 
 
 def kill_generator() -> None:
-    (generator,) = generators()
-    os.kill(generator.pid, signal.SIGKILL)
+    _, fork = sorted(generators(), key=lambda one: one.create_time())
+    os.kill(fork.pid, signal.SIGKILL)
 
 
 def servers_of(pid: int) -> list[psutil.Process]:
@@ -160,7 +160,7 @@ def test_a_redis_that_dies_ends_the_session_with_a_sentence(
     assert found.end.stopped_by == said.partition(";")[0]
 
 
-def test_the_stock_follows_the_runs_so_far_and_the_process_that_waits_is_gone_in_the_end(tmp_path: Path) -> None:
+def test_the_stock_follows_the_runs_so_far_and_the_loader_is_gone_in_the_end(tmp_path: Path) -> None:
     loaded, folder = small_plan(tmp_path, "segments = [1, 4]", "segments = [4]"), tmp_path / "results"
     options = SessionOptions(loaded=loaded, folder=folder, only=("k",))
     first, second = read_results(run_session(options, Onlooker())).runs
@@ -171,21 +171,45 @@ def test_the_stock_follows_the_runs_so_far_and_the_process_that_waits_is_gone_in
     assert generators() == []
 
 
-def test_a_session_that_ends_while_the_next_process_waits_ends_that_one_too(tmp_path: Path) -> None:
-    loaded, folder = small_plan(tmp_path, "segments = [1, 4]", "segments = [4]"), tmp_path / "results"
-    waiting: list[psutil.Process] = []
+class Census(Onlooker):
+    """Notes the loader and the process of each run while it is checked."""
 
-    class Leaver(Onlooker):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaders: list[psutil.Process] = []
+        self.forks: list[psutil.Process] = []
+
+    def told(self, phase: str, done: int, _: int) -> None:
+        super().told(phase, done, _)
+        if phase == "verdict":
+            loader, fork = sorted(generators(), key=lambda one: one.create_time())
+            self.loaders.append(loader)
+            self.forks.append(fork)
+
+
+def test_each_run_has_a_process_of_its_own_and_each_round_another_loader(tmp_path: Path) -> None:
+    census = Census()
+    loaded, folder = small_plan(tmp_path, "seed = 7", "seed = 7"), tmp_path / "results"
+    found = read_results(run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), census))
+    assert [run.round for run in found.runs] == [1, 1, 2, 2]
+    assert len(set(census.forks)) == 4
+    first, again, second, last = census.loaders
+    assert (first == again, second == last, first == second) == (True, True, False)
+
+
+def test_a_session_that_ends_in_a_run_ends_its_process_and_the_loader(tmp_path: Path) -> None:
+    class Leaver(Census):
         def told(self, phase: str, done: int, _: int) -> None:
             super().told(phase, done, _)
-            if phase == "verdict":
-                waiting.extend(generators())
+            if self.forks:
                 raise KeyboardInterrupt
 
+    leaver = Leaver()
+    loaded, folder = small_plan(tmp_path, "segments = [1, 4]", "segments = [4]"), tmp_path / "results"
     with pytest.raises(KeyboardInterrupt):
-        run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), Leaver())
-    assert len(waiting) == 2  # the one that is checked, and the next
-    assert generators() == []
+        run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), leaver)
+    assert len(leaver.loaders + leaver.forks) == 2
+    assert [one.is_running() for one in leaver.loaders + leaver.forks] == [False, False]
 
 
 def twenty_units(cell: Cell, url: str) -> Run:
@@ -228,7 +252,7 @@ def test_a_terminated_command_leaves_with_143_and_no_server(tmp_path: Path) -> N
     try:
         while not (line := process.stdout.readline()).startswith("2 cells"):
             assert line
-        assert line == "2 cells, 2 rounds, 4 runs; by the plan 15 s\n"
+        assert line == "2 cells, 2 rounds, 4 runs; by the plan 9 s\n"
         servers = servers_of(process.pid)
         process.send_signal(signal.SIGTERM)
         _, wrong = process.communicate(timeout=SECONDS)
