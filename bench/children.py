@@ -9,36 +9,26 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.record import RunRecord
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.assignment import Assignment
-
     Progress = Callable[[str, int, int], None]
     """Told the phase, how much of it is done, and out of how much."""
 
 LEAVE_SECONDS: Final = 5.0
-LAST_WORDS_MAX: Final = 1_000_000
-
-
-def measure_in_child(assignment: Assignment, progress: Progress) -> RunRecord:
-    """Measure a strategy in a fresh process. Raises SegmentedError when it fails or takes too long."""
-    told = Told("bench.run_strategy", assignment.as_json(), assignment.strategy, assignment.seconds_at_most)
-    return RunRecord.from_json(heard_from(told, progress))
+LAST_WORDS_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
     """What a measuring process is told."""
 
-    module: str
     line: str
     """A line of its stdin: URLs may have passwords, which a list of processes would show."""
     subject: str
@@ -48,10 +38,10 @@ class Told:
 
 
 class Child:
-    """A measuring process: it loads its program, which takes seconds, and waits for a line of what to do."""
+    """A process that loads what is needed to measure, which takes seconds, and has forked for each line it is told."""
 
     def __init__(self, module: str) -> None:
-        """Start it."""
+        """Start it; the module has `bench.forks` at its end."""
         with ExitStack() as stack:
             self._errors = stack.enter_context(tempfile.TemporaryFile())
             self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and modules
@@ -63,13 +53,13 @@ class Child:
                 start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we end the child
             )
             stack.pop_all()
+        self._complained = 0  # bytes of stderr, of what it was told before
 
     def hear(self, told: Told, progress: Progress) -> dict[str, Any]:
-        """Tell it what to do, and return its record. Raises SegmentedError when it fails or takes too long.
+        """Have a fork do it, and return its record; may be called again.
 
-        May be called again if the module forks for each line, and if this one returned.
+        Raises SegmentedError when it fails or takes too long, and then another Child is needed.
         """
-        said_before = os.fstat(self._errors.fileno()).st_size
         overdue = threading.Timer(told.seconds, end_group, [self._process])
         overdue.start()
         try:
@@ -80,9 +70,11 @@ class Child:
             record = _heard(self._process, progress)
         finally:
             overdue.cancel()
+        begin, self._complained = self._complained, os.fstat(self._errors.fileno()).st_size
         if record is not None:
             return record
-        errors = os.pread(self._errors.fileno(), LAST_WORDS_MAX, said_before).decode(errors="replace")
+        begin = max(begin, self._complained - LAST_WORDS_MAX)
+        errors = os.pread(self._errors.fileno(), LAST_WORDS_MAX, begin).decode(errors="replace")
         last_words = [line.strip() for line in errors.splitlines() if line.strip()][-1:]
         message = f"measuring {told.subject} ended early: {' '.join(last_words) or f'not done in {told.seconds:g} s'}"
         raise SegmentedError(message)
@@ -91,12 +83,6 @@ class Child:
         """Let go of it; it ends."""
         let_go(self._process)
         self._errors.close()
-
-
-def heard_from(told: Told, progress: Progress) -> dict[str, Any]:
-    """Return the record of a new measuring process. Raises as `Child.hear` does."""
-    with closing(Child(told.module)) as child:
-        return child.hear(told, progress)
 
 
 def _heard(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any] | None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from bench.assignment import Assignment
-from bench.children import measure_in_child
+from bench.children import Child, Told
 from bench.conditions import conditions
 from bench.findings import ORDER, findings, remarks
+from bench.record import RunRecord
 from bench.results import Results
 from bench.servers import running
 
 if TYPE_CHECKING:
     from bench.options import DemoOptions
-    from bench.record import RunRecord
     from bench.watch import Watch
 
 NAME: Final = "demo"
@@ -23,7 +24,10 @@ NAME: Final = "demo"
 def measure_demo(options: DemoOptions, watch: Watch) -> Results:
     """Measure the four strategies, each in a fresh process, on servers of their own unless others are named."""
     runs: list[RunRecord] = []
-    with running(options.url, options.database, buyers=options.buyers) as servers:
+    with (
+        running(options.url, options.database, buyers=options.buyers) as servers,
+        closing(Child("bench.run_strategy")) as measuring,
+    ):
         found = conditions(servers) | {"options": _shown(options)}
         sale = f"{NAME}-{uuid4().hex[:8]}"
         for name in ORDER:
@@ -38,7 +42,8 @@ def measure_demo(options: DemoOptions, watch: Watch) -> Results:
                 seconds=options.seconds,
             )
             with watch.strategy(name) as progress:
-                record = measure_in_child(assignment, progress)
+                asked = Told(assignment.as_json(), name, assignment.seconds_at_most)
+                record = RunRecord.from_json(measuring.hear(asked, progress))
             watch.finished(record)
             runs.append(record)
     cores = found["cores"]

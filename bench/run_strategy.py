@@ -1,9 +1,9 @@
 """One strategy in a process of its own: `python -m bench.run_strategy`, started by `bench.children`.
 
-A fresh process an assignment, so that its CPU time is the generator's and nobody else's. The assignment is the first
-line of stdin (URLs may have passwords, which a list of processes would show). After that stdin is a lifeline: when the
-parent is gone, however it went, the pipe ends and this process leaves too. What it does, it says in lines of JSON on
-stdout.
+A fresh process an assignment, so that its CPU time is the generator's and nobody else's: each line of stdin is one, as
+URLs may have passwords, which a list of processes would show, and a fork of this process does it. Meanwhile stdin is a
+lifeline: when the parent is gone, however it went, the pipe ends and this process leaves too. What it does, it says in
+lines of JSON on stdout.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gevent.os import tp_read
 
 from bench.assignment import Assignment
 from bench.course import measure
+from bench.forks import fork_for_each_line
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.orders import Gate, connect
@@ -74,4 +75,4 @@ def leave_with_the_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.stdin.readline()))
+    fork_for_each_line(main)

@@ -20,10 +20,10 @@ import locust  # noqa: F401  # before redis and psycopg come in: it patches sock
 import redis
 import zstandard
 
+from bench.forks import fork_for_each_line
 from bench.granularity.assignment import RunAssignment
 from bench.granularity.cases import case_of, refuse_case
 from bench.granularity.course import run_closed
-from bench.granularity.forks import fork_for_each_line
 from bench.granularity.gates import noted, too_short, voided
 from bench.granularity.open_loop import run_open
 from bench.granularity.sale import Sale

@@ -291,7 +291,7 @@ class _Session:
         if self.grid.budget is not None:
             at_most = min(at_most, max(1.0, self.began + self.grid.budget + OVERTIME - time.monotonic()))
         self.loader = self.loader or Child(MODULE)
-        asked = ToldChild(MODULE, assignment.model_dump_json(), assignment.cell.cell_id, at_most)
+        asked = ToldChild(assignment.model_dump_json(), assignment.cell.cell_id, at_most)
         try:
             return self.loader.hear(asked, told)
         except InvalidInput:

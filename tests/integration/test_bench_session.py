@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
 import psutil
 import pytest
 
-from bench.children import Told as ToldChild, heard_from
+from bench.children import Child, Told as ToldChild
 from bench.granularity.assignment import RunAssignment
 from bench.granularity.cell import Cell
 from bench.granularity.record import Run, read_results
-from bench.granularity.session import SessionOptions, run_session
+from bench.granularity.session import MODULE, SessionOptions, run_session
 from bench.sizing import STOCK_MIN
 from segmented.errors import InvalidInput
 from tests.bench_plans import small_plan, written
@@ -79,7 +79,7 @@ def of_others() -> frozenset[psutil.Process]:
 
 def generators() -> list[psutil.Process]:
     children = psutil.Process().children(recursive=True)
-    return [one for one in children if "bench.granularity.run_cell" in one.cmdline()]
+    return [one for one in children if MODULE in one.cmdline()]
 
 
 def kill_generator() -> None:
@@ -214,8 +214,9 @@ def test_a_session_that_ends_in_a_run_ends_its_process_and_the_loader(tmp_path: 
 
 def twenty_units(cell: Cell, url: str) -> Run:
     assignment = RunAssignment(cell=cell, url=url, meter_url=url, database=None, stock=20, seconds=3.0, warm_up=0.02)
-    told = ToldChild("bench.granularity.run_cell", assignment.model_dump_json(), cell.cell_id, SECONDS)
-    return Run.model_validate(heard_from(told, lambda *_: None))
+    with closing(Child(MODULE)) as child:
+        found = child.hear(ToldChild(assignment.model_dump_json(), cell.cell_id, SECONDS), lambda *_: None)
+    return Run.model_validate(found)
 
 
 def test_a_run_that_is_sold_out_too_soon_is_void(valkey_url: str) -> None:

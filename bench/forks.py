@@ -2,8 +2,8 @@
 
 To load locust, celery, SQLAlchemy and the peers takes longer than most sales last. A fork has it all, and nothing of
 the fork before it. What an interpreter draws anew (its seed for hashes, where things lie in memory) all forks share.
-So a session takes another loader for each round: within a round all cells have the same, and each cell has every
-round's.
+So a session of the bench takes another loader for each round: within a round all cells have the same, and each cell has
+every round's.
 """
 
 from __future__ import annotations
