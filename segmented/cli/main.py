@@ -5,8 +5,9 @@ A command is a plain function with typer's annotations, or a `typer.Typer` for a
 1. in this folder: `server.py` offers `server` (a module without an attribute of its own name is a helper), or
 2. in any installed package, by an entry point of the group `segmented.commands`.
 
-Only the command that was asked for is imported, so that `segmented server` does not wait for Locust, and so that an
-extra that is not installed takes away its own commands and nothing else.
+Only the command that was asked for is imported, and all of them for the help alone, so that `segmented server` does not
+wait for Locust, nor a version for anything, and so that an extra that is not installed takes away its own commands and
+nothing else.
 
 Exit codes: 0 done; 1 failed; 2 the input was not usable; 130 interrupted; 141 the reader of our output went away;
 128 and the number of the signal that told a command to end, where it had to tidy up first, as 143 for SIGTERM.
@@ -67,13 +68,13 @@ def run(arguments: Sequence[str]) -> int:
     return exit_code
 
 
-def build(asked: str | None = None) -> typer.Typer:
-    """Make the application with the command `asked` for, or with all that can be imported.
+def build(*asked: str) -> typer.Typer:
+    """Make the application with the commands `asked` for, as far as there are such, or with all that can be imported.
 
-    Raises InvalidInput where the one that was asked for needs a package that is not installed.
+    Raises InvalidInput where one that was asked for needs a package that is not installed.
     """
     known = _commands()
-    wanted = [asked] if asked in known else sorted(known)
+    wanted = [name for name in asked if name in known] if asked else sorted(known)
     missing: dict[str, ModuleNotFoundError] = {}
     application = typer.Typer(name=NAME, add_completion=False, rich_markup_mode=MARKUP)
     for name in wanted:
@@ -86,17 +87,19 @@ def build(asked: str | None = None) -> typer.Typer:
             application.add_typer(command, name=name)
         elif command is not None:
             application.command(name)(command)
-    if asked in missing:
-        message = f"{NAME} {asked} cannot run: {_lacks(missing[asked])}"
-        raise InvalidInput(message)
+    for name in asked:
+        if name in missing:
+            message = f"{NAME} {name} cannot run: {_lacks(missing[name])}"
+            raise InvalidInput(message)
     notes = [f"Not available: {name} ({_lacks(error)})." for name, error in missing.items()]
     application.callback(invoke_without_command=True, epilog="\n\n".join(notes))(_root)
     return application
 
 
 def _perform(arguments: list[str]) -> int:
-    asked = next((word for word in arguments if not word.startswith("-")), None)
-    command = typer.main.get_command(build(asked))
+    asked = next((word for word in arguments if not word.startswith("-")), "")  # "" is no command: none is imported
+    lists_all = not asked and (not arguments or "--help" in arguments)
+    command = typer.main.get_command(build() if lists_all else build(asked))
     with command.make_context(NAME, arguments) as context:
         command.invoke(context)
     return 0

@@ -74,6 +74,14 @@ def test_version_is_printed() -> None:
     assert segmented("--version").stdout == "segmented 0.1.0\n"
 
 
+@pytest.mark.parametrize("words", [("--version",), ("nonsense",), ("--nonsense",)])
+def test_what_asks_for_no_command_imports_none(words: tuple[str, ...]) -> None:
+    said = "import sys; from segmented.cli.main import run; run(sys.argv[1:]); print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", said, *words], capture_output=True, text=True, check=False, timeout=20)
+    assert {"locust", "celery", "bench.cli", "segmented.cli.pool"} & set(ran.stdout.split()) == set()
+    assert "segmented.cli.main" in ran.stdout.split()
+
+
 def test_without_a_command_the_help_is_shown() -> None:
     shown, helped = segmented(), segmented("--help")
     assert (shown.returncode, shown.stdout) == (0, helped.stdout)
