@@ -38,10 +38,10 @@ class Told:
 
 
 class Child:
-    """A process that loads what is needed to measure, which takes seconds, and has forked for each line it is told."""
+    """A process that loads what is needed to measure, which takes seconds, and does each line it is told in a fork."""
 
     def __init__(self, module: str) -> None:
-        """Start it; the module has `bench.forks` at its end."""
+        """Start it; the module ends with `fork_for_each_line` of `bench.forks`."""
         with ExitStack() as stack:
             self._errors = stack.enter_context(tempfile.TemporaryFile())
             self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and modules
@@ -58,7 +58,7 @@ class Child:
     def hear(self, told: Told, progress: Progress) -> dict[str, Any]:
         """Have a fork do it, and return its record; may be called again.
 
-        Raises SegmentedError when it fails or takes too long, and then another Child is needed.
+        Raises SegmentedError when it fails or takes too long; after the latter this one is of no more use.
         """
         overdue = threading.Timer(told.seconds, end_group, [self._process])
         overdue.start()

@@ -33,13 +33,13 @@ def fork_for_each_line(main: Callable[[str], int]) -> None:
     for line in iter(sys.stdin.readline, ""):
         child = gevent.os.fork()
         if not child:
-            _be(main, line)
+            _do_and_leave(main, line)
         wait(child, 0)
         sys.stdout.write(LEFT)
         sys.stdout.flush()
 
 
-def _be(main: Callable[[str], int], line: str) -> NoReturn:
+def _do_and_leave(main: Callable[[str], int], line: str) -> NoReturn:
     exit_code = 1
     try:
         exit_code = main(line)

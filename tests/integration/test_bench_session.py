@@ -189,7 +189,7 @@ class Census(Onlooker):
 
 def test_each_run_has_a_process_of_its_own_and_each_round_another_loader(tmp_path: Path) -> None:
     census = Census()
-    loaded, folder = small_plan(tmp_path, "seed = 7", "seed = 7"), tmp_path / "results"
+    loaded, folder = small_plan(tmp_path), tmp_path / "results"
     found = read_results(run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), census))
     assert [run.round for run in found.runs] == [1, 1, 2, 2]
     assert len(set(census.forks)) == 4
