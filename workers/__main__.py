@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from celery import maybe_patch_concurrency
@@ -10,10 +11,15 @@ if __name__ == "__main__":
     maybe_patch_concurrency()  # before anything else is loaded: `--pool gevent` changes Python's own modules
 
     from segmented.errors import InvalidInput
-    from workers.refusal import EXIT_WRONG, end
+    from segmented.imports import without_collecting
 
-    try:
-        from workers.app import app
-    except InvalidInput as error:
-        end(error, EXIT_WRONG)
+    with without_collecting():
+        from workers.refusal import EXIT_WRONG, end
+
+        try:
+            from workers.app import app
+        except InvalidInput as error:
+            end(error, EXIT_WRONG)
+        app.loader.import_default_modules()
+    gc.freeze()  # or a collection in a child would copy every page of what was imported
     app.worker_main(["worker", *sys.argv[1:]])

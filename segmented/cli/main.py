@@ -27,6 +27,7 @@ import typer.main
 
 import segmented.cli
 from segmented.errors import InvalidInput, SegmentedError
+from segmented.imports import without_collecting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +80,8 @@ def build(*asked: str) -> typer.Typer:
     application = typer.Typer(name=NAME, add_completion=False, rich_markup_mode=MARKUP)
     for name in wanted:
         try:
-            command = getattr(import_module(known[name].module), known[name].attr, None)
+            with without_collecting():
+                command = getattr(import_module(known[name].module), known[name].attr, None)
         except ModuleNotFoundError as error:
             missing[name] = error
             continue

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from segmented.servers.postgres import PostgresServer
-from segmented.servers.valkey import ValkeyServer
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from segmented.servers.postgres import PostgresServer
+    from segmented.servers.valkey import ValkeyServer
 
 __all__ = ["PostgresServer", "ValkeyServer"]
+
+LATE: Final = {"PostgresServer": "segmented.servers.postgres", "ValkeyServer": "segmented.servers.valkey"}
+"""Imported when asked for: who only looks for a running server needs no program to start one."""
+
+if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+
+    def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever the name stands for
+        if name in LATE:
+            return getattr(import_module(LATE[name]), name)
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)

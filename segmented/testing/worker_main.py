@@ -36,13 +36,15 @@ def main(folder: Path, clock_offset: float, tree_fd: int, guard_fd: int, options
     sys.argv = ["celery", *options]
     sys.path.insert(0, str(Path.cwd()))  # as `python -m celery` has it
     import_module("celery").maybe_patch_concurrency()  # as Celery's own start does: gevent comes before anything else
-    if clock_offset:
-        _shift_celery(dt.timedelta(seconds=clock_offset))
-    control: Any = import_module("segmented.testing.control")
-    import_module("segmented.testing.wrapping").put_points(control.Control(folder))
-    if options[options.index("--pool") + 1] == PREFORK:
-        _insist_on_prefork(options[options.index("-A") + 1])
-    sys.exit(import_module("celery.bin.celery").main())
+    imports: Any = import_module("segmented.imports")
+    with imports.without_collecting():
+        if clock_offset:
+            _shift_celery(dt.timedelta(seconds=clock_offset))
+        control: Any = import_module("segmented.testing.control")
+        import_module("segmented.testing.wrapping").put_points(control.Control(folder))
+        _load(options[options.index("-A") + 1], options[options.index("--pool") + 1])
+        command: Any = import_module("celery.bin.celery")
+    sys.exit(command.main())
 
 
 def _follow_starter(folder: Path, tree_fd: int, guard_fd: int) -> None:
@@ -72,11 +74,14 @@ def _follow_starter(folder: Path, tree_fd: int, guard_fd: int) -> None:
     os.close(nothing)
 
 
-def _insist_on_prefork(name: str) -> None:
-    """Set the pool in the app, whose own setting would win over `--pool prefork`: Celery takes that for the default."""
+def _load(name: str, pool: str) -> None:
+    """Import the app and its tasks. With prefork its own setting would win: Celery takes `prefork` for the default."""
     find_app: Any = import_module("celery.app.utils").find_app
     with contextlib.suppress(Exception):  # what is wrong with the app is about to be said by Celery's own command
-        find_app(name).conf.worker_pool = PREFORK
+        app = find_app(name)
+        app.loader.import_default_modules()
+        if pool == PREFORK:
+            app.conf.worker_pool = PREFORK
 
 
 def _shift_clock(seconds: float) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
 import pytest
 
 import segmented
-from segmented import dedup, locks
+from segmented import dedup, locks, servers
+from segmented.imports import without_collecting
+from segmented.servers.valkey import ValkeyServer
 
 LATE_MODULES = ("sqlalchemy", "kazoo", "celery", "psycopg", "pymysql", "asyncmy", "segmented.dedup")
 
@@ -28,6 +31,22 @@ def test_a_command_in_a_pipe_imports_nothing_that_draws() -> None:
     assert found_after(commands, ("rich", *LATE_MODULES)) == "[]\n"
 
 
+def test_who_looks_for_a_running_server_imports_nothing_that_starts_one() -> None:
+    assert found_after("segmented.servers.announcement", ("structlog", "psutil", "rich")) == "[]\n"
+    assert servers.ValkeyServer is ValkeyServer
+    assert sorted(servers.LATE) == sorted(servers.__all__)
+
+
+def test_garbage_is_left_alone_while_much_is_imported_and_only_then() -> None:
+    seen = []
+    with without_collecting():
+        seen.append(gc.isenabled())
+        with without_collecting():
+            pass
+        seen.append(gc.isenabled())
+    assert (seen, gc.isenabled()) == ([False, False], True)
+
+
 @pytest.mark.parametrize("name", locks.LATE)
 def test_a_late_name_is_the_same_wherever_it_is_imported_from(name: str) -> None:
     assert getattr(segmented, name) is getattr(locks, name)
@@ -41,7 +60,7 @@ def test_every_name_of_deduplication_is_found_at_the_top() -> None:
     assert late <= set(segmented.__all__)
 
 
-@pytest.mark.parametrize("module", [segmented, locks])
+@pytest.mark.parametrize("module", [segmented, locks, servers])
 def test_a_name_that_does_not_exist_is_an_attribute_error(module: object) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'SqlRowLok'"):
         module.SqlRowLok  # type: ignore[attr-defined]  # noqa: B018  # misspelled on purpose
