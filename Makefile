@@ -6,12 +6,14 @@ STAMP := $(VENV)/.installed
 # would be late on a small machine.
 WORKERS := 3
 
-.PHONY: demo test setup lint docs coverage clean
+.PHONY: demo test rings setup lint docs coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
 
-test: lint ## style, types, layers, then every ring whose server is there
+test: lint rings ## style, types, layers, and every ring whose server is there; `make -j2 test` does both at once
+
+rings: $(STAMP)
 	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
 setup: $(STAMP)

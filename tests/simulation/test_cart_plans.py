@@ -21,6 +21,7 @@ from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, fini
 from segmented.stock.plans import expire_plan
 from segmented.testing import Simulation, Sleep
 from tests.carting import ending_before, one_by_one
+from tests.seeds import each_seed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,7 +166,7 @@ class Bazaar:
         return actor.outcome[0]  # type: ignore[index]  # a pair
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_deaths_and_lost_replies_between_any_two_steps_leave_every_cart_whole(seed: int) -> None:
     bazaar = Bazaar(seed, lost_replies=0.05, kills=0.02)
     bazaar.make_carts(14)
@@ -174,7 +175,7 @@ def test_deaths_and_lost_replies_between_any_two_steps_leave_every_cart_whole(se
     bazaar.end()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_audits_between_any_two_steps_name_nothing(seed: int) -> None:
     bazaar = Bazaar(seed, lost_replies=0.02, kills=0.01)
     bazaar.make_carts(10)
@@ -189,7 +190,7 @@ def test_audits_between_any_two_steps_name_nothing(seed: int) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_confirm_cancel_a_repeat_and_three_sweepers_have_one_winner(seed: int) -> None:
     bazaar = Bazaar(seed)
     cart = Cart("raced", [("a", 1), ("b", 2), ("c", 3)])
@@ -215,7 +216,7 @@ def test_confirm_cancel_a_repeat_and_three_sweepers_have_one_winner(seed: int) -
     bazaar.end()
 
 
-@pytest.mark.parametrize("seed", SEEDS[:30])
+@each_seed(SEEDS[:30])
 def test_without_deaths_every_cart_is_answered_and_a_refusal_is_right(seed: int) -> None:
     bazaar = Bazaar(seed, stock=8)
     bazaar.make_carts(20)

@@ -27,6 +27,7 @@ from segmented.models.dedup import (
 from segmented.plans import Now, Plan, perform
 from segmented.testing import Killed, Simulation, Sleep
 from tests.contract.dedup_desk import POINTS, Point
+from tests.seeds import each_seed
 
 if TYPE_CHECKING:
     from segmented.operations import Operation
@@ -250,7 +251,7 @@ def factory_of(seed: int, point: str, *, keep_ms: int, lost_replies: float, kill
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_no_message_is_lost_none_has_two_effects_and_nothing_stays_stuck(seed: int, point: str) -> None:
     made = factory_of(seed, point, keep_ms=(0, 500)[seed % 2], lost_replies=0.05, kills=0.01)
     unended = made.published - made.ended.keys()
@@ -265,7 +266,7 @@ def test_no_message_is_lost_none_has_two_effects_and_nothing_stays_stuck(seed: i
         )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_without_deaths_the_copies_of_a_message_that_waits_become_one(seed: int) -> None:
     world = Simulation(seed)
     made = Factory(world, POINTS["until_executed"], 0)

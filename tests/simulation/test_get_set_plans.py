@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from segmented.errors import AcquireTimeout
 from segmented.locks.get_set import get_set_plan, give_back_plan
 from segmented.plans import Now, Plan, perform
 from segmented.testing import Simulation, Sleep
+from tests.seeds import each_seed
 
 if TYPE_CHECKING:
     from segmented.clock import Clock
@@ -48,7 +47,7 @@ def visitor(room: Room, clock: Clock, *, ttl: float, work: float, timeout: float
     return "visited" if (yield from give_back_plan("door", expires_at, wall_clock=clock)) else "overslept"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_with_clocks_that_agree_eight_visitors_are_never_inside_together(seed: int) -> None:
     room, world = Room(), Simulation(seed)
     for index in range(8):
@@ -58,7 +57,7 @@ def test_with_clocks_that_agree_eight_visitors_are_never_inside_together(seed: i
     assert room.overlaps == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_with_one_clock_further_ahead_than_the_lease_is_long_two_are_inside_at_once(seed: int) -> None:
     room, world = Room(), Simulation(seed)
 
@@ -72,7 +71,7 @@ def test_with_one_clock_further_ahead_than_the_lease_is_long_two_are_inside_at_o
     assert room.overlaps == 1
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_dead_holder_costs_its_time_to_live_and_a_poll(seed: int) -> None:
     room, world = Room(), Simulation(seed)
     clock = Skewed(world.clock, 0)
@@ -84,7 +83,7 @@ def test_a_dead_holder_costs_its_time_to_live_and_a_poll(seed: int) -> None:
     assert 0.49 < world.clock.now() - began < 0.61
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_the_deadline_is_kept(seed: int) -> None:
     room, world = Room(), Simulation(seed)
     clock = Skewed(world.clock, 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from segmented.errors import AcquireTimeout
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
@@ -12,6 +10,7 @@ from segmented.operations import ReleaseLock
 from segmented.plans import Now, Plan, perform
 from segmented.plans.line import HAND_OFFS_MAX
 from segmented.testing import Killed, Simulation, Sleep
+from tests.seeds import each_seed
 
 SEEDS = range(200)
 
@@ -41,7 +40,7 @@ def visitor(room: Room, name: str, *, ttl_ms: int, work: float, timeout: float |
     return "visited"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_eight_visitors_are_never_inside_together_and_all_get_in(seed: int) -> None:
     room, world = Room(), Simulation(seed)
     actors = [world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=1_000, work=0.02)) for index in range(8)]
@@ -51,7 +50,7 @@ def test_eight_visitors_are_never_inside_together_and_all_get_in(seed: int) -> N
     assert room.tokens == sorted(set(room.tokens))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int) -> None:
     room, world = Room(), Simulation(seed, lost_replies=0.05, kills=0.01)
     actors = [
@@ -70,7 +69,7 @@ def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int
     assert room.tokens == sorted(set(room.tokens))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_dead_holder_costs_its_time_to_live_and_no_more(seed: int) -> None:
     room, world = Room(), Simulation(seed)
     world.start("dead", acquire_plan(LockClaim("door", "dead", 500), None))
@@ -112,7 +111,7 @@ def test_the_deadline_is_kept_while_another_holds() -> None:
     assert actor.outcome == ("timed out", 1.0)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_seed(range(20))
 def test_hand_offs_inside_a_process_do_not_pass_the_other_one_over_for_long(seed: int) -> None:
     order: list[str] = []
 

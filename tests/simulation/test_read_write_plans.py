@@ -13,6 +13,7 @@ from segmented.locks.lease_state import trusted_until
 from segmented.locks.read_write import ReadClaim, WriteClaim, WriteTry
 from segmented.plans import Now, Plan, perform
 from segmented.testing import Killed, Simulation, Sleep
+from tests.seeds import each_seed
 
 if TYPE_CHECKING:
     from segmented.locks.claim import Claim
@@ -83,7 +84,7 @@ def visitor(book: Book, claim: Claim, *, work: float, timeout: float | None = No
 
 
 @pytest.mark.parametrize("processes", [1, 3, 10])
-@pytest.mark.parametrize("seed", range(100))
+@each_seed(range(100))
 def test_readers_and_writers_all_get_in_by_wake_ups_alone_and_no_writer_beside_others(
     seed: int, processes: int
 ) -> None:
@@ -98,7 +99,7 @@ def test_readers_and_writers_all_get_in_by_wake_ups_alone_and_no_writer_beside_o
     assert world.clock.now() - began < 0.5  # ten of 0.02 s one after another, and no lease or presence waited out
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int) -> None:
     book, world = Book(), Simulation(seed, lost_replies=0.05, kills=0.01)
     for index in range(10):
@@ -110,7 +111,7 @@ def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int
     assert ends <= {str, Killed, LockUnreachable, StoreUnavailable}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_readers_who_wait_in_one_process_for_a_writer_all_get_in_at_once(seed: int) -> None:
     book, world = Book(), Simulation(seed)
 
@@ -126,7 +127,7 @@ def test_readers_who_wait_in_one_process_for_a_writer_all_get_in_at_once(seed: i
     assert (book.overlaps, book.stale) == (0, 0)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_writer_gets_in_though_readers_keep_coming(seed: int) -> None:
     book, world = Book(), Simulation(seed)
     waited: list[float] = []
@@ -165,7 +166,7 @@ def let_in_after(world: Simulation, book: Book, *, reader_comes: float) -> list[
     return waited
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_writer_that_died_waiting_keeps_readers_out_for_its_presence_and_no_longer(seed: int) -> None:
     book, world = Book(), Simulation(seed)
     waited = let_in_after(world, book, reader_comes=0.1)
@@ -179,7 +180,7 @@ def test_a_writer_that_died_waiting_keeps_readers_out_for_its_presence_and_no_lo
     assert waited == pytest.approx([0.35], abs=0.01)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_a_writer_that_waits_keeps_readers_out_for_longer_than_one_presence(seed: int) -> None:
     book, world = Book(), Simulation(seed)
     waited = let_in_after(world, book, reader_comes=0.1)
@@ -194,7 +195,7 @@ def test_a_writer_that_waits_keeps_readers_out_for_longer_than_one_presence(seed
     assert waited == pytest.approx([2.95], abs=0.01)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_d15_a_reader_and_a_writer_behind_a_writer_do_not_wait_for_each_other(seed: int) -> None:
     book, world = Book(), Simulation(seed)
 

@@ -14,6 +14,7 @@ from segmented.stock.settings import PoolSettings
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.testing import Sleep
 from tests.carting import ending_before, one_by_one
+from tests.seeds import each_seed
 from tests.sharded_shop import HOLD_MS, SEEDS, SKU, Shop, order_of, scattered
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def early_buyer(shop: Shop, order: Order) -> Plan[object]:
             yield from perform(Sleep(0.001))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_two_who_open_at_once_and_buyers_who_come_early_meet_one_pool(seed: int) -> None:
     shop = Shop(seed, 3)
     for stock in (60, 90):

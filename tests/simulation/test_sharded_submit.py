@@ -5,14 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
 from segmented import operations as op
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.models import Order, Reserved, SoldOut
 from segmented.plans import perform
 from segmented.testing import Sleep
 from tests.carting import ending_before
+from tests.seeds import each_seed
 from tests.sharded_shop import SEEDS, SKU, TRIES, Refused, Shop, order_of, scattered
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def sold(seed: int, *, kills: float, lost_replies: float) -> Shop:
     return shop
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS[:20])
 def test_everybody_s_orders_are_sold_or_refused_rightly_and_no_unit_is_lost(seed: int) -> None:
     shop = sold(seed, kills=0.0, lost_replies=0.0)
     assert all(actor.outcome == "done" for actor in shop.world.actors if actor.name.startswith("s"))
@@ -108,7 +107,7 @@ def test_everybody_s_orders_are_sold_or_refused_rightly_and_no_unit_is_lost(seed
     shop.end()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS[:20])
 def test_deaths_and_lost_replies_leave_no_units_that_no_worker_is_told_of(seed: int) -> None:
     shop = sold(seed, kills=0.006, lost_replies=0.05)
     shop.check_refusals()

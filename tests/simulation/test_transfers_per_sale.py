@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from bench.stock.transfers import TransferCount, count_transfers
 from segmented.clock import ManualClock
 from segmented.stores.memory import MemoryStore
+from tests.seeds import each_seed
 
 EARLY_MAX = 0.05
 """Of the sales until 90 % of the stock is sold."""
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each_seed(range(5))
 def test_fewer_than_one_sale_in_twenty_needs_a_transfer_until_nine_tenths_are_sold(seed: int) -> None:
     count = count_transfers(MemoryStore(clock=ManualClock()), "ticket", seed=seed)
     assert count.early_sales > 5_900
