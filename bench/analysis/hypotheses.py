@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError
 
-from bench.analysis.intervals import Estimate, mean_of, paired_ratio
+from bench.analysis.intervals import Estimate, mean_of, number, paired_ratio
 from bench.analysis.measured import cells_of
 from bench.analysis.model_error import model_error
 from bench.analysis.noise import noise_floor
@@ -113,8 +113,8 @@ def _said(part: Part) -> str:
 
 
 def _bounds(expected: Expectation) -> str:
-    bounds = [f"at least {expected.at_least:g}"] if expected.at_least is not None else []
-    return " and ".join(bounds + ([f"at most {expected.at_most:g}"] if expected.at_most is not None else []))
+    bounds = [f"at least {number(expected.at_least)}"] if expected.at_least is not None else []
+    return " and ".join(bounds + ([f"at most {number(expected.at_most)}"] if expected.at_most is not None else []))
 
 
 def _figure(results: ResultFile, expected: Expectation, sweep: str) -> Estimate | str:

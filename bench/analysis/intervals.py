@@ -63,10 +63,17 @@ class Estimate:
         return False if self.high < bound else None
 
     def __str__(self) -> str:
-        """Say it: `812 [804, 820]`."""
+        """Say it: `1,812 [1,804, 1,820]`, and `51,520` where nothing is uncertain, as in a count."""
         if self.low is None or self.high is None:
-            return f"{self.value:.4g} (n = {self.n}, no interval)"
-        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+            return f"{number(self.value)} (n = {self.n}, no interval)"
+        if self.low == self.high:
+            return number(self.value)
+        return f"{number(self.value)} [{number(self.low)}, {number(self.high)}]"
+
+
+def number(value: float) -> str:
+    """Write a figure with four digits: 12,340 or 48.5."""
+    return f"{float(f'{value:.4g}'):,.10g}"
 
 
 def mean_of(values: Sequence[float], *, resamples: int = RESAMPLES) -> Estimate:

@@ -269,8 +269,3 @@ def _thinned(shares: NDArray[np.float64]) -> NDArray[np.intp]:
     steps = np.floor(shares * STEPS) + np.floor(beyond * STEPS / 4)
     kept = np.flatnonzero(np.diff(steps, prepend=np.nan, append=np.nan)[:-1] != 0)
     return np.union1d(kept, [0, len(shares) - 1]).astype(np.intp)
-
-
-def number(value: float) -> str:
-    """Write a rate with four digits at most: 12,340 or 48.5."""
-    return f"{float(f'{value:.4g}'):,.10g}"

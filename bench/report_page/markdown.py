@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.analysis.hypotheses import judge
+from bench.analysis.intervals import number
 from bench.analysis.model_error import model_error
 from bench.report_page.comparisons import noise
-from bench.report_page.facts import number
 from bench.report_page.tables import GUARANTEES, main_family, main_setting, settings, strategy_rows, with_interval
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.analysis.intervals import number
 from bench.lint.subject import without_redis
-from bench.report_page.facts import Spot, families, number, said
+from bench.report_page.facts import Spot, families, said
 from bench.report_page.figures.segments import segment_families
 
 if TYPE_CHECKING:

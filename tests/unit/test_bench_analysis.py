@@ -58,6 +58,8 @@ def test_two_runs_have_no_interval_and_equal_ones_have_a_point() -> None:
     assert (two.value, two.low, two.high, two.why_no_interval) == (2, None, None, "2 runs give no interval: it takes 3")
     assert str(two) == "2 (n = 2, no interval)"
     assert mean_of([5.0] * 4) == Estimate(5.0, 5.0, 5.0, 4, "all equal")
+    assert str(mean_of([51_521.0] * 4)) == "51,520"
+    assert str(Estimate(27_740.4, 25_790, 30_240, 10, "BCa")) == "27,740 [25,790, 30,240]"
     assert median_of([1.0, 2.0, 90.0]).value == 2
     with pytest.raises(ValueError, match="no run to estimate from"):
         mean_of([])
