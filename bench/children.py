@@ -67,7 +67,7 @@ class Child:
                 if self._process.stdin is not None:
                     self._process.stdin.write(told.line + "\n")
                     self._process.stdin.flush()
-            record = _heard(self._process, progress)
+            record, code = _heard(self._process, progress)
         finally:
             overdue.cancel()
         begin, self._complained = self._complained, os.fstat(self._errors.fileno()).st_size
@@ -76,7 +76,8 @@ class Child:
         begin = max(begin, self._complained - LAST_WORDS_MAX)
         errors = os.pread(self._errors.fileno(), LAST_WORDS_MAX, begin).decode(errors="replace")
         last_words = [line.strip() for line in errors.splitlines() if line.strip()][-1:]
-        message = f"measuring {told.subject} ended early: {' '.join(last_words) or f'not done in {told.seconds:g} s'}"
+        ended = f"not done in {told.seconds:g} s" if code is None else _ended(code)
+        message = f"measuring {told.subject} ended early: {' '.join(last_words) or ended}"
         raise SegmentedError(message)
 
     def close(self) -> None:
@@ -85,9 +86,10 @@ class Child:
         self._errors.close()
 
 
-def _heard(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any] | None:
-    """Return what it found, when it is gone or ready for the next line; None if it said nothing of the kind."""
+def _heard(child: subprocess.Popen[str], progress: Progress) -> tuple[dict[str, Any] | None, int | None]:
+    """Return what a fork found, if it did, and its exit code; None if the loader is gone with it."""
     record: dict[str, Any] | None = None
+    code: int | None = None
     failure: SegmentedError | None = None
     for line in child.stdout or ():
         try:
@@ -96,6 +98,7 @@ def _heard(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any] |
             continue
         event = said.pop("event")
         if event == "left":
+            code = said["code"]
             break
         if event == "failed":
             failure = (InvalidInput if said["is_input"] else SegmentedError)(said["reason"])
@@ -105,7 +108,11 @@ def _heard(child: subprocess.Popen[str], progress: Progress) -> dict[str, Any] |
             progress(event, said["done"], said["total"])
     if failure is not None:
         raise failure
-    return record
+    return record, code
+
+
+def _ended(code: int) -> str:
+    return f"ended with code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
 
 def let_go(child: subprocess.Popen[Any]) -> None:

@@ -13,16 +13,13 @@ import json
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import gevent.os
 from gevent.monkey import get_original
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-LEFT: Final = "\n" + json.dumps({"event": "left"}) + "\n"
-"""Said when a fork is gone, on a line of its own, as the fork may have been killed in the middle of one."""
 
 
 def fork_for_each_line(main: Callable[[str], int]) -> None:
@@ -34,8 +31,8 @@ def fork_for_each_line(main: Callable[[str], int]) -> None:
         child = gevent.os.fork()
         if not child:
             _do_and_leave(main, line)
-        wait(child, 0)
-        sys.stdout.write(LEFT)
+        code = os.waitstatus_to_exitcode(wait(child, 0)[1])
+        sys.stdout.write("\n" + json.dumps({"event": "left", "code": code}) + "\n")  # it may have died in mid-line
         sys.stdout.flush()
 
 

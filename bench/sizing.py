@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import Final
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 WARM_UP_SHARE: Final = 0.1
 WARM_UP_MAX: Final = 1.0
@@ -23,6 +27,14 @@ STOCK_MIN: Final = 20
 def bound_per_s(lanes: int, hold: float) -> float:
     """Orders a second if every lane worked on one order after the other without a pause; `hold` in seconds."""
     return lanes / hold
+
+
+def rate_to_expect(calibrated: float, paces: Sequence[float]) -> float:
+    """Return the rate, in orders a second, by which a cell is stocked: calibrated or its runs' median, the higher.
+
+    After a slow moment, in one or the other, a sale would be over before it was measured; a longer one costs time only.
+    """
+    return max(calibrated, median(paces or [calibrated]))
 
 
 def stock_for(bound: float, seconds: float) -> int:

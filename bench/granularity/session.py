@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import ceil
-from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bench import sizing
@@ -281,7 +280,7 @@ class _Session:
             return cell.stock
         if cell.loop == "closed":
             own = [run.pace for run in self.done.values() if run.cell_id == cell.cell_id and run.pace]
-            rate = median(own or [self.folder.rates[cell.cell_id]])
+            rate = sizing.rate_to_expect(self.folder.rates[cell.cell_id], own)
             return max(sizing.STOCK_MIN, ceil(rate * planned.seconds)) * cell.quantity
         asked = units_asked(cell, warm_up=planned.warm_up, seconds=planned.seconds, seed=turn.seed)
         return max(sizing.STOCK_MIN, ceil(asked * (SPIKE_STOCK_SHARE if cell.arrivals == "spike" else 1)))

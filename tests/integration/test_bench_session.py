@@ -167,7 +167,7 @@ def test_the_stock_follows_the_runs_so_far_and_the_loader_is_gone_in_the_end(tmp
     (calibrated,) = json.loads((folder / "calibrations.json").read_text(encoding="utf-8")).values()
     assert first.pace is not None
     assert first.checker.stock == max(STOCK_MIN, ceil(0.5 * calibrated))
-    assert second.checker.stock == max(STOCK_MIN, ceil(0.5 * first.pace))
+    assert second.checker.stock == max(STOCK_MIN, ceil(0.5 * max(calibrated, first.pace)))
     assert generators() == []
 
 

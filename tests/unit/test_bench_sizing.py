@@ -17,6 +17,15 @@ def test_the_stock_lasts_for_the_seconds_at_the_bound() -> None:
     assert sizing.stock_for(50.1, 15.0) == 752  # a started unit is a unit
 
 
+@pytest.mark.parametrize(
+    ("paces", "expected"), [([], 800.0), ([400.0], 800.0), ([400.0, 1_000.0, 1_200.0], 1_000.0), ([2_400.0], 2_400.0)]
+)
+def test_a_cell_is_stocked_by_its_calibration_or_the_median_of_its_runs_whichever_is_higher(
+    paces: list[float], expected: float
+) -> None:
+    assert sizing.rate_to_expect(800.0, paces) == expected
+
+
 def test_a_tiny_sale_still_has_enough_orders_to_measure() -> None:
     assert sizing.stock_for(1.0, 2.0) == 20
 
