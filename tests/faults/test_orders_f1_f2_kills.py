@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from segmented.testing.control import Strike, write_plan
+from tests.long_run import in_the_long_run
 from tests.order_floor import AT_ONCE, GATED, GATED_AT_ONCE, IN_WORKER, WITH_STEP, Mode
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ TWICE: Final = "before:SettleMany"
 TOO_MANY: Final = 5_000
 
 
-@pytest.mark.parametrize("mode", [AT_ONCE, GATED, WITH_STEP, IN_WORKER, GATED_AT_ONCE], ids=str)
+@pytest.mark.parametrize("mode", [AT_ONCE, GATED, *in_the_long_run(WITH_STEP, IN_WORKER, GATED_AT_ONCE)], ids=str)
 def test_f1_f2_orders_are_decided_once_wherever_their_worker_dies(open_floor: FloorFactory, mode: Mode) -> None:
     """Each worker finishes the orders of the one before it, and dies itself at the next point."""
     floor = open_floor(mode)
@@ -67,7 +68,9 @@ def test_f1_six_kills_between_effect_and_acknowledgement_double_nothing(open_flo
     floor.check()
 
 
-@pytest.mark.parametrize(("mode", "accepting"), [(AT_ONCE, "ReserveMany"), (IN_WORKER, "QueueOrders")], ids=str)
+@pytest.mark.parametrize(
+    ("mode", "accepting"), [*in_the_long_run((AT_ONCE, "ReserveMany")), (IN_WORKER, "QueueOrders")], ids=str
+)
 def test_orders_are_finished_whose_submitting_program_dies_before_it_tells_anybody(
     open_floor: FloorFactory, tmp_path: Path, mode: Mode, accepting: str
 ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import pytest
 
+from tests.long_run import in_the_long_run
 from tests.order_floor import AT_ONCE, GATED, GATED_AT_ONCE, IN_WORKER, QUEUE, STEP_IN_WORKER, WITH_STEP
 from tests.selling import until
 
@@ -32,9 +33,8 @@ def has_settled(worker: WorkerProcess, envelopes: int) -> bool:
     [
         (IN_WORKER, "after:TakeOrders"),
         (GATED, "before:commit"),
-        (AT_ONCE, "before:SettleMany"),
-        (WITH_STEP, "before:SettleMany"),
-        (GATED_AT_ONCE, "after:commit"),
+        *in_the_long_run((AT_ONCE, "before:SettleMany"), (WITH_STEP, "before:SettleMany")),
+        *in_the_long_run((GATED_AT_ONCE, "after:commit")),
     ],
     ids=str,
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.long_run import in_the_long_run
 from tests.order_floor import GATED, IN_WORKER, STEP_IN_WORKER, WITH_STEP
 from tests.selling import until
 
@@ -45,7 +46,7 @@ def test_f5_a_killed_workers_orders_are_finished_by_another_within_seconds_with_
     assert sum(floor.runs().values()) == 21
 
 
-@pytest.mark.parametrize("mode", [WITH_STEP, STEP_IN_WORKER], ids=str)
+@pytest.mark.parametrize("mode", [*in_the_long_run(WITH_STEP), STEP_IN_WORKER], ids=str)
 def test_f14_a_worker_whose_clock_is_two_hours_ahead_steals_nothing(open_floor: FloorFactory, mode: Mode) -> None:
     """It takes the other's message at once, as if it had waited for hours, and leaves the orders to who has them."""
     floor = open_floor(mode)
@@ -64,7 +65,7 @@ def test_f14_a_worker_whose_clock_is_two_hours_ahead_steals_nothing(open_floor: 
     floor.check()
 
 
-@pytest.mark.parametrize("offset", [AHEAD, -AHEAD], ids=str)
+@pytest.mark.parametrize("offset", [AHEAD, *in_the_long_run(-AHEAD)], ids=str)
 def test_f14_a_worker_whose_clock_is_wrong_finds_lost_messages_by_itself(
     open_floor: FloorFactory, offset: float
 ) -> None:
@@ -78,7 +79,7 @@ def test_f14_a_worker_whose_clock_is_wrong_finds_lost_messages_by_itself(
     floor.check()
 
 
-@pytest.mark.parametrize("mode", [GATED, WITH_STEP], ids=str)
+@pytest.mark.parametrize("mode", [GATED, *in_the_long_run(WITH_STEP)], ids=str)
 def test_f15_orders_are_decided_whose_broker_forgets_everything(open_floor: FloorFactory, mode: Mode) -> None:
     floor = open_floor(mode, environment={"SEGMENTED_SWEEP_EVERY": "0.3"})
     worker = floor.worker(pause_at="after:TakeOrders")

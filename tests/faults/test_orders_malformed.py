@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pytest
 
 from segmented import operations as op
+from tests.long_run import in_the_long_run
 from tests.order_floor import IN_WORKER, QUEUE
 from tests.selling import until
 from workers.envelopes import TASK
@@ -49,7 +50,7 @@ def kept(floor: Floor) -> int:
     return len(floor.pool.store.execute(op.ListMessages(QUEUE)))
 
 
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", ["threads", *in_the_long_run("prefork")])
 def test_messages_that_cannot_be_read_are_kept_and_the_next_order_is_served(
     open_floor: FloorFactory, pool: str
 ) -> None:
@@ -70,7 +71,7 @@ def test_messages_that_cannot_be_read_are_kept_and_the_next_order_is_served(
     floor.check()
 
 
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", ["threads", *in_the_long_run("prefork")])
 def test_messages_that_are_not_even_celerys_are_kept_and_end_no_worker(open_floor: FloorFactory, pool: str) -> None:
     floor = open_floor(IN_WORKER)
     floor.send(floor.pool.sku, ("a",))

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from segmented.errors import SegmentedError
 from segmented.keys import shard_keys
 from segmented.servers import ValkeyServer
+from tests.long_run import in_the_long_run
 from tests.processes import alive
 from tests.selling import (
     Sold,
@@ -92,7 +93,7 @@ def test_messages_that_the_broker_loses_are_published_again(
     assert broker.exists(queue) == 0
 
 
-@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), *in_the_long_run((signal.SIGTERM, 143))])
 def test_a_sale_that_is_interrupted_is_finished_by_a_second_run(
     tmp_path: Path, own_servers: tuple[str, ...], client: redis.Redis, number: signal.Signals, exit_code: int
 ) -> None:

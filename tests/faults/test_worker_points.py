@@ -13,6 +13,7 @@ from celery import Celery
 from segmented.errors import InvalidInput
 from segmented.testing.worker_process import WorkerTrouble
 from tests.fixtures.servers import require_postgres
+from tests.long_run import in_the_long_run
 from tests.processes import alive, outlasting
 from tests.rings import require_module
 from tests.selling import until
@@ -121,7 +122,7 @@ def children(worker: WorkerProcess) -> list[psutil.Process]:
     return [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
 
 
-@pytest.mark.parametrize("pool", ["solo", "threads", "gevent", "prefork"])
+@pytest.mark.parametrize("pool", ["solo", *in_the_long_run("threads", "gevent"), "prefork"])
 def test_f1_an_order_whose_worker_dies_between_effect_and_acknowledgement_is_finished_once(
     segmented_worker: WorkerFactory, mugs: Pool, segmented_gate: Gate, send: Callable[..., None], pool: str
 ) -> None:

@@ -51,6 +51,7 @@ def test_the_whole_benchmark_shows_a_figure_of_every_part_and_leaves_nothing(pri
         assert not client.info("keyspace")
 
 
+@pytest.mark.long
 def test_orders_of_a_killed_worker_are_finished_by_another(private_valkey: ValkeyServer, tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/orders.sqlite"
     with staged(private_valkey.url, database, Sizes(kills=1), nobody_told) as stage:

@@ -86,6 +86,7 @@ def test_a_worker_and_beat_take_orders_and_end_when_they_are_told_to(stand: Stan
     assert (worker.wait(seconds("worker")), beat.wait(seconds("beat"))) == (0, 0)
 
 
+@pytest.mark.long
 def test_a_worker_is_unhealthy_without_its_stock_or_its_database_and_beat_without_its_broker(stand: Stand) -> None:
     nobody = f"{LOOPBACK}:{free_ports(1)[0]}"
     assert is_up(stand, "worker")

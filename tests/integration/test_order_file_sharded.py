@@ -13,6 +13,7 @@ import pytest
 from segmented.models import SoldOut
 from segmented.stock.sharded import ShardedPool
 from segmented.stores.redis import RedisStore
+from tests.long_run import in_the_long_run
 from tests.order_file import LIMIT, STOCK, all_orders, one_counter, sell
 
 if TYPE_CHECKING:
@@ -54,8 +55,13 @@ def store(cluster: Cluster) -> Iterator[RedisStore]:
         yield store
 
 
-@pytest.mark.parametrize("segments", [1, 7, 20, 64])
-@pytest.mark.parametrize("limit", [None, LIMIT], ids=["without a limit", "with a limit"])
+@pytest.mark.parametrize(
+    ("segments", "limit"),
+    [
+        *[(1, None), (7, LIMIT), (20, None), (64, LIMIT)],
+        *in_the_long_run((1, LIMIT), (7, None), (20, LIMIT), (64, None)),
+    ],
+)
 def test_the_real_order_file_sells_as_much_in_shards_as_on_one_server(
     cluster: Cluster,
     store: RedisStore,

@@ -12,6 +12,7 @@ import pytest
 
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
+from tests.long_run import in_the_long_run
 from tests.order_file import LIMIT, STOCK, all_orders, one_counter, sell
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def store(private_valkey: ValkeyServer) -> Iterator[RedisStore]:
         yield store
 
 
-@pytest.mark.parametrize("limit", [None, LIMIT], ids=["without a limit", "with a limit"])
+@pytest.mark.parametrize("limit", [*in_the_long_run(None), LIMIT], ids=["without a limit", "with a limit"])
 def test_the_real_order_file_sells_alike_at_every_segment_count(
     store: RedisStore, orders: list[Order], limit: int | None
 ) -> None:

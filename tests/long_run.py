@@ -1,0 +1,15 @@
+"""Cases that cost a minute and show in another way what a case beside them shows: `make test-long` runs them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
+
+
+def in_the_long_run(*cases: Any) -> list[ParameterSet]:  # noqa: ANN401  # parameters of any kind
+    """Mark cases of a parametrized test; one of several parameters is a tuple."""
+    return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long) for case in cases]
