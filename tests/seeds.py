@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
+from tests.long_run import in_the_long_run
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,7 +19,8 @@ BLOCK: Final = 25
 def each_seed(seeds: range) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run a test for each seed, which it takes as `seed`; one that fails is named in a note to the failure.
 
-    Any one can be run again alone, by `each_seed(range(7, 8))`.
+    `make test` takes the first half of the seeds, `make test-long` the rest. Any one can be run again alone, by
+    `each_seed(range(7, 8))`.
     """
 
     def over(test: Callable[..., None]) -> Callable[..., None]:
@@ -33,7 +36,10 @@ def each_seed(seeds: range) -> Callable[[Callable[..., None]], Callable[..., Non
         given = inspect.signature(test)
         taken = [part.replace(name="block") if name == "seed" else part for name, part in given.parameters.items()]
         in_a_block.__signature__ = given.replace(parameters=taken)  # type: ignore[attr-defined]  # what pytest reads
-        each_block = pytest.mark.parametrize("block", blocks(seeds), ids=_shown)
+        parts = blocks(seeds)
+        few = (len(parts) + 1) // 2
+        cases = [*parts[:few], *in_the_long_run(*parts[few:])]
+        each_block = pytest.mark.parametrize("block", cases, ids=_shown)
         return cast("Callable[..., None]", each_block(in_a_block))
 
     return over
