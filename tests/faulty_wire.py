@@ -40,11 +40,11 @@ class FaultyWire(Relay):
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                self._sockets.append(client)
+                self._keep(client)
                 if self._frozen.is_set():
                     continue
                 server = _connected(self._behind)
-                self._sockets.append(server)
+                self._keep(server)
                 losing = threading.Event()
                 threading.Thread(target=self._requests, args=(client, server, losing), daemon=True).start()
                 threading.Thread(target=self._replies, args=(server, client, losing), daemon=True).start()

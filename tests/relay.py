@@ -16,6 +16,8 @@ class Relay:
     def __init__(self) -> None:
         """Begin to listen: whatever `_accept` needs has to be there."""
         self._sockets: list[socket.socket] = []
+        self._guard = threading.Lock()
+        self._is_over = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -29,10 +31,22 @@ class Relay:
         return self
 
     def __exit__(self, *_: object) -> None:
+        with self._guard:
+            self._is_over = True
         for one in (self._listener, *self._sockets):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
+
+    def _keep(self, end: socket.socket) -> None:
+        """Have it closed at the end; raises OSError where that has come, for what was accepted a moment too late."""
+        with self._guard:
+            if not self._is_over:
+                self._sockets.append(end)
+                return
+        end.close()
+        message = "the relay is closed"
+        raise OSError(message)
 
     def _accept(self) -> None:
         raise NotImplementedError

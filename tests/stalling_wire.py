@@ -35,9 +35,10 @@ class StallingWire(Relay):
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                self._keep(client)
                 server = socket.socket(socket.AF_UNIX)
+                self._keep(server)
                 server.connect(self._path)
-                self._sockets += [client, server]
                 threading.Thread(target=self._requests, args=(client, server), daemon=True).start()
                 threading.Thread(target=self._replies, args=(server, client), daemon=True).start()
 

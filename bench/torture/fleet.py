@@ -90,10 +90,7 @@ class Fleet:
 
     def look(self) -> None:
         """Note those that have ended by themselves."""
-        for number, process in list(self._running.items()):
-            if process.poll() is not None:
-                said = self._forget(number)
-                self.crashes.append(f"process {number} ended with code {process.returncode}: {said}")
+        self._note_ended(may_end=False)
 
     def ask_to_stop(self) -> None:
         """Let all go on, and tell them that it is over."""
@@ -104,12 +101,17 @@ class Fleet:
                     process.stdin.close()
 
     def reap(self) -> bool:
-        """Note those that have stopped as they were asked to; are all gone?"""
-        for number, process in list(self._running.items()):
-            if process.poll() == 0:
-                self._forget(number)
-        self.look()
+        """Let go of those that have stopped as they were asked to, and note those that failed; are all gone?"""
+        self._note_ended(may_end=True)
         return not self._running
+
+    def _note_ended(self, *, may_end: bool) -> None:
+        for number, process in list(self._running.items()):
+            code = process.poll()  # once: it may end at any moment
+            if code is not None:
+                said = self._forget(number)
+                if code or not may_end:
+                    self.crashes.append(f"process {number} ended with code {code}: {said}")
 
     def _forget(self, number: int) -> str:
         process, words = self._running.pop(number), self._words.pop(number)
