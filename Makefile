@@ -16,7 +16,7 @@ test: lint rings ## style, types, layers, and every ring whose server is there; 
 rings: $(STAMP)
 	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder -m 'not long'
 
-test-long: $(STAMP) ## what `make test` leaves out: more ways for workers to die
+test-long: $(STAMP) ## what `make test` leaves out: more seeds, flavours of Redis, and ways for workers to die
 	@$(BIN)/python -m pytest --no-header --quiet -m long
 
 setup: $(STAMP)

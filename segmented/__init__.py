@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from segmented import locks
 from segmented.errors import (
@@ -45,6 +44,7 @@ from segmented.errors import (
     TransactionConflict,
     WrongKind,
 )
+from segmented.imports import late
 from segmented.locks import (
     AsyncFairLock,
     AsyncGetSetLease,
@@ -337,9 +337,4 @@ LATE: Final = {
 """Imported when asked for, and from where."""
 
 if not TYPE_CHECKING:  # for a type checker every other name would exist, too
-
-    def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever the name stands for
-        if name in LATE:
-            return getattr(import_module(LATE[name]), name)
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+    __getattr__ = late(__name__, LATE)

@@ -1,4 +1,4 @@
-"""Cases that cost a minute and show in another way what a case beside them shows: `make test-long` runs them."""
+"""Cases that show in another way what a case beside them shows: left out by `make test`, run by `make test-long`."""
 
 from __future__ import annotations
 

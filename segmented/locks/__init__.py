@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from segmented.imports import late
 from segmented.locks.call_keys import key_for
 from segmented.locks.checks import FenceGuard, fenced_set, fenced_set_async, fenced_where
 from segmented.locks.dead_letters import DeadLetter, DeadLetters, Replayed, Work
@@ -100,9 +100,4 @@ LATE: Final = {
 """Imported when asked for: SQLAlchemy takes as long to import as all the rest."""
 
 if not TYPE_CHECKING:  # for a type checker every other name would exist, too
-
-    def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever the name stands for
-        if name in LATE:
-            return getattr(import_module(LATE[name]), name)
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+    __getattr__ = late(__name__, LATE)

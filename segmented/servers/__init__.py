@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from segmented.imports import late
 
 if TYPE_CHECKING:
     from segmented.servers.postgres import PostgresServer
@@ -15,9 +16,4 @@ LATE: Final = {"PostgresServer": "segmented.servers.postgres", "ValkeyServer": "
 """Imported when asked for: who only looks for a running server needs no program to start one."""
 
 if not TYPE_CHECKING:  # for a type checker every other name would exist, too
-
-    def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever the name stands for
-        if name in LATE:
-            return getattr(import_module(LATE[name]), name)
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+    __getattr__ = late(__name__, LATE)

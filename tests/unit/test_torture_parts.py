@@ -11,6 +11,7 @@ from bench.torture.admin import called
 from bench.torture.assignment import Assignment
 from bench.torture.checker import check
 from bench.torture.contenders import CONTENDERS
+from bench.torture.fleet import Fleet
 from bench.torture.kinds import KINDS
 from bench.torture.options import TortureOptions
 from bench.torture.resource import Asked, Resource
@@ -21,6 +22,31 @@ if TYPE_CHECKING:
     from bench.torture.events import Event
 
 TTL: Final = 0.5
+
+
+class Leaving:
+    """A process that is gone when it is looked at for the second time."""
+
+    stdin = None
+
+    def __init__(self, code: int) -> None:
+        self._codes = iter([None, code])
+
+    def poll(self) -> int | None:
+        return next(self._codes, 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "crashes"), [(0, []), (4, ["process 1 ended with code 4: it said nothing"])], ids=["in order", "failed"]
+)
+def test_a_process_that_was_asked_to_stop_is_looked_at_once_a_turn(
+    monkeypatch: pytest.MonkeyPatch, code: int, crashes: list[str]
+) -> None:
+    monkeypatch.setattr("bench.torture.fleet.subprocess.Popen", lambda *_, **__: Leaving(code))
+    fleet = Fleet(lambda _: pytest.fail("nobody listens"))
+    fleet.start()
+    assert (fleet.reap(), fleet.crashes) == (False, [])
+    assert (fleet.reap(), fleet.crashes) == (True, crashes)
 
 
 def asked(token: int, *, name: str = "a") -> Asked:
