@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -183,14 +184,17 @@ def test_without_a_lock_the_last_unit_is_sold_twice(open_sale: Open) -> None:
     assert broken_promises(found, (), failed=0) == ("oversold by 1 units",)
 
 
-def test_a_segment_at_random_refuses_while_others_have_units(open_sale: Open) -> None:
-    sale = sale_of(open_sale("segments-random", 7, section=Section("none")))
-    while not sale.recorder.refusals:
+def test_a_segment_at_random_refuses_while_others_have_units(open_sale: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = Random(5)  # 2, 1, 2, 1, 2: the fifth order meets a segment that two orders have emptied
+    monkeypatch.setattr("bench.strategies.segments_random.random", draws)
+    strategy = open_sale("segments-random", 7, section=Section("none"))
+    sale = sale_of(strategy)
+    for _ in range(5):
         sale.call(0)
-    left = 7 - len(sale.recorder.sold_numbers)
-    assert 0 < left <= 5
+    assert (list(sale.recorder.sold), list(sale.recorder.sold_out)) == ([1, 1, 1, 1, 0], [0, 0, 0, 0, 1])
+    assert list(strategy.free_by_segment()) == [3, 0, 0]
     found = checked(sale, 7)
-    assert (found.refused_wrongly, found.stranded) == (1, left)
+    assert (found.refused_wrongly, found.stranded) == (1, 3)
     while len(sale.recorder.sold_numbers) < 7:
         sale.call(0)
     last = checked(sale, 7)
