@@ -45,18 +45,18 @@ def noise(facts: Facts) -> Noise:
     rows = []
     for one in found.rows:
         once, twice = first[one.cell_id], Spot(again[one.cell_id].cell, again[one.cell_id].runs)
-        name = f"B/A, the same code: {once.cell.strategy}, K={once.cell.segments}"
+        where = said(once.cell, without=("segments",))
+        name = f"B/A of {once.cell.strategy}, K={once.cell.segments}: {where}, {once.cell.loop}"
         made = row(name, twice, once, is_same_code=True)
         if made is not None:
             rows.append(made)
     if found.floor is None:
         return Noise(tuple(rows), None, f"There is no noise floor: {found.why_none}.")
-    said = (
+    told = (
         f"The noise floor is {100 * found.floor:.1f} %, the farthest end of any interval of the same code run twice "
-        "a round; "
-        "a ratio within it is no difference."
+        "a round; a ratio within it is no difference."
     )
-    return Noise(tuple(rows), (1 / (1 + found.floor), 1 + found.floor), said)
+    return Noise(tuple(rows), (1 / (1 + found.floor), 1 + found.floor), told)
 
 
 def compared(facts: Facts) -> list[Row]:

@@ -10,6 +10,7 @@ import pytest
 
 from bench.granularity.record import ResultFile, read_results
 from bench.lint import check
+from bench.report_page.comparisons import noise
 from bench.report_page.facts import Facts
 from bench.report_page.markdown import table, verdicts
 from tests.tidy.sources import ROOT
@@ -38,6 +39,13 @@ def test_every_published_file_has_the_sum_that_the_session_wrote_for_it() -> Non
 def test_the_published_session_is_whole_and_lacks_of_the_rules_only_the_histories() -> None:
     broken = [one.rule for one in check(_results(), PUBLISHED) if one.outcome == "broken"]
     assert (len(_results().runs), broken) == (850, ["R19"])
+
+
+def test_each_pair_of_the_same_code_is_told_by_what_it_does_under_the_lock() -> None:
+    assert [row.name for row in noise(Facts(_results(), PUBLISHED)).rows] == [
+        "B/A of segment-locks, K=16: no slow step, 64 buyers, closed",
+        "B/A of segment-locks, K=16: hold 20 ms, 64 buyers, closed",
+    ]
 
 
 @pytest.mark.parametrize("name", DRAWN_BY)
