@@ -9,7 +9,7 @@ import pytest
 from segmented import operations as op
 from segmented.errors import WrongKind
 from segmented.keys import cache_keys
-from segmented.models import Acquired, Cached, Forgotten, Held, MayLoad, Outpaced, Uncached, Written
+from segmented.models import Acquired, Cached, Forgotten, Held, MayLoad, Outpaced, Released, Uncached, Written
 
 if TYPE_CHECKING:
     from segmented.operations import Operation
@@ -107,6 +107,7 @@ def test_asking_again_gives_the_lock_back_when_a_value_has_come(cache: Cache) ->
     cache.turn("b")
     assert cache.write("a", slept, ONE) == Written()
     assert cache.look("b") == ONE
+    assert cache.release("b") == Released()  # as after any release, whose reply may have been lost
     assert isinstance(cache.side.execute(op.AcquireLock(cache.name, "c", TTL_MS)), Acquired)
 
 

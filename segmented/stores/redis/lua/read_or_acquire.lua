@@ -22,6 +22,9 @@ local is_ours = holder == holder_id
 if kind and (now < refresh_at or (holder and not is_ours)) then
   if is_ours then
     redis.call('DEL', lock)
+    if last then
+      redis.call('HSET', fence, 'releaser', holder_id)
+    end
     redis.call('PUBLISH', freed, 'freed')
   end
   return { 'cached', kind, body }
