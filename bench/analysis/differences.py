@@ -21,20 +21,20 @@ def differences(before: SessionLine, after: SessionLine) -> Iterator[str]:
         yield f"profile: {_profile(before)}, {_profile(after)}"
     if before.plan_sha256 != after.plan_sha256:
         yield f"plan: {before.plan_sha256[:12]}, {after.plan_sha256[:12]}"
-    first, second = flat(before.environment), flat(after.environment)
-    for key in sorted(first.keys() | second.keys()):
-        one, other = first.get(key), second.get(key)
-        if one != other and not PASSING & set(key.split(".")):
-            yield f"{key}: {_short(one)}, {_short(other)}"
+    yield from _differing(before.environment, after.environment)
 
 
-def flat(found: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of nested tables by their dotted names; lists are leaves."""
-    leaves: dict[str, Any] = {}
-    for key, value in found.items():
-        name = f"{prefix}{key}"
-        leaves |= flat(value, f"{name}.") if isinstance(value, dict) and value else {name: value}
-    return leaves
+def _differing(first: dict[str, Any], second: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for key in sorted((first.keys() | second.keys()) - PASSING):
+        one, other, name = first.get(key), second.get(key), f"{prefix}{key}"
+        if isinstance(one, dict) and isinstance(other, dict):
+            yield from _differing(one, other, f"{name}.")
+        elif isinstance(one, dict) and other is None:
+            yield f"{name}: A alone has it"
+        elif isinstance(other, dict) and one is None:
+            yield f"{name}: B alone has it"
+        elif one != other:
+            yield f"{name}: {_short(one)}, {_short(other)}"
 
 
 def _profile(session: SessionLine) -> str:

@@ -63,11 +63,11 @@ class Estimate:
         return False if self.high < bound else None
 
     def __str__(self) -> str:
-        """Say it: `1,812 [1,804, 1,820]`, and `51,520` where nothing is uncertain, as in a count."""
+        """Say it: `1,812 [1,804, 1,820]`, and `51,523` where nothing is uncertain, as in a count."""
         if self.low is None or self.high is None:
             return f"{number(self.value)} (n = {self.n}, no interval)"
         if self.low == self.high:
-            return number(self.value)
+            return f"{self.value:,.0f}" if float(self.value).is_integer() else number(self.value)
         return f"{number(self.value)} [{number(self.low)}, {number(self.high)}]"
 
 

@@ -36,7 +36,8 @@ def show(findings: Sequence[RuleFinding], console: Console) -> None:
 def summary(findings: Sequence[RuleFinding]) -> str:
     """Say it in one sentence."""
     count = Counter(one.outcome for one in findings)
-    told = f"{count['holds']} of {len(findings)} rules hold, {count['broken']} are broken"
+    are = "is" if count["broken"] == 1 else "are"
+    told = f"{count['holds']} of {len(findings)} rules hold, {count['broken']} {are} broken"
     apart = f", {count['not applicable']} do not apply" if count["not applicable"] else ""
     end = "not be published" if count["broken"] else "be published"
     return f"{told}{apart}: a table of these results may {end}."

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from bench.granularity.folder import HISTORIES
 from bench.granularity.record import read_results
 from bench.report_page.drawn import Drawn, NotDrawn
 from bench.report_page.facts import Facts
@@ -55,12 +56,14 @@ def redraw(folder: Path, watch: Told) -> Report:
     """Draw every figure, the HTML report, both tables and REPRODUCE.md of a results folder.
 
     Figures and tables of an earlier drawing that no longer have their data are removed. Raises InvalidInput for
-    results that cannot be read, and for a folder that cannot be written.
+    results that cannot be read, for a folder that cannot be written, and where histories are missing of which it has
+    the sums: what was drawn from them could not be drawn again.
     """
     results = read_results(folder / RESULTS)
     if not results.runs:
         message = f"{folder / RESULTS} has no finished run, so there is nothing to draw"
         raise InvalidInput(message)
+    _refuse_without_histories(folder)
     findings = _lint(results, folder)
     why_no_table = _refusal(findings)
     facts = Facts(results, folder)
@@ -86,6 +89,24 @@ def redraw(folder: Path, watch: Told) -> Report:
         tuple(f"{one.number} {one.title}: {one.why}" for one in outcomes if isinstance(one, NotDrawn)),
         why_no_table,
     )
+
+
+def _refuse_without_histories(folder: Path) -> None:
+    try:
+        sums = (folder / SUMS).read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return  # nothing was drawn yet
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"{folder / SUMS} cannot be read: {error}"
+        raise InvalidInput(message) from error
+    names = [line.partition("  ")[2] for line in sums]
+    missing = [name for name in names if name.startswith(f"{HISTORIES}/") and not (folder / name).exists()]
+    if missing:
+        message = (
+            f"{folder}: {len(missing):,} histories that {SUMS} names are not there, the first is {missing[0]}; what is "
+            "drawn from them would be lost, so nothing is drawn"
+        )
+        raise InvalidInput(message)
 
 
 def _figures(facts: Facts, folder: Path, watch: Told) -> tuple[list[Outcome], dict[str, str]]:

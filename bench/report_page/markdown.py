@@ -74,7 +74,7 @@ def reproduce(facts: Facts) -> str:
             f"$ segmented bench granularity{quick} --plan plan.toml --report again",
             "```",
             "",
-            "Then compare the two, with the noise of both; and draw this report again from its raw results:",
+            "Then compare the two, with the noise of both; and where the histories are, draw this report again:",
             "",
             "```console",
             "$ segmented bench compare . again",
@@ -98,7 +98,10 @@ def reproduce(facts: Facts) -> str:
             "",
             *[f"- {name}: {value}" for name, value in found.items() if ".config." not in name],
             "",
-            "`SHA256SUMS` has the sums of all files: `sha256sum -c SHA256SUMS`.",
+            (
+                "`SHA256SUMS` has the sums of all files: `sha256sum -c SHA256SUMS`; where some were left out, with "
+                "`--ignore-missing`."
+            ),
             "",
         ]
     )

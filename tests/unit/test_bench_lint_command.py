@@ -56,7 +56,7 @@ def test_the_command_ends_with_1_when_a_rule_is_broken(folder: Path) -> None:
     code, said = printed(file)
     assert code == 1
     assert "R20 planned before, reported whole: broken: the plan was not committed before the run\n" in said
-    assert said.endswith("23 of 24 rules hold, 1 are broken: a table of these results may not be published.\n")
+    assert said.endswith("23 of 24 rules hold, 1 is broken: a table of these results may not be published.\n")
 
 
 def test_a_file_of_another_kind_is_bad_input(tmp_path: Path) -> None:

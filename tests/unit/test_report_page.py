@@ -266,6 +266,23 @@ def test_no_table_is_written_while_the_lint_refuses_and_an_old_one_goes(made: Ma
     assert "No table for a README" in made.html
 
 
+def test_nothing_is_drawn_without_the_histories_that_were_there_before(
+    results: tuple[ResultFile, Path], tmp_path: Path
+) -> None:
+    lines = as_line(results[0].session) + "".join(map(as_line, results[0].runs))
+    (tmp_path / "results.jsonl").write_text(lines, encoding="utf-8")
+    (tmp_path / "table.md").write_text("as it was", encoding="utf-8")
+    (tmp_path / "SHA256SUMS").write_text("aa  figures/f01.png\nbb  histories/r1.gz\ncc  histories/r2.gz\n", "utf-8")
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(InvalidInput) as refused:
+        draw_report(tmp_path, nothing)
+    assert str(refused.value) == (
+        f"{tmp_path}: 2 histories that SHA256SUMS names are not there, the first is histories/r1.gz; what is drawn "
+        "from them would be lost, so nothing is drawn"
+    )
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
 def test_a_table_is_written_once_the_lint_allows_it(
     results: tuple[ResultFile, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
