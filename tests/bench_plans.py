@@ -83,3 +83,10 @@ def written(folder: Path, old: str = "", new: str = "") -> Path:
 def small_plan(folder: Path, old: str = "", new: str = "") -> LoadedPlan:
     """Read it."""
     return read_plan(written(folder, old, new))
+
+
+def one_cell_twice(folder: Path) -> LoadedPlan:
+    """Read it with one cell, which sells for so long that it tells of it also on a busy machine."""
+    file = written(folder, "segments = [1, 4]", "segments = [4]")
+    file.write_text(file.read_text(encoding="utf-8").replace("seconds = 0.5", "seconds = 2.0", 1), encoding="utf-8")
+    return read_plan(file)

@@ -19,7 +19,7 @@ from bench.granularity.record import Run, read_results
 from bench.granularity.session import MODULE, SessionOptions, run_session
 from bench.sizing import STOCK_MIN
 from segmented.errors import InvalidInput
-from tests.bench_plans import small_plan, written
+from tests.bench_plans import one_cell_twice, small_plan, written
 from tests.command_line import ran, started
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def servers_of(pid: int) -> list[psutil.Process]:
 def test_an_interrupted_session_goes_on_repeats_nothing_and_keeps_a_run_that_died_as_void(
     tmp_path: Path, of_others: frozenset[psutil.Process]
 ) -> None:
-    loaded, folder = small_plan(tmp_path, "segments = [1, 4]", "segments = [4]"), tmp_path / "results"
+    loaded, folder = one_cell_twice(tmp_path), tmp_path / "results"
     options = SessionOptions(loaded=loaded, folder=folder, only=("k",))
     with pytest.raises(KeyboardInterrupt):
         run_session(options, Onlooker(at=2, act=interrupt))
@@ -189,7 +189,7 @@ class Census(Onlooker):
 
 def test_each_run_has_a_process_of_its_own_and_each_round_another_loader(tmp_path: Path) -> None:
     census = Census()
-    loaded, folder = small_plan(tmp_path), tmp_path / "results"
+    loaded, folder = small_plan(tmp_path, "seconds = 0.5", "seconds = 2.0"), tmp_path / "results"
     found = read_results(run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), census))
     assert [run.round for run in found.runs] == [1, 1, 2, 2]
     assert len(set(census.forks)) == 4
@@ -205,7 +205,7 @@ def test_a_session_that_ends_in_a_run_ends_its_process_and_the_loader(tmp_path: 
                 raise KeyboardInterrupt
 
     leaver = Leaver()
-    loaded, folder = small_plan(tmp_path, "segments = [1, 4]", "segments = [4]"), tmp_path / "results"
+    loaded, folder = one_cell_twice(tmp_path), tmp_path / "results"
     with pytest.raises(KeyboardInterrupt):
         run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), leaver)
     assert len(leaver.loaders + leaver.forks) == 2
