@@ -69,24 +69,26 @@ base = { strategy = "segment-locks", segments = 4, section = "sleep", hold_ms = 
 a_and_a = true
 """
 
+Change = tuple[str, str]
+"""A part of the plan's text, and what stands there instead."""
+ONE_CELL: Final[Change] = ("segments = [1, 4]", "segments = [4]")
+TWO_SECONDS: Final[Change] = ("seconds = 0.5", "seconds = 2.0")
+"""A sale of half a second may be over before anything was told of it."""
 
-def written(folder: Path, old: str = "", new: str = "") -> Path:
-    """Write the small plan, with one part of its text changed."""
-    if old not in SMALL:
-        message = f"the small plan has no {old!r}"
-        raise ValueError(message)
+
+def written(folder: Path, *changes: Change) -> Path:
+    """Write the small plan, with parts of its text changed."""
+    text = SMALL
+    for old, new in changes:
+        if old not in text:
+            message = f"the small plan has no {old!r}"
+            raise ValueError(message)
+        text = text.replace(old, new, 1)
     file = folder / "plan.toml"
-    file.write_text(SMALL.replace(old, new, 1), encoding="utf-8")
+    file.write_text(text, encoding="utf-8")
     return file
 
 
-def small_plan(folder: Path, old: str = "", new: str = "") -> LoadedPlan:
+def small_plan(folder: Path, *changes: Change) -> LoadedPlan:
     """Read it."""
-    return read_plan(written(folder, old, new))
-
-
-def one_cell_twice(folder: Path) -> LoadedPlan:
-    """Read it with one cell, which sells for so long that it tells of it also on a busy machine."""
-    file = written(folder, "segments = [1, 4]", "segments = [4]")
-    file.write_text(file.read_text(encoding="utf-8").replace("seconds = 0.5", "seconds = 2.0", 1), encoding="utf-8")
-    return read_plan(file)
+    return read_plan(written(folder, *changes))

@@ -19,7 +19,7 @@ from bench.granularity.record import Run, read_results
 from bench.granularity.session import MODULE, SessionOptions, run_session
 from bench.sizing import STOCK_MIN
 from segmented.errors import InvalidInput
-from tests.bench_plans import one_cell_twice, small_plan, written
+from tests.bench_plans import ONE_CELL, TWO_SECONDS, small_plan, written
 from tests.command_line import ran, started
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def servers_of(pid: int) -> list[psutil.Process]:
 def test_an_interrupted_session_goes_on_repeats_nothing_and_keeps_a_run_that_died_as_void(
     tmp_path: Path, of_others: frozenset[psutil.Process]
 ) -> None:
-    loaded, folder = one_cell_twice(tmp_path), tmp_path / "results"
+    loaded, folder = small_plan(tmp_path, ONE_CELL, TWO_SECONDS), tmp_path / "results"
     options = SessionOptions(loaded=loaded, folder=folder, only=("k",))
     with pytest.raises(KeyboardInterrupt):
         run_session(options, Onlooker(at=2, act=interrupt))
@@ -136,7 +136,7 @@ def test_an_interrupted_session_goes_on_repeats_nothing_and_keeps_a_run_that_die
     again = Onlooker()
     run_session(options, again)
     assert again.planned == []
-    other = SessionOptions(loaded=small_plan(tmp_path, "seed = 7", "seed = 8"), folder=folder, only=("k",))
+    other = SessionOptions(loaded=small_plan(tmp_path, ("seed = 7", "seed = 8")), folder=folder, only=("k",))
     with pytest.raises(InvalidInput, match=r"has runs with another plan \(.*name another folder"):
         run_session(other, Onlooker())
 
@@ -148,7 +148,7 @@ def test_a_redis_that_dies_ends_the_session_with_a_sentence(
         (server,) = frozenset(servers_of(os.getpid())) - of_others
         os.kill(server.pid, signal.SIGKILL)
 
-    loaded, folder = small_plan(tmp_path, "calibration = 0.4", "calibration = 5.0"), tmp_path / "results"
+    loaded, folder = small_plan(tmp_path, ("calibration = 0.4", "calibration = 5.0")), tmp_path / "results"
     with pytest.raises(InvalidInput) as caught:
         run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), Onlooker(at=1, act=kill_redis))
     said = str(caught.value)
@@ -161,7 +161,7 @@ def test_a_redis_that_dies_ends_the_session_with_a_sentence(
 
 
 def test_the_stock_follows_the_runs_so_far_and_the_loader_is_gone_in_the_end(tmp_path: Path) -> None:
-    loaded, folder = small_plan(tmp_path, "segments = [1, 4]", "segments = [4]"), tmp_path / "results"
+    loaded, folder = small_plan(tmp_path, ONE_CELL), tmp_path / "results"
     options = SessionOptions(loaded=loaded, folder=folder, only=("k",))
     first, second = read_results(run_session(options, Onlooker())).runs
     (calibrated,) = json.loads((folder / "calibrations.json").read_text(encoding="utf-8")).values()
@@ -189,7 +189,7 @@ class Census(Onlooker):
 
 def test_each_run_has_a_process_of_its_own_and_each_round_another_loader(tmp_path: Path) -> None:
     census = Census()
-    loaded, folder = small_plan(tmp_path, "seconds = 0.5", "seconds = 2.0"), tmp_path / "results"
+    loaded, folder = small_plan(tmp_path, TWO_SECONDS), tmp_path / "results"
     found = read_results(run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), census))
     assert [run.round for run in found.runs] == [1, 1, 2, 2]
     assert len(set(census.forks)) == 4
@@ -205,7 +205,7 @@ def test_a_session_that_ends_in_a_run_ends_its_process_and_the_loader(tmp_path: 
                 raise KeyboardInterrupt
 
     leaver = Leaver()
-    loaded, folder = one_cell_twice(tmp_path), tmp_path / "results"
+    loaded, folder = small_plan(tmp_path, ONE_CELL, TWO_SECONDS), tmp_path / "results"
     with pytest.raises(KeyboardInterrupt):
         run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), leaver)
     assert len(leaver.loaders + leaver.forks) == 2
@@ -234,7 +234,7 @@ def test_a_sale_of_a_fixed_stock_counts_from_its_first_order_to_its_last(valkey_
 
 def test_what_does_not_fit_into_the_budget_is_not_started(tmp_path: Path) -> None:
     options = SessionOptions(
-        loaded=small_plan(tmp_path, "budget = 60", "budget = 1"), folder=tmp_path / "results", is_quick=True
+        loaded=small_plan(tmp_path, ("budget = 60", "budget = 1")), folder=tmp_path / "results", is_quick=True
     )
     onlooker = Onlooker()
     found = read_results(run_session(options, onlooker))

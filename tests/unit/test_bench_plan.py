@@ -114,7 +114,7 @@ def refusal(file: Path) -> str:
     ],
 )
 def test_each_mistake_is_one_sentence_with_its_key(tmp_path: Path, old: str, new: str, sentence: str) -> None:
-    assert refusal(written(tmp_path, old, new)) == sentence
+    assert refusal(written(tmp_path, (old, new))) == sentence
 
 
 def test_what_is_no_toml_or_no_file_is_said_so(tmp_path: Path) -> None:
