@@ -9,12 +9,12 @@ COPY workers workers
 COPY bench bench
 
 FROM base AS locust
-RUN pip install --no-cache-dir '.[workers,postgres,bench]'
+RUN pip install --no-cache-dir '.[cli,workers,postgres,bench]'
 USER 10001
 CMD ["locust", "-f", "bench/scenarios/take_orders.py"]
 
 FROM base AS worker
-RUN pip install --no-cache-dir '.[workers,postgres]'
+RUN pip install --no-cache-dir '.[cli,workers,postgres]'
 # A number, so that Kubernetes can see that it is not root.
 USER 10001
-CMD ["celery", "-A", "workers", "worker", "--loglevel", "INFO"]
+CMD ["celery", "-A", "segmented.celery.app", "worker", "--loglevel", "INFO"]

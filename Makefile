@@ -31,7 +31,7 @@ lint: $(STAMP)
 docs: $(STAMP) ## write the reference pages of command line and settings, then check every link
 	@$(BIN)/python -m segmented.cli.reference > docs/reference/command-line.new
 	@mv docs/reference/command-line.new docs/reference/command-line.md
-	@$(BIN)/python -m workers.reference > docs/reference/worker-settings.new
+	@$(BIN)/python -m segmented.celery.reference > docs/reference/worker-settings.new
 	@mv docs/reference/worker-settings.new docs/reference/worker-settings.md
 	@$(BIN)/python -m pytest --no-header --quiet tests/tidy/test_docs.py
 

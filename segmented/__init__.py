@@ -151,6 +151,8 @@ if TYPE_CHECKING:
         create_lock_table,
     )
 
+__version__ = "0.2.0"
+
 __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     # where operations run
     "AsyncMemoryStore",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from celery import Celery
 from celery.app.utils import find_app
 
+from segmented.celery.settings import WorkerSettings
+from segmented.celery.variables import PREFIX
 from tests.tidy.sources import ROOT
-from workers.settings import WorkerSettings
-from workers.variables import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import redis
 
+from segmented.celery.broker import kombu_url
 from segmented.dedup.celery.settings import close_stores
 from tests.once_app import build
 from tests.once_steps import ENOUGH, Fail, Setup
 from tests.selling import ROOT, until
-from workers.broker import kombu_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from workers.app import app
+from segmented.celery.app import app
 
 app.conf.broker_transport_options = {
     **app.conf.broker_transport_options,

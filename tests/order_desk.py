@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import operations as op
+from segmented.celery.settings import QUEUE
 from segmented.models import Order
 from segmented.stock import Pool
 from tests import command_line
-from workers.settings import QUEUE
 
 if TYPE_CHECKING:
     import subprocess

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from segmented.celery.selling.orders_file import read_orders
 from segmented.models import LimitReached, Reserved, Settled, SoldOut
 from segmented.stock.sharded import ShardedPool
-from workers.selling.orders_file import read_orders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

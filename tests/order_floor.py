@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented import operations as op
+from segmented.celery.envelopes import TASK, Envelope
 from segmented.models import Order
 from segmented.stock import EnvelopePublisher, OrderHandle, Outbox, Pool
 from segmented.stock.outbox import SweepTerms, sweep
 from tests.order_step import FOLDER, STEP, runs
 from tests.selling import ROOT, until
-from workers.envelopes import TASK, Envelope
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -87,7 +87,7 @@ class Floor:
 
     # --- what happens ---
 
-    def worker(self, app: str = "workers.app", **options: Any) -> WorkerProcess:  # noqa: ANN401  # the factory's
+    def worker(self, app: str = "segmented.celery.app", **options: Any) -> WorkerProcess:  # noqa: ANN401  # the factory's
         environment = {**self.environment, **options.pop("environment", {})}
         return self._start(app, environment=environment, **options)
 
@@ -98,7 +98,17 @@ class Floor:
     def beat(self) -> Iterator[None]:
         """Have a real beat send the periodic tasks."""
         with subprocess.Popen(
-            [sys.executable, "-m", "celery", "-A", "workers.app", "beat", "--loglevel", "WARNING", "--pidfile="],
+            [
+                sys.executable,
+                "-m",
+                "celery",
+                "-A",
+                "segmented.celery.app",
+                "beat",
+                "--loglevel",
+                "WARNING",
+                "--pidfile=",
+            ],
             cwd=ROOT,
             env={**os.environ, **self.environment, "PYTHONPATH": str(ROOT)},
         ) as process:

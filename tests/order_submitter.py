@@ -9,12 +9,12 @@ import os
 import sys
 from pathlib import Path
 
+from segmented.celery.publisher import publisher
 from segmented.models import Order
 from segmented.stock import Outbox, Pool
 from segmented.stores.redis import RedisStore
 from segmented.testing.control import Control
 from segmented.testing.wrapping import put_points
-from workers.publisher import publisher
 
 
 def main(folder: str, sku: str, decides: str, *order_ids: str) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 END_SECONDS: Final = 30.0
-CELERY: Final = (sys.executable, "-m", "celery", "-A", "workers")
+CELERY: Final = (sys.executable, "-m", "celery", "-A", "segmented.celery.app")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def clean_environment(folder: Path, settings: Mapping[str, str]) -> dict[str, st
 
 @contextmanager
 def running(folder: Path, settings: Mapping[str, str], *words: str) -> Iterator[Running]:
-    """Start `celery -A workers ...` in a folder; whatever is left of it at the end is killed."""
+    """Start `celery -A segmented.celery.app ...` in a folder; whatever is left of it at the end is killed."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
     with (folder / "said").open("wb") as said:

@@ -1,1 +1,1 @@
-"""The Celery app: workers that take orders. Only what Celery needs lives here; what is protocol is in `segmented`."""
+"""The Celery app of a checkout, to start as it is (`celery -A workers worker`) or to copy."""

@@ -1,7 +1,7 @@
-"""Where `celery -A workers` looks for the app."""
+"""Where `celery -A segmented.celery.app` looks for the app."""
 
 from __future__ import annotations
 
-from workers.app import app
+from segmented.celery.app import app
 
 __all__ = ["app"]

@@ -10,9 +10,9 @@ import redis
 from celery import Celery
 
 from bench.dedup.stage import BROKER, RECORDS, at_database
+from segmented.celery.broker import kombu_url
 from segmented.dedup import StoreEffect
 from segmented.dedup.celery import Once, OnceRule
-from workers.broker import kombu_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable

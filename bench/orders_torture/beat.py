@@ -1,4 +1,4 @@
-"""Celery's beat, as `celery -A workers beat`, that ends with its starter: `python -m bench.orders_torture.beat`."""
+"""Celery's beat for the library's app, ending with its starter: `python -m bench.orders_torture.beat`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 
-from workers.app import app
+from segmented.celery.app import app
 
 
 def _end_with_stdin() -> None:

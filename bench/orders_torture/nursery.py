@@ -24,7 +24,13 @@ PRELOADED: Final = (
     *("celery", "celery.apps.worker", "celery.bin.celery", "celery.bin.worker", "celery.concurrency.thread"),
     *("celery.loaders.app", "celery.worker.consumer", "celery.worker.strategy", "kombu.transport.redis"),
     *("psycopg", "pydantic_settings", "redis.cluster", "sqlalchemy.dialects.postgresql.psycopg"),
-    *("sqlalchemy.dialects.sqlite", "segmented", "segmented.orders", "segmented.stores.redis", "workers.settings"),
+    *(
+        "sqlalchemy.dialects.sqlite",
+        "segmented",
+        "segmented.orders",
+        "segmented.stores.redis",
+        "segmented.celery.settings",
+    ),
 )
 """Nothing that reads the environment: a worker gets its own."""
 OPTIONS: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")
@@ -59,7 +65,7 @@ def _be_worker(name: str, environment: dict[str, str], folder: str, said: str) -
     threading.Thread(target=_end_with_starter, daemon=True).start()
     sys.argv = ["workers"]
 
-    from workers.app import app  # noqa: PLC0415  # its settings come from the environment, which was not there before
+    from segmented.celery.app import app  # noqa: PLC0415  # its settings come from the environment, which was not there before
 
     app.worker_main(["worker", *OPTIONS, "--hostname", f"{name}@torture"])
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from celery.signals import after_task_publish, task_postrun, task_prerun, task_received, worker_ready
 
 from bench.orders_torture.lines import LOG, Writer, number_of
-from workers.envelopes import TASK
+from segmented.celery.envelopes import TASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

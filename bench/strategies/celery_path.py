@@ -20,11 +20,11 @@ from bench.strategies.celery_step import told
 from bench.strategies.clients import WAIT_SECONDS
 from bench.strategies.pooled import PooledStrategy
 from bench.workers.crew import PROCESSES, crew, environment
+from segmented.celery.broker import kombu_url
+from segmented.celery.envelopes import TASK, Envelope
 from segmented.models import Settled, SoldOut
 from segmented.servers import ValkeyServer
 from segmented.stock import EnvelopePublisher, Outbox
-from workers.broker import kombu_url
-from workers.envelopes import TASK, Envelope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from pathlib import Path
 from celery.signals import worker_ready
 
 from bench.workers.app_names import EMPTY, READY
-from workers.app import app
+from segmented.celery.app import app
 
 __all__ = ["app"]
 

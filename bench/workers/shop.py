@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.workers.app import app
 from bench.workers.app_names import EMPTY
 from segmented import Outbox, Pool, RedisStore
-from workers.app import settings
-from workers.envelopes import TASK, Envelope
-from workers.publisher import publisher
+from segmented.celery.app import settings
+from segmented.celery.envelopes import TASK, Envelope
+from segmented.celery.publisher import publisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

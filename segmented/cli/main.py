@@ -19,7 +19,8 @@ import os
 import pkgutil
 import sys
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
@@ -33,7 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NAME: Final = "segmented"
+DISTRIBUTION: Final = "segmented-locks"
 GROUP: Final = "segmented.commands"
+CHECKOUT: Final = Path(segmented.__file__).parent.parent
+MEASURING: Final = ("bench", "demo", "torture")
+"""Commands of the checkout's own package `bench`, which is not installed with the library."""
 MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout.isatty() else None
 
 EXIT_FAILED: Final = 1
@@ -114,7 +119,7 @@ def _root(
 ) -> None:
     """Sell a limited stock, fast, without ever selling a unit twice."""
     if show_version:
-        typer.echo(f"{NAME} {version(NAME)}")
+        typer.echo(f"{NAME} {segmented.__version__}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -122,14 +127,16 @@ def _root(
 def _commands() -> dict[str, EntryPoint]:
     own = [module.name for module in pkgutil.iter_modules(segmented.cli.__path__)]
     found = {name: EntryPoint(name, f"segmented.cli.{name}:{name}", GROUP) for name in own if name != "main"}
+    if (CHECKOUT / "bench" / "cli" / "bench.py").is_file() and (CHECKOUT / "pyproject.toml").is_file():
+        found |= {name: EntryPoint(name, f"bench.cli.{name}:{name}", GROUP) for name in MEASURING}
     return {**{point.name: point for point in entry_points(group=GROUP)}, **found}
 
 
 def _lacks(error: ModuleNotFoundError) -> str:
     package = (error.name or "").partition(".")[0]
-    if package in {"segmented", "workers", "bench"}:
+    if package in {"segmented", "bench"}:
         return f"this installation has no {error.name}"
-    return f"{package} is not installed; pip install '{NAME}[all]'"
+    return f"{package} is not installed; pip install '{DISTRIBUTION}[all]'"
 
 
 def _sentence(message: str) -> str:

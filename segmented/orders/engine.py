@@ -75,7 +75,7 @@ def connect(url: str, *, pool_size: int = 10, timeout: float = 10.0) -> Engine:
             pool_timeout=timeout,
         )
     except ImportError as error:
-        message = "an order database at postgresql:// needs psycopg: install segmented[postgres]"
+        message = "an order database at postgresql:// needs psycopg: install segmented-locks[postgres]"
         raise InvalidInput(message) from error
     prepare = _prepare_postgresql if parsed.drivername == postgresql.DRIVER else _prepare_sqlite
     prepare(engine, Deadlines(timeout))

@@ -64,7 +64,7 @@ def open_ancestors(path: Path, account: Account) -> None:
     """Let others pass through (not read) the folders above `path` that block the account."""
     for folder in blocking_ancestors(path, account):
         folder.chmod(stat.S_IMODE(folder.stat().st_mode) | stat.S_IXOTH)
-        events.warning("server.folder_opened", folder=str(folder), right="o+x", account=account.name)
+        events.warning("server.folder_opened", extra={"folder": str(folder), "right": "o+x", "account": account.name})
 
 
 def _allows(path: Path, account: Account, rights_of_others: int) -> bool:
@@ -108,5 +108,5 @@ def _create() -> Account:
         message = f"PostgreSQL does not run as root, and useradd could not make the account {ACCOUNT_NAME!r}: {reason}"
         raise InvalidInput(message)
     if done.returncode == 0:
-        events.warning("server.account_created", account=ACCOUNT_NAME)
+        events.warning("server.account_created", extra={"account": ACCOUNT_NAME})
     return account

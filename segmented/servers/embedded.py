@@ -82,7 +82,7 @@ class EmbeddedServer:
         if not self._supervised.stop():
             self._bury()
         if was_there and not self.folder.exists():
-            events.info("server.stopped", server=self.name, pid=self.pid)
+            events.info("server.stopped", extra={"server": self.name, "pid": self.pid})
 
     def wait(self, seconds: float) -> bool:
         """Return whether the server is gone within `seconds`."""
@@ -94,7 +94,7 @@ class EmbeddedServer:
         if not self._supervised.wait_exit(KILL_SECONDS):
             message = f"{self.name} (process {self.pid}) was not gone within {KILL_SECONDS:g} s of SIGKILL"
             raise SegmentedError(message)
-        events.info("server.killed", server=self.name, pid=self.pid)
+        events.info("server.killed", extra={"server": self.name, "pid": self.pid})
 
     def restart(self) -> None:
         """Start a killed server again at the same address, with what its data folder still has."""
@@ -105,7 +105,7 @@ class EmbeddedServer:
         self._supervised.start(self._command)
         self._supervised.wait_until(self._is_ready, name=self.name, seconds=START_SECONDS)
         seconds = round(time.monotonic() - begun, 3)
-        events.info("server.started", server=self.name, pid=self.pid, url=self.url, seconds=seconds)
+        events.info("server.started", extra={"server": self.name, "pid": self.pid, "url": self.url, "seconds": seconds})
 
     def _bury(self) -> None:
         """Do what a guard that was killed itself could not do. Only who still listens is sure to be our server."""

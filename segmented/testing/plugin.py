@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX: Final = 100
 PREFIX: Final = "SEGMENTED_"
-DEFAULT_APP: Final = "workers.app"
+DEFAULT_APP: Final = "segmented.celery.app"
 
 _books_key: Final = pytest.StashKey["list[Book]"]()
 _workers_key: Final = pytest.StashKey["list[WorkerProcess]"]()
@@ -289,4 +289,4 @@ def _inherited() -> dict[str, str]:
 
 def _require(module: str, fixture: str, extra: str) -> None:
     if find_spec(module) is None:
-        pytest.skip(f"{fixture} needs the package {module}: pip install 'segmented[{extra}]'")
+        pytest.skip(f"{fixture} needs the package {module}: pip install 'segmented-locks[{extra}]'")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from segmented import operations as op
+from segmented.celery.envelopes import Envelope, read_envelope
 from segmented.models import checked_pool_name
 from segmented.orders import WorkTerms, take_envelope
 from segmented.stock import Outbox, pool_of
 from segmented.stock.outbox import SweepTerms, sweep
 from tests.contract.sharding import sharded, shards_of
 from tests.fixtures.stores import MEMORY, REDIS, AsyncSide
-from workers.envelopes import Envelope, read_envelope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

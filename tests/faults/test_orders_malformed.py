@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pytest
 
 from segmented import operations as op
+from segmented.celery.envelopes import TASK
 from tests.long_run import in_the_long_run
 from tests.order_floor import IN_WORKER, QUEUE
 from tests.selling import until
-from workers.envelopes import TASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ def test_messages_that_cannot_be_read_are_kept_and_the_next_order_is_served(
     floor.app.send_task(TASK, (), queue=QUEUE)
     floor.app.send_task(TASK, (ENVELOPES["a newer version"], 1), queue=QUEUE)
     floor.app.send_task(TASK, kwargs={"envelope": 1}, queue=QUEUE)
-    floor.app.send_task("workers.nothing", ("a",), queue=QUEUE)
+    floor.app.send_task("segmented.nothing", ("a",), queue=QUEUE)
     floor.submit([("next", 1)])
     floor.until_decided(sweeping=False)
     until(lambda: kept(floor) == len(ENVELOPES) + 4)

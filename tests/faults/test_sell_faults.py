@@ -10,6 +10,9 @@ import pytest
 import redis
 from pydantic import SecretStr
 
+from segmented.celery.selling.fleet import Fleet
+from segmented.celery.selling.servers import Servers, queue_name
+from segmented.celery.settings import WorkerSettings
 from segmented.errors import SegmentedError
 from segmented.keys import shard_keys
 from segmented.servers import ValkeyServer
@@ -28,9 +31,6 @@ from tests.selling import (
     until,
     workers_of,
 )
-from workers.selling.fleet import Fleet
-from workers.selling.servers import Servers, queue_name
-from workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -129,7 +129,7 @@ def test_f1_an_order_whose_worker_dies_between_effect_and_acknowledgement_is_fin
     if pool == "gevent":
         require_module("gevent", "gevent")
     first = taking(segmented_worker, pool=pool, concurrency=2, kill_at="after:commit")
-    send("workers.take_order", mugs.sku, "a", 3, None)
+    send("segmented.take_order", mugs.sku, "a", 3, None)
     first.reached("after:commit")
     assert first.wait() == -signal.SIGKILL
     assert f" 2 ({pool.rstrip('s')})\n" in first.log()
@@ -163,7 +163,7 @@ def test_a_worker_that_dies_at_a_point_has_done_all_before_it_and_nothing_after_
     waiting: int,
 ) -> None:
     worker = taking(segmented_worker, pool="solo", kill_at=point)
-    send("workers.take_order", mugs.sku, "a", 3, None)
+    send("segmented.take_order", mugs.sku, "a", 3, None)
     worker.reached(point)
     assert worker.passed()[-1] == point
     assert (segmented_gate.totals(mugs.sku).sold, mugs.state().confirmed) == (sold, sold)
@@ -218,7 +218,7 @@ def test_a_paused_worker_can_be_looked_at_and_goes_on(
     worker = taking(segmented_worker, concurrency=2)
     worker.pause_at("after:commit", nth=2)
     for order_id in ("a", "b", "c"):
-        send("workers.take_order", mugs.sku, order_id, 2, None)
+        send("segmented.take_order", mugs.sku, order_id, 2, None)
     worker.reached("after:commit")
     until(lambda: mugs.state().confirmed == 4)  # the other thread takes what is there
     assert (segmented_gate.totals(mugs.sku).sold, mugs.state().reserved) == (6, 2)
@@ -230,7 +230,7 @@ def test_a_worker_that_is_frozen_in_a_pause_while_another_finishes_its_order_cha
     segmented_worker: WorkerFactory, mugs: Pool, segmented_gate: Gate, send: Callable[..., None]
 ) -> None:
     slow = taking(segmented_worker, pause_at="before:commit")
-    send("workers.take_order", mugs.sku, "a", 3, None)
+    send("segmented.take_order", mugs.sku, "a", 3, None)
     slow.reached("before:commit")
     slow.freeze()
     other = taking(segmented_worker, clock_offset=AHEAD)
@@ -249,7 +249,7 @@ def test_a_frozen_worker_does_nothing_until_it_is_resumed(
     processes = children(worker)
     worker.freeze()
     until(lambda: {process.status() for process in processes} == {psutil.STATUS_STOPPED})
-    send("workers.take_order", mugs.sku, "a", 3, None)
+    send("segmented.take_order", mugs.sku, "a", 3, None)
     with pytest.raises(WorkerTrouble, match=r"did not reach popped within 0\.5 s"):
         worker.reached("popped", timeout=0.5)
     worker.resume()
@@ -262,7 +262,7 @@ def test_f3_a_pools_child_can_be_killed_alone_and_the_worker_delivers_its_order_
 ) -> None:
     worker = taking(segmented_worker, pool="prefork")
     worker.kill_at("after:commit", scope="process")
-    send("workers.take_order", mugs.sku, "a", 3, None)
+    send("segmented.take_order", mugs.sku, "a", 3, None)
     worker.reached("after:commit")
     until(lambda: mugs.state().confirmed == 3)
     assert worker.is_running
@@ -273,7 +273,7 @@ def test_f14_a_worker_whose_clock_is_ahead_writes_its_time_beside_its_messages(
     segmented_worker: WorkerFactory, mugs: Pool, send: Callable[..., None], messages: redis.Redis
 ) -> None:
     worker = taking(segmented_worker, pause_at="before:ack", clock_offset=AHEAD)
-    send("workers.take_order", mugs.sku, "a", 3, None)
+    send("segmented.take_order", mugs.sku, "a", 3, None)
     worker.reached("before:ack")
     [[_, taken]] = cast("list[tuple[bytes, float]]", messages.zrange("unacked_index", 0, -1, withscores=True))
     now, _ = messages.time()
@@ -289,7 +289,7 @@ def test_a_worker_that_is_stopped_ends_in_order_and_one_that_will_not_is_killed(
     assert idle.stop() == 0
     assert alive(processes) == []
     busy = taking(segmented_worker, pause_at="before:commit")
-    send("workers.take_order", mugs.sku, "a", 3, None)
+    send("segmented.take_order", mugs.sku, "a", 3, None)
     busy.reached("before:commit")
     with pytest.raises(WorkerTrouble, match="was not gone within 1 s"):
         busy.stop(timeout=1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented import operations as op
+from segmented.celery.settings import QUEUE
 from segmented.keys import shard_keys
 from segmented.models import Order, Shard
 from segmented.stock import Pool, ShardedPool
@@ -16,7 +17,6 @@ from segmented.stores.redis import RedisStore
 from tests import command_line
 from tests.contract.parking import wait_until
 from tests.order_desk import DIGESTS, LONG_MS, MESSAGE, REASON, SKU, WORKER, Desk
-from workers.settings import QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

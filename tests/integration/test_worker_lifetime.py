@@ -1,4 +1,4 @@
-"""The app as `celery -A workers` runs it: every pool, from the first connection to the last, and what it refuses."""
+"""The app as `celery -A segmented.celery.app` runs it: pools, from the first connection on, and what it refuses."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from celery import Celery
 from pydantic import SecretStr
 
 from segmented import operations as op
+from segmented.celery.celery_settings import celery_settings
+from segmented.celery.settings import WorkerSettings
 from segmented.orders import Gate, connect, open_gated
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
@@ -23,8 +25,6 @@ from tests.fixtures.servers import require_postgres
 from tests.rings import require_module
 from tests.selling import ROOT, until
 from tests.worker_processes import END_SECONDS, clean_environment, refused, running, working
-from workers.celery_settings import celery_settings
-from workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,7 +71,7 @@ def sold(url: str, database: str, broker: str | None = None) -> Iterator[None]:
             publisher.conf.update(celery_settings(settings_of(url, database, broker)))
             with publisher.connection_for_write() as connection:
                 for number in range(4):
-                    publisher.send_task("workers.take_order", (SKU, f"order-{number}", 2), connection=connection)
+                    publisher.send_task("segmented.take_order", (SKU, f"order-{number}", 2), connection=connection)
         yield
 
         def decided() -> int:
@@ -178,7 +178,7 @@ def test_wrong_settings_are_one_sentence_and_exit_code_two(
 
 def test_python_m_workers_refuses_in_the_same_words(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "workers"],
+        [sys.executable, "-m", "segmented.celery"],
         cwd=tmp_path,
         env=clean_environment(tmp_path, {"SEGMENTED_HOLD": "x"}),
         capture_output=True,
@@ -261,7 +261,7 @@ def test_a_fork_gets_connections_of_its_own(tmp_path: Path, valkey: ValkeyServer
 import os
 from segmented import operations as op
 from sqlalchemy import text
-from workers.connections import connections, disconnect
+from segmented.celery.connections import connections, disconnect
 
 def backend(made):
     with made.engine.connect() as connection:

@@ -9,14 +9,14 @@ import pytest
 from pydantic import SecretStr
 
 from segmented import operations as op
+from segmented.celery import connections as opening, tasks
+from segmented.celery.app import settings
+from segmented.celery.envelopes import Envelope, read_envelope
+from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
 from segmented.models import Order
 from segmented.stock import EnvelopePublisher, Outbox, ShardedPool
 from segmented.stores.redis import RedisStore
-from workers import connections as opening, tasks
-from workers.app import settings
-from workers.envelopes import Envelope, read_envelope
-from workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The Celery app as it stands: `celery -A workers worker`, and orders that are delivered more than once."""
+"""The Celery app as it stands: `celery -A segmented.celery.app worker`, and orders delivered more than once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from celery import Celery
 from pydantic import SecretStr
 
 from segmented import operations as op
+from segmented.celery.celery_settings import celery_settings
+from segmented.celery.settings import WorkerSettings
 from segmented.orders import Gate, connect
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.selling import ROOT, until
-from workers.celery_settings import celery_settings
-from workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ def publisher(settings: WorkerSettings) -> Iterator[Celery]:
 
 @pytest.fixture
 def worker(settings: WorkerSettings) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "--loglevel", "WARNING"]
+    command = [sys.executable, "-m", "celery", "-A", "segmented.celery.app", "worker", "--loglevel", "WARNING"]
     with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **settings.environment()}) as process:
         yield process
         process.send_signal(signal.SIGTERM)
@@ -83,9 +83,9 @@ def test_an_order_that_is_delivered_five_times_has_one_effect(
     publisher: Celery, store: RedisStore, gate: Gate, mugs: Pool
 ) -> None:
     for _ in range(5):
-        publisher.send_task("workers.take_order", ("mug", "a", 3, "ann"))
-        publisher.send_task("workers.take_orders", ("mug", [("a", 3, "ann"), ("b", 8, None), ("a", 3, "ann")]))
-    publisher.send_task("workers.take_order", ("mug", "last", 1))
+        publisher.send_task("segmented.take_order", ("mug", "a", 3, "ann"))
+        publisher.send_task("segmented.take_orders", ("mug", [("a", 3, "ann"), ("b", 8, None), ("a", 3, "ann")]))
+    publisher.send_task("segmented.take_order", ("mug", "last", 1))
     until(lambda: len(decided(store)) == 3)
     assert {(entry.order_id, entry.kind, entry.quantity) for entry in decided(store)} == {
         ("a", "confirmed", 3),
@@ -101,9 +101,9 @@ def test_an_order_that_is_delivered_five_times_has_one_effect(
 def test_an_order_that_can_never_be_taken_does_not_keep_the_others_of_its_message(
     publisher: Celery, store: RedisStore, mugs: Pool
 ) -> None:
-    publisher.send_task("workers.take_order", ("mug", "a", 1))
+    publisher.send_task("segmented.take_order", ("mug", "a", 1))
     until(lambda: len(decided(store)) == 1)
-    publisher.send_task("workers.take_orders", ("mug", [("a", 2, None), ("b", 0, None), ("c", 4, None)]))
+    publisher.send_task("segmented.take_orders", ("mug", [("a", 2, None), ("b", 0, None), ("c", 4, None)]))
     until(lambda: len(decided(store)) == 2)
     assert [(entry.order_id, entry.quantity) for entry in decided(store)] == [("a", 1), ("c", 4)]
     assert mugs.state().confirmed == 5
@@ -114,13 +114,13 @@ def test_an_order_is_taken_once_its_pool_is_there_and_asked_for_again(
     publisher: Celery, store: RedisStore, gate: Gate
 ) -> None:
     """A task for a pool that is not open fails by itself; it does not end the worker."""
-    publisher.send_task("workers.take_order", ("mug", "a", 1))
+    publisher.send_task("segmented.take_order", ("mug", "a", 1))
     gate.create()
     gate.open("mug", [1])
     Pool(store, "mug").open(stock=1, segments=1, gated=True)
 
     def asked_again() -> bool:
-        publisher.send_task("workers.take_order", ("mug", "a", 1))
+        publisher.send_task("segmented.take_order", ("mug", "a", 1))
         return bool(decided(store))
 
     until(asked_again)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from segmented.celery.celery_settings import celery_settings
+from segmented.celery.settings import WorkerSettings
 from segmented.servers.binaries import valkey_program
 from tests.composing import COMPOSE, PASSWORDS, SERVICES, STOCKS, TEXT, VALKEYS, filled, valkey_options
 from tests.deploying import is_there, settings_named, unknown_settings
 from tests.rings import require_module
 from tests.tidy.sources import ROOT
-from workers.celery_settings import celery_settings
-from workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

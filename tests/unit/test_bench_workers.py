@@ -16,9 +16,9 @@ from bench.workers.bursts import EMPTY_TASK, KINDS, Burst, Kind
 from bench.workers.crew import environment
 from bench.workers.figures import broken_figure, burst_figures, latency_figures, recovery_figures
 from bench.workers.sizes import Sizes
+from segmented.celery.settings import QUEUE
 from segmented.errors import InvalidInput
 from tests.command_line import ran
-from workers.settings import QUEUE
 
 if TYPE_CHECKING:
     from bench.locks.figures import Figure

@@ -10,9 +10,9 @@ from celery import Celery
 from celery.app.defaults import SETTING_KEYS
 from kombu.transport.redis import Channel, Transport
 
-from workers.celery_settings import celery_settings
-from workers.schedule import schedule
-from workers.settings import WorkerSettings
+from segmented.celery.celery_settings import celery_settings
+from segmented.celery.schedule import schedule
+from segmented.celery.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +69,7 @@ def test_orders_sent_to_the_queue_by_its_name_go_where_the_workers_look() -> Non
         plain.conf.task_default_queue = "segmented"
         ours.conf.update(conf())
         routers: list[Any] = [plain.amqp.router, ours.amqp.router]
-        routes = [router.route({}, "workers.take_order")["queue"] for router in routers]
+        routes = [router.route({}, "segmented.take_order")["queue"] for router in routers]
     shown = [(route.name, route.exchange.name, route.exchange.type, route.routing_key) for route in routes]
     assert shown == [("segmented", "segmented", "direct", "segmented")] * 2
 
@@ -82,17 +82,17 @@ def test_the_schedule_is_what_the_settings_say() -> None:
     assert schedule(WorkerSettings()) == {
         name: {"task": name, "schedule": every, "options": {"queue": chores}}
         for name, every in (
-            ("workers.sweep", 1.0),
-            ("workers.expire", 5.0),
-            ("workers.relay", 10.0),
-            ("workers.audit", 600.0),
+            ("segmented.sweep", 1.0),
+            ("segmented.expire", 5.0),
+            ("segmented.relay", 10.0),
+            ("segmented.audit", 600.0),
         )
     }
 
 
 def test_what_is_never_to_be_done_is_not_in_the_schedule() -> None:
     settings = WorkerSettings(sweep_every=0, relay_every=0, audit_every=0, expire_every=2.5)
-    assert {name: entry["schedule"] for name, entry in schedule(settings).items()} == {"workers.expire": 2.5}
+    assert {name: entry["schedule"] for name, entry in schedule(settings).items()} == {"segmented.expire": 2.5}
 
 
 def test_beat_takes_the_schedule() -> None:

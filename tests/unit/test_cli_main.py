@@ -71,7 +71,7 @@ def close(): typer.echo("closed")
 
 
 def test_version_is_printed() -> None:
-    assert segmented("--version").stdout == "segmented 0.1.0\n"
+    assert segmented("--version").stdout == "segmented 0.2.0\n"
 
 
 @pytest.mark.parametrize("words", [("--version",), ("nonsense",), ("--nonsense",)])
@@ -152,7 +152,7 @@ def test_a_command_whose_package_is_missing_says_which(plugins: Path) -> None:
     assert ran.returncode == 2
     assert ran.stderr == (
         "segmented: segmented lacking cannot run: package_that_nobody_has is not installed; "
-        "pip install 'segmented[all]'\n"
+        "pip install 'segmented-locks[all]'\n"
     )
 
 

@@ -32,7 +32,7 @@ def test_a_command_in_a_pipe_imports_nothing_that_draws() -> None:
 
 
 def test_who_looks_for_a_running_server_imports_nothing_that_starts_one() -> None:
-    assert found_after("segmented.servers.announcement", ("structlog", "psutil", "rich")) == "[]\n"
+    assert found_after("segmented.servers.announcement", ("psutil", "rich")) == "[]\n"
     assert servers.ValkeyServer is ValkeyServer
     assert sorted(servers.LATE) == sorted(servers.__all__)
 

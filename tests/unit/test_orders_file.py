@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
+from segmented.celery.selling.orders_file import FileOrder, read_orders
 from segmented.errors import InvalidInput
 from segmented.models import Order
-from workers.selling.orders_file import FileOrder, read_orders
 
 CDNOW: Final = Path(__file__).parents[1] / "data" / "cdnow_orders.csv.gz"
 WHOLE: Final = "must be a whole number from 1 to 1,000,000,000"

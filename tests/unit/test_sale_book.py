@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from segmented.celery.selling.book import PUBLICATIONS_MAX, Book, Outcome
+from segmented.celery.selling.orders_file import FileOrder
 from segmented.models import Order
-from workers.selling.book import PUBLICATIONS_MAX, Book, Outcome
-from workers.selling.orders_file import FileOrder
 
 CONFIRMED = Outcome("confirmed", 3, 17, 5)
 REFUSED = Outcome("refused", None, None, 6)

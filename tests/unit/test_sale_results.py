@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from segmented.celery.selling.book import Book, Outcome
+from segmented.celery.selling.memory import children_peak_mib, own_peak_mib
+from segmented.celery.selling.orders_file import FileOrder
+from segmented.celery.selling.results import write_json, write_results
 from segmented.errors import SegmentedError
 from segmented.models import Order
-from workers.selling.book import Book, Outcome
-from workers.selling.memory import children_peak_mib, own_peak_mib
-from workers.selling.orders_file import FileOrder
-from workers.selling.results import write_json, write_results
 
 if TYPE_CHECKING:
     from pathlib import Path

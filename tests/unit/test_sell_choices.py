@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from segmented.celery.selling.choices import Choices
 from segmented.errors import InvalidInput
-from workers.selling.choices import Choices
 
 CHOICES = Choices(
     file=Path("orders.csv"),

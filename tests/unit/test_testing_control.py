@@ -54,7 +54,7 @@ def test_a_wrong_point_is_refused_before_a_process_is_started(tmp_path: Path) ->
 
 def test_a_worker_takes_one_message_at_a_time_or_more(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="concurrency is 0"):
-        Launch("workers.app", tmp_path, concurrency=0)
+        Launch("segmented.celery.app", tmp_path, concurrency=0)
 
 
 def test_an_app_that_is_not_there_is_told_with_the_last_words(tmp_path: Path) -> None:

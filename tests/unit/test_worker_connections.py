@@ -8,10 +8,10 @@ import pytest
 from celery.signals import worker_process_shutdown, worker_shutdown
 from pydantic import SecretStr
 
+from segmented.celery import connections as opening
+from segmented.celery.settings import WorkerSettings
 from segmented.clock import ManualClock
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
-from workers import connections as opening
-from workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def test_what_a_process_opened_is_closed_at_its_end(
     monkeypatch: pytest.MonkeyPatch, valkey: ValkeyServer, sqlite_url: str, end: Signal
 ) -> None:
     """The system closes the sockets of a dead process, too, but the servers are to be told."""
-    import workers.lifetime  # noqa: F401, PLC0415  # listens for the end; with the app, which reads the environment
+    import segmented.celery.lifetime  # noqa: F401, PLC0415  # listens for the end; with the app, which reads the environment
 
     told(monkeypatch, valkey.url, sqlite_url)
     shared = opening.connections()

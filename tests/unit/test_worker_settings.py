@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import SecretStr
 
+from segmented.celery.broker import broker_beside, kombu_url
+from segmented.celery.reference import page
+from segmented.celery.selling.servers import queue_name
+from segmented.celery.settings import LOCAL_DATABASE, LOCAL_URL, WorkerSettings
 from segmented.errors import InvalidInput
 from segmented.servers.announcement import announcement_file, announcing
 from tests.tidy.sources import ROOT
-from workers.broker import broker_beside, kombu_url
-from workers.reference import page
-from workers.selling.servers import queue_name
-from workers.settings import LOCAL_DATABASE, LOCAL_URL, WorkerSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

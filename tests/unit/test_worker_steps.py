@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from segmented.celery import steps
+from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
 from tests.selling import ROOT
 from tests.worker_processes import clean_environment
-from workers import steps
-from workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,9 @@ def test_what_is_no_step_is_refused(
 
 
 def test_a_publisher_loads_its_transport_before_a_thread_needs_it(tmp_path: Path) -> None:
-    program = "import sys, workers.publisher as us; us.publisher(); print('kombu.transport.redis' in sys.modules)"
+    program = (
+        "import sys, segmented.celery.publisher as us; us.publisher(); print('kombu.transport.redis' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,

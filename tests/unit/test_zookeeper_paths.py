@@ -98,4 +98,4 @@ try:
 except InvalidInput as error:
     print(error)
 """
-    assert run(program) == "a lock in ZooKeeper needs the package kazoo: pip install 'segmented[zookeeper]'"
+    assert run(program) == "a lock in ZooKeeper needs the package kazoo: pip install 'segmented-locks[zookeeper]'"

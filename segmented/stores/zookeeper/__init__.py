@@ -20,6 +20,6 @@ def session_of(client: object) -> ZooKeeperSession:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "kazoo":
             raise
-        message = "a lock in ZooKeeper needs the package kazoo: pip install 'segmented[zookeeper]'"
+        message = "a lock in ZooKeeper needs the package kazoo: pip install 'segmented-locks[zookeeper]'"
         raise InvalidInput(message) from error
     return session.session_of(client)

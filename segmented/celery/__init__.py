@@ -1,0 +1,1 @@
+"""Celery workers that take submitted orders: the tasks, their settings, and the app that runs them as it stands."""

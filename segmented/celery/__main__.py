@@ -1,0 +1,25 @@
+"""`python -m segmented.celery`: starts a worker of `segmented.celery.app` without importing from the current folder."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+from celery import maybe_patch_concurrency
+
+if __name__ == "__main__":
+    maybe_patch_concurrency()  # before anything else is loaded: `--pool gevent` changes Python's own modules
+
+    from segmented.errors import InvalidInput
+    from segmented.imports import without_collecting
+
+    with without_collecting():
+        from segmented.celery.refusal import EXIT_WRONG, end
+
+        try:
+            from segmented.celery.app import app
+        except InvalidInput as error:
+            end(error, EXIT_WRONG)
+        app.loader.import_default_modules()
+    gc.freeze()  # or a collection in a child would copy every page of what was imported
+    app.worker_main(["worker", *sys.argv[1:]])

@@ -1,0 +1,160 @@
+"""The periodic tasks: publishing again, giving back, bringing home, checking. Each is safe to run twice."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from segmented import operations as op
+from segmented.celery.app import app, settings
+from segmented.celery.connections import connections
+from segmented.celery.publisher import publisher, waiting
+from segmented.errors import PoolMissing, SegmentedError, StoreUnavailable
+from segmented.locks import Lock
+from segmented.models.shards import SHARD_MARK
+from segmented.orders import expire_voided
+from segmented.stock import Pool, ShardedPool, find_pool
+from segmented.stock.outbox import SweepTerms, sweep as sweep_outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+log = logging.getLogger(__name__)
+
+LEADER_TTL: Final = 10.0
+PILE_MAX: Final = 20
+"""Periodic messages that may wait behind one that is still of use; the later ones will do the same work."""
+RETRY_MOST: Final = 12
+"""The time until an order is published once more doubles up to so many times the first."""
+
+
+@app.task(name="segmented.sweep")
+def sweep() -> dict[str, dict[str, int]]:
+    """Publish again what no worker has finished, of all pools. One worker at a time does; two would cost duplicates."""
+    if _is_piled_up():
+        return {}
+    try:
+        return _sweep_all()
+    except StoreUnavailable as error:
+        log.warning("nothing was swept: %s", error)
+        return {}
+
+
+def _sweep_all() -> dict[str, dict[str, int]]:
+    shared = connections()
+    lease = Lock(shared.store, f"segmented sweep of {settings.queue}", ttl=LEADER_TTL).try_acquire()
+    if lease is None:
+        return {}
+    terms = SweepTerms(
+        base=settings.publish_after,
+        most=RETRY_MOST * settings.publish_after,
+        hold=settings.hold,
+        begun_max=settings.attempts_max,
+    )
+    reports: dict[str, dict[str, int]] = {}
+    with lease:
+        for sku in shared.store.execute(op.ListOutboxes()):
+            found = _swept(sku, terms, lease.fencing_token)
+            if found:
+                reports[sku] = found
+            if not lease.is_trusted:
+                break
+    return reports
+
+
+def _swept(sku: str, terms: SweepTerms, fencing_token: int) -> dict[str, int]:
+    store = connections().store
+    try:
+        report = sweep_outbox(store.execute, sku, publisher(), terms=terms, fencing_token=fencing_token)
+    except PoolMissing:
+        return {}  # it was deleted, and its outbox with it
+    except StoreUnavailable as error:
+        log.warning("the outbox of %r was not swept: %s", sku, error)
+        return {}
+    for order_id in report.buried:
+        log.error("order %r of %r was begun too often: it is in the dead-letter set", order_id, sku)
+    if report.failure:
+        log.warning("the outbox of %r was swept in part: %s", sku, report.failure)
+    if not (report.published or report.buried):
+        return {}
+    log.info("%d orders of %r were published again in %d envelopes", report.published, sku, report.envelopes)
+    return {"published": report.published, "envelopes": report.envelopes, "buried": len(report.buried)}
+
+
+@app.task(name="segmented.expire")
+def expire() -> dict[str, int]:
+    """Give back what lapsed holds kept; in a gated pool, what the order database has voided."""
+    if _is_piled_up():
+        return {}
+    shared = connections()
+
+    def one(pool: Pool | ShardedPool) -> int:
+        if isinstance(pool, Pool) and pool.is_gated():
+            return len(expire_voided(pool, shared.gate))
+        return len(pool.expire())
+
+    return _counted("expired", one)
+
+
+@app.task(name="segmented.relay")
+def relay() -> dict[str, int]:
+    """Bring home units that are on their way between shards, where who sent them died."""
+    if _is_piled_up():
+        return {}
+    return _counted("relayed", lambda pool: pool.finish_transfers() if isinstance(pool, ShardedPool) else 0)
+
+
+@app.task(name="segmented.audit")
+def audit() -> dict[str, int]:
+    """Compare every pool's numbers with its ledger; what differs is in the log, for `segmented pool audit`."""
+    if _is_piled_up():
+        return {}
+
+    def one(pool: Pool | ShardedPool) -> int:
+        report = pool.audit()
+        wrong = report.drift_count + report.refused_wrongly + report.oversold
+        if wrong:
+            log.error(
+                "pool %r: %d differences, %d oversold, %d refused wrongly",
+                pool.sku,
+                report.drift_count,
+                report.oversold,
+                report.refused_wrongly,
+            )
+        return wrong
+
+    return _counted("audited", one)
+
+
+def _is_piled_up() -> bool:
+    """Did messages pile up while no worker took them? Asked by their number, because a worker's clock may be wrong."""
+    try:
+        return waiting(settings.chores_queue) > PILE_MAX
+    except StoreUnavailable:
+        return False
+
+
+def _counted(what: str, work: Callable[[Pool | ShardedPool], int]) -> dict[str, int]:
+    """Do something with every pool; one that fails does not keep the others from it."""
+    counts: dict[str, Any] = {}
+    try:
+        skus = list(_skus())
+    except StoreUnavailable as error:
+        log.warning("no pool was %s: %s", what, error)
+        return counts
+    for sku in skus:
+        try:
+            pool = find_pool(connections().store, sku, ttl=settings.segment_ttl, hold=settings.hold)
+            if count := work(pool):
+                counts[sku] = count
+        except PoolMissing:
+            continue
+        except SegmentedError as error:
+            log.warning("pool %r was not %s: %s", sku, what, error)
+    return counts
+
+
+def _skus() -> Iterator[str]:
+    """Name every pool that orders were submitted to, and those of the settings; of a shard, its pool."""
+    noted = connections().store.execute(op.ListOutboxes())
+    yield from dict.fromkeys([*(sku.partition(SHARD_MARK)[0] for sku in noted), *settings.skus])

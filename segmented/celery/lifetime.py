@@ -1,0 +1,97 @@
+"""A worker opens its connections at its start, closes them at its end, and may end with whoever started it.
+
+What must not begin ends here: Celery lets SystemExit pass where it only logs the other exceptions of its signals.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+from typing import Any, Final, Protocol
+
+from celery.concurrency import get_implementation
+from celery.signals import worker_init, worker_process_init, worker_process_shutdown, worker_shutdown
+
+from segmented.celery.app import settings
+from segmented.celery.connections import connections, disconnect, open_when_there
+from segmented.celery.refusal import EXIT_UNREACHABLE, EXIT_WRONG, end
+from segmented.celery.steps import step
+from segmented.errors import InvalidInput, SegmentedError
+
+GRACE_SECONDS: Final = 5.0
+"""For the order in hand, once the starter is gone."""
+EXIT_ABANDONED: Final = 1
+
+log = logging.getLogger(__name__)
+
+
+class _Worker(Protocol):
+    """What we ask of Celery's worker, which says it before its pool is made."""
+
+    pool_cls: Any
+    concurrency: int | str
+
+
+@worker_init.connect
+def begin(sender: _Worker, **_: object) -> None:
+    """Open the connections before the first message is asked for: a wrong address is known at the start."""
+    if settings.ends_with_stdin:
+        threading.Thread(target=_end_with_stdin, name="segmented-starter", daemon=True).start()
+    kind = get_implementation(sender.pool_cls).__module__
+    if kind == "celery.concurrency.gevent":
+        _require_patches()
+    try:
+        step()
+        open_when_there(pool_size=_tasks_at_once(sender))
+    except InvalidInput as error:
+        end(error, EXIT_WRONG)
+    except SegmentedError as error:
+        end(error, EXIT_UNREACHABLE)
+    if kind == "celery.concurrency.prefork":
+        disconnect()  # it was to see whether they can be had: no child may inherit them
+
+
+@worker_process_init.connect
+def begin_child(**_: object) -> None:
+    """Open the connections of a pool's child. If that fails now, the first order tries again."""
+    try:
+        connections()
+    except SegmentedError as error:
+        log.warning("this process has no connections yet: %s", error)
+
+
+@worker_process_shutdown.connect
+@worker_shutdown.connect
+def close_connections(**_: object) -> None:
+    """Close what this process opened: a pool's child at its own end, any other worker at the worker's."""
+    disconnect()
+
+
+def _tasks_at_once(worker: _Worker) -> int:
+    """Return what the command line or the settings say; `auto` is as many as there are processors."""
+    return worker.concurrency if isinstance(worker.concurrency, int) else os.cpu_count() or settings.concurrency
+
+
+def _require_patches() -> None:
+    from gevent import monkey  # noqa: PLC0415  # its pool was asked for, so it is there
+
+    if not monkey.is_module_patched("socket"):
+        message = (
+            "SEGMENTED_POOL is gevent: say `-P gevent` on the command line, too, or Celery prepares nothing for it"
+        )
+        end(InvalidInput(message), EXIT_WRONG)
+
+
+def _end_with_stdin() -> None:
+    """Wait until the pipe ends, which a SIGKILL of the starter brings about too; then end, within bounds."""
+    stdin = sys.stdin.fileno()
+    select.select([stdin], [], [])  # under gevent, a read alone would stop everybody
+    while os.read(stdin, 4_096):
+        select.select([stdin], [], [])
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(GRACE_SECONDS)
+    os._exit(EXIT_ABANDONED)

@@ -1,0 +1,133 @@
+"""One run of a sale: open, learn what is decided, publish the rest, follow the ledger until all is decided, check."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Final
+
+from segmented.celery.selling.accounts import settle_accounts
+from segmented.celery.selling.book import Book
+from segmented.celery.selling.fleet import Fleet
+from segmented.celery.selling.ledger import Follower, read_decided
+from segmented.celery.selling.memory import children_peak_mib, own_peak_mib
+from segmented.celery.selling.opening import open_sale, read_states
+from segmented.celery.selling.publisher import Publisher
+from segmented.celery.selling.report import SaleReport
+from segmented.celery.selling.screen import Screen
+from segmented.errors import StoreError
+from segmented.orders import Gate, connect
+from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from segmented.celery.selling.choices import Choices
+    from segmented.celery.selling.orders_file import OrdersFile
+    from segmented.celery.selling.servers import Servers
+    from segmented.clock import Clock
+
+WINDOW: Final = 1_000
+"""Orders under way at once: enough to keep every worker busy between two looks, few enough to be decided soon."""
+BATCH: Final = 200
+"""Orders published between two looks at the ledger."""
+PAUSE_SECONDS: Final = 0.05
+
+
+class Sale:
+    """A file of orders, to be sold on running servers."""
+
+    def __init__(self, choices: Choices, file: OrdersFile, servers: Servers, console: Console, clock: Clock) -> None:
+        """Touch nothing yet."""
+        self.book = Book(file.orders, republish_after=choices.republish_after)
+        self._choices = choices
+        self._file = file
+        self._servers = servers
+        self._settings = servers.settings
+        self._console = console
+        self._clock = clock
+        self._selling_seconds = 0.0
+        self._workers_restarted = 0
+        self._children_peak_mib: dict[str, float] = {}
+
+    def run(self, *, since: float) -> SaleReport:
+        """Sell, and check what came of it; the report's seconds count from `since`, by the sale's clock.
+
+        Raises InvalidInput, with nothing opened, for servers that do not fit.
+        """
+        with ExitStack() as stack:
+            store = stack.enter_context(RedisStore.from_url(self._settings.url.get_secret_value()))
+            engine = connect(self._settings.database.get_secret_value(), pool_size=1)
+            gate = stack.enter_context(Gate(engine))
+            publisher = stack.enter_context(Publisher(self._settings))
+            pools = {sku: Pool(store, sku) for sku in self._file.skus}
+            followers = self._open(store, gate, pools)
+            if self.book.undecided:
+                self._sell(publisher, followers)
+            else:
+                self._children_peak_mib = children_peak_mib({})
+            with self._console.status("checking every order against the ledger and the database"):
+                accounts = settle_accounts(pools, gate, self._file, self.book.outcomes)
+        return SaleReport(
+            choices=self._choices,
+            book=self.book,
+            accounts=accounts,
+            seconds=self._clock.now() - since,
+            selling_seconds=self._selling_seconds,
+            own_peak_mib=own_peak_mib(),
+            children_peak_mib=self._children_peak_mib,
+            workers_restarted=self._workers_restarted,
+            pool_count=len(pools),
+        )
+
+    def _open(self, store: RedisStore, gate: Gate, pools: dict[str, Pool]) -> dict[str, Follower]:
+        """Check everything that is there before the first change, then open what is missing."""
+        stock, segment_count = self._choices.stock, self._choices.segment_count
+        states = read_states(pools, stock=stock, segment_count=segment_count)
+        decided = {
+            order_id: outcome
+            for sku, state in states.items()
+            if state is not None
+            for order_id, outcome in read_decided(store, self._file, sku)
+        }
+        open_sale(pools, states, gate, stock=stock, segment_count=segment_count)
+        self.book.begin(decided)
+        # From before the records were read, so that no decision falls in between.
+        return {
+            sku: Follower(store, sku, after=0 if state is None else state.sequence) for sku, state in states.items()
+        }
+
+    def _sell(self, publisher: Publisher, followers: dict[str, Follower]) -> None:
+        since = self._clock.now()
+        with Fleet(self._settings, self._choices.worker_count) as fleet:
+            try:
+                fleet.start()
+                with Screen(self._console, self.book, self._clock) as screen:
+                    self._until_decided(publisher, followers, fleet, screen)
+                self._selling_seconds = self._clock.now() - since
+                self._workers_restarted = fleet.restarted
+                self._children_peak_mib = children_peak_mib(dict.fromkeys(fleet.pids, "worker"))
+                if self.book.undecided and (words := fleet.tail()):
+                    self._console.print(words, markup=False, highlight=False)
+            finally:
+                fleet.stop()
+                with suppress(StoreError):
+                    publisher.empty()
+
+    def _until_decided(
+        self, publisher: Publisher, followers: dict[str, Follower], fleet: Fleet, screen: Screen
+    ) -> None:
+        book = self.book
+        while not book.is_over:
+            lines = book.fresh(min(BATCH, WINDOW - book.under_way), self._clock.now())
+            lines += book.overdue(self._clock.now())
+            publisher.publish(lines)
+            found = [outcome for sku in book.skus_under_way() for outcome in followers[sku].read()]
+            if book.decide(found, self._clock.now()):
+                fleet.note_decided()
+            fleet.look()
+            self._servers.look()
+            screen.show()
+            if not lines:
+                time.sleep(PAUSE_SECONDS)

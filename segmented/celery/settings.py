@@ -1,0 +1,157 @@
+"""What a worker is told from outside: environment variables with the prefix SEGMENTED_, checked once, at the start."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from segmented.celery.broker import broker_beside, kombu_url
+from segmented.celery.settings_rules import broker_is_said, check_settings, is_on_stock_server
+from segmented.celery.variables import PREFIX, refuse_unknown, sentence_of
+from segmented.errors import InvalidInput
+from segmented.servers.announcement import announced
+from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL
+
+QUEUE: Final = "segmented"
+LOCAL_URL: Final = "redis://localhost:6379/0"
+LOCAL_DATABASE: Final = "postgresql://postgres@localhost/segmented"
+SECONDS_MAX: Final = 86_400.0 * 30
+ENVELOPE_MOST: Final = 100
+ATTEMPTS_MOST: Final = 1_000
+CONCURRENCY_MOST: Final = 1_000
+
+Seconds = Annotated[float, Field(gt=0, le=SECONDS_MAX, allow_inf_nan=False)]
+Every = Annotated[float, Field(ge=0, le=SECONDS_MAX, allow_inf_nan=False)]
+
+
+def _local_url() -> str:
+    found = announced()
+    return LOCAL_URL if found is None else found.url
+
+
+def _local_database(validated: dict[str, Any]) -> SecretStr:
+    """Return the database that `segmented server` runs beside this stock, if it does."""
+    found = announced()
+    url: SecretStr | None = validated.get("url")
+    is_beside = found is not None and url is not None and found.url == url.get_secret_value()
+    return SecretStr(found.database if found is not None and is_beside else LOCAL_DATABASE)
+
+
+class WorkerSettings(BaseSettings):
+    """Where stock, orders and messages are, and how workers treat them.
+
+    Raises InvalidInput, with one sentence, for a variable that is unknown, a value that cannot be, and values that do
+    not fit together. The URLs may hold passwords, so none of them is ever shown.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        frozen=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
+
+    url: SecretStr = Field(default_factory=lambda: SecretStr(_local_url()))
+    """The server that holds the stock, with `maxmemory-policy noeviction`: `redis://`, `rediss://`, `unix://`,
+    `redis+sentinel://` or `redis+cluster://`."""
+    database: SecretStr = Field(default_factory=_local_database)
+    """The order database: `postgresql://` or `sqlite:///path`."""
+    broker: SecretStr | None = None
+    """Celery's broker, on another server than the stock; a socket as `unix:///path?db=1`."""
+    broker_on_stock_server: bool = False
+    """Take a broker on the stock's own server, in another database: for a laptop, not for a shop."""
+    queue: str = Field(default=QUEUE, min_length=1, max_length=200, pattern=r"^[^\s\x00-\x1f\x7f]+$")
+    """The queue to serve; the periodic tasks have one beside it, with `-chores` at its end."""
+    pool: Literal["threads", "prefork", "solo", "gevent"] = "threads"
+    """How a worker does several things at once; for gevent say `-P gevent`, too."""
+    concurrency: int = Field(default=4, ge=1, le=CONCURRENCY_MOST)
+    """Orders that one worker takes side by side, each with a database connection of its own."""
+    segment_ttl: Seconds = DEFAULT_TTL
+    """Seconds that a segment's lease lives under `segmented.take_order`; after a kill the order in hand waits as
+    long."""
+    hold: Seconds = DEFAULT_HOLD
+    """Seconds that the units of an unfinished order stay reserved that is in no outbox: one of `segmented.take_order`,
+    or one in the dead-letter set; not less than `SEGMENTED_SEGMENT_TTL` and `SEGMENTED_PUBLISH_AFTER`."""
+    segment_wait: Seconds = 15.0
+    """Seconds that an order waits for a free segment before its task is put off; less than
+    `SEGMENTED_TASK_TIME_LIMIT`."""
+    task_time_limit: Seconds = 20.0
+    """Seconds after which a task is ended by force; prefork and gevent can do that, threads and solo cannot."""
+    visibility_timeout: Seconds = 60.0
+    """Seconds after which a message that no worker acknowledged is delivered again; at least twice
+    `SEGMENTED_TASK_TIME_LIMIT`, and the same for every worker and publisher of the queue."""
+    envelope_max: int = Field(default=100, ge=1, le=ENVELOPE_MOST)
+    """Orders in one message at most."""
+    publish_after: Seconds = 5.0
+    """Seconds after which an accepted order that nobody has finished is published again; after a kill the worker's
+    orders and its segment wait as long."""
+    attempts_max: int = Field(default=5, ge=1, le=ATTEMPTS_MOST)
+    """Times that an order is begun and not finished before it goes to the dead-letter set."""
+    sweep_every: Every = 1.0
+    """Seconds between two looks for orders to publish again; 0: never."""
+    expire_every: Every = 5.0
+    """Seconds between two looks for holds that have lapsed; 0: never."""
+    relay_every: Every = 10.0
+    """Seconds between two looks for units on their way between shards; 0: never."""
+    audit_every: Every = 600.0
+    """Seconds between two audits of every pool; 0: never."""
+    skus: Annotated[tuple[str, ...], NoDecode] = ()
+    """Skus for the periodic tasks beside those that orders were submitted to, with a comma between two."""
+    step: str | None = None
+    """Your own step for each order, as `module:function`."""
+    ends_with_stdin: bool = False
+    """End when standard input does: for a worker whose starter holds the other end of that pipe."""
+
+    @field_validator("skus", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_one_sentence(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:  # noqa: ANN401  # whatever stands in the environment
+        names = [f"{PREFIX}{name.upper()}" for name in cls.model_fields]
+        refuse_unknown(os.environ, names)
+        try:
+            settings = handler(values)
+        except ValidationError as error:
+            raise InvalidInput(sentence_of(error)) from None  # the error has the values, and they may be passwords
+        check_settings(settings)
+        return settings
+
+    @property
+    def broker_url(self) -> str:
+        """The broker's address in Celery's words."""
+        if self.broker is None:
+            return broker_beside(self.url.get_secret_value())
+        return kombu_url(self.broker.get_secret_value())
+
+    @property
+    def chores_queue(self) -> str:
+        """The queue of the periodic tasks: orders that wait in the other one do not hold them up."""
+        return f"{self.queue}-chores"
+
+    def environment(self) -> dict[str, str]:
+        """Return these settings as the environment of another process: with the passwords, so not for showing."""
+        values = self.model_dump() | {"broker": self.broker_url, "skus": ",".join(self.skus)}
+        # What was a default here is said there, and what was taken here is to be taken there.
+        values["broker_on_stock_server"] = self.broker_on_stock_server or (
+            not broker_is_said(self) and is_on_stock_server(self)
+        )
+        plain = {
+            name: value.get_secret_value() if isinstance(value, SecretStr) else value
+            for name, value in values.items()
+            if value is not None
+        }
+        return {f"{PREFIX}{name.upper()}": str(value) for name, value in plain.items()}

@@ -1,0 +1,146 @@
+"""The tasks. Each is one call of the library an order; an order may arrive twice, also at once, and has one effect."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from segmented.celery.app import app, settings
+from segmented.celery.connections import connections
+from segmented.celery.envelopes import TASK, read_envelope
+from segmented.celery.messages import keep, text_of
+from segmented.celery.steps import step
+from segmented.errors import (
+    DatabaseUnavailable,
+    InvalidInput,
+    PoolMissing,
+    SegmentedError,
+    ShardVanished,
+    StoreUnavailable,
+)
+from segmented.models import Busy, Order, Settled
+from segmented.orders import WorkTerms, envelopes, sale
+
+if TYPE_CHECKING:
+    from celery import Task
+
+    from segmented.models import Refusal
+
+log = logging.getLogger(__name__)
+WORK: Final = WorkTerms(
+    ttl=settings.publish_after,
+    hold=settings.hold,
+    work=settings.publish_after,
+    begun_max=settings.attempts_max,
+    segment_wait=settings.segment_wait,
+)
+"""A worker's orders, and its segment's lease, are another's when the outbox publishes them again."""
+RETRIES_MAX: Final = 5
+RETRY_SECONDS_MAX: Final = 10.0
+
+
+class OrderInHand(SegmentedError):
+    """Another delivery of the order is being worked on, or its worker died and its lease lives on."""
+
+    def __init__(self, seconds: float) -> None:
+        """Remember when the lease may have lapsed."""
+        super().__init__()
+        self.seconds = seconds
+
+
+class NoSegmentFree(SegmentedError):
+    """No segment was free for as long as a task may wait."""
+
+
+PUT_OFF: Final = (OrderInHand, NoSegmentFree, StoreUnavailable, DatabaseUnavailable)
+"""What another time may cure. After the last retry the order is undecided; its units, if any, stay held for it."""
+
+
+@app.task(bind=True, name="segmented.take_order", max_retries=RETRIES_MAX)
+def take_order(self: Task[Any, Any], sku: str, order_id: str, quantity: int, customer_id: str | None = None) -> str:
+    """Grant a segment, store the order in the database under its lock, confirm. Returns the order's state.
+
+    A refusal is kept, so that a second delivery gets the same answer.
+    """
+    try:
+        return _take(sku, Order(order_id, quantity, customer_id))
+    except PUT_OFF as error:
+        raise self.retry(exc=error, countdown=_pause(self, error)) from error
+
+
+@app.task(bind=True, name="segmented.take_orders", max_retries=RETRIES_MAX)
+def take_orders(self: Task[Any, Any], sku: str, orders: list[tuple[str, int, str | None]]) -> dict[str, str]:
+    """Take orders that share a message, one after the other, each as `take_order` does. Returns their states.
+
+    A message costs about as much as an order does. What cannot be taken now is put off, in one message; an order that
+    can never be taken fails the task once the others are done.
+    """
+    states: dict[str, str] = {}
+    later: list[tuple[str, int, str | None]] = []
+    reason: SegmentedError | None = None
+    failure: SegmentedError | None = None
+    for index, line in enumerate(orders):
+        try:
+            states[line[0]] = _take(sku, Order(*line))
+        except OrderInHand as error:
+            later.append(line)
+            reason = error
+        except PUT_OFF as error:  # the next ones would meet the same trouble
+            later += orders[index:]
+            reason = error
+            break
+        except SegmentedError as error:
+            failure = error
+    if reason is not None:
+        raise self.retry(args=(sku, later), exc=reason, countdown=_pause(self, reason)) from (failure or reason)
+    if failure is not None:
+        raise failure
+    return states
+
+
+@app.task(name=TASK, typing=False)
+def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
+    """Finish the submitted orders that a message names, each once, however often it is named. Returns counts.
+
+    A message that cannot be read is kept in the dead-letter set. What cannot be finished now stands in the outbox: the
+    task is not tried again by Celery, which would hold it in memory meanwhile.
+    """
+    shared = connections()
+    try:
+        envelope = read_envelope(parts, passed_on)
+        pool = shared.pool(envelope.sku)
+        gate = shared.gate if pool.is_gated() else None
+        report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=WORK)
+    except (InvalidInput, PoolMissing, ShardVanished) as error:
+        keep(shared.store, text_of(parts, passed_on), str(error))
+        return {}
+    except (StoreUnavailable, DatabaseUnavailable) as error:
+        log.warning("an envelope is left to the sweep: %s", error)
+        return {}
+    if report.alone:  # they have been published again in smaller envelopes, or will be
+        log.info("%d orders of %r go with fewer others", len(report.alone), envelope.sku)
+    for order_id, reason in report.put_off.items():
+        log.warning("order %r of %r is tried again later: %s", order_id, envelope.sku, reason)
+    return report.counts()
+
+
+def _take(sku: str, order: Order) -> str:
+    answer = _try(sku, order, timeout=0)
+    if isinstance(answer, Busy) and not answer.is_in_hand:
+        answer = _try(sku, order, timeout=settings.segment_wait)
+    if isinstance(answer, Busy):
+        # An order in somebody's hand is not waited for: it would cost a thread for as long as a dead worker's lease.
+        raise OrderInHand((answer.free_in_ms or 0) / 1_000) if answer.is_in_hand else NoSegmentFree
+    return answer.state if isinstance(answer, Settled) else "refused"
+
+
+def _try(sku: str, order: Order, *, timeout: float) -> Settled | Refusal:
+    shared = connections()
+    return sale.take_order(shared.pool(sku), shared.gate, order, timeout=timeout, keep_refusal=True)
+
+
+def _pause(task: Task[Any, Any], reason: SegmentedError) -> float:
+    """Return the seconds until the next attempt: until a lease may have lapsed, else 1, 2, 4 and so on."""
+    if isinstance(reason, OrderInHand):
+        return min(reason.seconds + 0.1, RETRY_SECONDS_MAX)
+    return min(1 << int(task.request.retries), RETRY_SECONDS_MAX)

@@ -1,0 +1,160 @@
+"""`segmented sell`: a file of orders, sold through Celery workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from segmented.celery.selling.choices import Choices
+from segmented.celery.selling.orders_file import DEFAULT_SKU, OrdersFile, read_orders
+from segmented.celery.selling.report import SaleReport
+from segmented.celery.selling.results import write_json, write_results
+from segmented.celery.selling.sale import Sale
+from segmented.celery.selling.servers import servers
+from segmented.celery.selling.stopping import Stopped, stoppable
+from segmented.clock import SystemClock
+
+EXIT_BROKEN_PROMISE = 1
+
+
+OrdersArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="ORDERS.csv",
+        help="Orders: columns order_id, quantity, and if there are any customer_id and sku. May be gzipped.",
+    ),
+]
+StockOption = Annotated[int, typer.Option(metavar="N", help="Units to sell, of each sku.")]
+SegmentsOption = Annotated[int, typer.Option(metavar="K", help="Segments that the stock of each sku is split into.")]
+SkuOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help=f"The sku, for a file without a sku column. [default: {DEFAULT_SKU}]"),
+]
+WorkersOption = Annotated[int, typer.Option(metavar="W", help="Worker processes.")]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Redis or Valkey that holds the stock. [default: an embedded Valkey]"),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="Order database, postgresql:// or sqlite:///path. [default: an embedded PostgreSQL]"
+    ),
+]
+BrokerOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Celery's broker. [default: the stock's server, next database number]"),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Keep the embedded servers' data in this folder, for a second run."),
+]
+RepublishOption = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        help="Publish an order again that is still undecided so long after a later one was decided.",
+    ),
+]
+ResultsOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write one line an order: outcome, segment, fencing token.")
+]
+JsonOption = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the counts as a JSON object.")]
+
+
+def sell(  # noqa: PLR0913  # an option each
+    file: OrdersArgument,
+    *,
+    stock: StockOption,
+    segments: SegmentsOption,
+    sku: SkuOption = None,
+    workers: WorkersOption = 2,
+    url: UrlOption = None,
+    database: DatabaseOption = None,
+    broker: BrokerOption = None,
+    data: DataOption = None,
+    republish_after: RepublishOption = 30.0,
+    results: ResultsOption = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Sell the orders of a file through Celery workers, each order under the lock of one segment.
+
+    Starts the servers that are not named, and the workers. A second run of the same file against the same servers
+    decides nothing anew, and finishes what the first one left. Ends with an audit; exit code 0 only if nothing was
+    oversold, nobody was refused wrongly, every order is decided, and Redis and the database agree.
+    """
+    choices = Choices(
+        file=file,
+        stock=stock,
+        segment_count=segments,
+        sku=sku,
+        worker_count=workers,
+        url=url,
+        database=database,
+        broker=broker,
+        data=data,
+        results=results,
+        json=json_file,
+        republish_after=republish_after,
+    )
+    choices.check()
+    report = _sell(choices)
+    _note_half_kept(choices)
+    console = Console()
+    console.print(report.as_table())
+    for line in report.notes():
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if not report.promise_held:
+        raise typer.Exit(EXIT_BROKEN_PROMISE)
+
+
+def _sell(choices: Choices) -> SaleReport:
+    clock = SystemClock()
+    since = clock.now()
+    orders = read_orders(choices.file, sku=choices.sku)
+    _note_oddities(orders)
+    sale: Sale | None = None
+    try:
+        with stoppable(), servers(choices) as running:
+            sale = Sale(choices, orders, running, Console(), clock)
+            report = sale.run(since=since)
+            # Before the servers stop: what was sold is written down, whatever comes then.
+            if choices.results is not None:
+                write_results(choices.results, sale.book)
+            if choices.json is not None:
+                write_json(choices.json, report.as_json())
+    except Stopped as stop:
+        typer.echo(f"segmented: {_stopped(choices, sale)}", err=True)
+        raise typer.Exit(stop.exit_code) from None
+    return report
+
+
+def _note_half_kept(choices: Choices) -> None:
+    if choices.is_kept or (choices.url is None and choices.database is None):
+        return
+    missing, kept = ("--database", "--url") if choices.database is None else ("--url", "--database")
+    typer.echo(
+        f"{missing} is not given, so that half of the sale is temporary: a second run on this {kept} will be refused",
+        err=True,
+    )
+
+
+def _note_oddities(orders: OrdersFile) -> None:
+    if orders.ignored_columns:
+        typer.echo(f"{orders.path}: columns not used: {', '.join(orders.ignored_columns)}", err=True)
+    if orders.repeated:
+        typer.echo(
+            f"{orders.path}: {orders.repeated:,} lines repeat an order of an earlier line; each counts once", err=True
+        )
+
+
+def _stopped(choices: Choices, sale: Sale | None) -> str:
+    if sale is None:
+        return "stopped before the sale began"
+    decided = f"stopped with {len(sale.book.outcomes):,} of {len(sale.book.orders):,} orders decided"
+    if choices.is_kept:
+        return f"{decided}; the same command finishes the sale"
+    return f"{decided}; the servers were temporary, so nothing of it is left (--data DIR keeps it)"

@@ -1,1 +1,0 @@
-"""Commands that need workers; each joins the command line through an entry point."""
