@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from segmented.celery.publisher import publisher
+from segmented.celery import publisher
 from segmented.models import Order
 from segmented.stock import Outbox, Pool
 from segmented.stores.redis import RedisStore

@@ -1,7 +1,7 @@
-"""Where `celery -A segmented.celery.app` looks for the app."""
+"""The app of `celery -A workers worker`: start it as it is, or copy this file and add tasks of your own."""
 
 from __future__ import annotations
 
-from segmented.celery.app import app
+from segmented.celery import make_app
 
-__all__ = ["app"]
+app = make_app("workers")

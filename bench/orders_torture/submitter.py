@@ -107,7 +107,7 @@ def _line(number: int, order: Order, answer: OrderHandle | SegmentedError) -> st
 def main() -> None:
     """Submit what the assignment says, and leave."""
     import bench.orders_torture.witness  # noqa: F401, PLC0415  # it notes what is published
-    from segmented.celery.publisher import publisher  # noqa: PLC0415  # its settings come from the environment
+    from segmented.celery import publisher  # noqa: PLC0415  # its settings come from the environment
 
     assignment = SubmitterAssignment.from_json(sys.stdin.readline())
     outbox = Outbox(publisher(), assignment.decides)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.workers.app import app
 from bench.workers.app_names import EMPTY
 from segmented import Outbox, Pool, RedisStore
-from segmented.celery.app import settings
+from segmented.celery import publisher
+from segmented.celery.current import settings
 from segmented.celery.envelopes import TASK, Envelope
-from segmented.celery.publisher import publisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,7 +57,7 @@ def latencies(store: RedisStore, sku: str, decides: Deciding, order_ids: Iterabl
 
 def main() -> None:
     """Do what is said until nothing more is."""
-    with RedisStore.from_url(settings.url.get_secret_value()) as store:
+    with RedisStore.from_url(settings().url.get_secret_value()) as store:
         for line in sys.stdin:
             said: dict[str, Any] = json.loads(line)
             answer: object = None

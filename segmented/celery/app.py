@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from celery import Celery
+from segmented.celery.apps import make_app
 
-from segmented.celery.celery_settings import celery_settings
-from segmented.celery.refusal import settings_or_end
-from segmented.celery.schedule import schedule
-
-settings = settings_or_end()
-app = Celery("segmented", include=["segmented.celery.lifetime", "segmented.celery.tasks", "segmented.celery.chores"])
-app.conf.update(celery_settings(settings), beat_schedule=schedule(settings))
+app = make_app("segmented")

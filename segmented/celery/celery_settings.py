@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kombu import Exchange, Queue
 
+from segmented.celery.schedule import CHORES
+
 if TYPE_CHECKING:
     from segmented.celery.settings import WorkerSettings
 
@@ -19,6 +21,18 @@ PROCESS_START_SECONDS: Final = 20.0
 INTERRUPTING_POOLS: Final = frozenset({"prefork", "gevent"})
 """Those that can end a task from outside; for the others an attempt is a warning in the log and nothing else."""
 
+DELIVERY: Final[dict[str, Any]] = {
+    # Acknowledged after the effect, so that a killed worker's order is delivered again; the default acknowledges
+    # what was in the hands of a child that died, or that was ended at its time limit.
+    "acks_late": True,
+    "reject_on_worker_lost": True,
+    "acks_on_timeout": False,
+    # The record in the pool is the result.
+    "ignore_result": True,
+    "store_errors_even_if_ignored": False,
+}
+"""Options of each of our tasks, whatever the app's own settings are."""
+
 
 def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
     """Return what workers and publishers must agree on."""
@@ -27,9 +41,7 @@ def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
         **_deliveries(settings),
         **_pool(settings),
         **_broker(settings),
-        # The record in the pool is the result; nothing has to be cleaned up either, for which beat has a task.
-        "task_ignore_result": True,
-        "task_store_errors_even_if_ignored": False,
+        # No results are stored, so beat has none to clean up.
         "result_expires": None,
         # Events and remote control cost a quarter of the throughput, and nothing here listens.
         "worker_send_task_events": False,
@@ -53,16 +65,13 @@ def _queues(settings: WorkerSettings) -> dict[str, Any]:
         "task_queues": [
             Queue(name, Exchange(name, "direct"), routing_key=name) for name in (settings.queue, settings.chores_queue)
         ],
+        "task_routes": {chore: {"queue": settings.chores_queue} for chore in CHORES},
     }
 
 
 def _deliveries(settings: WorkerSettings) -> dict[str, Any]:
     return {
-        # Acknowledged after the effect, so that a killed worker's order is delivered again; the default acknowledges
-        # what was in the hands of a child that died, or that was ended at its time limit.
-        "task_acks_late": True,
-        "task_reject_on_worker_lost": True,
-        "task_acks_on_timeout": False,
+        **{f"task_{option}": value for option, value in DELIVERY.items()},
         # No soft limit: its exception would come in the middle of any line, and the task would count as done.
         "task_time_limit": settings.task_time_limit,
         # Messages are popped one at a time whatever this says, and a small number strands little in a kill.

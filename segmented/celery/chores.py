@@ -5,10 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from celery import shared_task
+
 from segmented import operations as op
-from segmented.celery.app import app, settings
+from segmented.celery.celery_settings import DELIVERY
 from segmented.celery.connections import connections
-from segmented.celery.publisher import publisher, waiting
+from segmented.celery.current import settings
+from segmented.celery.envelopes import TASK
+from segmented.celery.publishing import publisher, queue_of, waiting
 from segmented.errors import PoolMissing, SegmentedError, StoreUnavailable
 from segmented.locks import Lock
 from segmented.models.shards import SHARD_MARK
@@ -19,6 +23,8 @@ from segmented.stock.outbox import SweepTerms, sweep as sweep_outbox
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from celery import Celery, Task
+
 log = logging.getLogger(__name__)
 
 LEADER_TTL: Final = 10.0
@@ -28,33 +34,34 @@ RETRY_MOST: Final = 12
 """The time until an order is published once more doubles up to so many times the first."""
 
 
-@app.task(name="segmented.sweep")
-def sweep() -> dict[str, dict[str, int]]:
+@shared_task(bind=True, name="segmented.sweep", **DELIVERY)
+def sweep(self: Task[Any, Any]) -> dict[str, dict[str, int]]:
     """Publish again what no worker has finished, of all pools. One worker at a time does; two would cost duplicates."""
-    if _is_piled_up():
+    if _is_piled_up(self):
         return {}
     try:
-        return _sweep_all()
+        return _sweep_all(self.app)
     except StoreUnavailable as error:
         log.warning("nothing was swept: %s", error)
         return {}
 
 
-def _sweep_all() -> dict[str, dict[str, int]]:
+def _sweep_all(app: Celery) -> dict[str, dict[str, int]]:
     shared = connections()
-    lease = Lock(shared.store, f"segmented sweep of {settings.queue}", ttl=LEADER_TTL).try_acquire()
+    lease = Lock(shared.store, f"segmented sweep of {queue_of(app, TASK)}", ttl=LEADER_TTL).try_acquire()
     if lease is None:
         return {}
+    said = settings()
     terms = SweepTerms(
-        base=settings.publish_after,
-        most=RETRY_MOST * settings.publish_after,
-        hold=settings.hold,
-        begun_max=settings.attempts_max,
+        base=said.publish_after,
+        most=RETRY_MOST * said.publish_after,
+        hold=said.hold,
+        begun_max=said.attempts_max,
     )
     reports: dict[str, dict[str, int]] = {}
     with lease:
         for sku in shared.store.execute(op.ListOutboxes()):
-            found = _swept(sku, terms, lease.fencing_token)
+            found = _swept(app, sku, terms, lease.fencing_token)
             if found:
                 reports[sku] = found
             if not lease.is_trusted:
@@ -62,10 +69,10 @@ def _sweep_all() -> dict[str, dict[str, int]]:
     return reports
 
 
-def _swept(sku: str, terms: SweepTerms, fencing_token: int) -> dict[str, int]:
+def _swept(app: Celery, sku: str, terms: SweepTerms, fencing_token: int) -> dict[str, int]:
     store = connections().store
     try:
-        report = sweep_outbox(store.execute, sku, publisher(), terms=terms, fencing_token=fencing_token)
+        report = sweep_outbox(store.execute, sku, publisher(app), terms=terms, fencing_token=fencing_token)
     except PoolMissing:
         return {}  # it was deleted, and its outbox with it
     except StoreUnavailable as error:
@@ -81,10 +88,10 @@ def _swept(sku: str, terms: SweepTerms, fencing_token: int) -> dict[str, int]:
     return {"published": report.published, "envelopes": report.envelopes, "buried": len(report.buried)}
 
 
-@app.task(name="segmented.expire")
-def expire() -> dict[str, int]:
+@shared_task(bind=True, name="segmented.expire", **DELIVERY)
+def expire(self: Task[Any, Any]) -> dict[str, int]:
     """Give back what lapsed holds kept; in a gated pool, what the order database has voided."""
-    if _is_piled_up():
+    if _is_piled_up(self):
         return {}
     shared = connections()
 
@@ -96,18 +103,18 @@ def expire() -> dict[str, int]:
     return _counted("expired", one)
 
 
-@app.task(name="segmented.relay")
-def relay() -> dict[str, int]:
+@shared_task(bind=True, name="segmented.relay", **DELIVERY)
+def relay(self: Task[Any, Any]) -> dict[str, int]:
     """Bring home units that are on their way between shards, where who sent them died."""
-    if _is_piled_up():
+    if _is_piled_up(self):
         return {}
     return _counted("relayed", lambda pool: pool.finish_transfers() if isinstance(pool, ShardedPool) else 0)
 
 
-@app.task(name="segmented.audit")
-def audit() -> dict[str, int]:
+@shared_task(bind=True, name="segmented.audit", **DELIVERY)
+def audit(self: Task[Any, Any]) -> dict[str, int]:
     """Compare every pool's numbers with its ledger; what differs is in the log, for `segmented pool audit`."""
-    if _is_piled_up():
+    if _is_piled_up(self):
         return {}
 
     def one(pool: Pool | ShardedPool) -> int:
@@ -126,10 +133,16 @@ def audit() -> dict[str, int]:
     return _counted("audited", one)
 
 
-def _is_piled_up() -> bool:
-    """Did messages pile up while no worker took them? Asked by their number, because a worker's clock may be wrong."""
+def _is_piled_up(task: Task[Any, Any]) -> bool:
+    """Return whether messages piled up while no worker took them. They are counted, as a worker's clock may be wrong.
+
+    Where the periodic tasks share the orders' queue, what waits there says nothing about them.
+    """
+    name = str(task.name)
+    if queue_of(task.app, name) == queue_of(task.app, TASK):
+        return False
     try:
-        return waiting(settings.chores_queue) > PILE_MAX
+        return waiting(task.app, name) > PILE_MAX
     except StoreUnavailable:
         return False
 
@@ -144,7 +157,7 @@ def _counted(what: str, work: Callable[[Pool | ShardedPool], int]) -> dict[str, 
         return counts
     for sku in skus:
         try:
-            pool = find_pool(connections().store, sku, ttl=settings.segment_ttl, hold=settings.hold)
+            pool = find_pool(connections().store, sku, ttl=settings().segment_ttl, hold=settings().hold)
             if count := work(pool):
                 counts[sku] = count
         except PoolMissing:
@@ -157,4 +170,4 @@ def _counted(what: str, work: Callable[[Pool | ShardedPool], int]) -> dict[str, 
 def _skus() -> Iterator[str]:
     """Name every pool that orders were submitted to, and those of the settings; of a shard, its pool."""
     noted = connections().store.execute(op.ListOutboxes())
-    yield from dict.fromkeys([*(sku.partition(SHARD_MARK)[0] for sku in noted), *settings.skus])
+    yield from dict.fromkeys([*(sku.partition(SHARD_MARK)[0] for sku in noted), *settings().skus])

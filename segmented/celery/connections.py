@@ -9,8 +9,8 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from segmented.celery.app import settings
 from segmented.celery.away import is_database_away, is_store_away
+from segmented.celery.current import settings
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
 from segmented.orders import Gate, connect
 from segmented.stock import pool_of
@@ -93,7 +93,7 @@ def connections() -> Connections:
     Raises StoreUnavailable or DatabaseUnavailable: whatever is wrong with a server now may be put right later.
     """
     try:
-        return open_connections(pool_size=settings.concurrency)
+        return open_connections(pool_size=settings().concurrency)
     except InvalidInput as error:
         raise StoreUnavailable(str(error)) from error
 
@@ -105,7 +105,7 @@ def open_connections(*, pool_size: int) -> Connections:
             _abandoned.append(_made.pop())
             _abandoned[-1].abandon()
         if not _made:
-            _made.append(Connections(settings, pool_size=pool_size))
+            _made.append(Connections(settings(), pool_size=pool_size))
         return _made[0]
 
 

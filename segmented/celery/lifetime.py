@@ -1,4 +1,4 @@
-"""A worker opens its connections at its start, closes them at its end, and may end with whoever started it.
+"""A worker of our own app opens its connections first, keeps unreadable messages, and may end with its starter.
 
 What must not begin ends here: Celery lets SystemExit pass where it only logs the other exceptions of its signals.
 """
@@ -14,10 +14,11 @@ import threading
 from typing import Any, Final, Protocol
 
 from celery.concurrency import get_implementation
-from celery.signals import worker_init, worker_process_init, worker_process_shutdown, worker_shutdown
+from celery.signals import task_rejected, task_unknown, worker_init, worker_process_init
 
-from segmented.celery.app import settings
 from segmented.celery.connections import connections, disconnect, open_when_there
+from segmented.celery.current import settings
+from segmented.celery.messages import keep_rejected, keep_unknown
 from segmented.celery.refusal import EXIT_UNREACHABLE, EXIT_WRONG, end
 from segmented.celery.steps import step
 from segmented.errors import InvalidInput, SegmentedError
@@ -27,6 +28,9 @@ GRACE_SECONDS: Final = 5.0
 EXIT_ABANDONED: Final = 1
 
 log = logging.getLogger(__name__)
+
+task_unknown.connect(keep_unknown)
+task_rejected.connect(keep_rejected)
 
 
 class _Worker(Protocol):
@@ -39,7 +43,7 @@ class _Worker(Protocol):
 @worker_init.connect
 def begin(sender: _Worker, **_: object) -> None:
     """Open the connections before the first message is asked for: a wrong address is known at the start."""
-    if settings.ends_with_stdin:
+    if settings().ends_with_stdin:
         threading.Thread(target=_end_with_stdin, name="segmented-starter", daemon=True).start()
     kind = get_implementation(sender.pool_cls).__module__
     if kind == "celery.concurrency.gevent":
@@ -64,16 +68,9 @@ def begin_child(**_: object) -> None:
         log.warning("this process has no connections yet: %s", error)
 
 
-@worker_process_shutdown.connect
-@worker_shutdown.connect
-def close_connections(**_: object) -> None:
-    """Close what this process opened: a pool's child at its own end, any other worker at the worker's."""
-    disconnect()
-
-
 def _tasks_at_once(worker: _Worker) -> int:
     """Return what the command line or the settings say; `auto` is as many as there are processors."""
-    return worker.concurrency if isinstance(worker.concurrency, int) else os.cpu_count() or settings.concurrency
+    return worker.concurrency if isinstance(worker.concurrency, int) else os.cpu_count() or settings().concurrency
 
 
 def _require_patches() -> None:

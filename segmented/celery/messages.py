@@ -7,10 +7,8 @@ import json
 import logging
 from typing import Final
 
-from celery.signals import task_rejected, task_unknown
-
 from segmented import operations as op
-from segmented.celery.app import settings
+from segmented.celery.current import settings
 from segmented.errors import SegmentedError
 from segmented.stores.redis import RedisStore
 
@@ -24,7 +22,7 @@ def keep(store: RedisStore, text: str, reason: str) -> None:
     digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
     log.error("a message cannot be read (%s); kept as %s", reason, digest)
     try:
-        if not store.execute(op.KeepMessage(settings.queue, digest, reason, text[:TEXT_MAX])):
+        if not store.execute(op.KeepMessage(settings().queue, digest, reason, text[:TEXT_MAX])):
             log.error("message %s is not kept, because very many are: %s", digest, text[:1_000])
     except SegmentedError as error:
         log.error("message %s is not kept (%s): %s", digest, error, text[:1_000])  # noqa: TRY400  # said in words
@@ -35,13 +33,11 @@ def text_of(parts: object, named: object) -> str:
     return json.dumps([parts, named], ensure_ascii=False, default=repr)
 
 
-@task_unknown.connect
 def keep_unknown(name: str = "", message: object = None, **_: object) -> None:
     """Keep a message for a task that this worker does not have."""
     _keep_from_parent(message, f"there is no task {name}")
 
 
-@task_rejected.connect
 def keep_rejected(message: object = None, exc: BaseException | None = None, **_: object) -> None:
     """Keep a message that Celery cannot decode."""
     _keep_from_parent(message, f"it cannot be decoded: {exc}")
@@ -52,7 +48,7 @@ def _keep_from_parent(message: object, reason: str) -> None:
     body = getattr(message, "body", "")
     text = bytes(body).decode(errors="replace") if isinstance(body, bytes | memoryview) else str(body)
     try:
-        with RedisStore.from_url(settings.url.get_secret_value()) as store:
+        with RedisStore.from_url(settings().url.get_secret_value()) as store:
             keep(store, text, reason)
     except SegmentedError as error:
         log.error("a message cannot be read (%s), nor kept (%s): %s", reason, error, text[:1_000])  # noqa: TRY400  # said in words

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented.celery.app import app, settings
+from celery import shared_task
+
+from segmented.celery.celery_settings import DELIVERY
 from segmented.celery.connections import connections
+from segmented.celery.current import settings
 from segmented.celery.envelopes import TASK, read_envelope
 from segmented.celery.messages import keep, text_of
 from segmented.celery.steps import step
@@ -27,14 +30,6 @@ if TYPE_CHECKING:
     from segmented.models import Refusal
 
 log = logging.getLogger(__name__)
-WORK: Final = WorkTerms(
-    ttl=settings.publish_after,
-    hold=settings.hold,
-    work=settings.publish_after,
-    begun_max=settings.attempts_max,
-    segment_wait=settings.segment_wait,
-)
-"""A worker's orders, and its segment's lease, are another's when the outbox publishes them again."""
 RETRIES_MAX: Final = 5
 RETRY_SECONDS_MAX: Final = 10.0
 
@@ -56,7 +51,7 @@ PUT_OFF: Final = (OrderInHand, NoSegmentFree, StoreUnavailable, DatabaseUnavaila
 """What another time may cure. After the last retry the order is undecided; its units, if any, stay held for it."""
 
 
-@app.task(bind=True, name="segmented.take_order", max_retries=RETRIES_MAX)
+@shared_task(bind=True, name="segmented.take_order", max_retries=RETRIES_MAX, **DELIVERY)
 def take_order(self: Task[Any, Any], sku: str, order_id: str, quantity: int, customer_id: str | None = None) -> str:
     """Grant a segment, store the order in the database under its lock, confirm. Returns the order's state.
 
@@ -68,7 +63,7 @@ def take_order(self: Task[Any, Any], sku: str, order_id: str, quantity: int, cus
         raise self.retry(exc=error, countdown=_pause(self, error)) from error
 
 
-@app.task(bind=True, name="segmented.take_orders", max_retries=RETRIES_MAX)
+@shared_task(bind=True, name="segmented.take_orders", max_retries=RETRIES_MAX, **DELIVERY)
 def take_orders(self: Task[Any, Any], sku: str, orders: list[tuple[str, int, str | None]]) -> dict[str, str]:
     """Take orders that share a message, one after the other, each as `take_order` does. Returns their states.
 
@@ -98,7 +93,7 @@ def take_orders(self: Task[Any, Any], sku: str, orders: list[tuple[str, int, str
     return states
 
 
-@app.task(name=TASK, typing=False)
+@shared_task(name=TASK, typing=False, **DELIVERY)
 def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
     """Finish the submitted orders that a message names, each once, however often it is named. Returns counts.
 
@@ -110,7 +105,7 @@ def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
         envelope = read_envelope(parts, passed_on)
         pool = shared.pool(envelope.sku)
         gate = shared.gate if pool.is_gated() else None
-        report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=WORK)
+        report = envelopes.take_envelope(pool, envelope.order_ids, gate=gate, step=step(), terms=_terms())
     except (InvalidInput, PoolMissing, ShardVanished) as error:
         keep(shared.store, text_of(parts, passed_on), str(error))
         return {}
@@ -124,10 +119,22 @@ def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
     return report.counts()
 
 
+def _terms() -> WorkTerms:
+    """Return the terms of this worker: its orders, and its segment's lease, are another's once they are republished."""
+    said = settings()
+    return WorkTerms(
+        ttl=said.publish_after,
+        hold=said.hold,
+        work=said.publish_after,
+        begun_max=said.attempts_max,
+        segment_wait=said.segment_wait,
+    )
+
+
 def _take(sku: str, order: Order) -> str:
     answer = _try(sku, order, timeout=0)
     if isinstance(answer, Busy) and not answer.is_in_hand:
-        answer = _try(sku, order, timeout=settings.segment_wait)
+        answer = _try(sku, order, timeout=settings().segment_wait)
     if isinstance(answer, Busy):
         # An order in somebody's hand is not waited for: it would cost a thread for as long as a dead worker's lease.
         raise OrderInHand((answer.free_in_ms or 0) / 1_000) if answer.is_in_hand else NoSegmentFree

@@ -192,7 +192,7 @@ def test_python_m_workers_refuses_in_the_same_words(tmp_path: Path) -> None:
 def test_a_program_that_imports_the_app_gets_an_exception(tmp_path: Path) -> None:
     script = (
         "from segmented.errors import InvalidInput\n"
-        "try:\n    import workers.app\nexcept InvalidInput as error:\n    print(error)\n"
+        "try:\n    import segmented.celery.app\nexcept InvalidInput as error:\n    print(error)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],

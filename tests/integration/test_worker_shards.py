@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from segmented import operations as op
 from segmented.celery import connections as opening, tasks
-from segmented.celery.app import settings
+from segmented.celery.current import settings
 from segmented.celery.envelopes import Envelope, read_envelope
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
@@ -30,7 +30,7 @@ SHARDS: Final = 3
 def store(monkeypatch: pytest.MonkeyPatch, valkey: ValkeyServer, sqlite_url: str) -> Iterator[RedisStore]:
     """A stock server that the workers of this process are told of."""
     said = WorkerSettings(url=SecretStr(valkey.url), database=SecretStr(sqlite_url), broker_on_stock_server=True)
-    monkeypatch.setattr(opening, "settings", said)
+    monkeypatch.setattr(opening, "settings", lambda: said)
     with RedisStore.from_url(valkey.url) as made:
         yield made
     opening.disconnect()
@@ -60,7 +60,7 @@ def test_a_message_that_names_no_shard_which_is_there_is_kept_and_opens_nothing(
     pool.open(stock=90, segments=6, shards=SHARDS)
     state = pool.state()
     assert tasks.take_envelope({"v": 1, "sku": name, "orders": ["a"]}) == {}
-    (kept,) = store.execute(op.ListMessages(settings.queue))
+    (kept,) = store.execute(op.ListMessages(settings().queue))
     assert json.loads(kept.text)[0][0]["sku"] == name
     assert pool.state() == state
 

@@ -11,6 +11,7 @@ from celery.app.defaults import SETTING_KEYS
 from kombu.transport.redis import Channel, Transport
 
 from segmented.celery.celery_settings import celery_settings
+from segmented.celery.publishing import queue_of
 from segmented.celery.schedule import schedule
 from segmented.celery.settings import WorkerSettings
 
@@ -78,9 +79,8 @@ def test_orders_sent_to_the_queue_by_its_name_go_where_the_workers_look() -> Non
 
 
 def test_the_schedule_is_what_the_settings_say() -> None:
-    chores = "segmented-chores"
     assert schedule(WorkerSettings()) == {
-        name: {"task": name, "schedule": every, "options": {"queue": chores}}
+        name: {"task": name, "schedule": every}
         for name, every in (
             ("segmented.sweep", 1.0),
             ("segmented.expire", 5.0),
@@ -95,13 +95,12 @@ def test_what_is_never_to_be_done_is_not_in_the_schedule() -> None:
     assert {name: entry["schedule"] for name, entry in schedule(settings).items()} == {"segmented.expire": 2.5}
 
 
-def test_beat_takes_the_schedule() -> None:
+def test_beat_takes_the_schedule_and_sends_it_to_the_queue_of_the_periodic_tasks() -> None:
     """Each entry is one that Celery's own scheduler can read."""
     from celery.beat import Scheduler  # noqa: PLC0415  # starts no process, but takes long to import
 
     with Celery("beat", set_as_current=False) as app:
         app.conf.update(conf(), beat_schedule=schedule(WorkerSettings()))
         entries: list[Any] = list(Scheduler(app=app).schedule.values())
-    assert {entry.task: entry.options["queue"] for entry in entries} == dict.fromkeys(
-        schedule(WorkerSettings()), "segmented-chores"
-    )
+        queues = {entry.task: queue_of(app, entry.task) for entry in entries}
+    assert queues == dict.fromkeys(schedule(WorkerSettings()), "segmented-chores")

@@ -29,7 +29,7 @@ def _closed() -> Iterator[None]:
 
 def told(monkeypatch: pytest.MonkeyPatch, url: str, database: str) -> None:
     settings = WorkerSettings(url=SecretStr(url), database=SecretStr(database), broker_on_stock_server=True)
-    monkeypatch.setattr(opening, "settings", settings)
+    monkeypatch.setattr(opening, "settings", lambda: settings)
 
 
 def test_a_server_that_never_comes_is_waited_for_with_growing_pauses_until_the_deadline(
@@ -63,7 +63,7 @@ def test_what_a_process_opened_is_closed_at_its_end(
     monkeypatch: pytest.MonkeyPatch, valkey: ValkeyServer, sqlite_url: str, end: Signal
 ) -> None:
     """The system closes the sockets of a dead process, too, but the servers are to be told."""
-    import segmented.celery.lifetime  # noqa: F401, PLC0415  # listens for the end; with the app, which reads the environment
+    import segmented.celery.closing  # noqa: F401, PLC0415  # listens for the end
 
     told(monkeypatch, valkey.url, sqlite_url)
     shared = opening.connections()

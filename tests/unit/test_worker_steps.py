@@ -43,14 +43,14 @@ def test_what_is_no_step_is_refused(
     name = f"shop_steps_{abs(hash(request.node.name))}"
     (tmp_path / f"{name}.py").write_text(f"{text}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(steps, "settings", WorkerSettings(step=f"{name}:pack"))
+    monkeypatch.setattr(steps, "settings", lambda: WorkerSettings(step=f"{name}:pack"))
     with pytest.raises(InvalidInput, match=wrong):
         steps.step()
 
 
 def test_a_publisher_loads_its_transport_before_a_thread_needs_it(tmp_path: Path) -> None:
     program = (
-        "import sys, segmented.celery.publisher as us; us.publisher(); print('kombu.transport.redis' in sys.modules)"
+        "import sys, segmented.celery.publishing as us; us.publisher(); print('kombu.transport.redis' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -1,7 +1,7 @@
 """Publishes envelopes through Celery: for the sweep, and for programs that submit orders.
 
 from segmented import Outbox, Pool, RedisStore
-from segmented.celery.publisher import publisher
+from segmented.celery import publisher
 
 pool = Pool(RedisStore.from_url(...), "poster", outbox=Outbox(publisher()))
 """
@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Final
 from celery.exceptions import OperationalError as CeleryOperationalError
 from kombu.exceptions import OperationalError
 
-from segmented.celery.app import app, settings
+from segmented.celery.current import settings
 from segmented.celery.envelopes import TASK, Envelope
 from segmented.errors import StoreUnavailable
 from segmented.stock import EnvelopePublisher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from celery import Celery
 
 BACKLOG_MAX: Final = 50
 """Messages that may wait in the queue before the sweep adds no more than one at a time: what waits there is not lost,
@@ -29,30 +31,40 @@ AWAY: Final = (OperationalError, CeleryOperationalError, OSError)
 
 
 @cache
-def publisher() -> EnvelopePublisher:
-    """Return this process's publisher, with the broker and the queue of the settings."""
+def publisher(app: Celery | None = None) -> EnvelopePublisher:
+    """Return this process's publisher through an app with our tasks; without one, through `segmented.celery.app`.
+
+    The app's own routes decide which queue the messages go to.
+    """
+    if app is None:
+        from segmented.celery.app import app as own  # noqa: PLC0415  # importing it reads the environment
+
+        return publisher(own)
     app.amqp  # noqa: B018  # what is loaded late is loaded here: a fork while another thread does it leaves half a module
     app.connection_for_write().get_transport_cls()
-    return EnvelopePublisher(send, room=room, envelope_max=settings.envelope_max)
+
+    def send(sku: str, order_ids: Sequence[str]) -> None:
+        body = Envelope(sku, tuple(order_ids)).body()
+        try:
+            app.send_task(TASK, args=(body,), ignore_result=True)
+        except AWAY as error:
+            message = f"the broker did not take a message: {error}"
+            raise StoreUnavailable(message) from error
+
+    def room() -> int:
+        return max(1, BACKLOG_MAX - waiting(app, TASK))
+
+    return EnvelopePublisher(send, room=room, envelope_max=settings().envelope_max)
 
 
-def send(sku: str, order_ids: Sequence[str]) -> None:
-    """Publish one envelope. Raises StoreUnavailable when the broker is away."""
-    body = Envelope(sku, tuple(order_ids)).body()
-    try:
-        app.send_task(TASK, args=(body,), queue=settings.queue, ignore_result=True)
-    except AWAY as error:
-        message = f"the broker did not take a message: {error}"
-        raise StoreUnavailable(message) from error
+def queue_of(app: Celery, task: str) -> str:
+    """Return the name of the queue that the app sends a task's messages to."""
+    return str(app.amqp.router.route({}, task)["queue"].name)
 
 
-def room() -> int:
-    """Return how many envelopes the queue has room for; 1 at least. Raises StoreUnavailable when the broker is away."""
-    return max(1, BACKLOG_MAX - waiting(settings.queue))
-
-
-def waiting(queue: str) -> int:
-    """Return how many messages wait in a queue. Raises StoreUnavailable when the broker is away."""
+def waiting(app: Celery, task: str) -> int:
+    """Return how many messages wait in a task's queue. Raises StoreUnavailable when the broker is away."""
+    queue = queue_of(app, task)
     with app.connection_or_acquire() as connection:
         try:
             count = connection.default_channel.queue_declare(queue, passive=True).message_count
