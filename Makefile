@@ -28,11 +28,12 @@ lint: $(STAMP)
 	@$(BIN)/mypy
 	@report=$$($(BIN)/lint-imports --no-logo --no-cache) || { echo "$$report"; exit 1; }; echo "$$report" | tail -n 1
 
-docs: $(STAMP) ## write the reference pages of command line and settings, then check every link
+docs: $(STAMP) ## write the generated pages and charts, then check every link
 	@$(BIN)/python -m segmented.cli.reference > docs/reference/command-line.new
 	@mv docs/reference/command-line.new docs/reference/command-line.md
 	@$(BIN)/python -m segmented.celery.reference > docs/reference/worker-settings.new
 	@mv docs/reference/worker-settings.new docs/reference/worker-settings.md
+	@$(BIN)/python -m bench.front docs/results/2026-11-22 docs/charts >/dev/null
 	@$(BIN)/python -m pytest --no-header --quiet tests/tidy/test_docs.py
 
 coverage: $(STAMP)

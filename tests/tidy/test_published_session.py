@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
+from bench import front
 from bench.granularity.record import ResultFile, read_results
 from bench.lint import check
 from bench.report_page.comparisons import noise
@@ -15,10 +16,8 @@ from bench.report_page.facts import Facts
 from bench.report_page.markdown import table, verdicts
 from tests.tidy.sources import ROOT
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 PUBLISHED: Final = ROOT / "docs" / "results" / "2026-11-22"
+README: Final = ROOT / "README.md"
 PAGE: Final = ROOT / "docs" / "explanation" / "what-we-measured.md"
 DRAWN_BY: Final = {"table.md": table, "verdicts.md": verdicts}
 
@@ -54,6 +53,23 @@ def test_a_published_table_is_drawn_again_from_the_results_to_the_last_character
     assert (PUBLISHED / name).read_text("utf-8") == drawn
 
 
-@pytest.mark.parametrize(("place", "name"), [(ROOT / "README.md", "table.md"), (PAGE, "verdicts.md")])
-def test_what_readme_and_page_quote_is_the_published_table(place: Path, name: str) -> None:
-    assert (PUBLISHED / name).read_text("utf-8").strip() in place.read_text("utf-8")
+def test_the_verdicts_on_the_page_are_those_that_the_session_published() -> None:
+    assert (PUBLISHED / "verdicts.md").read_text("utf-8").strip() in PAGE.read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", front.PALETTES)
+def test_each_chart_of_the_readme_is_drawn_again_from_the_results_to_the_last_character(name: str) -> None:
+    drawn = front.chart(Facts(_results(), PUBLISHED), front.PALETTES[name])
+    assert (ROOT / "docs" / "charts" / f"locks-{name}.svg").read_text("utf-8") == drawn
+
+
+def test_the_readme_has_the_short_table_and_says_the_chart_in_a_sentence() -> None:
+    readme = README.read_text("utf-8")
+    assert front.table(Facts(_results(), PUBLISHED)) in readme
+    assert f'alt="{front.alt(Facts(_results(), PUBLISHED))}"' in readme
+
+
+def test_the_readme_is_short_and_no_table_in_it_is_wide() -> None:
+    lines = README.read_text("utf-8").splitlines()
+    assert len(lines) < 150
+    assert {line.count("|") for line in lines if line.startswith("|")} == {5}
