@@ -35,7 +35,7 @@ from segmented.operations.dedup import (
 )
 from segmented.operations.fair import AcquireFair, FairTimes, ReleaseFair, RenewFair
 from segmented.operations.get_set import DeleteValue, GetSet, GetValue, SetNx
-from segmented.operations.locks import AcquireLock, ReleaseLock, RenewLock
+from segmented.operations.locks import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
 from segmented.operations.operator import ListLocks, RevokeLock, ShowLock
 from segmented.operations.outbox import (
     DropMessage,
@@ -113,6 +113,7 @@ __all__ = [
     "AcquireReentrant",
     "AcquireVote",
     "AcquireWrite",
+    "AdoptLock",
     "BeginRun",
     "Cancel",
     "CancelMessage",
@@ -182,6 +183,7 @@ __all__ = [
     "ReleaseReadWrite",
     "ReleaseReentrant",
     "ReleaseVote",
+    "RenameHolder",
     "RenewFair",
     "RenewGrant",
     "RenewLock",
