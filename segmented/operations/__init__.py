@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
     from segmented.operations.fair import AcquireFair, FairTimes, ReleaseFair, RenewFair
     from segmented.operations.get_set import DeleteValue, GetSet, GetValue, SetNx
-    from segmented.operations.locks import AcquireLock, ReleaseLock, RenewLock
+    from segmented.operations.locks import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
     from segmented.operations.operator import ListLocks, RevokeLock, ShowLock
     from segmented.operations.outbox import (
         DropMessage,
@@ -120,6 +120,7 @@ __all__ = [
     "AcquireReentrant",
     "AcquireVote",
     "AcquireWrite",
+    "AdoptLock",
     "BeginRun",
     "Cancel",
     "CancelMessage",
@@ -189,6 +190,7 @@ __all__ = [
     "ReleaseReadWrite",
     "ReleaseReentrant",
     "ReleaseVote",
+    "RenameHolder",
     "RenewFair",
     "RenewGrant",
     "RenewLock",
@@ -236,7 +238,7 @@ LATE: Final = from_modules(
         ),
         "segmented.operations.fair": "AcquireFair FairTimes ReleaseFair RenewFair",
         "segmented.operations.get_set": "DeleteValue GetSet GetValue SetNx",
-        "segmented.operations.locks": "AcquireLock ReleaseLock RenewLock",
+        "segmented.operations.locks": "AcquireLock AdoptLock ReleaseLock RenameHolder RenewLock",
         "segmented.operations.operator": "ListLocks RevokeLock ShowLock",
         "segmented.operations.outbox": (
             "DropMessage KeepMessage ListDead ListMessages ListOutboxes NoteOutbox PutOff QueueOrders ReadOutbox "

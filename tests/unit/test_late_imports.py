@@ -13,7 +13,7 @@ from segmented import dedup, locks, servers
 from segmented.imports import without_collecting
 from segmented.servers.valkey import ValkeyServer
 
-LATE_MODULES = ("sqlalchemy", "kazoo", "celery", "psycopg", "pymysql", "asyncmy", "segmented.dedup")
+LATE_MODULES = ("sqlalchemy", "kazoo", "celery", "psycopg", "pymysql", "asyncmy", "segmented.dedup", "segmented.compat")
 
 
 def found_after(imports: str, names: tuple[str, ...]) -> str:
