@@ -9,7 +9,15 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from segmented.errors import AcquireTimeout, LeaseLost, LockUnreachable, ReplicasMissing, StoreError, StoreUnavailable
+from segmented.errors import (
+    AcquireTimeout,
+    LeaseLost,
+    LockUnreachable,
+    ReplicasMissing,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+)
 from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeout, milliseconds
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_state import Renewal, trusted_until
@@ -41,7 +49,8 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
 
     Raises AcquireTimeout when it was not free in time, ReplicasMissing when too few replicas acknowledged it, and
     LeaseLost when the answer took longer than the lease lasts; in all three cases nothing is left behind. Raises
-    LockUnreachable when the store does not answer; what an attempt perhaps took lapses.
+    LockUnreachable when the store does not answer; what an attempt perhaps took lapses. Raises StoreBusy when the store
+    had no connection free in time, which says nothing about its server.
     """
     try:
         answer, asked_at = yield from wait_for(
@@ -53,6 +62,8 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
             undo=claim.releasing(),
             handed="undone late" if claim.may_be_handed else None,
         )
+    except StoreBusy:
+        raise
     except StoreUnavailable as error:
         raise LockUnreachable(claim.name, str(error)) from error
     if isinstance(answer, Acquired):
