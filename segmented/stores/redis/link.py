@@ -49,6 +49,8 @@ AnswerT = TypeVar("AnswerT")
 NO_RETRY: Final = Retry(NoBackoff(), 0)
 TOO_LATE: Final = "the deadline came first"
 NO_REPLY: Final = "no reply in time"
+SMALL: Final = 4_096
+"""Bytes that fit into any socket's buffer, so that sending them waits for nobody."""
 BATCH_MAX: Final = 500
 """Operations sent together: the server answers others in between."""
 PUBLISH_SECONDS: Final = 1.0
@@ -67,6 +69,7 @@ class Wire:
         self._connect_seconds: float = connection.socket_connect_timeout or CONNECT_TIMEOUT
         self._seconds: float = connection.socket_timeout or SOCKET_TIMEOUT
         self._is_hasty = False
+        """Whether it was connected by a deadline that was sooner than its own time-out, and may still go by that."""
         self.dialect = dialect
         self.idle_since = 0.0
 
@@ -93,14 +96,18 @@ class Wire:
     def ask(self, commands: Sequence[Command], seconds: float) -> list[Reply]:
         """Send commands together and read one reply each, an error of the server as a value."""
         connection = self._connection
+        data = packed(commands)
         replies: list[Reply] = []
         try:
-            if self._is_hasty:  # redis-py's RESP2 parser brings the handshake's time-out back after each read
+            if self._is_hasty and len(data) > SMALL:
                 connection.update_current_socket_timeout(self._seconds)
-            connection.send_packed_command((packed(commands),), check_health=False)
+            connection.send_packed_command((data,), check_health=False)
             for _ in commands:
                 try:
-                    replies.append(connection.read_response(timeout=seconds))
+                    if self._is_hasty or seconds != self._seconds:
+                        replies.append(connection.read_response(timeout=seconds))
+                    else:
+                        replies.append(connection.read_response())  # by its own time-out, without setting one
                 except ResponseError as error:
                     replies.append(error)
         except BaseException:

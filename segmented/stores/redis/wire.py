@@ -37,9 +37,8 @@ def packed(commands: Sequence[Command]) -> bytes:
     for command in commands:
         pieces.append(f"*{len(command)}\r\n")
         for argument in command:
-            said = argument if isinstance(argument, str) else str(argument)
-            length = len(said) if said.isascii() else len(said.encode())
-            pieces.append(f"${length}\r\n{said}\r\n")
+            said = argument if type(argument) is str else str(argument)
+            pieces.append(f"${len(said) if said.isascii() else len(said.encode())}\r\n{said}\r\n")
     return "".join(pieces).encode()
 
 
