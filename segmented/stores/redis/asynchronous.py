@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from redis import asyncio as redis_asyncio
+from redis.exceptions import RedisError
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import SegmentedError
@@ -15,7 +16,7 @@ from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.clients import async_client, close_async_client
 from segmented.stores.redis.codecs import CODECS
-from segmented.stores.redis.edge import Translated, check_server, guarded, probing_scripts
+from segmented.stores.redis.edge import Translated, check_server, guarded, our_error, probing_scripts
 from segmented.stores.redis.given_clients import usable_client
 from segmented.stores.redis.linking import PATIENCE, async_linked
 from segmented.stores.redis.store import described
@@ -91,8 +92,10 @@ class AsyncRedisStore:
         woken = None if wakes is None else wakes(operation)
         if woken is not None and self.wakeups.is_waited_for(woken[0]) and not self.wakeups.lets_others(woken[0]):
             return await self._release(operation, *woken, deadline)
-        with Translated(self._where):
+        try:
             return await self._link.perform(operation, deadline=deadline)
+        except (RedisError, OSError) as error:
+            raise our_error(error, self._where) from error
 
     async def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
         # The next waiter of this process need not wait for the message, which comes to it by way of another task.

@@ -28,7 +28,10 @@ def perform_one(operation: Operation[AnswerT], dialect: Dialect, attempt: int) -
         commands = codec.native.encode(operation, dialect)
         if commands:
             replies = yield Send(commands)
-            if not any(isinstance(reply, ResponseError) for reply in replies):  # else the script says it, or works
+            for reply in replies:
+                if isinstance(reply, ResponseError):
+                    break  # the script says it, or works
+            else:
                 answer = codec.native.decode(operation, replies)
     if answer is None:
         call = codec.encode(operation)

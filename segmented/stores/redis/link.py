@@ -261,7 +261,7 @@ class Link:
         if self._waiting:
             with self._returned:
                 self._returned.notify()
-        else:
+        elif len(self._free) > 1:
             self._close_oldest(now - IDLE_SECONDS)
 
     def _close_oldest(self, before: float) -> None:

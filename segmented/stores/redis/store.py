@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import redis
+from redis.exceptions import RedisError
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import SegmentedError, StoreError
@@ -14,7 +15,7 @@ from segmented.plans.waiting import UNDO_SECONDS
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.clients import close_client, sync_client
 from segmented.stores.redis.codecs import CODECS
-from segmented.stores.redis.edge import CONNECT_TIMEOUT, Translated, check_server, guarded, probing_scripts
+from segmented.stores.redis.edge import CONNECT_TIMEOUT, Translated, check_server, guarded, our_error, probing_scripts
 from segmented.stores.redis.given_clients import usable_client
 from segmented.stores.redis.linking import PATIENCE, linked
 from segmented.stores.redis.listener import RedisWakeups
@@ -107,8 +108,10 @@ class RedisStore:
         woken = None if wakes is None else wakes(operation)
         if woken is not None and self.wakeups.is_waited_for(woken[0]) and not self.wakeups.lets_others(woken[0]):
             return self._release(operation, *woken, deadline)
-        with Translated(self._where):
+        try:
             return self._link.perform(operation, deadline=deadline)
+        except (RedisError, OSError) as error:
+            raise our_error(error, self._where) from error
 
     def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
         # The next waiter of this process need not wait for the message, which comes to it by way of another thread.
