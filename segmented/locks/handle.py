@@ -23,6 +23,7 @@ from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_state import Renewal, trusted_until
 from segmented.models import Acquired, Held, Unreplicated
 from segmented.plans import Now, Plan, Within, perform, run_async, run_sync, wait_for
+from segmented.plans.colours import checked_async, checked_sync
 from segmented.plans.waiting import UNDO_SECONDS
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class SyncHandle(Handle, ABC, Generic[LeaseT]):
         With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
         """
         super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._store = store
+        self._store = checked_sync(store, type(self).__name__)
 
     @abstractmethod
     def _claim(self) -> Claim:
@@ -157,7 +158,7 @@ class AsyncHandle(Handle, ABC, Generic[AsyncLeaseT]):
         With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
         """
         super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._store = store
+        self._store = checked_async(store, type(self).__name__)
 
     @abstractmethod
     def _claim(self) -> Claim:
