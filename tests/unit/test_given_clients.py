@@ -91,14 +91,14 @@ def sentence_of(make: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize(("given", "sentence"), REFUSED)
-def test_what_cannot_serve_is_refused_at_construction(given: Any, sentence: str) -> None:  # noqa: ANN401  # anything
+def test_what_cannot_serve_is_refused_at_construction(given: Any, sentence: str) -> None:  # noqa: ANN401  # what a caller may give
     said = sentence_of(lambda: RedisStore(given))
     assert said.startswith("RedisStore ")
     assert sentence in said
 
 
 @pytest.mark.parametrize(("given", "sentence"), REFUSED_ASYNC)
-def test_what_cannot_serve_in_asyncio_is_refused_at_construction(given: Any, sentence: str) -> None:  # noqa: ANN401  # anything
+def test_what_cannot_serve_in_asyncio_is_refused_at_construction(given: Any, sentence: str) -> None:  # noqa: ANN401  # what a caller may give
     said = sentence_of(lambda: AsyncRedisStore(given))
     assert said.startswith("AsyncRedisStore ")
     assert sentence in said

@@ -256,13 +256,14 @@ class Link:
             self._returned.wait(seconds)
 
     def _give_back(self, wire: Wire) -> None:
-        wire.idle_since = now = self._clock.now()
+        if self._made > 1:
+            wire.idle_since = self._clock.now()
         self._free.append(wire)
         if self._waiting:
             with self._returned:
                 self._returned.notify()
         elif len(self._free) > 1:
-            self._close_oldest(now - IDLE_SECONDS)
+            self._close_oldest(wire.idle_since - IDLE_SECONDS)
 
     def _close_oldest(self, before: float) -> None:
         """Close the connection that was unused for longest, if that is long enough."""
