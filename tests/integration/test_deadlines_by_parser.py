@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from segmented.stores.redis.wire import Exchange
 
 HURRY: Final = 0.15
-SLOW: Final = 0.5
+QUICK: Final = 0.5
+SLOW: Final = 0.9
 STACKS: Final = [
     pytest.param(stack, protocol, id=f"{stack}-resp{protocol}")
     for stack in ("hiredis", "python")
@@ -35,8 +36,8 @@ each_parser = pytest.mark.parametrize(("stack", "protocol"), STACKS)
 
 
 def slow(*_: object) -> Exchange[None]:
-    """Have the server answer after a while, on purpose."""
-    yield Send((("BLPOP", "nothing is ever here", str(SLOW)),), patience=SLOW)
+    """Have the server answer after a while."""
+    yield Send((("BLPOP", "nothing is ever here", str(SLOW)),))
 
 
 def options(stack: str, protocol: int, colour: str) -> dict[str, Any]:
@@ -57,7 +58,8 @@ def test_threads(private_valkey: ValkeyServer, stack: str, protocol: int) -> Non
             os.kill(private_valkey.pid, signal.SIGCONT)
         with store:
             link: Any = store._link  # noqa: SLF001  # looks behind the store
-            Lock(store, "x", ttl=5).acquire(timeout=1).release()  # connects with less than the time-out of 5 s
+            Lock(store, "x", ttl=5).acquire(timeout=QUICK).release()  # connects with less than the time-out of 5 s
+            link._tries = 1  # noqa: SLF001  # a second try would hide a time-out
             link.run(slow)
             many = [AcquireLock(f"{'long' * 200}{index}", "h", 1_000) for index in range(2_000)]
             assert len(store.execute_many(many)) == len(many)
@@ -87,7 +89,7 @@ def test_tasks(private_valkey: ValkeyServer, stack: str, protocol: int) -> None:
                 finally:
                     os.kill(private_valkey.pid, signal.SIGCONT)
                 if not is_connected:
-                    await (await AsyncLock(store, "x", ttl=6).acquire(timeout=1)).release()
+                    await (await AsyncLock(store, "x", ttl=6).acquire(timeout=QUICK)).release()
                     await link.run(slow)
 
     loop = new_event_loop(Flavour("redis", "async", protocol), stack)
@@ -116,6 +118,7 @@ def test_a_task_that_was_cancelled_before_is_told_of_a_silent_server_in_its_clea
 
     async def test() -> None:
         async with await AsyncRedisStore.from_url(private_valkey.url) as store:
+            await (await AsyncLock(store, "x", ttl=5).acquire(timeout=1)).release()  # connects
             task = asyncio.create_task(clean_up(store))
             await asyncio.sleep(0)
             task.cancel()
