@@ -145,7 +145,7 @@ class AsyncClusterLink:
         """Return a subscription at any node, since each hears all messages; at another one than the last time."""
         hosts = self.map.hosts(last=self._heard_at)
         self._heard_at = random.choice(hosts[:-1] or hosts)  # noqa: S311  # spreads the load, guards nothing
-        return self._connections(self._heard_at).async_subscription()
+        return self._connections(self._heard_at).async_subscription(retries=0)  # the next is elsewhere
 
     async def aclose(self) -> None:
         """Disconnect all wires that are not in use, and wait until their sockets are closed."""

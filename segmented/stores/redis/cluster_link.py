@@ -133,7 +133,7 @@ class ClusterLink:
         """Return a subscription at any node, since each hears all messages; at another one than the last time."""
         hosts = self.map.hosts(last=self._heard_at)
         self._heard_at = random.choice(hosts[:-1] or hosts)  # noqa: S311  # spreads the load, guards nothing
-        return self._connections(self._heard_at).subscription()
+        return self._connections(self._heard_at).subscription(retries=0)  # the next is elsewhere
 
     def check(self, deadline: float) -> None:
         """Check every node that the client knows as a master."""

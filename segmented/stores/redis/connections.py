@@ -56,14 +56,14 @@ class Connections:
         """Make a connection, which is not connected yet."""
         return self.connection_class(**self.options)
 
-    def subscription(self) -> PubSub:
-        """Make a subscription for threads, on a connection of its own."""
-        options = {**self.options, "retry": Retry(NoBackoff(), TRIES - 1)}
+    def subscription(self, *, retries: int = TRIES - 1) -> PubSub:
+        """Make a subscription for threads, on a connection of its own, which connects again `retries` times itself."""
+        options = {**self.options, "retry": Retry(NoBackoff(), retries)}
         return PubSub(redis.ConnectionPool(connection_class=self.connection_class, max_connections=1, **options))
 
-    def async_subscription(self) -> AsyncPubSub:
-        """Make a subscription for asyncio, on a connection of its own."""
-        options = {**self.options, "retry": AsyncRetry(NoBackoff(), TRIES - 1)}
+    def async_subscription(self, *, retries: int = TRIES - 1) -> AsyncPubSub:
+        """Make a subscription for asyncio, on a connection of its own, which connects again `retries` times itself."""
+        options = {**self.options, "retry": AsyncRetry(NoBackoff(), retries)}
         kind: Any = self.connection_class
         return AsyncPubSub(redis_asyncio.ConnectionPool(connection_class=kind, max_connections=1, **options))
 
