@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         ShardVanished,
         StaleToken,
         StockError,
+        StoreBusy,
         StoreError,
         StoreRefused,
         StoreUnavailable,
@@ -301,6 +302,7 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "SegmentedError",
     "StaleToken",
     "StockError",
+    "StoreBusy",
     "StoreError",
     "StoreRefused",
     "StoreUnavailable",
@@ -321,7 +323,7 @@ LATE: Final = from_modules(
             "DatabaseUnavailable GrantSuperseded InvalidInput LeaseError LeaseLost LoaderFailed LockUnreachable "
             "NotGranted OrderMismatch OrderQueued OrderUnknown PartlyReleased PermitsMismatch PoolDiverged "
             "PoolDrifted PoolGated PoolInShards PoolMissing PoolNotGated PoolVanished ReplicasMissing "
-            "SegmentedError ShardVanished StaleToken StockError StoreError StoreRefused StoreUnavailable "
+            "SegmentedError ShardVanished StaleToken StockError StoreBusy StoreError StoreRefused StoreUnavailable "
             "TransactionConflict WrongKind"
         ),
         "segmented.locks": (

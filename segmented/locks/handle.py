@@ -10,13 +10,22 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
-from segmented.errors import AcquireTimeout, LeaseLost, LockUnreachable, ReplicasMissing, StoreError, StoreUnavailable
+from segmented.errors import (
+    AcquireTimeout,
+    LeaseLost,
+    LockUnreachable,
+    ReplicasMissing,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+)
 from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeout, milliseconds
 from segmented.locks.hints import LOCK_HINTS, Hinted, NoAsyncBlock, NoBlock
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_state import Renewal, trusted_until
 from segmented.models import Acquired, Held, Unreplicated
 from segmented.plans import Now, Plan, Within, perform, run_async, run_sync, wait_for
+from segmented.plans.colours import checked_async, checked_sync
 from segmented.plans.waiting import UNDO_SECONDS
 
 if TYPE_CHECKING:
@@ -44,7 +53,8 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
 
     Raises AcquireTimeout when it was not free in time, ReplicasMissing when too few replicas acknowledged it, and
     LeaseLost when the answer took longer than the lease lasts; in all three cases nothing is left behind. Raises
-    LockUnreachable when the store does not answer; what an attempt perhaps took lapses.
+    LockUnreachable when the store does not answer; what an attempt perhaps took lapses. Raises StoreBusy when the store
+    had no connection free in time, which says nothing about its server.
     """
     try:
         answer, asked_at = yield from wait_for(
@@ -56,6 +66,8 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
             undo=claim.releasing(),
             handed="undone late" if claim.may_be_handed else None,
         )
+    except StoreBusy:
+        raise
     except StoreUnavailable as error:
         raise LockUnreachable(claim.name, str(error)) from error
     if isinstance(answer, Acquired):
@@ -111,7 +123,7 @@ class SyncHandle(NoBlock, Handle, ABC, Generic[LeaseT]):
         With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
         """
         super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._store = store
+        self._store = checked_sync(store, type(self).__name__)
 
     @abstractmethod
     def _claim(self) -> Claim:
@@ -153,7 +165,7 @@ class AsyncHandle(NoAsyncBlock, Handle, ABC, Generic[AsyncLeaseT]):
         With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
         """
         super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._store = store
+        self._store = checked_async(store, type(self).__name__)
 
     @abstractmethod
     def _claim(self) -> Claim:

@@ -70,7 +70,7 @@ class HeldLease(EndsWithItsBlock, LeaseState):
         if not self.has_ended:
             self._require_own_process()
             self.note_release_asked()
-            answer = run_sync(perform(Within(self.claim.releasing(), self.release_deadline())), self._store)
+            answer = self._store.execute(self.claim.releasing(), deadline=self.release_deadline())
             try:
                 self.note_release(answer)
             finally:

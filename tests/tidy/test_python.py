@@ -34,3 +34,9 @@ def test_unit_tests_do_not_sleep() -> None:
     looked_at = files("tests/unit", suffix=".py")
     assert looked_at
     assert offences(rules.no_sleep, looked_at) == []
+
+
+def test_the_redis_stores_touch_nothing_that_the_driver_keeps_private() -> None:
+    looked_at = files("segmented/stores/redis", suffix=".py")
+    assert looked_at
+    assert offences(rules.no_private_attribute, looked_at) == []
