@@ -34,9 +34,9 @@ def modules_after(program: str) -> list[str]:
     [
         ("import segmented", 2),
         ("import segmented.testing.plugin", 6),
-        ("from segmented import Lock", 30),
-        ("from segmented import Lock, RedisStore", 52),
-        ("from segmented import Pool, RedisStore", 75),
+        ("from segmented import Lock", 34),
+        ("from segmented import Lock, RedisStore", 59),
+        ("from segmented import Pool, RedisStore", 80),
     ],
 )
 def test_an_import_loads_no_more_of_our_modules_than_it_needs(program: str, budget: int) -> None:
