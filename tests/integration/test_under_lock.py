@@ -24,7 +24,7 @@ def test_by_default_units_are_taken_at_acceptance_and_the_worker_holds_no_lock(v
     seen: list[tuple[list[int], int | None]] = []
 
     def step(begun: BegunOrder) -> None:
-        seen.append((held_segments(pool.store, "mug"), begun.fencing_token))
+        seen.append((held_segments(store, "mug"), begun.fencing_token))
 
     with RedisStore.from_url(valkey.url) as store:
         pool = Pool(store, "mug", outbox=Outbox())
@@ -44,7 +44,7 @@ def test_under_lock_workers_take_units_each_under_a_segments_lock_and_token_of_i
         seen[begun.order.order_id] = begun.segment, begun.fencing_token
         together.wait(10)
         wait_until(lambda: len(seen) == 2)
-        assert sorted(held_segments(pool.store, "mug")) == sorted(segment for segment, _ in seen.values())
+        assert sorted(held_segments(store, "mug")) == sorted(segment for segment, _ in seen.values())
         together.wait(10)
 
     with RedisStore.from_url(valkey.url) as store:

@@ -78,14 +78,10 @@ def test_the_readme_is_short_and_no_table_in_it_is_wide() -> None:
 
 
 def _rate(section: str, hold_ms: float, strategy: str, segments: int) -> Spot:
-    wanted = (section, hold_ms, strategy, segments, 0.0, 64, 1)
-    (found,) = [
-        spot
-        for spot in Facts(_results(), PUBLISHED).select(loop="closed", batch=1)
-        if (cell := spot.cell)
-        and (cell.section, cell.hold_ms, cell.strategy, cell.segments, cell.rtt_ms, cell.buyers, cell.quantity)
-        == wanted
-    ]
+    """Return the cell with 64 buyers, one unit an order and no delay in the network."""
+    wanted = {"section": section, "hold_ms": hold_ms, "segments": segments, "rtt_ms": 0.0, "buyers": 64, "quantity": 1}
+    spots = Facts(_results(), PUBLISHED).select(loop="closed", strategy=strategy, batch=1)
+    (found,) = [one for one in spots if all(getattr(one.cell, name) == value for name, value in wanted.items())]
     return found
 
 
