@@ -98,7 +98,7 @@ class Block:
 
     @property
     def numbers(self) -> set[float]:
-        """Return all numbers of the block, code included: as they stand, and in seconds or bytes if they have a unit."""
+        """Return all numbers of the block, as they stand and, where they have a unit, in seconds or bytes."""
         found = set[float]()
         for word, unit in NUMBER.findall(MARKER.sub("", self.text)):
             value = VALUES.get(word) if word.isalpha() else float(word.rstrip(",_").replace(",", "").replace("_", ""))
