@@ -6,7 +6,7 @@ A block that has a number, *never*, *always* or *at most* outside of code has a 
 | --- | --- |
 | `shown: tests/unit/test_a.py::test_b` | a test that fails if the claim is false |
 | `shown: docs/results/2026-11-22/results.jsonl` | a file of results that is in the repository |
-| `set: segmented/a.py::NAME` | a constant, `Class.field`, or `function.argument`: its value is a number of the block |
+| `set: segmented/a.py::NAME` | a constant, `CONSTANT.field`, `Class.field` or `function.argument`: its value is in the block |
 | `example` | nothing: the numbers are dates, section numbers, versions, or values made up for an example |
 
 Each stands in an HTML comment; several targets of one marker are separated by commas.
@@ -47,6 +47,7 @@ VALUES: Final = {word: number for number, word in enumerate(COUNTED, start=3)} |
     "once": 1,
     "two": 2,
     "twice": 2,
+    "third": 3,
     "sixteen": 16,
     "hundred": 100,
     "thousand": 1_000,
@@ -55,6 +56,7 @@ VALUES: Final = {word: number for number, word in enumerate(COUNTED, start=3)} |
     "tenth": 0.1,
 }
 UNITS: Final = {
+    "us": 0.000_001,
     "ms": 0.001,
     "milliseconds": 0.001,
     "min": 60,
@@ -103,7 +105,7 @@ class Block:
         for word, unit in NUMBER.findall(MARKER.sub("", self.text)):
             value = VALUES.get(word) if word.isalpha() else float(word.rstrip(",_").replace(",", "").replace("_", ""))
             if value is not None:
-                found |= {value, value * UNITS.get(unit, 1)}
+                found |= {value, round(value * UNITS.get(unit, 1), 9)}
         return found
 
 
@@ -181,6 +183,8 @@ def _defaults(body: list[ast.stmt], prefix: str = "") -> dict[str, ast.expr]:
     for node in body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
             found[prefix + node.target.id] = node.value
+            if isinstance(node.value, ast.Call):
+                found |= {f"{prefix}{node.target.id}.{one.arg}": one.value for one in node.value.keywords}
         elif isinstance(node, ast.Assign):
             found |= {prefix + one.id: node.value for one in node.targets if isinstance(one, ast.Name)}
         elif isinstance(node, ast.ClassDef):
