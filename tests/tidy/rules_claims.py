@@ -6,7 +6,7 @@ A block that has a number, *never*, *always* or *at most* outside of code has a 
 | --- | --- |
 | `shown: tests/unit/test_a.py::test_b` | a test that fails if the claim is false |
 | `shown: docs/results/2026-11-22/results.jsonl` | a file of results that is in the repository |
-| `set: segmented/a.py::NAME` | a constant, `CONSTANT.field`, `Class.field` or `function.argument`: its value is in the block |
+| `set: segmented/a.py::NAME` | a constant, field (`Class.field`) or argument (`function.argument`) whose value it says |
 | `example` | nothing: the numbers are dates, section numbers, versions, or values made up for an example |
 
 Each stands in an HTML comment; several targets of one marker are separated by commas.
@@ -112,21 +112,21 @@ class Block:
 def blocks(text: str) -> Iterator[Block]:
     """Split a page into paragraphs, list items and tables; headings, fences and indented code are left out."""
     lines: list[str] = []
-    start, is_fenced, is_in_list = 0, False, False
+    start, is_fenced, indent = 0, False, 0
     for number, line in enumerate([*text.splitlines(), ""], start=1):
-        is_marker = _is_marker(line)
-        is_new = bool(ITEM.match(line)) or bool(
-            lines and (line.startswith("|") != lines[-1].startswith("|") or _is_marker(lines[-1]))
-        )
-        is_code = line.startswith("    ") and not lines and not is_in_list
-        is_end = not line.strip() or FENCE.match(line) or line.startswith("#") or is_code or (is_new and not is_marker)
-        if lines and is_end:
+        item = ITEM.match(line)
+        is_turned = bool(lines) and (line.startswith("|") != lines[-1].startswith("|") or _is_marker(lines[-1]))
+        is_code = not lines and line.startswith(" " * (indent + 4))
+        is_out = not line.strip() or FENCE.match(line) or line.startswith("#") or is_code
+        if lines and (is_out or item or (is_turned and not _is_marker(line))):
             yield Block(start, "\n".join(lines))
             lines = []
+        if line.startswith("#"):
+            indent = 0
         if FENCE.match(line):
             is_fenced = not is_fenced
-        elif line.strip() and not is_fenced and not line.startswith("#") and not is_code:
-            is_in_list = bool(ITEM.match(line)) or (is_in_list and line.startswith(" "))
+        elif not is_out and not is_fenced:
+            indent = len(item.group()) if item else indent if line.startswith(" ") else 0
             start = start if lines else number
             lines.append(line)
 
