@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # would be late on a small machine.
 WORKERS := 3
 
-.PHONY: demo test test-long rings setup lint docs coverage clean
+.PHONY: demo test test-long test-stacks rings setup lint docs coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
@@ -18,6 +18,16 @@ rings: $(STAMP)
 
 test-long: $(STAMP) ## what `make test` leaves out: more seeds, flavours of Redis, and ways for workers to die
 	@$(BIN)/python -m pytest --no-header --quiet -m long
+
+# `make test` divides the Redis sides of each test among hiredis, redis-py's own parsers and uvloop (tests/stacks.py).
+# Here the Redis sides of the contract ring run on each of them, all under RESP2 and RESP3, sync and asyncio.
+CONTRACT := -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
+	-m 'not long' -k redis- tests/contract
+
+test-stacks: $(STAMP) ## the contract ring with hiredis, without it, and under uvloop
+	@SEGMENTED_TEST_STACK=hiredis $(BIN)/python $(CONTRACT)
+	@SEGMENTED_TEST_STACK=python PYTHONPATH=tests/without_hiredis $(BIN)/python $(CONTRACT)
+	@SEGMENTED_TEST_STACK=uvloop $(BIN)/python $(CONTRACT)
 
 setup: $(STAMP)
 	@echo "ready: $(BIN)/segmented --help"

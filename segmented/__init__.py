@@ -4,118 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from segmented import locks
-from segmented.errors import (
-    AcquireTimeout,
-    CartDiverged,
-    CartMismatch,
-    CartUnknown,
-    ChangeDiverged,
-    ChangeGated,
-    ChangeMismatch,
-    DatabaseUnavailable,
-    GrantSuperseded,
-    InvalidInput,
-    LeaseError,
-    LeaseLost,
-    LoaderFailed,
-    LockUnreachable,
-    NotGranted,
-    OrderMismatch,
-    OrderQueued,
-    OrderUnknown,
-    PartlyReleased,
-    PermitsMismatch,
-    PoolDiverged,
-    PoolDrifted,
-    PoolGated,
-    PoolInShards,
-    PoolMissing,
-    PoolNotGated,
-    PoolVanished,
-    ReplicasMissing,
-    SegmentedError,
-    ShardVanished,
-    StaleToken,
-    StockError,
-    StoreError,
-    StoreRefused,
-    StoreUnavailable,
-    TransactionConflict,
-    WrongKind,
-)
-from segmented.imports import late
-from segmented.locks import (
-    AsyncFairLock,
-    AsyncGetSetLease,
-    AsyncGetSetLock,
-    AsyncLease,
-    AsyncLock,
-    AsyncMultiLease,
-    AsyncMultiLock,
-    AsyncQuorumLease,
-    AsyncQuorumLock,
-    AsyncReadWriteLock,
-    AsyncReentrantLock,
-    AsyncSemaphore,
-    AsyncSingleFlight,
-    AsyncZooKeeperLease,
-    AsyncZooKeeperLock,
-    FairLock,
-    FenceGuard,
-    FileDeadLetters,
-    FlightOptions,
-    GetSetLease,
-    GetSetLock,
-    Lease,
-    Lock,
-    MultiLease,
-    MultiLock,
-    QuorumLease,
-    QuorumLock,
-    ReadWriteLock,
-    ReentrantLock,
-    Semaphore,
-    Sequencer,
-    SingleFlight,
-    UnreachablePolicy,
-    Work,
-    ZooKeeperLease,
-    ZooKeeperLock,
-    fenced_set,
-    fenced_set_async,
-    fenced_where,
-    key_for,
-    lockable,
-    single_flight,
-    task_owner,
-    thread_owner,
-)
-from segmented.models import Busy, Cart, CartRefused, CartReserved, CartSettled, Order, Reserved, Settled, SoldOut
-from segmented.stock import (
-    AsyncCarts,
-    AsyncGrant,
-    AsyncOrderHandle,
-    AsyncPool,
-    AsyncShardedPool,
-    AuditReport,
-    Carts,
-    EnvelopePublisher,
-    Grant,
-    OrderHandle,
-    Outbox,
-    Pool,
-    Publisher,
-    RepairReport,
-    ShardedAuditReport,
-    ShardedPool,
-    find_async_pool,
-    find_pool,
-    pool_of,
-)
-from segmented.stores.memory import AsyncMemoryStore, MemoryStore
-from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
-from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.dedup import (
@@ -142,14 +31,123 @@ if TYPE_CHECKING:
         StoreEffect,
     )
     from segmented.dedup.sql import OnceTable
+    from segmented.errors import (
+        AcquireTimeout,
+        CartDiverged,
+        CartMismatch,
+        CartUnknown,
+        ChangeDiverged,
+        ChangeGated,
+        ChangeMismatch,
+        DatabaseUnavailable,
+        GrantSuperseded,
+        InvalidInput,
+        LeaseError,
+        LeaseLost,
+        LoaderFailed,
+        LockUnreachable,
+        NotGranted,
+        OrderMismatch,
+        OrderQueued,
+        OrderUnknown,
+        PartlyReleased,
+        PermitsMismatch,
+        PoolDiverged,
+        PoolDrifted,
+        PoolGated,
+        PoolInShards,
+        PoolMissing,
+        PoolNotGated,
+        PoolVanished,
+        ReplicasMissing,
+        SegmentedError,
+        ShardVanished,
+        StaleToken,
+        StockError,
+        StoreBusy,
+        StoreError,
+        StoreRefused,
+        StoreUnavailable,
+        TransactionConflict,
+        WrongKind,
+    )
     from segmented.locks import (
+        AsyncFairLock,
+        AsyncGetSetLease,
+        AsyncGetSetLock,
+        AsyncLease,
+        AsyncLock,
+        AsyncMultiLease,
+        AsyncMultiLock,
+        AsyncQuorumLease,
+        AsyncQuorumLock,
+        AsyncReadWriteLock,
+        AsyncReentrantLock,
+        AsyncSemaphore,
+        AsyncSingleFlight,
         AsyncSqlRowLock,
+        AsyncZooKeeperLease,
+        AsyncZooKeeperLock,
+        FairLock,
+        FenceGuard,
+        FileDeadLetters,
+        FlightOptions,
+        GetSetLease,
+        GetSetLock,
         HeldRow,
+        Lease,
+        Lock,
+        MultiLease,
+        MultiLock,
+        QuorumLease,
+        QuorumLock,
+        ReadWriteLock,
+        ReentrantLock,
+        Semaphore,
+        Sequencer,
+        SingleFlight,
         SqlDeadLetters,
         SqlRowLock,
+        UnreachablePolicy,
+        Work,
+        ZooKeeperLease,
+        ZooKeeperLock,
         async_create_lock_table,
         create_lock_table,
+        fenced_set,
+        fenced_set_async,
+        fenced_where,
+        key_for,
+        lockable,
+        single_flight,
+        task_owner,
+        thread_owner,
     )
+    from segmented.models import Busy, Cart, CartRefused, CartReserved, CartSettled, Order, Reserved, Settled, SoldOut
+    from segmented.stock import (
+        AsyncCarts,
+        AsyncGrant,
+        AsyncOrderHandle,
+        AsyncPool,
+        AsyncShardedPool,
+        AuditReport,
+        Carts,
+        EnvelopePublisher,
+        Grant,
+        OrderHandle,
+        Outbox,
+        Pool,
+        Publisher,
+        RepairReport,
+        ShardedAuditReport,
+        ShardedPool,
+        find_async_pool,
+        find_pool,
+        pool_of,
+    )
+    from segmented.stores.memory import AsyncMemoryStore, MemoryStore
+    from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
+    from segmented.stores.redis import AsyncRedisStore, RedisStore
 
 __version__ = "0.2.0"
 
@@ -304,6 +302,7 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "SegmentedError",
     "StaleToken",
     "StockError",
+    "StoreBusy",
     "StoreError",
     "StoreRefused",
     "StoreUnavailable",
@@ -311,32 +310,44 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "WrongKind",
 ]
 
-LATE: Final = {
-    **dict.fromkeys(locks.LATE, "segmented.locks"),
-    "AlreadyDone": "segmented.dedup",
-    "AsyncDedup": "segmented.dedup",
-    "AsyncExternalEffect": "segmented.dedup",
-    "AsyncRun": "segmented.dedup",
-    "AttemptSuperseded": "segmented.dedup",
-    "CallCancelled": "segmented.dedup",
-    "Dedup": "segmented.dedup",
-    "DedupError": "segmented.dedup",
-    "Done": "segmented.dedup",
-    "EffectUnknown": "segmented.dedup",
-    "ExternalEffect": "segmented.dedup",
-    "FailedBefore": "segmented.dedup",
-    "InFlight": "segmented.dedup",
-    "NotDone": "segmented.dedup",
-    "OtherPayload": "segmented.dedup",
-    "Replay": "segmented.dedup",
-    "ResultUnkept": "segmented.dedup",
-    "Run": "segmented.dedup",
-    "RunLost": "segmented.dedup",
-    "StillUnknown": "segmented.dedup",
-    "StoreEffect": "segmented.dedup",
-    "OnceTable": "segmented.dedup.sql",
-}
+LATE: Final = from_modules(
+    {
+        "segmented.dedup": (
+            "AlreadyDone AsyncDedup AsyncExternalEffect AsyncRun AttemptSuperseded CallCancelled Dedup DedupError "
+            "Done EffectUnknown ExternalEffect FailedBefore InFlight NotDone OtherPayload Replay ResultUnkept Run "
+            "RunLost StillUnknown StoreEffect"
+        ),
+        "segmented.dedup.sql": "OnceTable",
+        "segmented.errors": (
+            "AcquireTimeout CartDiverged CartMismatch CartUnknown ChangeDiverged ChangeGated ChangeMismatch "
+            "DatabaseUnavailable GrantSuperseded InvalidInput LeaseError LeaseLost LoaderFailed LockUnreachable "
+            "NotGranted OrderMismatch OrderQueued OrderUnknown PartlyReleased PermitsMismatch PoolDiverged "
+            "PoolDrifted PoolGated PoolInShards PoolMissing PoolNotGated PoolVanished ReplicasMissing "
+            "SegmentedError ShardVanished StaleToken StockError StoreBusy StoreError StoreRefused StoreUnavailable "
+            "TransactionConflict WrongKind"
+        ),
+        "segmented.locks": (
+            "AsyncFairLock AsyncGetSetLease AsyncGetSetLock AsyncLease AsyncLock AsyncMultiLease AsyncMultiLock "
+            "AsyncQuorumLease AsyncQuorumLock AsyncReadWriteLock AsyncReentrantLock AsyncSemaphore "
+            "AsyncSingleFlight AsyncSqlRowLock AsyncZooKeeperLease AsyncZooKeeperLock FairLock FenceGuard "
+            "FileDeadLetters FlightOptions GetSetLease GetSetLock HeldRow Lease Lock MultiLease MultiLock "
+            "QuorumLease QuorumLock ReadWriteLock ReentrantLock Semaphore Sequencer SingleFlight SqlDeadLetters "
+            "SqlRowLock UnreachablePolicy Work ZooKeeperLease ZooKeeperLock async_create_lock_table "
+            "create_lock_table fenced_set fenced_set_async fenced_where key_for lockable single_flight task_owner "
+            "thread_owner"
+        ),
+        "segmented.models": "Busy Cart CartRefused CartReserved CartSettled Order Reserved Settled SoldOut",
+        "segmented.stock": (
+            "AsyncCarts AsyncGrant AsyncOrderHandle AsyncPool AsyncShardedPool AuditReport Carts "
+            "EnvelopePublisher Grant OrderHandle Outbox Pool Publisher RepairReport ShardedAuditReport "
+            "ShardedPool find_async_pool find_pool pool_of"
+        ),
+        "segmented.stores.memory": "AsyncMemoryStore MemoryStore",
+        "segmented.stores.quorum": "AsyncQuorumStore QuorumStore",
+        "segmented.stores.redis": "AsyncRedisStore RedisStore",
+    }
+)
 """Imported when asked for, and from where."""
 
 if not TYPE_CHECKING:  # for a type checker every other name would exist, too
-    __getattr__ = late(__name__, LATE)
+    __getattr__, __dir__ = late(__name__, LATE)

@@ -16,9 +16,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's monotonic clock."""
 
-    def now(self) -> float:
-        """Return monotonic seconds."""
-        return time.monotonic()
+    now = staticmethod(time.monotonic)  # read ten times in a lock's cycle, so there is no call around it
 
 
 class WallClock:

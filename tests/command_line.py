@@ -22,7 +22,7 @@ from segmented.cli.main import run as run_command
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAIN: Final = (sys.executable, "-c", "from segmented.cli.main import main; main()")
+MAIN: Final = (sys.executable, "-c", "from segmented.__main__ import main; main()")
 ROOT: Final = Path(__file__).parents[1]
 SECONDS: Final = 60.0
 

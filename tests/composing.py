@@ -43,7 +43,7 @@ VALKEYS: Final = (*STOCKS, "broker")
 PASSWORDS: Final = {"STOCK_PASSWORD": "stock1", "BROKER_PASSWORD": "broker2", "DATABASE_PASSWORD": "database3"}
 VARIABLE: Final = re.compile(r"\$\$|\$\{(?P<name>\w+):\?(?P<sentence>[^}]+)\}")
 PROGRAMS: Final = {"python": "", "celery": "-m celery", "locust": "-m locust"}
-ENTRY: Final = "from segmented.cli.main import main; main()"
+ENTRY: Final = "from segmented.__main__ import main; main()"
 COMMAND_SECONDS: Final = 90.0
 START_SECONDS: Final = 20.0
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[1]
 CDNOW: Final = ROOT / "tests" / "data" / "cdnow_orders.csv.gz"
-COMMAND: Final = (sys.executable, "-c", "from segmented.cli.main import main; main()", "sell")
+COMMAND: Final = (sys.executable, "-c", "from segmented.__main__ import main; main()", "sell")
 SALE_SECONDS: Final = 100.0
 LOOK_SECONDS: Final = 0.02
 

@@ -57,7 +57,7 @@ def segmented_lock(url: str) -> Cycles:
     lock = Lock(RedisStore.from_url(url), NAME, ttl=TTL)
 
     def cycle() -> None:
-        lock.acquire(timeout=1).release()
+        lock.acquire().release()
 
     return _timed(cycle)
 
@@ -70,7 +70,7 @@ def segmented_lock_by_scripts(url: str) -> Cycles:
     lock = Lock(RedisStore.from_url(url, dialect=Dialect.SCRIPT), NAME, ttl=TTL)
 
     def cycle() -> None:
-        lock.acquire(timeout=1).release()
+        lock.acquire().release()
 
     return _timed(cycle)
 
@@ -84,7 +84,7 @@ def segmented_async_lock(url: str) -> Cycles:
     lock = AsyncLock(store, NAME, ttl=TTL)
 
     async def cycle() -> None:
-        lease = await lock.acquire(timeout=1)
+        lease = await lock.acquire()
         await lease.release()
 
     return _timed_async(loop, cycle)

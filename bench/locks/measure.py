@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
+from redis.utils import HIREDIS_AVAILABLE
+
 from bench.conditions import server_conditions
 from bench.locks.contended import measure_contended
 from bench.locks.cycles import PEERS
@@ -42,9 +44,10 @@ def measure_locks(url: str | None, watch: Watch, *, is_quick: bool = False) -> L
                 *(() if is_quick else measure_renewal(url, told)),
             )
     why = "are not made yet" if is_quick else "could not be made"
+    parser = "hiredis" if HIREDIS_AVAILABLE else "redis-py's own parsers"
     missing = [peer for peer in PEERS.values() if peer not in pythons]
     remarks = [f"Not measured, because their environments {why}: {', '.join(missing)}."] if missing else []
-    return LockResults(figures, found, tuple(remarks))
+    return LockResults(figures, found, (f"segmented and redis-py read replies by {parser}.", *remarks))
 
 
 def _pythons(told: Told, *, only_there: bool) -> dict[str, Path]:

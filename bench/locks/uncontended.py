@@ -29,7 +29,7 @@ WORKER: Final = Path(__file__).with_name("cycle_worker.py")
 BURST: Final = 200
 ROUNDS: Final = 30
 RESAMPLES: Final = 2_000
-RATIO_MAX: Final = 0.85
+RATIO_MAX: Final = 0.75
 ROUND_TRIPS_MAX: Final = 2
 
 

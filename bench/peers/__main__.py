@@ -1,4 +1,4 @@
-"""`python -m bench.peers compare`: run the conformance suite on other libraries' locks, and write the page about it."""
+"""`python -m bench.peers`: our conformance suite on other libraries' locks, and redis-py's own tests on ours."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from bench.peers.command import run
 from bench.peers.comparison import compare as run_comparison
 from bench.peers.environments import interpreter_of
 from bench.peers.page import render as render_page
+from bench.peers.redis_py_tests import Environment, is_as_expected, run_tests, summary
 from bench.peers.registry import HERE
 from bench.peers.rows import ROOT
 
@@ -49,6 +50,18 @@ def render() -> None:
     """Write the page anew from what was kept of the last run."""
     comparison = json.loads(RESULTS.read_text(encoding="utf-8"))
     PAGE.write_text(render_page(comparison), encoding="utf-8")
+
+
+@program.command()
+def redis_py_tests(
+    *, environments: Annotated[Path, typer.Option(help="Folder of the peers' environments.")] = ENVIRONMENTS
+) -> None:
+    """Run redis-py's own lock tests, from its source distribution, on segmented.compat. Ends with 1 for a surprise."""
+    environment = Environment()
+    runs = run_tests(interpreter_of(environment, environments), environment)
+    typer.echo(f"the lock tests of {environment.requirement} on segmented.compat")
+    typer.echo(summary(runs))
+    raise typer.Exit(0 if is_as_expected(runs) else 1)
 
 
 if __name__ == "__main__":

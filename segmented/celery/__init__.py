@@ -22,4 +22,4 @@ LATE: Final = {
 """Imported when asked for, and from where."""
 
 if not TYPE_CHECKING:  # for a type checker every other name would exist, too
-    __getattr__ = late(__name__, LATE)
+    __getattr__, __dir__ = late(__name__, LATE)

@@ -28,7 +28,7 @@ import typer.main
 
 import segmented.cli
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.imports import without_collecting
+from segmented.imports import EXTRAS, without_collecting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,11 +45,6 @@ EXIT_FAILED: Final = 1
 EXIT_INVALID_INPUT: Final = 2
 EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141
-
-
-def main() -> None:
-    """Run the command line and leave with its exit code."""
-    sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -136,7 +131,7 @@ def _lacks(error: ModuleNotFoundError) -> str:
     package = (error.name or "").partition(".")[0]
     if package in {"segmented", "bench"}:
         return f"this installation has no {error.name}"
-    return f"{package} is not installed; pip install '{DISTRIBUTION}[all]'"
+    return f"{package} is not installed; pip install '{DISTRIBUTION}[{EXTRAS.get(package, 'all')}]'"
 
 
 def _sentence(message: str) -> str:

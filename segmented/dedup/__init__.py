@@ -1,21 +1,28 @@
 """Deduplication: once means once, and repeats get the answer. For Celery tasks see `segmented.dedup.celery`."""
 
-from segmented.dedup.dedup import AsyncDedup, Dedup
-from segmented.dedup.effects_in_store import StoreEffect
-from segmented.dedup.errors import (
-    AlreadyDone,
-    AttemptSuperseded,
-    CallCancelled,
-    DedupError,
-    EffectUnknown,
-    FailedBefore,
-    InFlight,
-    OtherPayload,
-    ResultUnkept,
-    RunLost,
-)
-from segmented.dedup.external import AsyncExternalEffect, Done, ExternalEffect, NotDone, StillUnknown
-from segmented.dedup.run import AsyncRun, Replay, Run
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from segmented.imports import from_modules, late
+
+if TYPE_CHECKING:
+    from segmented.dedup.dedup import AsyncDedup, Dedup
+    from segmented.dedup.effects_in_store import StoreEffect
+    from segmented.dedup.errors import (
+        AlreadyDone,
+        AttemptSuperseded,
+        CallCancelled,
+        DedupError,
+        EffectUnknown,
+        FailedBefore,
+        InFlight,
+        OtherPayload,
+        ResultUnkept,
+        RunLost,
+    )
+    from segmented.dedup.external import AsyncExternalEffect, Done, ExternalEffect, NotDone, StillUnknown
+    from segmented.dedup.run import AsyncRun, Replay, Run
 
 __all__ = [
     "AlreadyDone",
@@ -40,3 +47,20 @@ __all__ = [
     "StillUnknown",
     "StoreEffect",
 ]
+
+LATE: Final = from_modules(
+    {
+        "segmented.dedup.dedup": "AsyncDedup Dedup",
+        "segmented.dedup.effects_in_store": "StoreEffect",
+        "segmented.dedup.errors": (
+            "AlreadyDone AttemptSuperseded CallCancelled DedupError EffectUnknown FailedBefore InFlight "
+            "OtherPayload ResultUnkept RunLost"
+        ),
+        "segmented.dedup.external": "AsyncExternalEffect Done ExternalEffect NotDone StillUnknown",
+        "segmented.dedup.run": "AsyncRun Replay Run",
+    }
+)
+"""Imported when asked for, and from where."""
+
+if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+    __getattr__, __dir__ = late(__name__, LATE)

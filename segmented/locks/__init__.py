@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from segmented.imports import late
-from segmented.locks.call_keys import key_for
-from segmented.locks.checks import FenceGuard, fenced_set, fenced_set_async, fenced_where
-from segmented.locks.dead_letters import DeadLetter, DeadLetters, Replayed, Work
-from segmented.locks.dead_letters_file import FileDeadLetters
-from segmented.locks.fair import AsyncFairLock, FairLock
-from segmented.locks.flight_options import FlightOptions
-from segmented.locks.get_set import AsyncGetSetLease, AsyncGetSetLock, GetSetLease, GetSetLock
-from segmented.locks.lease import AsyncLease, Lease
-from segmented.locks.lock import AsyncLock, Lock
-from segmented.locks.lockable import lockable
-from segmented.locks.multi import AsyncMultiLock, MultiLock
-from segmented.locks.multi_lease import AsyncMultiLease, MultiLease
-from segmented.locks.owners import task_owner, thread_owner
-from segmented.locks.quorum import AsyncQuorumLease, AsyncQuorumLock, QuorumLease, QuorumLock
-from segmented.locks.read_write import AsyncReadWriteLock, ReadWriteLock
-from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock
-from segmented.locks.semaphore import AsyncSemaphore, Semaphore
-from segmented.locks.sequencer import Sequencer
-from segmented.locks.single_flight import AsyncSingleFlight, SingleFlight, single_flight
-from segmented.locks.unreachable import UnreachablePolicy
-from segmented.locks.zookeeper import AsyncZooKeeperLock, ZooKeeperLock
-from segmented.locks.zookeeper_lease import AsyncZooKeeperLease, ZooKeeperLease
+from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
+    from segmented.locks.call_keys import key_for
+    from segmented.locks.checks import FenceGuard, fenced_set, fenced_set_async, fenced_where
+    from segmented.locks.dead_letters import DeadLetter, DeadLetters, Replayed, Work
+    from segmented.locks.dead_letters_file import FileDeadLetters
     from segmented.locks.dead_letters_sql import SqlDeadLetters
+    from segmented.locks.fair import AsyncFairLock, FairLock
+    from segmented.locks.flight_options import FlightOptions
+    from segmented.locks.flights import AsyncSingleFlight, SingleFlight, single_flight
+    from segmented.locks.get_set import AsyncGetSetLease, AsyncGetSetLock, GetSetLease, GetSetLock
+    from segmented.locks.lease import AsyncLease, Lease
+    from segmented.locks.lock import AsyncLock, Lock
+    from segmented.locks.lockable_decorator import lockable
+    from segmented.locks.multi import AsyncMultiLock, MultiLock
+    from segmented.locks.multi_lease import AsyncMultiLease, MultiLease
+    from segmented.locks.owners import task_owner, thread_owner
+    from segmented.locks.quorum import AsyncQuorumLease, AsyncQuorumLock, QuorumLease, QuorumLock
+    from segmented.locks.read_write import AsyncReadWriteLock, ReadWriteLock
+    from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock
+    from segmented.locks.semaphore import AsyncSemaphore, Semaphore
+    from segmented.locks.sequencer import Sequencer
     from segmented.locks.sql_row import AsyncSqlRowLock, HeldRow, SqlRowLock
     from segmented.locks.sql_table import async_create_lock_table, create_lock_table
+    from segmented.locks.unreachable import UnreachablePolicy
+    from segmented.locks.zookeeper import AsyncZooKeeperLock, ZooKeeperLock
+    from segmented.locks.zookeeper_lease import AsyncZooKeeperLease, ZooKeeperLease
 
 __all__ = [
     "AsyncFairLock",
@@ -89,15 +89,36 @@ __all__ = [
     "thread_owner",
 ]
 
-LATE: Final = {
-    "AsyncSqlRowLock": "segmented.locks.sql_row",
-    "HeldRow": "segmented.locks.sql_row",
-    "SqlDeadLetters": "segmented.locks.dead_letters_sql",
-    "SqlRowLock": "segmented.locks.sql_row",
-    "async_create_lock_table": "segmented.locks.sql_table",
-    "create_lock_table": "segmented.locks.sql_table",
-}
-"""Imported when asked for: SQLAlchemy takes as long to import as all the rest."""
+LATE: Final = from_modules(
+    {
+        "segmented.locks.call_keys": "key_for",
+        "segmented.locks.checks": "FenceGuard fenced_set fenced_set_async fenced_where",
+        "segmented.locks.dead_letters": "DeadLetter DeadLetters Replayed Work",
+        "segmented.locks.dead_letters_file": "FileDeadLetters",
+        "segmented.locks.dead_letters_sql": "SqlDeadLetters",
+        "segmented.locks.fair": "AsyncFairLock FairLock",
+        "segmented.locks.flight_options": "FlightOptions",
+        "segmented.locks.flights": "AsyncSingleFlight SingleFlight single_flight",
+        "segmented.locks.get_set": "AsyncGetSetLease AsyncGetSetLock GetSetLease GetSetLock",
+        "segmented.locks.lease": "AsyncLease Lease",
+        "segmented.locks.lock": "AsyncLock Lock",
+        "segmented.locks.lockable_decorator": "lockable",
+        "segmented.locks.multi": "AsyncMultiLock MultiLock",
+        "segmented.locks.multi_lease": "AsyncMultiLease MultiLease",
+        "segmented.locks.owners": "task_owner thread_owner",
+        "segmented.locks.quorum": "AsyncQuorumLease AsyncQuorumLock QuorumLease QuorumLock",
+        "segmented.locks.read_write": "AsyncReadWriteLock ReadWriteLock",
+        "segmented.locks.reentrant": "AsyncReentrantLock ReentrantLock",
+        "segmented.locks.semaphore": "AsyncSemaphore Semaphore",
+        "segmented.locks.sequencer": "Sequencer",
+        "segmented.locks.sql_row": "AsyncSqlRowLock HeldRow SqlRowLock",
+        "segmented.locks.sql_table": "async_create_lock_table create_lock_table",
+        "segmented.locks.unreachable": "UnreachablePolicy",
+        "segmented.locks.zookeeper": "AsyncZooKeeperLock ZooKeeperLock",
+        "segmented.locks.zookeeper_lease": "AsyncZooKeeperLease ZooKeeperLease",
+    }
+)
+"""Imported when asked for, and from where."""
 
 if not TYPE_CHECKING:  # for a type checker every other name would exist, too
-    __getattr__ = late(__name__, LATE)
+    __getattr__, __dir__ = late(__name__, LATE)

@@ -36,6 +36,7 @@ from segmented.locks.handle import DEFAULT_TTL, Acquiring
 from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.operations import DeleteValue, GetSet, GetValue, SetNx
 from segmented.plans import Now, Plan, Within, pause, perform, run_async, run_sync
+from segmented.plans.colours import checked_async, checked_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -205,7 +206,7 @@ class GetSetLock(_Handle):
     def __init__(self, store: Store, name: str, *, ttl: float = DEFAULT_TTL, wall_clock: Clock | None = None) -> None:
         """Lock `name` on `store`; it expires after `ttl` seconds by `wall_clock` (default: the machine's)."""
         super().__init__(name, ttl=ttl, wall_clock=wall_clock)
-        self._store = store
+        self._store = checked_sync(store, type(self).__name__)
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> GetSetLease:
         """Poll for up to `timeout` seconds (default: 60; None: for ever) and return the lease. Raises AcquireTimeout.
@@ -231,7 +232,7 @@ class AsyncGetSetLock(_Handle):
     ) -> None:
         """Lock `name` on `store`; it expires after `ttl` seconds by `wall_clock` (default: the machine's)."""
         super().__init__(name, ttl=ttl, wall_clock=wall_clock)
-        self._store = store
+        self._store = checked_async(store, type(self).__name__)
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncGetSetLease]:
         """`await` it for the lease, or use it as `async with lock.acquire() as lease`. Otherwise as `GetSetLock`."""

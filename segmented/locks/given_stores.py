@@ -5,10 +5,10 @@ A decorator runs at import, when the program may not have connected yet; a calla
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from segmented.errors import InvalidInput
+from segmented.plans.colours import is_async_store, is_client, is_sync_store, wrong_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,19 +16,9 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore, Store
 
 
-def is_async_store(store: object) -> TypeGuard[AsyncStore]:
-    """Is it a store for asyncio?"""
-    return inspect.iscoroutinefunction(getattr(store, "execute", None))
-
-
-def is_sync_store(store: object) -> TypeGuard[Store]:
-    """Is it a store for threads?"""
-    return callable(getattr(store, "execute", None)) and not is_async_store(store)
-
-
 def check_given(store: object, who: str, *, is_async: bool) -> None:
     """Refuse, as early as it can be known, what is no store and no callable, or a store of the other colour."""
-    if is_async_store(store) or is_sync_store(store):
+    if is_async_store(store) or is_sync_store(store) or is_client(store):
         _check_colour(store, who, is_async=is_async)
     elif not callable(store):
         message = f"{who} needs a store, or a callable that gives one, and got {store!r}"
@@ -54,8 +44,5 @@ def _asked(given: object) -> object:
 
 
 def _check_colour(store: object, who: str, *, is_async: bool) -> None:
-    if is_async_store(store) if is_async else is_sync_store(store):
-        return
-    wanted = "asyncio, such as AsyncRedisStore" if is_async else "threads, such as RedisStore"
-    message = f"{who} needs a store for {wanted}, and got {type(store).__name__}"
-    raise InvalidInput(message)
+    if not (is_async_store(store) if is_async else is_sync_store(store)):
+        raise wrong_store(store, who, is_async=is_async)

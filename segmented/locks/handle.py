@@ -6,23 +6,35 @@ Nothing about a holder is kept on a handle, so threads and tasks may share one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
-from segmented.errors import AcquireTimeout, LeaseLost, LockUnreachable, ReplicasMissing, StoreError, StoreUnavailable
+from segmented.errors import (
+    AcquireTimeout,
+    LeaseLost,
+    LockUnreachable,
+    ReplicasMissing,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+)
 from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeout, milliseconds
+from segmented.locks.hints import LOCK_HINTS, Hinted, NoAsyncBlock, NoBlock
 from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_state import Renewal, trusted_until
 from segmented.models import Acquired, Held, Unreplicated
 from segmented.plans import Now, Plan, Within, perform, run_async, run_sync, wait_for
+from segmented.plans.colours import checked_async, checked_sync
 from segmented.plans.waiting import UNDO_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from contextlib import AbstractAsyncContextManager
-    from types import TracebackType
+    from types import CoroutineType, TracebackType
 
     from segmented.locks.claim import Claim
+    from segmented.operations import AdoptLock
     from segmented.plans.drivers import AsyncStore, Store
 
 DEFAULT_TTL: Final = 30.0
@@ -41,7 +53,8 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
 
     Raises AcquireTimeout when it was not free in time, ReplicasMissing when too few replicas acknowledged it, and
     LeaseLost when the answer took longer than the lease lasts; in all three cases nothing is left behind. Raises
-    LockUnreachable when the store does not answer; what an attempt perhaps took lapses.
+    LockUnreachable when the store does not answer; what an attempt perhaps took lapses. Raises StoreBusy when the store
+    had no connection free in time, which says nothing about its server.
     """
     try:
         answer, asked_at = yield from wait_for(
@@ -53,6 +66,8 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
             undo=claim.releasing(),
             handed="undone late" if claim.may_be_handed else None,
         )
+    except StoreBusy:
+        raise
     except StoreUnavailable as error:
         raise LockUnreachable(claim.name, str(error)) from error
     if isinstance(answer, Acquired):
@@ -75,8 +90,10 @@ def _given_back(claim: Claim) -> Plan[None]:
         yield from perform(Within(claim.releasing(), soon))
 
 
-class Handle:
+class Handle(Hinted):
     """Name, time to live and renewal of a lock."""
+
+    _hints = LOCK_HINTS
 
     def __init__(self, name: str, *, ttl: float, renew: bool, renew_max: float) -> None:
         """Check what was given; raises InvalidInput."""
@@ -89,7 +106,7 @@ class Handle:
         return f"{type(self).__name__}({self.name!r}, ttl={self.ttl_ms / 1000:g})"
 
 
-class SyncHandle(Handle, ABC, Generic[LeaseT]):
+class SyncHandle(NoBlock, Handle, ABC, Generic[LeaseT]):
     """A lock for threads. Subclasses say what is claimed, and how a lease is made."""
 
     def __init__(
@@ -106,7 +123,7 @@ class SyncHandle(Handle, ABC, Generic[LeaseT]):
         With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
         """
         super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._store = store
+        self._store = checked_sync(store, type(self).__name__)
 
     @abstractmethod
     def _claim(self) -> Claim:
@@ -129,8 +146,10 @@ class SyncHandle(Handle, ABC, Generic[LeaseT]):
             return None
 
 
-class AsyncHandle(Handle, ABC, Generic[AsyncLeaseT]):
+class AsyncHandle(NoAsyncBlock, Handle, ABC, Generic[AsyncLeaseT]):
     """A lock for asyncio; otherwise as `SyncHandle`."""
+
+    _is_awaited = True
 
     def __init__(
         self,
@@ -146,7 +165,7 @@ class AsyncHandle(Handle, ABC, Generic[AsyncLeaseT]):
         With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
         """
         super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._store = store
+        self._store = checked_async(store, type(self).__name__)
 
     @abstractmethod
     def _claim(self) -> Claim:
@@ -182,18 +201,42 @@ class Acquires(Protocol[EnteredT_co]):
         """Wait up to `timeout` seconds and return the lease."""
 
 
-class Acquiring(Generic[EnteredT]):
-    """An acquire that has not begun: awaitable, and an asynchronous context manager."""
+class Acquiring(Coroutine[Any, Any, EnteredT]):
+    """An acquire that has not begun: a coroutine for one `await` or one task, or an asynchronous context manager.
+
+    One that is neither awaited nor entered has acquired nothing, and Python warns that it "was never awaited".
+    """
 
     def __init__(self, lock: Acquires[EnteredT], timeout: float | None) -> None:
         """Acquire `lock` when asked."""
         self._lock = lock
         self._timeout = timeout
+        self._is_begun = False
+        self._coroutine = self._made()
         self._lease: EnteredT | None = None
 
+    def _made(self) -> CoroutineType[Any, Any, EnteredT]:
+        found = cast("CoroutineType[Any, Any, EnteredT]", self._lock._acquired(self._timeout))  # noqa: SLF001  # one object in two steps
+        found.__qualname__ = f"{type(self._lock).__name__}.acquire"  # which a warning names
+        return found
+
     def __await__(self) -> Generator[Any, Any, EnteredT]:
-        """Acquire."""
-        return self._lock._acquired(self._timeout).__await__()  # noqa: SLF001  # one object in two steps
+        """Acquire; once more, if it was awaited or entered before."""
+        found = self._made() if self._is_begun else self._coroutine
+        self._is_begun = True
+        return found.__await__()
+
+    def send(self, value: Any, /) -> Any:  # noqa: ANN401  # what an event loop sends and takes
+        """Go on, for the event loop's task."""
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401  # as above
+        """Raise an error, such as a cancellation, where it waits."""
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        """Give it up, with no warning if it was never awaited."""
+        self._coroutine.close()
 
     async def __aenter__(self) -> EnteredT:
         """Acquire."""
@@ -206,6 +249,15 @@ class Acquiring(Generic[EnteredT]):
         """Release."""
         if self._lease is not None:
             await self._lease.__aexit__(kind, error, trace)
+
+
+def adopt_plan(operation: AdoptLock) -> Plan[Found]:
+    """Find the lease of a holder id; raises LeaseLost when it is not held, or its answer took longer than it lasts."""
+    asked_at = yield from perform(Now())
+    answer = yield from perform(operation)
+    if isinstance(answer, Acquired) and (yield from perform(Now())) < trusted_until(asked_at, answer.ttl_ms):
+        return answer, asked_at
+    raise LeaseLost(operation.name, operation.holder_id)
 
 
 class FencedHandle(SyncHandle[Lease]):

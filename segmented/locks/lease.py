@@ -35,6 +35,10 @@ class HeldLease(EndsWithItsBlock, LeaseState):
         self._store = store
         self._lost: threading.Event | None = None
         self._is_watched = False
+        self.look_after(renewal)
+
+    def look_after(self, renewal: Renewal) -> None:
+        """Have a keeper renew it from now on, if that is wanted."""
         if renewal.is_wanted:
             self.keep_renewed(renewal)
             self._watch()
@@ -66,7 +70,7 @@ class HeldLease(EndsWithItsBlock, LeaseState):
         if not self.has_ended:
             self._require_own_process()
             self.note_release_asked()
-            answer = run_sync(perform(Within(self.claim.releasing(), self.release_deadline())), self._store)
+            answer = self._store.execute(self.claim.releasing(), deadline=self.release_deadline())
             try:
                 self.note_release(answer)
             finally:
@@ -81,6 +85,8 @@ class HeldLease(EndsWithItsBlock, LeaseState):
 class AsyncHeldLease(EndsWithItsAsyncBlock, LeaseState):
     """A held lock, for asyncio; otherwise as `HeldLease`."""
 
+    _is_awaited = True
+
     def __init__(
         self, store: AsyncStore, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float
     ) -> None:
@@ -89,6 +95,10 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, LeaseState):
         self._store = store
         self._lost: asyncio.Event | None = None
         self._is_watched = False
+        self.look_after(renewal)
+
+    def look_after(self, renewal: Renewal) -> None:
+        """Have a keeper renew it from now on, if that is wanted."""
         if renewal.is_wanted:
             self.keep_renewed(renewal)
             self._watch()

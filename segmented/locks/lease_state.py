@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from segmented.errors import LeaseLost, SegmentedError
+from segmented.locks.hints import LEASE_HINTS, Hinted
 from segmented.locks.lease_manners import StaysInItsProcess
 from segmented.models import Lost, Released, Renewed
 from segmented.plans import Batch, Now, Plan, perform
@@ -53,8 +54,14 @@ class Renewal:
     seconds_max: float
 
 
-class LeaseState(StaysInItsProcess):
-    """Who holds what, and for how long. Made by `acquire`, never by hand; of use in the process that acquired it."""
+class LeaseState(Hinted, StaysInItsProcess):
+    """Who holds what, and for how long. Made by `acquire`, never by hand; of use in the process that acquired it.
+
+    `name` and `holder_id` are texts, and all that another process needs to go on with the lease of a `Lock`, by its
+    `adopt`. Whoever knows the holder id can release the lease, so keep it as one keeps a session key.
+    """
+
+    _hints = LEASE_HINTS
 
     def __init__(self, claim: LeaseClaim, ttl_ms: int, asked_at: float, clock: Clock) -> None:
         """Start trusting at `asked_at`."""

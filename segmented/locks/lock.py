@@ -17,17 +17,23 @@ from math import isfinite
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from segmented.errors import InvalidInput
-from segmented.keys import lock_keys
+from segmented.keys import lock_keys, named_lock_keys
 from segmented.locks.claim import Claim, new_holder_id
-from segmented.locks.durations import TTL_MS_MAX, is_whole
-from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
-from segmented.operations import AcquireLock, ReleaseLock, RenewLock
+from segmented.locks.durations import TTL_MS_MAX, checked_name, is_whole
+from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle, adopt_plan
+from segmented.locks.hints import LOCK_HINTS, SHOWN_HINTS
+from segmented.locks.lease import AsyncLease, Lease
+from segmented.locks.lease_state import Renewal
+from segmented.operations import AcquireLock, AdoptLock, ReleaseLock, RenewLock, ShowLock
+from segmented.plans import run_async, run_sync
 
 if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore, Store
 
 REPLICAS_MAX: Final = 100
 DEFAULT_REPLICAS_WITHIN: Final = 1.0
+HINTS: Final = {**LOCK_HINTS, **SHOWN_HINTS}
+UNRENEWED: Final = Renewal(is_wanted=False, seconds_max=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +55,31 @@ class LockClaim(Claim):
     kind: ClassVar[str] = "lock"
     may_be_handed: ClassVar[bool] = True
     safety: Safety = Safety()
+    is_key: bool = False
+    """True when the name is the key itself, as for redis-py's own lock."""
 
     @property
     def channel(self) -> str:
         """One message a release."""
-        return lock_keys(self.name).freed
+        return (named_lock_keys(self.name) if self.is_key else lock_keys(self.name)).freed
 
     def acquiring(self) -> AcquireLock:
         """Ask for the lease."""
         safety = self.safety
         ask = (safety.delay_ms, safety.replicas, safety.within_ms)
-        return AcquireLock(self.name, self.holder_id, self.ttl_ms, *ask)
+        return AcquireLock(self.name, self.holder_id, self.ttl_ms, *ask, is_key=self.is_key)
+
+    def adopting(self) -> AdoptLock:
+        """Ask for the token, and how long the lease lives."""
+        return AdoptLock(self.name, self.holder_id, self.ttl_ms, self.safety.delay_ms, self.is_key)
 
     def renewing(self, ttl_ms: int) -> RenewLock:
         """Ask for more time."""
-        return RenewLock(self.name, self.holder_id, ttl_ms, self.safety.delay_ms)
+        return RenewLock(self.name, self.holder_id, ttl_ms, self.safety.delay_ms, self.is_key)
 
     def releasing(self) -> ReleaseLock:
         """End the lease."""
-        return ReleaseLock(self.name, self.holder_id, self.safety.delay_ms)
+        return ReleaseLock(self.name, self.holder_id, self.safety.delay_ms, self.is_key)
 
 
 def checked_safety(replicas: int, replicas_within: float, lock_delay: float) -> Safety:
@@ -85,6 +97,8 @@ def checked_safety(replicas: int, replicas_within: float, lock_delay: float) -> 
 
 class Lock(FencedHandle):
     """A lock by name, for threads."""
+
+    _hints = HINTS
 
     def __init__(
         self,
@@ -109,12 +123,32 @@ class Lock(FencedHandle):
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._safety = checked_safety(replicas, replicas_within, lock_delay)
 
-    def _claim(self) -> LockClaim:
-        return LockClaim(self.name, new_holder_id(), self.ttl_ms, self._safety)
+    def _claim(self, holder_id: str | None = None) -> LockClaim:
+        return LockClaim(self.name, new_holder_id() if holder_id is None else holder_id, self.ttl_ms, self._safety)
+
+    def is_locked(self) -> bool:
+        """Return whether somebody holds the name, or a lock-delay keeps it closed. The answer may be old already."""
+        return self._store.execute(ShowLock(self.name, 1)) is not None
+
+    def adopt(self, holder_id: str) -> Lease:
+        """Return the lease that `holder_id` has on this name, to go on with it here. Raises LeaseLost if it has none.
+
+        For a lease that was acquired in one process and is used and released in another: `lease.name` and
+        `lease.holder_id` are all that the other needs. The lease ends when it would have ended; `renew()`, and the
+        handle's `renew=True`, push its end out. Make the handle with the options of the one that acquired.
+        """
+        claim = self._claim(checked_name(holder_id, "a holder"))
+        found = run_sync(adopt_plan(claim.adopting()), self._store)
+        lease = Lease(self._store, claim, UNRENEWED, *found)
+        lease.ttl_ms = self.ttl_ms
+        lease.look_after(self._renewal)
+        return lease
 
 
 class AsyncLock(AsyncFencedHandle):
     """A lock by name, for asyncio."""
+
+    _hints = HINTS
 
     def __init__(
         self,
@@ -132,5 +166,18 @@ class AsyncLock(AsyncFencedHandle):
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._safety = checked_safety(replicas, replicas_within, lock_delay)
 
-    def _claim(self) -> LockClaim:
-        return LockClaim(self.name, new_holder_id(), self.ttl_ms, self._safety)
+    def _claim(self, holder_id: str | None = None) -> LockClaim:
+        return LockClaim(self.name, new_holder_id() if holder_id is None else holder_id, self.ttl_ms, self._safety)
+
+    async def is_locked(self) -> bool:
+        """Return whether somebody holds the name, or a lock-delay keeps it closed. The answer may be old already."""
+        return await self._store.execute(ShowLock(self.name, 1)) is not None
+
+    async def adopt(self, holder_id: str) -> AsyncLease:
+        """Return the lease that `holder_id` has on this name, to go on with it here: see `Lock.adopt`."""
+        claim = self._claim(checked_name(holder_id, "a holder"))
+        found = await run_async(adopt_plan(claim.adopting()), self._store)
+        lease = AsyncLease(self._store, claim, UNRENEWED, *found)
+        lease.ttl_ms = self.ttl_ms
+        lease.look_after(self._renewal)
+        return lease

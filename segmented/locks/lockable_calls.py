@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Coroutine
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import wraps
@@ -94,7 +95,7 @@ class Site:
         """Return a result, unless it is work that has not run yet and would run unlocked."""
         if not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
             return result
-        if inspect.iscoroutine(result):
+        if isinstance(result, Coroutine):  # also an acquire that has not begun
             result.close()
         message = f"{self.who}: it returned {type(result).__name__}, which would run unlocked; decorate what makes it"
         raise InvalidInput(message)

@@ -27,6 +27,7 @@ from segmented.locks.lock import LockClaim
 from segmented.locks.multi_lease import AsyncMultiLease, MultiLease
 from segmented.locks.multi_plan import multi_plan
 from segmented.plans import run_async, run_sync
+from segmented.plans.colours import checked_async, checked_sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,7 +76,7 @@ class MultiLock(_Names):
         With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
         """
         super().__init__(names, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._store = store
+        self._store = checked_sync(store, type(self).__name__)
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> MultiLease:
         """Wait up to `timeout` seconds for all names together (default: 60; None: for ever) and return the lease.
@@ -108,7 +109,7 @@ class AsyncMultiLock(_Names):
     ) -> None:
         """Lock all `names` on `store`; a lease lives `ttl` seconds unless it is renewed. Options as `MultiLock`."""
         super().__init__(names, ttl=ttl, renew=renew, renew_max=renew_max)
-        self._store = store
+        self._store = checked_async(store, type(self).__name__)
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncMultiLease]:
         """`await` it for the lease, or use it as `async with lock.acquire() as lease`. Raises AcquireTimeout.

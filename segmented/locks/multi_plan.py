@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from segmented.errors import AcquireTimeout, LeaseLost, LockUnreachable, SegmentedError, StoreUnavailable
+from segmented.errors import AcquireTimeout, LeaseLost, LockUnreachable, SegmentedError, StoreBusy, StoreUnavailable
 from segmented.locks.handle import Found, acquire_plan
 from segmented.locks.lease_state import RENEWALS_PER_TTL, RETRIES_PER_TTL, trusted_until
 from segmented.models import Acquired, Held, Lost, Renewed
@@ -66,7 +66,7 @@ def _all_at_once(claims: Sequence[LockClaim], deadline: float) -> Plan[list[Foun
     asked = list(zip(claims, answers, strict=True))
     yield from _given_back([claim for claim, answer in asked if not isinstance(answer, Held)], deadline)
     for claim, answer in asked:
-        if isinstance(answer, StoreUnavailable):
+        if isinstance(answer, StoreUnavailable) and not isinstance(answer, StoreBusy):
             raise LockUnreachable(claim.name, str(answer)) from answer
         if isinstance(answer, SegmentedError):
             raise answer

@@ -16,11 +16,12 @@ holder's node by hand takes its lease away, and it learns so within an eighth of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from segmented.errors import AcquireTimeout
 from segmented.locks.durations import DEFAULT_WAIT, checked_name, checked_timeout
+from segmented.locks.handle import Acquiring
 from segmented.locks.zookeeper_lease import AsyncZooKeeperLease, ZooKeeperLease
 from segmented.locks.zookeeper_plan import Claim, acquire_plan, line_plan
 from segmented.plans import run_async, run_sync
@@ -28,9 +29,6 @@ from segmented.stores.zookeeper import session_of
 from segmented.stores.zookeeper.paths import checked_root, lock_path
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-    from types import TracebackType
-
     from kazoo.client import KazooClient
 
     from segmented.operations.zookeeper import Contender
@@ -91,7 +89,7 @@ class ZooKeeperLock(_Handle):
 class AsyncZooKeeperLock(_Handle):
     """A lock by name, for asyncio. kazoo works in threads of its own; the event loop never waits for them."""
 
-    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring:
+    def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncZooKeeperLease]:
         """`await` it for the lease, or use it as `async with lock.acquire() as lease`. Otherwise as `ZooKeeperLock`."""
         return Acquiring(self, checked_timeout(timeout))
 
@@ -113,29 +111,3 @@ class AsyncZooKeeperLock(_Handle):
             lease = AsyncZooKeeperLease(self._session, claim, await run_async(acquire_plan(claim, timeout), store))
             store.keep(claim.holder_id)
             return lease
-
-
-class Acquiring:
-    """An acquire that has not begun: awaitable, and an asynchronous context manager."""
-
-    def __init__(self, lock: AsyncZooKeeperLock, timeout: float | None) -> None:
-        """Acquire `lock` when asked."""
-        self._lock = lock
-        self._timeout = timeout
-        self._lease: AsyncZooKeeperLease | None = None
-
-    def __await__(self) -> Generator[Any, Any, AsyncZooKeeperLease]:
-        """Acquire."""
-        return self._lock._acquired(self._timeout).__await__()  # noqa: SLF001  # one object in two steps
-
-    async def __aenter__(self) -> AsyncZooKeeperLease:
-        """Acquire."""
-        self._lease = await self
-        return self._lease
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release."""
-        if self._lease is not None:
-            await self._lease.__aexit__(kind, error, trace)

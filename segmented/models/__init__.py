@@ -3,92 +3,99 @@
 Answers are values: sold out is the usual outcome of a flash sale, not an exception.
 """
 
-from segmented.models.audits import Differing, Inspected, InspectedCart, Mended, Outrun, Sound, Trimmed
-from segmented.models.carts import (
-    CART_ID_BYTES_MAX,
-    CART_SKUS_MAX,
-    PINNED_UNTIL_MS,
-    Cart,
-    CartAnswer,
-    CartLine,
-    CartRecord,
-    CartRefused,
-    CartReserved,
-    CartSettled,
-    CartState,
-    CartSweep,
-    LineRefusal,
-    UnfinishedCart,
-    UnfinishedCarts,
-    cart_of,
-)
-from segmented.models.ids import (
-    EPOCH_MAX,
-    ORDER_ID_BYTES_MAX,
-    QUANTITY_MAX,
-    SEGMENT_COUNT_MAX,
-    SHOWN_MAX,
-    SKU_BYTES_MAX,
-    STOCK_MAX,
-    check_id,
-    shortened,
-)
-from segmented.models.locks import (
-    Acquired,
-    Cached,
-    CachedKind,
-    Forgotten,
-    Held,
-    HeldBy,
-    Lost,
-    MayLoad,
-    Outpaced,
-    Reestablished,
-    Released,
-    Renewed,
-    ServerIdentity,
-    Standing,
-    Uncached,
-    Unreplicated,
-    Written,
-)
-from segmented.models.orders import (
-    Busy,
-    Closed,
-    Granted,
-    LimitReached,
-    Order,
-    OrderRecord,
-    OrderState,
-    Part,
-    Refusal,
-    Reserved,
-    Settled,
-    SoldOut,
-    Superseded,
-    Taken,
-)
-from segmented.models.pools import (
-    AlreadyOpen,
-    EntryKind,
-    LedgerEntry,
-    Opened,
-    PoolClosed,
-    PoolState,
-    Resized,
-    Restocked,
-    TooFew,
-)
-from segmented.models.shards import (
-    SHARD_COUNT_MAX,
-    Received,
-    Shard,
-    ShardDirectory,
-    ShardedState,
-    ShardFound,
-    Transfer,
-    checked_pool_name,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from segmented.imports import from_modules, late
+
+if TYPE_CHECKING:
+    from segmented.models.audits import Differing, Inspected, InspectedCart, Mended, Outrun, Sound, Trimmed
+    from segmented.models.carts import (
+        CART_ID_BYTES_MAX,
+        CART_SKUS_MAX,
+        PINNED_UNTIL_MS,
+        Cart,
+        CartAnswer,
+        CartLine,
+        CartRecord,
+        CartRefused,
+        CartReserved,
+        CartSettled,
+        CartState,
+        CartSweep,
+        LineRefusal,
+        UnfinishedCart,
+        UnfinishedCarts,
+        cart_of,
+    )
+    from segmented.models.ids import (
+        EPOCH_MAX,
+        ORDER_ID_BYTES_MAX,
+        QUANTITY_MAX,
+        SEGMENT_COUNT_MAX,
+        SHOWN_MAX,
+        SKU_BYTES_MAX,
+        STOCK_MAX,
+        check_id,
+        shortened,
+    )
+    from segmented.models.locks import (
+        Acquired,
+        Cached,
+        CachedKind,
+        Forgotten,
+        Held,
+        HeldBy,
+        Lost,
+        MayLoad,
+        Outpaced,
+        Reestablished,
+        Released,
+        Renewed,
+        ServerIdentity,
+        Standing,
+        Uncached,
+        Unreplicated,
+        Written,
+    )
+    from segmented.models.orders import (
+        Busy,
+        Closed,
+        Granted,
+        LimitReached,
+        Order,
+        OrderRecord,
+        OrderState,
+        Part,
+        Refusal,
+        Reserved,
+        Settled,
+        SoldOut,
+        Superseded,
+        Taken,
+    )
+    from segmented.models.pools import (
+        AlreadyOpen,
+        EntryKind,
+        LedgerEntry,
+        Opened,
+        PoolClosed,
+        PoolState,
+        Resized,
+        Restocked,
+        TooFew,
+    )
+    from segmented.models.shards import (
+        SHARD_COUNT_MAX,
+        Received,
+        Shard,
+        ShardDirectory,
+        ShardedState,
+        ShardFound,
+        Transfer,
+        checked_pool_name,
+    )
 
 __all__ = [
     "CART_ID_BYTES_MAX",
@@ -172,3 +179,35 @@ __all__ = [
     "checked_pool_name",
     "shortened",
 ]
+
+LATE: Final = from_modules(
+    {
+        "segmented.models.audits": "Differing Inspected InspectedCart Mended Outrun Sound Trimmed",
+        "segmented.models.carts": (
+            "CART_ID_BYTES_MAX CART_SKUS_MAX Cart CartAnswer CartLine CartRecord CartRefused CartReserved "
+            "CartSettled CartState CartSweep LineRefusal PINNED_UNTIL_MS UnfinishedCart UnfinishedCarts cart_of"
+        ),
+        "segmented.models.ids": (
+            "EPOCH_MAX ORDER_ID_BYTES_MAX QUANTITY_MAX SEGMENT_COUNT_MAX SHOWN_MAX SKU_BYTES_MAX STOCK_MAX "
+            "check_id shortened"
+        ),
+        "segmented.models.locks": (
+            "Acquired Cached CachedKind Forgotten Held HeldBy Lost MayLoad Outpaced Reestablished Released "
+            "Renewed ServerIdentity Standing Uncached Unreplicated Written"
+        ),
+        "segmented.models.orders": (
+            "Busy Closed Granted LimitReached Order OrderRecord OrderState Part Refusal Reserved Settled SoldOut "
+            "Superseded Taken"
+        ),
+        "segmented.models.pools": (
+            "AlreadyOpen EntryKind LedgerEntry Opened PoolClosed PoolState Resized Restocked TooFew"
+        ),
+        "segmented.models.shards": (
+            "Received SHARD_COUNT_MAX Shard ShardDirectory ShardFound ShardedState Transfer checked_pool_name"
+        ),
+    }
+)
+"""Imported when asked for, and from where."""
+
+if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+    __getattr__, __dir__ = late(__name__, LATE)

@@ -1,13 +1,20 @@
 """Orders in SQL: the durable gate, which decides every order's fate once Redis has said yes."""
 
-from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
-from segmented.orders.engine import connect
-from segmented.orders.envelopes import EnvelopeReport, take_envelope
-from segmented.orders.gate import Gate
-from segmented.orders.opening import open_gated, reopen_gated
-from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
-from segmented.orders.standing import Claim
-from segmented.orders.work_terms import TryLater, WorkTerms
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from segmented.imports import from_modules, late
+
+if TYPE_CHECKING:
+    from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
+    from segmented.orders.engine import connect
+    from segmented.orders.envelopes import EnvelopeReport, take_envelope
+    from segmented.orders.gate import Gate
+    from segmented.orders.opening import open_gated, reopen_gated
+    from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
+    from segmented.orders.standing import Claim
+    from segmented.orders.work_terms import TryLater, WorkTerms
 
 __all__ = [
     "Claim",
@@ -27,3 +34,20 @@ __all__ = [
     "take_order",
     "withdraw_gated",
 ]
+
+LATE: Final = from_modules(
+    {
+        "segmented.orders.changing": "resize_gated restock_gated withdraw_gated",
+        "segmented.orders.engine": "connect",
+        "segmented.orders.envelopes": "EnvelopeReport take_envelope",
+        "segmented.orders.gate": "Gate",
+        "segmented.orders.opening": "open_gated reopen_gated",
+        "segmented.orders.sale": "cancel_order expire_voided finish_reserved take_order",
+        "segmented.orders.standing": "Claim",
+        "segmented.orders.work_terms": "TryLater WorkTerms",
+    }
+)
+"""Imported when asked for, and from where."""
+
+if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+    __getattr__, __dir__ = late(__name__, LATE)

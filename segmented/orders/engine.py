@@ -14,6 +14,7 @@ from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from segmented.errors import InvalidInput
+from segmented.imports import needs
 from segmented.orders import postgresql, sqlite
 from segmented.orders.edge import reason
 
@@ -75,7 +76,7 @@ def connect(url: str, *, pool_size: int = 10, timeout: float = 10.0) -> Engine:
             pool_timeout=timeout,
         )
     except ImportError as error:
-        message = "an order database at postgresql:// needs psycopg: install segmented-locks[postgres]"
+        message = needs("an order database at postgresql://", "psycopg")
         raise InvalidInput(message) from error
     prepare = _prepare_postgresql if parsed.drivername == postgresql.DRIVER else _prepare_sqlite
     prepare(engine, Deadlines(timeout))

@@ -119,15 +119,16 @@ def run_sync(plan: Plan[OutcomeT], store: Store) -> OutcomeT:
 
 
 def _perform(effect: Effect[Any], store: Store) -> Any:  # noqa: ANN401  # the answer's type is the effect's parameter
+    kind = type(effect)  # the two that every plan has are told by a look, and cost no pattern
+    if kind is Now:
+        return store.clock.now()
+    if kind is Within:
+        return store.execute(effect.operation, deadline=effect.deadline)  # type: ignore[attr-defined]  # of Within
     match effect:
         case Operation():
             return store.execute(effect)
-        case Within(operation, deadline):
-            return store.execute(operation, deadline=deadline)
         case Batch(operations, deadline):
             return store.execute_many(operations, deadline=deadline)
-        case Now():
-            return store.clock.now()
         case IsWaitedFor(channel):
             return store.wakeups.is_waited_for(channel)
         case Join(channel):
@@ -169,15 +170,16 @@ async def run_async(plan: Plan[OutcomeT], store: AsyncStore) -> OutcomeT:
 
 
 async def _perform_async(effect: Effect[Any], store: AsyncStore) -> Any:  # noqa: ANN401  # as in _perform
+    kind = type(effect)
+    if kind is Now:
+        return store.clock.now()
+    if kind is Within:
+        return await _finished(store, partial(store.execute, effect.operation, deadline=effect.deadline))  # type: ignore[attr-defined]  # of Within
     match effect:
         case Operation():
             return await _finished(store, partial(store.execute, effect))
-        case Within(operation, deadline):
-            return await _finished(store, partial(store.execute, operation, deadline=deadline))
         case Batch(operations, deadline):
             return await _finished(store, partial(store.execute_many, operations, deadline=deadline))
-        case Now():
-            return store.clock.now()
         case IsWaitedFor(channel):
             return store.wakeups.is_waited_for(channel)
         case Join(channel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from segmented.errors import SegmentedError
 from segmented.operations import Effect, Operation
@@ -19,7 +19,8 @@ Plan = Generator[Effect[Any], Any, AnswerT]
 
 def perform(effect: Effect[AnswerT]) -> Plan[AnswerT]:
     """Yield one effect and return its answer, with its type."""
-    return cast("AnswerT", (yield effect))
+    answer: AnswerT = yield effect
+    return answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,4 +16,4 @@ LATE: Final = {"PostgresServer": "segmented.servers.postgres", "ValkeyServer": "
 """Imported when asked for: who only looks for a running server needs no program to start one."""
 
 if not TYPE_CHECKING:  # for a type checker every other name would exist, too
-    __getattr__ = late(__name__, LATE)
+    __getattr__, __dir__ = late(__name__, LATE)

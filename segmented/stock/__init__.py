@@ -1,23 +1,30 @@
 """Stock pools: units split over segments, each guarded by its own lock."""
 
-from segmented.stock.async_grant import AsyncGrant
-from segmented.stock.async_pool import AsyncPool
-from segmented.stock.audit import AuditReport, Drift
-from segmented.stock.carts import AsyncCarts, Carts
-from segmented.stock.fold import LedgerFold
-from segmented.stock.order_handle import AsyncOrderHandle, OrderHandle
-from segmented.stock.outbox import Outbox, Publisher
-from segmented.stock.pool import Grant, Pool
-from segmented.stock.publishing import EnvelopePublisher
-from segmented.stock.repair import Repair, RepairReport
-from segmented.stock.sharded import (
-    AsyncShardedPool,
-    ShardedAuditReport,
-    ShardedPool,
-    find_async_pool,
-    find_pool,
-    pool_of,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from segmented.imports import from_modules, late
+
+if TYPE_CHECKING:
+    from segmented.stock.async_grant import AsyncGrant
+    from segmented.stock.async_pool import AsyncPool
+    from segmented.stock.audit import AuditReport, Drift
+    from segmented.stock.carts import AsyncCarts, Carts
+    from segmented.stock.fold import LedgerFold
+    from segmented.stock.order_handle import AsyncOrderHandle, OrderHandle
+    from segmented.stock.outbox import Outbox, Publisher
+    from segmented.stock.pool import Grant, Pool
+    from segmented.stock.publishing import EnvelopePublisher
+    from segmented.stock.repair import Repair, RepairReport
+    from segmented.stock.sharded import (
+        AsyncShardedPool,
+        ShardedAuditReport,
+        ShardedPool,
+        find_async_pool,
+        find_pool,
+        pool_of,
+    )
 
 __all__ = [
     "AsyncCarts",
@@ -43,3 +50,25 @@ __all__ = [
     "find_pool",
     "pool_of",
 ]
+
+LATE: Final = from_modules(
+    {
+        "segmented.stock.async_grant": "AsyncGrant",
+        "segmented.stock.async_pool": "AsyncPool",
+        "segmented.stock.audit": "AuditReport Drift",
+        "segmented.stock.carts": "AsyncCarts Carts",
+        "segmented.stock.fold": "LedgerFold",
+        "segmented.stock.order_handle": "AsyncOrderHandle OrderHandle",
+        "segmented.stock.outbox": "Outbox Publisher",
+        "segmented.stock.pool": "Grant Pool",
+        "segmented.stock.publishing": "EnvelopePublisher",
+        "segmented.stock.repair": "Repair RepairReport",
+        "segmented.stock.sharded": (
+            "AsyncShardedPool ShardedAuditReport ShardedPool find_async_pool find_pool pool_of"
+        ),
+    }
+)
+"""Imported when asked for, and from where."""
+
+if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+    __getattr__, __dir__ = late(__name__, LATE)

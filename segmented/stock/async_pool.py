@@ -9,6 +9,7 @@ from segmented.errors import ChangeGated, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, Order, Settled, Superseded, check_id
 from segmented.plans import perform, run_async
+from segmented.plans.colours import checked_async
 from segmented.stock.async_grant import AsyncGrant, Granting
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.coalescing import Coalescing
@@ -64,7 +65,7 @@ class AsyncPool:
         One pool serves one event loop: another one may use it when the first is closed, if the store can be used there,
         and gets InvalidInput before.
         """
-        self.store = store
+        self.store = checked_async(store, type(self).__name__)
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
         self.sku = sku
         self._mark = SoldOutMark(sold_out_mark, store.clock)

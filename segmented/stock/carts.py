@@ -9,6 +9,7 @@ from segmented.errors import InvalidInput
 from segmented.locks.durations import milliseconds
 from segmented.models import CART_ID_BYTES_MAX, SKU_BYTES_MAX, check_id, shortened
 from segmented.plans import run_async, run_sync
+from segmented.plans.colours import checked_async, checked_sync
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
 from segmented.stock.settings import DEFAULT_HOLD
 
@@ -31,7 +32,7 @@ class Carts:
 
     def __init__(self, store: Store, *, hold: float = DEFAULT_HOLD) -> None:
         """Sell from `store`; the units of a cart stay reserved for `hold` seconds."""
-        self.store = store
+        self.store = checked_sync(store, type(self).__name__)
         self._hold_ms = milliseconds(hold, "hold")
         self._limits: dict[str, bool] = {}
 
@@ -81,7 +82,7 @@ class AsyncCarts:
 
     def __init__(self, store: AsyncStore, *, hold: float = DEFAULT_HOLD) -> None:
         """Sell from `store`; the units of a cart stay reserved for `hold` seconds."""
-        self.store = store
+        self.store = checked_async(store, type(self).__name__)
         self._hold_ms = milliseconds(hold, "hold")
         self._limits: dict[str, bool] = {}
 

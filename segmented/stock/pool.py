@@ -9,6 +9,7 @@ from segmented.errors import ChangeGated, NotGranted, PoolNotGated, SegmentedErr
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, Order, Settled, Superseded, check_id
 from segmented.plans import perform, run_sync
+from segmented.plans.colours import checked_sync
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.grant import GrantState
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan
@@ -68,7 +69,7 @@ class Pool:
         before, leave it off: the repeat would be refused for that time, although the order has its units.
         `outbox` says how orders are submitted to workers.
         """
-        self.store = store
+        self.store = checked_sync(store, type(self).__name__)
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
         self.sku = sku
         self._mark = SoldOutMark(sold_out_mark, store.clock)

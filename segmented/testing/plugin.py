@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pytest
 
 from segmented.errors import InvalidInput
+from segmented.imports import needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -125,7 +126,7 @@ def segmented_broker_url(segmented_broker: ValkeyServer) -> str:
 
 @pytest.fixture(scope="session")
 def _segmented_postgres() -> Iterator[PostgresServer]:
-    _require("psycopg", "segmented_database", "postgres")
+    _require("psycopg", "segmented_database")
     servers = import_module("segmented.servers")
     try:
         server: PostgresServer = servers.PostgresServer.start(max_connections=CONNECTIONS_MAX)
@@ -218,7 +219,7 @@ def segmented_worker(
     segmented_broker_url: str,
 ) -> Iterator[WorkerFactory]:
     """Start real workers, each in a session of its own, that are gone after the test, however it ended."""
-    _require("celery", "segmented_worker", "workers")
+    _require("celery", "segmented_worker")
     worker_process = import_module("segmented.testing.worker_process")
     started: list[WorkerProcess] = request.node.stash.setdefault(_workers_key, [])
 
@@ -287,6 +288,6 @@ def _inherited() -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-def _require(module: str, fixture: str, extra: str) -> None:
-    if find_spec(module) is None:
-        pytest.skip(f"{fixture} needs the package {module}: pip install 'segmented-locks[{extra}]'")
+def _require(package: str, fixture: str) -> None:
+    if find_spec(package) is None:
+        pytest.skip(needs(fixture, package))

@@ -20,8 +20,9 @@ SIDES: Final = ("before", "after")
 
 def operation_names() -> tuple[str, ...]:
     """Return the names of all operations on a store."""
-    named = {name: value for name, value in vars(operations).items() if isinstance(value, type)}
-    return tuple(sorted(name for name, kind in named.items() if issubclass(kind, Operation) and kind is not Operation))
+    named = {name: getattr(operations, name) for name in operations.__all__}
+    kinds = {name: kind for name, kind in named.items() if isinstance(kind, type)}
+    return tuple(sorted(name for name, kind in kinds.items() if issubclass(kind, Operation) and kind is not Operation))
 
 
 def known_points() -> tuple[str, ...]:

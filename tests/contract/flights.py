@@ -6,13 +6,13 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
-from segmented.locks.single_flight import single_flight
+from segmented.locks.flights import single_flight
 from tests.fixtures.stores import AsyncSide
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.locks.single_flight import AsyncSingleFlight, SingleFlight
+    from segmented.locks.flights import AsyncSingleFlight, SingleFlight
     from tests.fixtures.stores import Side
 
 SOON = 10.0

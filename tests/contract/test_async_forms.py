@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented.errors import AcquireTimeout, InvalidInput, NotGranted
-from segmented.locks import AsyncLock
+from segmented.locks import AsyncLock, lockable
 from segmented.models import Order, Settled, SoldOut
 from segmented.stock import AsyncGrant, AsyncPool
 from segmented.stores.memory import AsyncMemoryStore
@@ -134,5 +134,64 @@ def test_a_waiting_time_that_is_none_is_rejected_before_anything_is_awaited(run:
             AsyncLock(store, new_name()).acquire(timeout=-1)
         with pytest.raises(InvalidInput):
             AsyncPool(store, new_name()).grant("a", timeout=float("nan"))
+
+    run(test)
+
+
+def test_an_acquire_is_a_coroutine_for_a_task_a_group_and_a_gathering(run: Run) -> None:
+    async def test(store: AsyncStore) -> None:
+        first, second = AsyncLock(store, new_name(), ttl=60), AsyncLock(store, new_name(), ttl=60)
+        lease = await asyncio.create_task(first.acquire(timeout=1))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(first.acquire(timeout=5), 0.05)
+        await lease.release()
+        one, other = await asyncio.gather(first.acquire(timeout=1), second.acquire(timeout=1))
+        assert one.is_trusted
+        assert other.is_trusted
+        await one.release()
+        await other.release()
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(first.acquire(timeout=1))
+        assert task.result().is_trusted
+        await task.result().release()
+
+    run(test)
+
+
+def test_a_task_that_is_cancelled_before_its_first_step_leaves_nothing_behind(run: Run) -> None:
+    async def test(store: AsyncStore) -> None:
+        lock = AsyncLock(store, new_name(), ttl=60)
+        task = asyncio.create_task(lock.acquire(timeout=1))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not await lock.is_locked()
+
+    run(test)
+
+
+def test_a_forgotten_await_is_warned_of_by_the_name_of_the_call() -> None:
+    async def forget() -> None:
+        AsyncLock(AsyncMemoryStore(), "door").acquire()
+
+    with pytest.warns(RuntimeWarning, match=r"^coroutine 'AsyncLock\.acquire' was never awaited"):
+        asyncio.run(forget())
+
+
+def test_an_acquire_that_is_given_up_is_not_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    AsyncLock(AsyncMemoryStore(), "door").acquire().close()
+    assert len(recwarn) == 0
+
+
+def test_a_locked_function_that_returns_an_acquire_is_refused_without_a_warning(run: Run) -> None:
+    async def test(store: AsyncStore) -> None:
+        inner = AsyncLock(store, new_name(), ttl=60)
+
+        @lockable(new_name(), store=store)
+        async def work() -> object:  # the function under the lock is a coroutine function
+            return inner.acquire()
+
+        with pytest.raises(InvalidInput, match="it returned Acquiring, which would run unlocked"):
+            await work()
 
     run(test)

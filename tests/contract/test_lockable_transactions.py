@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from segmented import AsyncMemoryStore, Lock, MemoryStore
 from segmented.errors import InvalidInput, LeaseLost
 from segmented.locks import AsyncLock
-from segmented.locks.lockable import lockable
+from segmented.locks.lockable_decorator import lockable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ import redis
 
 from segmented import operations as op
 from segmented.keys import OUTBOXES, lock_keys, message_keys, shard_keys
-from segmented.models import Order
+from segmented.models import Acquired, Held, Order, Renewed
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.codecs import CODECS
 from segmented.stores.redis.scripts import load_script
@@ -39,8 +39,8 @@ def keys_of(store: RedisStore) -> set[str]:
     return {text(key) for key in store.client.keys("*")}
 
 
-def test_there_are_eighty_scripts() -> None:
-    assert len(SCRIPTS) == 80
+def test_there_are_eighty_two_scripts() -> None:
+    assert len(SCRIPTS) == 82
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -55,7 +55,9 @@ def test_a_script_starts_with_its_flags(name: str) -> None:
 
 
 def test_every_operation_has_a_codec() -> None:
-    known = {kind for kind in vars(op).values() if isinstance(kind, type) and issubclass(kind, op.Operation)}
+    named = [getattr(op, name) for name in op.__all__]
+    known = {kind for kind in named if isinstance(kind, type) and issubclass(kind, op.Operation)}
+    CODECS.load_all()
     assert set(CODECS) == known - {op.Operation}
 
 
@@ -178,3 +180,39 @@ def test_naming_ten_thousand_due_orders_is_one_answer(store: RedisStore) -> None
     store.execute(op.OpenPool(SKU, 10, 4, gated=False))
     store.client.zadd(POOL.holds, {f"o{index:05}": index for index in range(10_000)})
     assert store.execute(op.ListDue(SKU, 10_000)) == tuple(f"o{index:05}" for index in range(10_000))
+
+
+@pytest.mark.parametrize(
+    ("name", "fence"), [("door", "{door}:seg:fence"), ("a{b}c", "a{b}c:seg:fence"), ("a}b", "a}b:seg:fence")]
+)
+def test_a_lock_on_a_key_of_the_callers_own_has_that_key_and_its_fence(
+    store: RedisStore, name: str, fence: str
+) -> None:
+    store.execute(op.AcquireLock(name, "h", 60_000, is_key=True))
+    assert keys_of(store) == {name, fence}
+    assert store.execute(op.RenewLock(name, "h", 90_000, is_key=True)) == Renewed(90_000)
+    assert store.execute(op.RenameHolder(name, "h", "i", is_key=True))
+    assert store.client.get(name) in (b"i", "i")
+    found = store.execute(op.AdoptLock(name, "i", 60_000, is_key=True))
+    assert isinstance(found, Acquired)
+    assert 80_000 < found.ttl_ms <= 90_000
+    store.execute(op.ReleaseLock(name, "i", is_key=True))
+    assert keys_of(store) == {fence}
+
+
+def test_a_key_without_an_end_is_adopted_for_the_time_that_was_asked_for(store: RedisStore) -> None:
+    store.client.set("door", "somebody")
+    found = store.execute(op.AdoptLock("door", "somebody", 5_000, is_key=True))
+    assert isinstance(found, Acquired)
+    assert found.ttl_ms == 5_000
+
+
+def test_a_waiter_for_a_key_of_the_callers_own_looks_again_within_a_second(store: RedisStore) -> None:
+    for ttl_ms in (None, 60_000):
+        store.client.set("door", "somebody", px=ttl_ms)
+        assert store.execute(op.AcquireLock("door", "h", 60_000, is_key=True)) == Held(1_000)
+    store.client.set("door", "somebody", px=400)
+    found = store.execute(op.AcquireLock("door", "h", 60_000, is_key=True))
+    assert isinstance(found, Held)
+    assert found.free_in_ms is not None
+    assert 200 < found.free_in_ms <= 400

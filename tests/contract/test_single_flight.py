@@ -13,7 +13,7 @@ from segmented.errors import AcquireTimeout, InvalidInput, LoaderFailed, StoreUn
 from segmented.locks import AsyncLock
 from segmented.locks.call_keys import key_for
 from segmented.locks.flight_options import FlightOptions
-from segmented.locks.single_flight import AsyncSingleFlight, SingleFlight, single_flight
+from segmented.locks.flights import AsyncSingleFlight, SingleFlight, single_flight
 from tests.contract.flights import Flight, Loader
 from tests.contract.locked import is_free
 

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import redis
 
 from segmented import AsyncRedisStore, RedisStore
-from segmented.locks.single_flight import single_flight
+from segmented.locks.flights import single_flight
 
 LEASE = 1.5
 

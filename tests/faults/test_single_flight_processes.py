@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from segmented import RedisStore
-from segmented.locks.single_flight import single_flight
+from segmented.locks.flights import single_flight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,7 +23,7 @@ from tests.fixtures.servers import require_postgres
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-COMMAND: Final = [sys.executable, "-c", "from segmented.cli.main import main; main()", "server"]
+COMMAND: Final = [sys.executable, "-c", "from segmented.__main__ import main; main()", "server"]
 ROOT: Final = Path(__file__).parents[2]
 END_SECONDS: Final = 30.0
 

@@ -82,7 +82,7 @@ def test_an_unknown_host() -> None:
 def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     assert refusal(f"postgresql://buyer:{SECRET}@localhost/orders") == (
-        "an order database at postgresql:// needs psycopg: install segmented-locks[postgres]"
+        "an order database at postgresql:// needs the package psycopg: pip install 'segmented-locks[postgres]'"
     )
 
 

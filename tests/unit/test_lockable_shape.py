@@ -13,7 +13,7 @@ import pytest
 from segmented import AsyncMemoryStore, MemoryStore
 from segmented.errors import InvalidInput
 from segmented.locks.call_keys import key_for
-from segmented.locks.lockable import lockable
+from segmented.locks.lockable_decorator import lockable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -22,6 +22,7 @@ WAIT_SECONDS = 20.0
 
 
 def test_every_operation_of_the_stores_has_a_point_on_either_side() -> None:
+    CODECS.load_all()
     assert set(operation_names()) >= {kind.__name__ for kind in CODECS}
     assert known_points()[:7] == (
         "popped",

@@ -164,7 +164,11 @@ def test_settings_stay_as_they_are() -> None:
         ),
         (
             {"SEGMENTED_URL": "http://:secret@host"},
-            "SEGMENTED_URL cannot be used: 'http://:***@host' is not a Redis URL, as redis://:PASSWORD@HOST:6379/0 is",
+            (
+                "SEGMENTED_URL cannot be used: 'http://:***@host' is not a Redis URL: it begins with redis://, "
+                "rediss:// or unix:// for one server, with redis+sentinel://HOST:PORT/SERVICE for the master that "
+                "Sentinels name, or with redis+cluster://HOST:PORT for a cluster"
+            ),
         ),
         (
             {"SEGMENTED_URL": "redis+sentinel://:secret@host"},

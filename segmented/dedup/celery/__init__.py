@@ -1,8 +1,27 @@
 """Deduplicated Celery tasks: `@app.task(base=Once, once=OnceRule("{order_id}"))`."""
 
-from segmented.dedup.celery import signals  # connects what workers tell
-from segmented.dedup.celery.result import OnceResult
-from segmented.dedup.celery.rule import OnceRule
-from segmented.dedup.celery.task import Once
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from segmented.imports import from_modules, late
+
+if TYPE_CHECKING:
+    from segmented.dedup.celery import signals
+    from segmented.dedup.celery.result import OnceResult
+    from segmented.dedup.celery.rule import OnceRule
+    from segmented.dedup.celery.task import Once
 
 __all__ = ["Once", "OnceResult", "OnceRule", "signals"]
+
+LATE: Final = from_modules(
+    {
+        "segmented.dedup.celery.signals": "Once",  # with the task come the signals that it needs
+        "segmented.dedup.celery.result": "OnceResult",
+        "segmented.dedup.celery.rule": "OnceRule",
+    }
+)
+"""Imported when asked for, and from where."""
+
+if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+    __getattr__, __dir__ = late(__name__, LATE)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented.dedup.options import checked_namespace
 from segmented.errors import InvalidInput, StoreUnavailable
-from segmented.locks.given_stores import is_sync_store, sync_store
+from segmented.locks.given_stores import sync_store
+from segmented.plans.colours import is_sync_store
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.addresses import parse_address
 

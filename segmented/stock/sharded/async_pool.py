@@ -9,6 +9,7 @@ from segmented.errors import SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, check_id
 from segmented.plans import run_async
+from segmented.plans.colours import checked_async
 from segmented.stock.async_grant import AsyncGrant, Granting
 from segmented.stock.async_pool import AsyncPool
 from segmented.stock.order_handle import AsyncOrderHandle
@@ -58,7 +59,7 @@ class AsyncShardedPool:
         Each shard merges calls that are made together into batches, as an `AsyncPool` does. Units of submitted orders
         are taken at acceptance: raises InvalidInput for an `outbox` that decides in the worker.
         """
-        self.store = store
+        self.store = checked_async(store, type(self).__name__)
         self.sku = sku
         self.outbox = sharded_outbox(sku, outbox)
         self._ttl, self._hold = ttl, hold

@@ -9,6 +9,7 @@ from segmented.errors import SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, check_id
 from segmented.plans import run_sync
+from segmented.plans.colours import checked_sync
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.pool import Grant, Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order
@@ -67,7 +68,7 @@ class ShardedPool:
         Units of submitted orders are taken at acceptance: raises InvalidInput for an `outbox` that decides in the
         worker, who would refuse what another shard has.
         """
-        self.store = store
+        self.store = checked_sync(store, type(self).__name__)
         self.sku = sku
         self.outbox = sharded_outbox(sku, outbox)
         self._ttl, self._hold = ttl, hold

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from segmented.errors import InvalidInput
 from segmented.keys import lock_keys
 from segmented.lock_state import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.models import Acquired, Held, Lost, Released, Renewed
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented.clock import Clock
-    from segmented.operations import AcquireLock, ReleaseLock, RenewLock
+    from segmented.operations import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
 
 
 @dataclass(slots=True)
@@ -82,6 +83,9 @@ class LockModel:
 
     def acquire(self, operation: AcquireLock) -> Acquired | Held:
         """Take the lock if it is free, or again if it is the holder's."""
+        if operation.is_key:
+            message = f"{operation.name!r} is to be locked as a key of a server, and this store has none"
+            raise InvalidInput(message)
         now = self._clock.now()
         lease = self._leases.get(operation.name)
         if lease is not None and lease.ends_at + lease.delay <= now:
@@ -95,6 +99,14 @@ class LockModel:
         self._leases[operation.name] = _Lease(operation.holder_id, ends_at, operation.delay_ms / 1000)
         return Acquired(self._tokens[operation.name], operation.ttl_ms, replay=lease is not None)
 
+    def adopt(self, operation: AdoptLock) -> Acquired | Lost:
+        """Tell the holder its token, and how long it has."""
+        lease = self._living(operation.name, operation.holder_id)
+        if lease is None:
+            return Lost()
+        remaining_ms = int((lease.ends_at - self._clock.now()) * 1000)
+        return Acquired(self._tokens[operation.name], remaining_ms, replay=True)
+
     def renew(self, operation: RenewLock) -> Renewed | Lost:
         """Push the end out, never re-create."""
         lease = self._living(operation.name, operation.holder_id)
@@ -102,6 +114,14 @@ class LockModel:
             return Lost()
         lease.ends_at = self._clock.now() + operation.ttl_ms / 1000
         return Renewed(operation.ttl_ms)
+
+    def rename(self, operation: RenameHolder) -> bool:
+        """Give the lease another holder id; a repeat is told yes again."""
+        lease = self._living(operation.name, operation.holder_id)
+        if lease is None:
+            return self._living(operation.name, operation.new_holder_id) is not None
+        lease.holder_id = operation.new_holder_id
+        return True
 
     def release(self, operation: ReleaseLock) -> Released | Lost:
         """Compare and delete, then wake; a repeat after a lost reply is no loss."""

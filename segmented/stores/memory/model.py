@@ -56,6 +56,8 @@ class MemoryModel:
         sequencers = SequencerModel(operator.show)
         self._bodies: dict[type[op.Operation[Any]], Callable[[Any], object]] = {
             op.AcquireLock: locks.acquire,
+            op.AdoptLock: locks.adopt,
+            op.RenameHolder: locks.rename,
             op.RenewLock: locks.renew,
             op.ReleaseLock: locks.release,
             op.AcquireReentrant: reentrant.acquire,

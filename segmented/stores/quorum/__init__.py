@@ -1,6 +1,24 @@
 """Several independent servers as one store, whose answers are those of a majority."""
 
-from segmented.stores.quorum.asynchronous import AsyncQuorumStore
-from segmented.stores.quorum.store import QuorumStore
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from segmented.imports import from_modules, late
+
+if TYPE_CHECKING:
+    from segmented.stores.quorum.asynchronous import AsyncQuorumStore
+    from segmented.stores.quorum.store import QuorumStore
 
 __all__ = ["AsyncQuorumStore", "QuorumStore"]
+
+LATE: Final = from_modules(
+    {
+        "segmented.stores.quorum.asynchronous": "AsyncQuorumStore",
+        "segmented.stores.quorum.store": "QuorumStore",
+    }
+)
+"""Imported when asked for, and from where."""
+
+if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+    __getattr__, __dir__ = late(__name__, LATE)

@@ -29,6 +29,11 @@ SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+(?:%[^\[\]]+)?\]|[^\[\]:,\s]+)(?::(?P<port>[0-9]{1,5}))?")
 AUTHORITY: Final = re.compile(r"[^/?#]*")
 PASSWORD_OPTION: Final = re.compile(r"(?<=[?&]password=)[^&]*|(?<=[?&]sentinel_password=)[^&]*")
+DATABASE: Final = re.compile(r"/?|/[0-9]+")
+KNOWN: Final = (
+    "it begins with redis://, rediss:// or unix:// for one server, with redis+sentinel://HOST:PORT/SERVICE for the "
+    "master that Sentinels name, or with redis+cluster://HOST:PORT for a cluster"
+)
 ENCODE: Final = "in a password, / ? # and @ must be percent-encoded"
 
 
@@ -66,13 +71,18 @@ class Address:
 
 def parse_address(url: str) -> Address:
     """Understand a URL; raises InvalidInput with one sentence without passwords."""
-    scheme, separator, rest = url.partition("://")
+    if not isinstance(url, str):
+        message = f"a Redis URL is a text such as redis://HOST:PORT, not {type(url).__name__}"
+        raise InvalidInput(message)
+    scheme, _, rest = url.partition("://")
     security, plus, kind = scheme.partition("+")
-    if not (separator and plus):
+    if not plus:
+        _check_single(url, scheme, rest)
         return Address(Deployment.SINGLE, shown(url), url)
     if security not in {"redis", "rediss"} or kind not in {"sentinel", "cluster"}:
-        raise _refusal(url, "after redis or rediss, +sentinel and +cluster are known")
+        raise _refusal(url, KNOWN)
     authority = AUTHORITY.match(rest)[0]  # type: ignore[index]  # it also matches nothing
+    _check_encoded(url, rest, authority)
     account, at, listed = authority.rpartition("@")
     path, _, query = rest[len(authority) :].partition("?")
     hosts = tuple(_host(url, one, SENTINEL_PORT if kind == "sentinel" else CLUSTER_PORT) for one in listed.split(","))
@@ -98,6 +108,31 @@ def parse_address(url: str) -> Address:
     )
 
 
+def _check_single(url: str, scheme: str, rest: str) -> None:
+    """Refuse what redis-py would read as another server, or as database 0: often a password that is not encoded."""
+    if scheme not in {"redis", "rediss", "unix"} or not url.startswith(f"{scheme}://"):
+        raise _refusal(url, KNOWN)
+    authority = AUTHORITY.match(rest)[0]  # type: ignore[index]  # it also matches nothing
+    path = rest[len(authority) :].partition("?")[0]
+    listed = authority.rpartition("@")[2]
+    _check_encoded(url, rest, authority)
+    if scheme == "unix":
+        if listed or not path.startswith("/"):
+            raise _refusal(url, f"after unix:// comes the socket's whole path, from / on ({ENCODE})")
+        return
+    if listed:
+        _host(url, listed, CLUSTER_PORT)
+    if not DATABASE.fullmatch(path):
+        raise _refusal(url, f"after the host comes /DATABASE, a number, or nothing ({ENCODE})")
+
+
+def _check_encoded(url: str, rest: str, authority: str) -> None:
+    """Refuse a URL in which a password may have ended too early, so that its rest would be taken for a host."""
+    path, _, query = rest[len(authority) :].partition("?")
+    if "#" in rest or "@" in query or (authority and "@" in path):
+        raise _refusal(url, ENCODE)
+
+
 def shown(url: str) -> str:
     """Return the URL without its passwords, also if it is no valid URL or they stand in its query."""
     scheme, separator, rest = url.partition("://")
@@ -106,6 +141,11 @@ def shown(url: str) -> str:
     account, at, host = rest.rpartition("@")
     user, colon, _ = account.partition(":")
     named = f"{user}:***{at}{host}" if colon else rest
+    if colon and scheme != "unix" and host[:1] in {"", "/", "?", "#"}:
+        named = f"{user}:***{at}"  # no host: what follows may be a piece of the password
+    authority = AUTHORITY.match(rest)[0]  # type: ignore[index]  # it also matches nothing
+    if not at and not all(HOST.fullmatch(one) for one in authority.split(",")) and ":" in rest:
+        named = f"{rest.partition(':')[0]}:***"  # perhaps a password, and the @ behind it was forgotten
     return f"{scheme}{separator}{PASSWORD_OPTION.sub('***', named)}"
 
 

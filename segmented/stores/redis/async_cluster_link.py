@@ -1,6 +1,6 @@
 """The link of a store to a cluster, for asyncio: the twin of `cluster_link`; map, ways and exchanges are the same.
 
-redis-py's asyncio nodes keep connections without a pool; ours come from a pool a node, made with the node's settings.
+redis-py's asyncio nodes keep connections without a pool; ours are made of the node's settings.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redis import asyncio as redis_asyncio
-from redis.asyncio.client import PubSub
 from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans.tasks import begun
+from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.async_link import AsyncLink
 from segmented.stores.redis.cluster_exchange import (
     Attempts,
+    node_named,
     reading_slots,
     remapped,
     seeds_of,
@@ -32,12 +30,17 @@ from segmented.stores.redis.cluster_exchange import (
 )
 from segmented.stores.redis.cluster_link import LOOK_SECONDS
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
-from segmented.stores.redis.edge import CONNECTIONS_MAX, OTHER_CONNECTIONS, Translated, our_error
+from segmented.stores.redis.connections import Connections, connections_like
+from segmented.stores.redis.edge import Translated, our_error
 from segmented.stores.redis.exchange import perform_all, perform_one, publishing
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS
+from segmented.stores.redis.server_check import ServerCheck
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from redis import asyncio as redis_asyncio
+    from redis.asyncio.client import PubSub
 
     from segmented.clock import Clock
     from segmented.operations import Operation
@@ -52,15 +55,24 @@ class AsyncClusterLink:
     """Links to the nodes of a cluster, made as they are needed."""
 
     def __init__(
-        self, client: redis_asyncio.RedisCluster, clock: Clock, *, dialect: Dialect | None, patience: float
+        self,
+        client: redis_asyncio.RedisCluster,
+        clock: Clock,
+        *,
+        dialect: Dialect | None,
+        patience: float,
+        is_checked: bool = False,
     ) -> None:
-        """Connect nothing yet. While a slot has no master that answers, ask again for up to `patience` seconds."""
+        """Connect nothing yet. While a slot has no master that answers, ask again for up to `patience` seconds.
+
+        Each node is checked before its first operation, unless all of them are `is_checked`.
+        """
         self._client: Any = client
+        self._is_checked = is_checked
         self._clock = clock
         self._wanted = dialect
         self._patience = patience
         self._links: dict[Host, AsyncLink] = {}
-        self._pools: dict[Host, redis_asyncio.ConnectionPool] = {}
         self._looking = asyncio.Lock()
         self._heard_at: Host | None = None
         self.map = ClusterMap(seeds_of(client), remap=partial(remapped, client))
@@ -133,13 +145,11 @@ class AsyncClusterLink:
         """Return a subscription at any node, since each hears all messages; at another one than the last time."""
         hosts = self.map.hosts(last=self._heard_at)
         self._heard_at = random.choice(hosts[:-1] or hosts)  # noqa: S311  # spreads the load, guards nothing
-        return PubSub(self._pool(self._heard_at))
+        return self._connections(self._heard_at).async_subscription(retries=0)  # the next is elsewhere
 
     async def aclose(self) -> None:
         """Disconnect all wires that are not in use, and wait until their sockets are closed."""
         await asyncio.gather(*(begun(link.aclose) for link in list(self._links.values())))
-        for pool in list(self._pools.values()):
-            await pool.disconnect()
 
     async def _run(self, make_exchange: MakeExchange[AnswerT], slot: int, deadline: float) -> AnswerT:
         attempts = Attempts(make_exchange)
@@ -180,19 +190,11 @@ class AsyncClusterLink:
     def _link(self, host: Host) -> AsyncLink:
         link = self._links.get(host)
         if link is None:
-            link = AsyncLink(self._pool(host), self._clock, dialect=self._wanted, tries=1)
+            check = None if self._is_checked else ServerCheck(node_named(host), Deployment.CLUSTER)
+            link = AsyncLink(self._connections(host), self._clock, dialect=self._wanted, check=check, tries=1)
             self._links[host] = link
         return link
 
-    def _pool(self, host: Host) -> redis_asyncio.ConnectionPool:
-        pool = self._pools.get(host)
-        if pool is None:
-            node = self._client.get_node(*host) or ClusterNode(*host, **self._client.connection_kwargs)
-            settings = {
-                **node.connection_kwargs,
-                "retry": Retry(NoBackoff(), 0),
-                "max_connections": CONNECTIONS_MAX + OTHER_CONNECTIONS,
-            }
-            pool = redis_asyncio.ConnectionPool(connection_class=node.connection_class, **settings)
-            self._pools[host] = pool
-        return pool
+    def _connections(self, host: Host) -> Connections:
+        node = self._client.get_node(*host) or ClusterNode(*host, **self._client.connection_kwargs)
+        return connections_like(node.connection_class, node.connection_kwargs, node.max_connections)

@@ -12,21 +12,32 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
+from segmented.errors import StoreBusy
 from segmented.plans.tasks import begun
-from segmented.stores.redis.dialect import QUESTION, Dialect, dialect_of
-from segmented.stores.redis.edge import CONNECT_TIMEOUT, CONNECTIONS_MAX, SOCKET_TIMEOUT, TRIES, our_error
+from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS
+from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import freeing, perform_all, perform_one, publishing
-from segmented.stores.redis.link import BATCH_MAX, NO_REPLY, PUBLISH_SECONDS, TOO_LATE, TRANSPORT_ERRORS
+from segmented.stores.redis.link import (
+    BATCH_MAX,
+    NO_REPLY,
+    PUBLISH_SECONDS,
+    TOO_LATE,
+    TRANSPORT_ERRORS,
+    greeted,
+    greeting,
+    none_free,
+)
 from segmented.stores.redis.wire import packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from redis import asyncio as redis_asyncio
-
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
     from segmented.operations import Operation
+    from segmented.stores.redis.connections import Connections
+    from segmented.stores.redis.dialect import Dialect
+    from segmented.stores.redis.server_check import ServerCheck
     from segmented.stores.redis.wire import Command, Exchange, MakeExchange, Reply, Send
 
 AnswerT = TypeVar("AnswerT")
@@ -34,10 +45,37 @@ AnswerT = TypeVar("AnswerT")
 NO_RETRY: Final = Retry(NoBackoff(), 0)
 
 
+class Alarm:
+    """Cancels the task that made it after some seconds: `asyncio.timeout` at half the cost, paid by each exchange."""
+
+    __slots__ = ("_cancellations", "_handle", "_task", "has_rung")
+
+    def __init__(self, seconds: float) -> None:
+        """Begin to count."""
+        loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task(loop)
+        self._cancellations = self._task.cancelling() if self._task is not None else 0
+        self._handle = loop.call_later(seconds, self._ring)
+        self.has_rung = False
+
+    def _ring(self) -> None:
+        self.has_rung = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def is_silenced(self) -> bool:
+        """Take its own cancellation back, if it rang; return whether it rang and nobody else cancelled the task."""
+        return self.has_rung and self._task is not None and self._task.uncancel() <= self._cancellations
+
+    def stop(self) -> None:
+        """Count no more."""
+        self._handle.cancel()
+
+
 class AsyncWire:
     """One connection, in the hands of one exchange at a time."""
 
-    def __init__(self, connection: Any, dialect: Dialect | None) -> None:  # noqa: ANN401  # of the pool's own class
+    def __init__(self, connection: Any, dialect: Dialect | None) -> None:  # noqa: ANN401  # of the client's own class
         """Take over `connection`, which is not connected yet; without a `dialect` the server is asked."""
         self._connection = connection
         self._connection.retry = NO_RETRY
@@ -45,20 +83,19 @@ class AsyncWire:
         self._connect_seconds: float = connection.socket_connect_timeout or CONNECT_TIMEOUT
         self._seconds: float = connection.socket_timeout or SOCKET_TIMEOUT
         self._connection.socket_timeout = None  # one time-out an exchange, ours, in place of one a read and a write
-        self._is_aborted = False
         self.dialect = dialect
+        self.idle_since = 0.0
 
-    async def open(self, seconds_left: float) -> Dialect:
-        """Connect, if needed, and learn the server's dialect."""
+    async def open(self, seconds_left: float, check: ServerCheck | None = None) -> Dialect:
+        """Connect, if needed, and learn the server's dialect; with a `check`, see whether the server can be used."""
         if not self._connection.is_connected:
             self._connection.socket_connect_timeout = min(self._connect_seconds, seconds_left)
             async with asyncio.timeout(min(2 * self._connect_seconds, seconds_left)):  # the handshake too
                 await self._connection.connect()
-            self._is_aborted = False
             self.dialect = self._wanted
-        if self.dialect is None:
-            (reply,) = await self.ask((QUESTION,), min(self._seconds, seconds_left))
-            self.dialect = dialect_of(reply)
+        if self.dialect is None or check is not None:
+            replies = await self.ask(greeting(check, self._wanted), min(self._seconds, seconds_left))
+            self.dialect = greeted(replies, check, self._wanted)
         return self.dialect
 
     async def ask(self, commands: Sequence[Command], seconds: float) -> list[Reply]:
@@ -70,7 +107,7 @@ class AsyncWire:
         connection = self._connection
         replies: list[Reply] = []
         cancelled: asyncio.CancelledError | None = None
-        alarm = asyncio.get_running_loop().call_later(seconds, self._abort)
+        alarm = Alarm(seconds)
         try:
             await connection.send_packed_command((packed(commands),), check_health=False)
             while len(replies) < len(commands):
@@ -79,23 +116,22 @@ class AsyncWire:
                 except ResponseError as error:
                     replies.append(error)
                 except asyncio.CancelledError as error:
+                    if alarm.has_rung:
+                        raise
                     cancelled = error  # what was read so far stays in the driver's buffer, and it reads on from there
         except BaseException as error:
+            is_late = alarm.is_silenced()
             await self.close()  # a reply may still be on its way, and must not be read as another's
             if cancelled is not None:
                 raise cancelled from error
-            if self._is_aborted:
+            if is_late:
                 raise RedisTimeoutError(NO_REPLY) from error
             raise
         finally:
-            alarm.cancel()
+            alarm.stop()
         if cancelled is not None:
             raise cancelled
         return replies
-
-    def _abort(self) -> None:
-        self._is_aborted = True
-        self._connection._writer.transport.abort()  # noqa: SLF001  # the reading task then finds the line cut
 
     async def converse(self, exchange: Exchange[AnswerT], now: Callable[[], float], deadline: float) -> AnswerT:
         """Run an exchange to its end."""
@@ -116,23 +152,25 @@ class AsyncWire:
 
 
 class AsyncLink:
-    """Up to `connections_max` wires to one server; tasks beyond that wait their turn."""
+    """Up to `connections.wires_max` wires to one server; tasks beyond that wait their turn."""
 
     def __init__(
         self,
-        pool: redis_asyncio.ConnectionPool,
+        connections: Connections,
         clock: Clock,
         *,
         dialect: Dialect | None,
-        connections_max: int = CONNECTIONS_MAX,
+        check: ServerCheck | None = None,
         tries: int = TRIES,
     ) -> None:
-        """Connect nothing yet."""
-        self._pool: Any = pool
+        """Connect nothing yet. With a `check` the server is checked before its first operation."""
+        self._connections = connections
         self._clock = clock
         self._wanted = dialect
+        self._check = check
         self._tries = tries
-        self._turns = asyncio.Semaphore(connections_max)
+        self._is_failing = False
+        self._turns = asyncio.Semaphore(connections.wires_max)
         self._free: deque[AsyncWire] = deque()
         self.dialect = dialect
 
@@ -151,6 +189,8 @@ class AsyncLink:
                 answers += await self.run(partial(perform_all, batch, where), deadline=deadline)
             except TRANSPORT_ERRORS as error:
                 answers += [our_error(error, where)] * len(batch)
+            except StoreBusy as error:
+                answers += [error] * len(batch)
         return answers
 
     async def free(
@@ -167,8 +207,11 @@ class AsyncLink:
         """Run an exchange, made anew for each attempt."""
         now = self._clock.now
         if self._turns.locked():
-            async with asyncio.timeout(max(0.0, min(SOCKET_TIMEOUT, deadline - now()))):
-                await self._turns.acquire()
+            try:
+                async with asyncio.timeout(max(0.0, min(TURN_SECONDS, deadline - now()))):
+                    await self._turns.acquire()
+            except TimeoutError as error:
+                raise none_free(self._connections.wires_max, is_failing=self._is_failing) from error
         else:
             await self._turns.acquire()
         try:
@@ -183,18 +226,24 @@ class AsyncLink:
                 raise RedisTimeoutError(TOO_LATE)
             wire = self._wire()
             try:
-                self.dialect = await wire.open(seconds_left)
+                self.dialect = await wire.open(seconds_left, self._check)
+                self._check = None
+                self._is_failing = False
                 return await wire.converse(make_exchange(self.dialect, attempt), now, deadline)
             except TRANSPORT_ERRORS:
+                self._is_failing = True
                 await self.close()  # the other kept connections died with this one
                 if attempt == self._tries or now() >= deadline:
                     raise
             finally:
+                wire.idle_since = now()
                 self._free.append(wire)
+                if self._free[0].idle_since < wire.idle_since - IDLE_SECONDS:
+                    await self._free.popleft().close()
         raise AssertionError  # the loop returns or raises
 
     def _wire(self) -> AsyncWire:
-        return self._free.pop() if self._free else AsyncWire(self._pool.make_connection(), self._wanted)
+        return self._free.pop() if self._free else AsyncWire(self._connections.make(), self._wanted)
 
     async def close(self) -> None:
         """Disconnect all wires that are not in use. They connect again when they are needed again."""

@@ -91,8 +91,10 @@ class AsyncRedisWakeups(AsyncioWakeups):
 
     async def _run(self) -> None:
         subscription = self._subscribe()
+        this = asyncio.current_task()
         try:
-            while True:
+            # the driver may take a cancellation for an error of its own, and this would then outlive its loop's end
+            while this is not None and not this.cancelling():
                 try:
                     await self._listen_once(subscription)
                 except Exception:  # noqa: BLE001  # also a message that cannot be read: everybody depends on this task

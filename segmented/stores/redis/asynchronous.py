@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from redis import asyncio as redis_asyncio
+from redis.exceptions import RedisError
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import SegmentedError
@@ -15,7 +16,8 @@ from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.clients import async_client, close_async_client
 from segmented.stores.redis.codecs import CODECS
-from segmented.stores.redis.edge import Translated, check_server, guarded, probing_scripts
+from segmented.stores.redis.edge import Translated, check_server, guarded, our_error, probing_scripts
+from segmented.stores.redis.given_clients import usable_client
 from segmented.stores.redis.linking import PATIENCE, async_linked
 from segmented.stores.redis.store import described
 
@@ -43,13 +45,28 @@ class AsyncRedisStore:
         dialect: Dialect | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        """Use `client`; it stays the caller's to close. `dialect` and `patience` are those of `RedisStore`."""
+        """Use `client`; it stays the caller's to close. `dialect` and `patience` are those of `RedisStore`.
+
+        The server is checked before the first operation, which raises InvalidInput when it cannot be used.
+        """
+        self._start(usable_client(client, is_async=True), clock, dialect, patience)
+
+    def _start(
+        self,
+        client: Any,  # noqa: ANN401  # a client of redis-py
+        clock: Clock | None,
+        dialect: Dialect | None,
+        patience: float,
+        *,
+        checked_at: str = "",
+    ) -> None:
+        """Make the link. The servers behind `checked_at` were checked before."""
         self.client = client
         self.clock: Clock = clock or SystemClock()
-        found = async_linked(client, self.clock, dialect=dialect, patience=patience)
-        self._link, self._where = found.link, found.where
+        found = async_linked(client, self.clock, dialect=dialect, patience=patience, is_checked=bool(checked_at))
+        self._link, self._where = found.link, checked_at or found.where
         self.wakeups = AsyncRedisWakeups(found.subscribe, self.clock, found.link)
-        self._owns_client = False
+        self._owns_client = bool(checked_at)
         self.is_closed = False
 
     @classmethod
@@ -65,9 +82,8 @@ class AsyncRedisStore:
             except BaseException:
                 await close_async_client(client)
                 raise
-        store = cls(client, clock=clock, dialect=dialect, patience=patience)
-        store._owns_client = True
-        store._where = address.shown
+        store = cls.__new__(cls)
+        store._start(client, clock, dialect, patience, checked_at=address.shown)  # noqa: SLF001  # the second way to make one
         return store
 
     async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
@@ -76,8 +92,10 @@ class AsyncRedisStore:
         woken = None if wakes is None else wakes(operation)
         if woken is not None and self.wakeups.is_waited_for(woken[0]) and not self.wakeups.lets_others(woken[0]):
             return await self._release(operation, *woken, deadline)
-        with Translated(self._where):
+        try:
             return await self._link.perform(operation, deadline=deadline)
+        except (RedisError, OSError) as error:
+            raise our_error(error, self._where) from error
 
     async def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
         # The next waiter of this process need not wait for the message, which comes to it by way of another task.

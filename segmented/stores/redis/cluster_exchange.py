@@ -93,6 +93,11 @@ def seeds_of(client: Any) -> list[Host]:  # noqa: ANN401  # a RedisCluster of ei
     return [Host(node.host, int(node.port)) for node in [*client.get_nodes(), *client.startup_nodes]]
 
 
+def node_named(host: Host) -> str:
+    """Name a node in errors."""
+    return f"{host.name}:{host.port} (a node of the cluster)"
+
+
 def remapped(client: Any, host: Host) -> Host:  # noqa: ANN401  # as above
     """Translate an address by which nodes name each other into one that can be reached, if the client was told how."""
     return Host(*client.nodes_manager.remap_host_port(*host))

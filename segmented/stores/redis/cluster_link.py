@@ -1,6 +1,6 @@
 """The link of a store to a cluster, for threads: one link a node, and the way of each request between them.
 
-The nodes' connections are those of the client's own nodes, with its settings, credentials and TLS. The map of the slots
+The nodes' connections have the settings, credentials and TLS of the client's own nodes. The map of the slots
 is kept here (`cluster_map`), and not by the client, because only so does a deadline hold while nodes are away.
 """
 
@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from redis.cluster import ClusterNode
 from redis.exceptions import RedisError
 
-from segmented.errors import SegmentedError, StoreUnavailable
+from segmented.errors import SegmentedError, StoreBusy, StoreUnavailable
+from segmented.stores.redis.addresses import Deployment, Host
 from segmented.stores.redis.cluster_exchange import (
     Attempts,
+    node_named,
     part_of,
     reading_slots,
     remapped,
@@ -27,9 +29,11 @@ from segmented.stores.redis.cluster_exchange import (
     slot_for,
 )
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
+from segmented.stores.redis.connections import Connections, connections_of
 from segmented.stores.redis.edge import Translated, our_error
 from segmented.stores.redis.exchange import perform_all, perform_one, publishing
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, Link
+from segmented.stores.redis.server_check import ServerCheck, pinging
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +43,6 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.operations import Operation
-    from segmented.stores.redis.addresses import Host
     from segmented.stores.redis.dialect import Dialect
     from segmented.stores.redis.wire import MakeExchange
 
@@ -52,9 +55,21 @@ LOOK_SECONDS: Final = 1.0
 class ClusterLink:
     """Links to the nodes of a cluster, made as they are needed."""
 
-    def __init__(self, client: redis.RedisCluster, clock: Clock, *, dialect: Dialect | None, patience: float) -> None:
-        """Connect nothing yet. While a slot has no master that answers, ask again for up to `patience` seconds."""
+    def __init__(
+        self,
+        client: redis.RedisCluster,
+        clock: Clock,
+        *,
+        dialect: Dialect | None,
+        patience: float,
+        is_checked: bool = False,
+    ) -> None:
+        """Connect nothing yet. While a slot has no master that answers, ask again for up to `patience` seconds.
+
+        Each node is checked before its first operation, unless all of them are `is_checked`.
+        """
         self._client: Any = client
+        self._is_checked = is_checked
         self._clock = clock
         self._wanted = dialect
         self._patience = patience
@@ -85,6 +100,8 @@ class ClusterLink:
             until = part_of(deadline, left, now=self._clock.now())
             try:
                 found = self._run(partial(perform_all, batch, where), slot, until)
+            except StoreBusy as error:
+                found = [error] * len(batch)
             except (RedisError, OSError) as error:
                 found = [our_error(error, where)] * len(batch)
             answers.update(zip(places, found, strict=True))
@@ -116,8 +133,12 @@ class ClusterLink:
         """Return a subscription at any node, since each hears all messages; at another one than the last time."""
         hosts = self.map.hosts(last=self._heard_at)
         self._heard_at = random.choice(hosts[:-1] or hosts)  # noqa: S311  # spreads the load, guards nothing
-        found: PubSub = self._client.get_redis_connection(self._node(self._heard_at)).pubsub()
-        return found
+        return self._connections(self._heard_at).subscription(retries=0)  # the next is elsewhere
+
+    def check(self, deadline: float) -> None:
+        """Check every node that the client knows as a master."""
+        for node in self._client.get_primaries():
+            self._link(Host(node.host, int(node.port))).run(pinging, deadline=deadline)
 
     def close(self) -> None:
         """Disconnect all wires that are not in use, and the nodes that the client does not know."""
@@ -170,9 +191,13 @@ class ClusterLink:
     def _link(self, host: Host) -> Link:
         link = self._links.get(host)
         if link is None:
-            pool = self._client.get_redis_connection(self._node(host)).connection_pool
-            link = self._links.setdefault(host, Link(pool, self._clock, dialect=self._wanted, tries=1))
+            check = None if self._is_checked else ServerCheck(node_named(host), Deployment.CLUSTER)
+            made = Link(self._connections(host), self._clock, dialect=self._wanted, check=check, tries=1)
+            link = self._links.setdefault(host, made)
         return link
+
+    def _connections(self, host: Host) -> Connections:
+        return connections_of(self._client.get_redis_connection(self._node(host)).connection_pool)
 
     def _node(self, host: Host) -> ClusterNode:
         found: ClusterNode | None = self._client.get_node(*host)

@@ -99,7 +99,7 @@ class Translated:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         """Raise our error in place of the driver's."""
-        if isinstance(error, RedisError | OSError):
+        if error is not None and isinstance(error, (RedisError, OSError)):
             raise our_error(error, self._where) from error
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis.exceptions import NoScriptError, ResponseError
 
@@ -28,7 +28,10 @@ def perform_one(operation: Operation[AnswerT], dialect: Dialect, attempt: int) -
         commands = codec.native.encode(operation, dialect)
         if commands:
             replies = yield Send(commands)
-            if not any(isinstance(reply, ResponseError) for reply in replies):  # else the script says it, or works
+            for reply in replies:
+                if isinstance(reply, ResponseError):
+                    break  # the script says it, or works
+            else:
                 answer = codec.native.decode(operation, replies)
     if answer is None:
         call = codec.encode(operation)
@@ -42,7 +45,7 @@ def perform_one(operation: Operation[AnswerT], dialect: Dialect, attempt: int) -
         answer = yield from codec.finish(operation, answer)
     if attempt > 1 and codec.doubt is not None:
         answer = codec.doubt(answer)
-    return cast("AnswerT", answer)
+    return answer  # type: ignore[no-any-return]  # the codec's answer is untyped here
 
 
 def perform_all(

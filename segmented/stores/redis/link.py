@@ -1,8 +1,11 @@
-"""The link of a store to its server, for threads: connections of a redis-py pool, on which exchanges are run.
+"""The link of a store to its server, for threads: connections of its own, on which exchanges are run.
 
-The connections are made by the client's own pool, with its settings, credentials and TLS, and are kept here between
+The connections have the client's settings, credentials and TLS (see `connections`), and are kept here between
 exchanges. Retries and time-outs are the link's, not the client's, because only so does a deadline hold: all tries of an
 exchange, the waiting for a connection and the connecting included, end with it. Every operation is safe to run twice.
+
+Deadlines are set by redis-py's public means, which are the same for its own parsers and for hiredis: the time-out of a
+connection before it connects bounds each step of the handshake, and the time-out of a read bounds each reply.
 """
 
 from __future__ import annotations
@@ -23,19 +26,22 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from segmented.errors import StoreBusy
+from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS
 from segmented.stores.redis.dialect import QUESTION, Dialect, dialect_of
-from segmented.stores.redis.edge import CONNECT_TIMEOUT, CONNECTIONS_MAX, SOCKET_TIMEOUT, TRIES, our_error
+from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import freeing, perform_all, perform_one, publishing
+from segmented.stores.redis.server_check import pinging
 from segmented.stores.redis.wire import packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import redis
-
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
     from segmented.operations import Operation
+    from segmented.stores.redis.connections import Connections
+    from segmented.stores.redis.server_check import ServerCheck
     from segmented.stores.redis.wire import Command, Exchange, MakeExchange, Reply, Send
 
 AnswerT = TypeVar("AnswerT")
@@ -43,6 +49,8 @@ AnswerT = TypeVar("AnswerT")
 NO_RETRY: Final = Retry(NoBackoff(), 0)
 TOO_LATE: Final = "the deadline came first"
 NO_REPLY: Final = "no reply in time"
+SMALL: Final = 4_096
+"""Bytes that fit into any socket's buffer, so that sending them waits for nobody."""
 BATCH_MAX: Final = 500
 """Operations sent together: the server answers others in between."""
 PUBLISH_SECONDS: Final = 1.0
@@ -53,47 +61,53 @@ TRANSPORT_ERRORS: Final = (RedisConnectionError, RedisTimeoutError, OSError)
 class Wire:
     """One connection, in the hands of one exchange at a time."""
 
-    def __init__(self, connection: Any, dialect: Dialect | None) -> None:  # noqa: ANN401  # of the pool's own class
+    def __init__(self, connection: Any, dialect: Dialect | None) -> None:  # noqa: ANN401  # of the client's own class
         """Take over `connection`, which is not connected yet; without a `dialect` the server is asked."""
         self._connection = connection
         self._connection.retry = NO_RETRY
         self._wanted = dialect
         self._connect_seconds: float = connection.socket_connect_timeout or CONNECT_TIMEOUT
         self._seconds: float = connection.socket_timeout or SOCKET_TIMEOUT
+        self._is_hasty = False
+        """Whether it was connected by a deadline that was sooner than its own time-out, and may still go by that."""
         self.dialect = dialect
+        self.idle_since = 0.0
 
-    def open(self, seconds_left: float) -> Dialect:
-        """Connect, if needed, and learn the server's dialect."""
+    def open(self, seconds_left: float, check: ServerCheck | None = None) -> Dialect:
+        """Connect, if needed, and learn the server's dialect; with a `check`, see whether the server can be used."""
         if seconds_left <= 0:
             raise RedisTimeoutError(TOO_LATE)
         if not self._connection.is_connected:
             self._connect(seconds_left)
             self.dialect = self._wanted
-        if self.dialect is None:
-            (reply,) = self.ask((QUESTION,), min(self._seconds, seconds_left))
-            self.dialect = dialect_of(reply)
+        if self.dialect is None or check is not None:
+            replies = self.ask(greeting(check, self._wanted), min(self._seconds, seconds_left))
+            self.dialect = greeted(replies, check, self._wanted)
         return self.dialect
 
     def _connect(self, seconds_left: float) -> None:
         connection = self._connection
         connection.socket_connect_timeout = min(self._connect_seconds, seconds_left)
-        connection.socket_timeout = min(self._seconds, seconds_left)  # the handshake's reads
+        connection.socket_timeout = min(self._seconds, seconds_left)  # each step of the handshake
         connection.connect()
-        if connection.socket_timeout < self._seconds:
-            connection.socket_timeout = self._seconds
-            connection.update_current_socket_timeout(self._seconds)
-            buffer = connection._parser._buffer  # noqa: SLF001  # of RESP2, which the call above leaves as it was
-            buffer.socket_timeout = self._seconds
+        self._is_hasty = seconds_left < self._seconds
+        connection.socket_timeout = self._seconds
 
     def ask(self, commands: Sequence[Command], seconds: float) -> list[Reply]:
         """Send commands together and read one reply each, an error of the server as a value."""
         connection = self._connection
+        data = packed(commands)
         replies: list[Reply] = []
         try:
-            connection.send_packed_command((packed(commands),), check_health=False)
+            if self._is_hasty and len(data) > SMALL:
+                connection.update_current_socket_timeout(self._seconds)
+            connection.send_packed_command((data,), check_health=False)
             for _ in commands:
                 try:
-                    replies.append(connection.read_response(timeout=seconds))
+                    if self._is_hasty or seconds != self._seconds:
+                        replies.append(connection.read_response(timeout=seconds))
+                    else:
+                        replies.append(connection.read_response())  # by its own time-out, without setting one
                 except ResponseError as error:
                     replies.append(error)
         except BaseException:
@@ -119,24 +133,43 @@ class Wire:
         self._connection.disconnect()
 
 
+def none_free(wires_max: int, *, is_failing: bool) -> Exception:
+    """Return what a caller is told whose turn did not come: the server's silence, if it is silent, else StoreBusy."""
+    message = f"none of the {wires_max} connections that the client's max_connections leaves was free in time"
+    return RedisTimeoutError(message) if is_failing else StoreBusy(message + "; allow more, or wait longer")
+
+
+def greeting(check: ServerCheck | None, wanted: Dialect | None) -> Sequence[Command]:
+    """Return what a server is asked before its first operation, in one round trip."""
+    return (*(() if wanted else (QUESTION,)), *(check.commands if check else ()))
+
+
+def greeted(replies: Sequence[Reply], check: ServerCheck | None, wanted: Dialect | None) -> Dialect:
+    """Read the replies to `greeting`. Raises InvalidInput for a server that cannot be used."""
+    if check is not None:
+        check.read(replies[-len(check.commands) :])
+    return wanted or dialect_of(replies[0])
+
+
 class Link:
-    """Up to `connections_max` wires to one server; threads beyond that wait their turn."""
+    """Up to `connections.wires_max` wires to one server; threads beyond that wait their turn."""
 
     def __init__(
         self,
-        pool: redis.ConnectionPool,
+        connections: Connections,
         clock: Clock,
         *,
         dialect: Dialect | None,
-        connections_max: int = CONNECTIONS_MAX,
+        check: ServerCheck | None = None,
         tries: int = TRIES,
     ) -> None:
-        """Connect nothing yet."""
-        self._pool: Any = pool
+        """Connect nothing yet. With a `check` the server is checked before its first operation."""
+        self._connections = connections
         self._clock = clock
         self._wanted = dialect
+        self._check = check
         self._tries = tries
-        self._connections_max = connections_max
+        self._is_failing = False
         self._start_anew()
 
     def _start_anew(self) -> None:
@@ -162,6 +195,8 @@ class Link:
                 answers += self.run(partial(perform_all, batch, where), deadline=deadline)
             except TRANSPORT_ERRORS as error:
                 answers += [our_error(error, where)] * len(batch)
+            except StoreBusy as error:
+                answers += [error] * len(batch)
         return answers
 
     def free(
@@ -181,9 +216,12 @@ class Link:
         for attempt in range(1, self._tries + 1):
             wire = self._take(deadline)
             try:
-                self.dialect = wire.open(deadline - self._clock.now())
+                self.dialect = wire.open(deadline - self._clock.now(), self._check)
+                self._check = None
+                self._is_failing = False
                 return wire.converse(make_exchange(self.dialect, attempt), self._clock.now, deadline)
             except TRANSPORT_ERRORS:
+                self._is_failing = True
                 self.close()  # the other kept connections died with this one
                 if attempt == self._tries or self._clock.now() >= deadline:
                     raise
@@ -199,7 +237,7 @@ class Link:
         with self._returned:
             self._waiting += 1  # before looking again: who gives back looks at it afterwards
             try:
-                return self._take_in_turn(min(deadline, self._clock.now() + SOCKET_TIMEOUT))
+                return self._take_in_turn(min(deadline, self._clock.now() + TURN_SECONDS))
             finally:
                 self._waiting -= 1
 
@@ -208,20 +246,44 @@ class Link:
             if self._free:
                 with suppress(IndexError):
                     return self._free.pop()
-            if self._made < self._connections_max:
+            if self._made < self._connections.wires_max:
+                wire = Wire(self._connections.make(), self._wanted)
                 self._made += 1
-                return Wire(self._pool.make_connection(), self._wanted)
+                return wire
             seconds = deadline - self._clock.now()
             if seconds <= 0:
-                message = f"none of {self._connections_max} connections was free in time"
-                raise RedisTimeoutError(message)
+                raise none_free(self._connections.wires_max, is_failing=self._is_failing)
             self._returned.wait(seconds)
 
     def _give_back(self, wire: Wire) -> None:
+        if self._made > 1:
+            wire.idle_since = self._clock.now()
         self._free.append(wire)
         if self._waiting:
             with self._returned:
                 self._returned.notify()
+        elif len(self._free) > 1:
+            self._close_oldest(wire.idle_since - IDLE_SECONDS)
+
+    def _close_oldest(self, before: float) -> None:
+        """Close the connection that was unused for longest, if that is long enough."""
+        try:
+            if self._free[0].idle_since >= before:
+                return
+            oldest = self._free.popleft()
+        except IndexError:
+            return  # other threads took them
+        if oldest.idle_since >= before:
+            self._free.appendleft(oldest)
+            return
+        oldest.close()
+        with self._returned:
+            self._made -= 1
+            self._returned.notify()
+
+    def check(self, deadline: float) -> None:
+        """Check the server, if that was not done before. Raises InvalidInput when it cannot be used."""
+        self.run(pinging, deadline=deadline)
 
     def close(self) -> None:
         """Disconnect all wires that are not in use. They connect again when they are needed again."""

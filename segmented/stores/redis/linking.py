@@ -12,11 +12,14 @@ from redis.asyncio.sentinel import SentinelConnectionPool as AsyncSentinelConnec
 from redis.sentinel import SentinelConnectionPool
 
 from segmented.errors import InvalidInput
+from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.async_cluster_link import AsyncClusterLink
 from segmented.stores.redis.async_link import AsyncLink
 from segmented.stores.redis.cluster_link import ClusterLink
+from segmented.stores.redis.connections import connections_of
 from segmented.stores.redis.link import Link
 from segmented.stores.redis.sentinel_link import AsyncSentinelLink, SentinelLink
+from segmented.stores.redis.server_check import ServerCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,19 +53,29 @@ class AsyncLinked:
 
 
 def linked(
-    client: redis.Redis | redis.RedisCluster, clock: Clock, *, dialect: Dialect | None, patience: float
+    client: redis.Redis | redis.RedisCluster,
+    clock: Clock,
+    *,
+    dialect: Dialect | None,
+    patience: float,
+    is_checked: bool = False,
 ) -> Linked:
-    """Look at a client: what stands behind it? Raises InvalidInput for a patience that is none."""
+    """Make the link for a client's deployment. Its servers are checked at the first contact unless `is_checked`.
+
+    Raises InvalidInput for a patience that is not a number of seconds.
+    """
     _check_patience(patience)
     if isinstance(client, redis.RedisCluster):
-        cluster = ClusterLink(client, clock, dialect=dialect, patience=patience)
+        cluster = ClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
         return Linked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
     pool = client.connection_pool
+    connections, where = connections_of(pool), where_of(pool)
     if isinstance(pool, SentinelConnectionPool):
-        link: Link = SentinelLink(pool, clock, dialect=dialect, patience=patience)
+        check = None if is_checked else ServerCheck(where, Deployment.SENTINEL)
+        link: Link = SentinelLink(connections, clock, dialect=dialect, patience=patience, check=check)
     else:
-        link = Link(pool, clock, dialect=dialect)
-    return Linked(link, client.pubsub, where_of(pool))
+        link = Link(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where))
+    return Linked(link, connections.subscription, where)
 
 
 def async_linked(
@@ -71,18 +84,21 @@ def async_linked(
     *,
     dialect: Dialect | None,
     patience: float,
+    is_checked: bool = False,
 ) -> AsyncLinked:
-    """Look at a client: what stands behind it? Raises InvalidInput for a patience that is none."""
+    """Do the same for asyncio."""
     _check_patience(patience)
     if isinstance(client, redis_asyncio.RedisCluster):
-        cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience)
+        cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
         return AsyncLinked(cluster, cluster.subscription, _listed(cluster.map.hosts()))
     pool = client.connection_pool
+    connections, where = connections_of(pool), where_of(pool)
     if isinstance(pool, AsyncSentinelConnectionPool):
-        link: AsyncLink = AsyncSentinelLink(pool, clock, dialect=dialect, patience=patience)
+        check = None if is_checked else ServerCheck(where, Deployment.SENTINEL)
+        link: AsyncLink = AsyncSentinelLink(connections, clock, dialect=dialect, patience=patience, check=check)
     else:
-        link = AsyncLink(pool, clock, dialect=dialect)
-    return AsyncLinked(link, client.pubsub, where_of(pool))
+        link = AsyncLink(connections, clock, dialect=dialect, check=None if is_checked else ServerCheck(where))
+    return AsyncLinked(link, connections.async_subscription, where)
 
 
 def where_of(pool: Any) -> str:  # noqa: ANN401  # a pool of either colour

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from redis.exceptions import ResponseError
 
 from segmented.errors import WrongKind
-from segmented.keys import lock_keys
+from segmented.keys import LockKeys, lock_keys, named_lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
-from segmented.operations import AcquireLock, ReleaseLock, RenewLock
+from segmented.operations import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
 from segmented.stores.redis.wire import Call, Codec, Native, Reply, Send, optional_number, script_call, text
 
 if TYPE_CHECKING:
@@ -20,10 +20,16 @@ if TYPE_CHECKING:
 
 FENCE_IDLE_MS: Final = 24 * 3600 * 1000
 """How long an idle lock's last token is kept. A lapsed one does no harm: the next is the server's microseconds."""
+LOOK_MS: Final = 1_000
+"""A holder that uses redis-py's own lock sends no message at its release: who waits for its key looks so often."""
+
+
+def _keys(operation: AcquireLock | AdoptLock | RenewLock | RenameHolder | ReleaseLock) -> LockKeys:
+    return named_lock_keys(operation.name) if operation.is_key else lock_keys(operation.name)
 
 
 def _encode_acquire(operation: AcquireLock) -> Call:
-    keys = lock_keys(operation.name).listed()
+    keys = _keys(operation).listed()
     fence_ttl_ms = FENCE_IDLE_MS + operation.ttl_ms + operation.delay_ms
     lease_ms = operation.ttl_ms + operation.delay_ms
     return script_call("acquire_lock", keys, operation.holder_id, lease_ms, operation.delay_ms, fence_ttl_ms)
@@ -31,16 +37,35 @@ def _encode_acquire(operation: AcquireLock) -> Call:
 
 def _decode_acquire(operation: AcquireLock, reply: Reply) -> Acquired | Held:
     kind, number, flag = text(reply).split(" ")
-    if kind == "wrong_kind":
-        message = f"{operation.name!r} is a fair lock, which an operation on a plain lock cannot use"
-        raise WrongKind(message)
+    _check_kind(operation.name, kind)
     if kind == "held":
-        return Held(optional_number(number), is_delayed=flag == "1")
+        free_in_ms = optional_number(number)
+        if operation.is_key:
+            free_in_ms = LOOK_MS if free_in_ms is None else min(free_in_ms, LOOK_MS)
+        return Held(free_in_ms, is_delayed=flag == "1")
     return Acquired(int(number), operation.ttl_ms, replay=flag == "1")
 
 
+def _check_kind(name: str, said: str) -> None:
+    if said == "wrong_kind":
+        message = f"{name!r} is a fair lock, which an operation on a plain lock cannot use"
+        raise WrongKind(message)
+
+
+def _encode_adopt(operation: AdoptLock) -> Call:
+    return script_call("adopt_lock", _keys(operation).listed(), operation.holder_id, operation.delay_ms)
+
+
+def _decode_adopt(operation: AdoptLock, reply: Reply) -> Acquired | Lost:
+    _check_kind(operation.name, text(reply[0]))
+    if text(reply[0]) == "lost":
+        return Lost()
+    remaining_ms = optional_number(reply[1])
+    return Acquired(int(reply[2]), operation.ttl_ms if remaining_ms is None else remaining_ms, replay=True)
+
+
 def _encode_renew(operation: RenewLock) -> Call:
-    keys = lock_keys(operation.name).listed()
+    keys = _keys(operation).listed()
     return script_call("renew_lock", keys, operation.holder_id, operation.ttl_ms, operation.delay_ms)
 
 
@@ -48,8 +73,16 @@ def _decode_renew(operation: RenewLock, reply: Reply) -> Renewed | Lost:
     return Renewed(operation.ttl_ms) if text(reply[0]) == "renewed" else Lost()
 
 
+def _encode_rename(operation: RenameHolder) -> Call:
+    return script_call("rename_holder", _keys(operation).listed(), operation.holder_id, operation.new_holder_id)
+
+
+def _decode_rename(_: RenameHolder, reply: Reply) -> bool:
+    return text(reply[0]) == "renamed"
+
+
 def _encode_release(operation: ReleaseLock) -> Call:
-    return script_call("release_lock", lock_keys(operation.name).listed(), operation.holder_id, operation.delay_ms)
+    return script_call("release_lock", _keys(operation).listed(), operation.holder_id, operation.delay_ms)
 
 
 def _decode_release(_: ReleaseLock, reply: Reply) -> Released | Lost:
@@ -62,7 +95,7 @@ def _decode_release(_: ReleaseLock, reply: Reply) -> Released | Lost:
 def _native_renew(operation: RenewLock, dialect: Dialect) -> Sequence[Command]:
     if operation.delay_ms:  # the script looks whether only the delay is left
         return ()
-    return (dialect.compare_and_keep(lock_keys(operation.name).lock, operation.holder_id, operation.ttl_ms),)
+    return (dialect.compare_and_keep(_keys(operation).lock, operation.holder_id, operation.ttl_ms),)
 
 
 def _decode_native_renew(operation: RenewLock, replies: Sequence[Reply]) -> Renewed | Lost:
@@ -74,7 +107,7 @@ def _decode_native_renew(operation: RenewLock, replies: Sequence[Reply]) -> Rene
 def _native_release(operation: ReleaseLock, dialect: Dialect) -> Sequence[Command]:
     if operation.delay_ms:
         return ()
-    keys = lock_keys(operation.name)
+    keys = _keys(operation)
     return (dialect.compare_and_delete(keys.lock, operation.holder_id), ("PUBLISH", keys.freed, operation.holder_id))
 
 
@@ -83,7 +116,7 @@ def _decode_native_release(_: ReleaseLock, replies: Sequence[Reply]) -> Released
 
 
 def _wakes(operation: ReleaseLock) -> tuple[str, str]:
-    return lock_keys(operation.name).freed, operation.holder_id
+    return _keys(operation).freed, operation.holder_id
 
 
 def _doubted(answer: Released | Lost) -> Released | Lost:
@@ -106,6 +139,8 @@ def _await_replicas(operation: AcquireLock, answer: Acquired | Held) -> Exchange
 
 LOCK_CODECS: Final = {
     AcquireLock: Codec(_encode_acquire, _decode_acquire, finish=_await_replicas),
+    AdoptLock: Codec(_encode_adopt, _decode_adopt),
+    RenameHolder: Codec(_encode_rename, _decode_rename),
     RenewLock: Codec(_encode_renew, _decode_renew, native=Native(_native_renew, _decode_native_renew)),
     ReleaseLock: Codec(
         _encode_release,

@@ -79,7 +79,7 @@ def _check_kind(name: str, said: str) -> None:
         raise WrongKind(message)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _CallAnywhere(Call):
     """A call without keys of its own: on a cluster the master of `slot` is asked, or any."""
 

@@ -21,11 +21,10 @@ from segmented.stores.redis.link import Link
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import redis
-    from redis import asyncio as redis_asyncio
-
     from segmented.clock import Clock
+    from segmented.stores.redis.connections import Connections
     from segmented.stores.redis.dialect import Dialect
+    from segmented.stores.redis.server_check import ServerCheck
     from segmented.stores.redis.wire import MakeExchange
 
 AnswerT = TypeVar("AnswerT")
@@ -42,9 +41,17 @@ def pauses() -> Iterator[float]:
 class SentinelLink(Link):
     """A link that survives a failover, for threads."""
 
-    def __init__(self, pool: redis.ConnectionPool, clock: Clock, *, dialect: Dialect | None, patience: float) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        clock: Clock,
+        *,
+        dialect: Dialect | None,
+        patience: float,
+        check: ServerCheck | None = None,
+    ) -> None:
         """Ask again for up to `patience` seconds."""
-        super().__init__(pool, clock, dialect=dialect)
+        super().__init__(connections, clock, dialect=dialect, check=check)
         self._patience = patience
 
     def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
@@ -66,10 +73,16 @@ class AsyncSentinelLink(AsyncLink):
     """A link that survives a failover, for asyncio."""
 
     def __init__(
-        self, pool: redis_asyncio.ConnectionPool, clock: Clock, *, dialect: Dialect | None, patience: float
+        self,
+        connections: Connections,
+        clock: Clock,
+        *,
+        dialect: Dialect | None,
+        patience: float,
+        check: ServerCheck | None = None,
     ) -> None:
         """Ask again for up to `patience` seconds."""
-        super().__init__(pool, clock, dialect=dialect)
+        super().__init__(connections, clock, dialect=dialect, check=check)
         self._patience = patience
 
     async def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:

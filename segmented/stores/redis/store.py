@@ -7,14 +7,16 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import redis
+from redis.exceptions import RedisError
 
 from segmented.clock import Clock, SystemClock
-from segmented.errors import SegmentedError
+from segmented.errors import SegmentedError, StoreError
 from segmented.plans.waiting import UNDO_SECONDS
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.clients import close_client, sync_client
 from segmented.stores.redis.codecs import CODECS
-from segmented.stores.redis.edge import Translated, check_server, guarded, probing_scripts
+from segmented.stores.redis.edge import CONNECT_TIMEOUT, Translated, check_server, guarded, our_error, probing_scripts
+from segmented.stores.redis.given_clients import usable_client
 from segmented.stores.redis.linking import PATIENCE, linked
 from segmented.stores.redis.listener import RedisWakeups
 
@@ -31,9 +33,10 @@ AnswerT = TypeVar("AnswerT")
 class RedisStore:
     """Operations on Redis or Valkey, one round trip each: on one server, by way of Sentinels, or on a cluster.
 
-    Give it a client of your own (RESP2 or RESP3, `decode_responses` or not; one of a Sentinel's `master_for`, or a
-    `RedisCluster`), or let `from_url` make one. Connections come from the client's pools with its settings,
-    credentials and TLS; retries and deadlines are the store's own. May be shared by threads.
+    Give it a client of your own (redis-py's, with RESP2 or RESP3, `decode_responses` or not, or valkey-py's; one of a
+    Sentinel's `master_for`, or a `RedisCluster`), or let `from_url` make one. The store opens connections of its own
+    with the client's settings, credentials and TLS, up to its `max_connections`; retries and deadlines are the
+    store's own. May be shared by threads.
     """
 
     def __init__(
@@ -46,16 +49,37 @@ class RedisStore:
     ) -> None:
         """Use `client`; it stays the caller's to close.
 
+        Raises InvalidInput for a client that cannot serve, and for a server that cannot be used, as `from_url` does. A
+        server that does not answer now is checked before the first operation.
+
         With a `dialect` the server is not asked for its commands of compare-and-delete. `patience` is for how many
         seconds an operation is asked again while Sentinels or a cluster replace a master, within its own deadline.
         """
+        self._start(usable_client(client, is_async=False), clock, dialect, patience)
+        with suppress(StoreError):  # a server that is away now is checked before the first operation
+            self._check_now()
+
+    def _start(
+        self,
+        client: Any,  # noqa: ANN401  # a client of redis-py
+        clock: Clock | None,
+        dialect: Dialect | None,
+        patience: float,
+        *,
+        checked_at: str = "",
+    ) -> None:
+        """Make the link. The servers behind `checked_at` were checked before."""
         self.client = client
         self.clock: Clock = clock or SystemClock()
-        found = linked(client, self.clock, dialect=dialect, patience=patience)
-        self._link, self._where = found.link, found.where
+        found = linked(client, self.clock, dialect=dialect, patience=patience, is_checked=bool(checked_at))
+        self._link, self._where = found.link, checked_at or found.where
         self.wakeups = RedisWakeups(found.subscribe, self.clock, found.link)
-        self._owns_client = False
+        self._owns_client = bool(checked_at)
         self.is_closed = False
+
+    def _check_now(self) -> None:
+        with Translated(self._where):
+            self._link.check(self.clock.now() + CONNECT_TIMEOUT)
 
     @classmethod
     def from_url(
@@ -74,9 +98,8 @@ class RedisStore:
             except BaseException:
                 close_client(client)
                 raise
-        store = cls(client, clock=clock, dialect=dialect, patience=patience)
-        store._owns_client = True
-        store._where = address.shown
+        store = cls.__new__(cls)
+        store._start(client, clock, dialect, patience, checked_at=address.shown)  # noqa: SLF001  # the second way to make one
         return store
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
@@ -85,8 +108,10 @@ class RedisStore:
         woken = None if wakes is None else wakes(operation)
         if woken is not None and self.wakeups.is_waited_for(woken[0]) and not self.wakeups.lets_others(woken[0]):
             return self._release(operation, *woken, deadline)
-        with Translated(self._where):
+        try:
             return self._link.perform(operation, deadline=deadline)
+        except (RedisError, OSError) as error:
+            raise our_error(error, self._where) from error
 
     def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
         # The next waiter of this process need not wait for the message, which comes to it by way of another thread.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from segmented.errors import InvalidInput
+from segmented.imports import needs
 
 if TYPE_CHECKING:
     from segmented.stores.zookeeper.session import ZooKeeperSession
@@ -20,6 +21,6 @@ def session_of(client: object) -> ZooKeeperSession:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "kazoo":
             raise
-        message = "a lock in ZooKeeper needs the package kazoo: pip install 'segmented-locks[zookeeper]'"
+        message = needs("a lock in ZooKeeper", "kazoo")
         raise InvalidInput(message) from error
     return session.session_of(client)

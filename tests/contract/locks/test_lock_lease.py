@@ -29,10 +29,13 @@ LEAPS: Final = 5
 
 
 class ShiftedClock:
-    """The system's clock, as a machine with another zero would see it, or one that leaps at its first looks."""
+    """The system's clock, as a machine with another zero would see it, or one that leaps at its next looks."""
 
-    def __init__(self, shift: float, leap: float = 0.0, leaps: int = 0) -> None:
-        self._shift, self._leap, self._leaps = shift, leap, leaps
+    def __init__(self, shift: float) -> None:
+        self._shift, self._leap, self._leaps = shift, 0.0, 0
+
+    def leap(self, seconds: float, *, times: int) -> None:
+        self._leap, self._leaps = seconds, times
 
     def now(self) -> float:
         if self._leaps:
@@ -43,8 +46,10 @@ class ShiftedClock:
 
 @pytest.fixture(params=BOTH_COLOURS, ids=str)
 def leaping_side(request: pytest.FixtureRequest, valkey_url: str) -> Iterator[Side]:
-    """Redis, for a client to whom 40 s pass between any two of its first five looks at its clock."""
-    made = make_side(request.param, ShiftedClock(0.0, leap=40.0, leaps=LEAPS), valkey_url)
+    """Redis, for a client to whom 40 s pass between any two of its next five looks at its clock."""
+    clock = ShiftedClock(0.0)
+    made = make_side(request.param, clock, valkey_url)
+    clock.leap(40.0, times=LEAPS)
     yield made
     made.close()
 

@@ -10,7 +10,7 @@ import sqlalchemy
 
 from bench.peers.adapters.redis_py import RedisPyLock
 from bench.peers.adapters.redis_py_asyncio import RedisPyAsyncLock
-from segmented.locks.lockable import lockable
+from segmented.locks.lockable_decorator import lockable
 from segmented.locks.owners import thread_owner
 from segmented.locks.reentrant import AsyncReentrantLock
 from tests.contract.locks.contenders.elsewhere import SqlRows, Transaction

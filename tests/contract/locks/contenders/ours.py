@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from bench.peers.contender import Contender
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
 from segmented.keys import lock_keys
-from segmented.locks.lockable import lockable
-from segmented.locks.single_flight import single_flight
+from segmented.locks.flights import single_flight
+from segmented.locks.lockable_decorator import lockable
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
 from segmented.stores.redis import AsyncRedisStore, RedisStore

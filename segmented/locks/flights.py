@@ -30,13 +30,14 @@ from segmented.locks.call_keys import KEY_ATTRIBUTE, CallKey, checked_function, 
 from segmented.locks.durations import DEFAULT_WAIT, checked_name
 from segmented.locks.flight_options import DEFAULT_ERROR_TTL, DEFAULT_LEASE, DEFAULT_SIZE_MAX, FlightOptions
 from segmented.locks.flight_plan import Failed, Loaded, landing_plan, look_plan
-from segmented.locks.given_stores import async_store, check_given, is_async_store, is_sync_store, sync_store
+from segmented.locks.given_stores import async_store, check_given, sync_store
 from segmented.locks.handle import DEFAULT_RENEW_MAX
 from segmented.locks.lease import AsyncLease, Lease
 from segmented.locks.lease_state import Renewal
 from segmented.models import Cached, Uncached
 from segmented.operations import ForgetCached, ReadCached
 from segmented.plans import perform, run_async, run_sync
+from segmented.plans.colours import is_async_store, is_sync_store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

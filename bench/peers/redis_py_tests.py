@@ -1,0 +1,149 @@
+"""redis-py's own lock tests, run on `segmented.compat`. They come from its source distribution; none is kept here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from socket import socket
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+from xml.etree import ElementTree as ET
+
+from bench.peers.registry import HERE
+from bench.peers.rows import ROOT
+from segmented.errors import SegmentedError
+from segmented.servers import ValkeyServer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FILES: Final = {"tests.test_lock": "threads", "tests.test_asyncio.test_lock": "asyncio"}
+"""By the module, as pytest reports it."""
+DOWNLOAD_SECONDS: Final = 300
+TESTS_SECONDS: Final = 300
+
+NO_EXPIRY: Final = "it expects a key without an expiry, and ours expires 30 s after its holder dies"
+POLLING: Final = "it counts the sleeps of a polling waiter, and ours is notified"
+EXPECTED: Final = {
+    "test_lock": NO_EXPIRY,
+    "test_lock_token": NO_EXPIRY,
+    "test_lock_token_thread_local_false": NO_EXPIRY,
+    "test_blocking_timeout": POLLING,
+    "test_context_manager_blocking_timeout": POLLING,
+}
+"""The tests that fail on purpose, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the tests need: pytest and its asyncio plugin, and redis-py."""
+
+    name: str = "redis-py-tests"
+
+    @property
+    def requirements(self) -> Path:
+        """Return the file that pins everything in it."""
+        return HERE / f"requirements-{self.name}.txt"
+
+    @property
+    def requirement(self) -> str:
+        """Return the line of redis-py itself."""
+        lines = self.requirements.read_text(encoding="utf-8").splitlines()
+        return next(line for line in lines if line.startswith("redis=="))
+
+
+@dataclass(frozen=True, slots=True)
+class TestRun:
+    """How one test ended. A test with parameters counts once for each."""
+
+    __test__ = False  # not for pytest
+
+    kind: str
+    """`threads` or `asyncio`."""
+    name: str
+    failure: str
+    """The first line of what it said, or nothing when it passed."""
+
+    @property
+    def reason(self) -> str | None:
+        """Return why it is expected to fail; None for a test that is to pass."""
+        return EXPECTED.get(self.name.partition("[")[0])
+
+
+def run_tests(python: Path, environment: Environment) -> list[TestRun]:
+    """Fetch redis-py's source distribution into a private folder and run its lock tests on our classes.
+
+    Raises SegmentedError when it cannot be fetched, or the tests cannot be run.
+    """
+    with TemporaryDirectory(prefix="segmented-redis-py-") as folder:
+        sources = Path(folder)
+        pip = (str(python), "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps")
+        _run((*pip, "--no-binary", ":all:", "--dest", folder, environment.requirement), sources, DOWNLOAD_SECONDS)
+        with tarfile.open(next(sources.glob("redis-*.tar.gz"))) as archive:
+            archive.extractall(sources, filter="data")
+        (unpacked,) = (found.parent for found in sources.glob("*/tests"))
+        report = sources / "report.xml"
+        port = free_port()
+        with ValkeyServer.start(config={"port": str(port), "bind": "127.0.0.1"}):
+            options = ("-p", "bench.peers.lock_class", "-p", "no:cacheprovider", "--quiet", f"--junitxml={report}")
+            paths = [f"{module.replace('.', '/')}.py" for module in FILES]
+            url = f"--redis-url=redis://127.0.0.1:{port}/0"
+            # 1: some tests failed
+            _run((str(python), "-m", "pytest", *options, url, *paths), unpacked, TESTS_SECONDS, fine=(0, 1))
+        return read_report(report.read_text(encoding="utf-8"))
+
+
+def read_report(text: str) -> list[TestRun]:
+    """Read the tests of a report in JUnit's format."""
+    found = []
+    for case in ET.fromstring(text).iter("testcase"):  # noqa: S314  # written by our own run
+        module = case.get("classname", "").rpartition(".")[0]
+        failures = [*case.findall("failure"), *case.findall("error"), *case.findall("skipped")]
+        said = failures[0].get("message", "") or failures[0].tag if failures else ""
+        found.append(TestRun(FILES[module], case.get("name", ""), said.partition("\n")[0]))
+    return found
+
+
+def summary(runs: Sequence[TestRun]) -> str:
+    """Say how many passed, and of each that failed why, or that nobody expected it."""
+    lines = []
+    for kind in FILES.values():
+        of_kind = [run for run in runs if run.kind == kind]
+        passed = sum(not run.failure for run in of_kind)
+        lines.append(f"{kind}: {passed} of {len(of_kind)} passed")
+        lines += [f"  {run.name}: {run.reason or f'NOT EXPECTED: {run.failure}'}" for run in of_kind if run.failure]
+        lines += [f"  {run.name}: NOT EXPECTED to pass" for run in of_kind if not run.failure and run.reason]
+    return "\n".join(lines)
+
+
+def is_as_expected(runs: Sequence[TestRun]) -> bool:
+    """Return whether tests of both kinds were run, and those failed that are expected to fail, and no others."""
+    is_whole = {run.kind for run in runs} == set(FILES.values())
+    return is_whole and all(bool(run.failure) is bool(run.reason) for run in runs)
+
+
+def free_port() -> int:
+    """Return a TCP port that is free now."""
+    with closing(socket()) as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def _run(command: Sequence[str], folder: Path, seconds: float, *, fine: Sequence[int] = (0,)) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    try:
+        ended = subprocess.run(  # noqa: S603  # our own
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        message = f"{' '.join(command[1:4])} had not ended after {seconds:g} s"
+        raise SegmentedError(message) from error
+    if ended.returncode not in fine:
+        last_words = ((ended.stderr or ended.stdout).strip().splitlines() or ["no reason given"])[-1]
+        message = f"{' '.join(command[1:4])} failed: {last_words}"
+        raise SegmentedError(message)

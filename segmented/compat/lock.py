@@ -1,0 +1,152 @@
+"""redis-py's `Lock` by its own interface, for threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Self
+
+from redis.exceptions import LockError, LockNotOwnedError
+
+from segmented.compat.stores import store_of
+from segmented.compat.terms import DEFAULT_SLEEP, ENDLESS, NOT_ACQUIRED, Name, Terms, Token, as_text, named_plan
+from segmented.errors import AcquireTimeout
+from segmented.locks.handle import adopt_plan
+from segmented.locks.lease import Lease
+from segmented.locks.lease_state import Renewal
+from segmented.models import Acquired
+from segmented.plans import run_sync
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from segmented.compat.stores import Client
+    from segmented.locks.handle import Found
+    from segmented.locks.lock import LockClaim
+    from segmented.stores.redis import RedisStore
+
+
+class Lock(Terms[Lease]):
+    """A lock with the methods, arguments and exceptions of redis-py's, over a lease of this library."""
+
+    def __init__(  # redis-py's own
+        self,
+        redis: Client,
+        name: Name,
+        timeout: float | None = None,
+        sleep: float = DEFAULT_SLEEP,
+        blocking: bool = True,  # noqa: FBT001, FBT002  # redis-py's own
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,  # noqa: FBT001, FBT002  # redis-py's own
+        raise_on_release_error: bool = True,  # noqa: FBT001, FBT002  # redis-py's own
+    ) -> None:
+        """Lock the key `name` of the server of `redis`, for `timeout` seconds, or for as long as this process lives.
+
+        Arguments as those of redis-py's own class; `sleep` is taken and not used, because a waiter is notified.
+        """
+        super().__init__(
+            name,
+            timeout,
+            sleep,
+            blocking=blocking,
+            blocking_timeout=blocking_timeout,
+            thread_local=thread_local,
+            raise_on_release_error=raise_on_release_error,
+        )
+        self.redis = redis
+        store_of(redis)  # refuses at once what is no client
+
+    def __enter__(self) -> Self:
+        """Acquire; raises LockError when it was not free in time."""
+        if not self.acquire():
+            raise LockError(NOT_ACQUIRED, lock_name=self._lock_name())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Release; the block's own error is never hidden by a failed release."""
+        try:
+            self.release()
+        except LockError as failure:
+            self._after_block(error, failure)
+
+    def acquire(
+        self,
+        sleep: float | None = None,  # noqa: ARG002  # redis-py's own
+        blocking: bool | None = None,  # noqa: FBT001  # redis-py's own
+        blocking_timeout: float | None = None,
+        token: Token | None = None,
+    ) -> bool:
+        """Wait as long as asked (default: as the lock was made) and return whether it was acquired.
+
+        The value of the key is `token`, if one is given, else a random one.
+        """
+        own = None if token is None else as_text(token, "token")
+        plan = named_plan(
+            self._claim(), own, self._seconds_to_wait(blocking=blocking, blocking_timeout=blocking_timeout)
+        )
+        with self._errors("acquire"):
+            try:
+                claim, found = run_sync(plan, self._store)
+            except AcquireTimeout:
+                return False
+        self.local.hold(self._lease_of(claim, found))
+        return True
+
+    def locked(self) -> bool:
+        """Return whether any process holds the lock."""
+        return bool(self.redis.exists(self.name))
+
+    def owned(self) -> bool:
+        """Return whether this object holds the lock, by the server's word."""
+        token = self.local.token
+        if token is None:
+            return False
+        with self._errors("look at"):
+            return isinstance(self._store.execute(self._claim(token.decode()).adopting()), Acquired)
+
+    def release(self) -> None:
+        """End the lock. Raises LockError when it is not held, LockNotOwnedError when it has lapsed or is another's."""
+        token = self._owned_token("Cannot release a lock that's not owned or is already unlocked.")
+        try:
+            with self._errors("release"):
+                self._held(token).release()
+        except LockNotOwnedError:
+            self.local.drop()
+            raise
+        self.local.drop()
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:  # noqa: FBT001, FBT002  # redis-py's own
+        """Add seconds to the time that is left; with `replace_ttl`, count them from now."""
+        token = self._owned_token("Cannot extend an unlocked lock")
+        self._require_timeout("extend")
+        with self._errors("extend"):
+            lease = self._held(token)
+            seconds = 0.0 if replace_ttl else self._seconds_left(token)
+            lease.renew(ttl=additional_time + seconds)
+        return True
+
+    def reacquire(self) -> Literal[True]:
+        """Set the time that is left to `timeout` again."""
+        token = self._owned_token("Cannot reacquire an unlocked lock")
+        timeout = self._require_timeout("reacquire")
+        with self._errors("reacquire"):
+            self._held(token).renew(ttl=timeout)
+        return True
+
+    @property
+    def _store(self) -> RedisStore:
+        return store_of(self.redis)
+
+    def _seconds_left(self, token: str) -> float:
+        answer, _ = run_sync(adopt_plan(self._claim(token).adopting()), self._store)
+        return answer.ttl_ms / 1000
+
+    def _held(self, token: str) -> Lease:
+        """Return the lease of a token; one that was set from outside, or before a fork, is looked up."""
+        lease = self.local.known(token)
+        if lease is None:
+            claim = self._claim(token)
+            lease = self._lease_of(claim, run_sync(adopt_plan(claim.adopting()), self._store))
+            self.local.hold(lease)
+        return lease
+
+    def _lease_of(self, claim: LockClaim, found: Found) -> Lease:
+        return Lease(self._store, claim, Renewal(not self.timeout, ENDLESS), *found)

@@ -1,0 +1,76 @@
+"""One store for each client, however many locks are made of it; it goes when the client goes.
+
+A store stands over a client of its own on the same connection pool, because one that held the user's client would keep
+it alive. Of a cluster there is no such second client: its store, and the client with it, lives until both are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakKeyDictionary, finalize, ref
+
+import redis
+from redis import asyncio as redis_asyncio
+
+from segmented.stores.redis import AsyncRedisStore, RedisStore
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+Client = redis.Redis | redis.RedisCluster
+AsyncClient = redis_asyncio.Redis | redis_asyncio.RedisCluster
+ClientT = TypeVar("ClientT", Client, AsyncClient)
+
+_stores: WeakKeyDictionary[Client, RedisStore] = WeakKeyDictionary()
+_async_stores: WeakKeyDictionary[AsyncClient, tuple[ref[AbstractEventLoop], AsyncRedisStore]] = WeakKeyDictionary()
+_guard = threading.Lock()
+
+
+def store_of(client: Client) -> RedisStore:
+    """Return the store that the locks of `client` use, for threads.
+
+    Close it together with the client, if that is closed before the program ends: `store_of(client).close()`.
+    """
+    with _guard:
+        found = _stores.get(client)
+        if found is None or found.is_closed:
+            beside = client
+            if isinstance(client, redis.Redis):
+                beside = redis.Redis(connection_pool=client.connection_pool)
+            found = _stores[client] = RedisStore(beside)
+            if beside is not client:
+                finalize(client, _close_soon, found).atexit = False
+        return found
+
+
+def async_store_of(client: AsyncClient) -> AsyncRedisStore:
+    """Return the store that the locks of `client` use, for the event loop that runs now.
+
+    Close it together with the client: `await async_store_of(client).close()`.
+    """
+    loop = asyncio.get_running_loop()
+    with _guard:
+        its_loop, found = _async_stores.get(client, (None, None))
+        if found is None or found.is_closed or its_loop is None or its_loop() is not loop:
+            beside = client
+            if isinstance(client, redis_asyncio.Redis):
+                beside = redis_asyncio.Redis(connection_pool=client.connection_pool)
+            found = AsyncRedisStore(beside)
+            _async_stores[client] = (ref(loop), found)
+        return found
+
+
+def _close_soon(store: RedisStore) -> None:
+    # Closing waits for the listener, and a finalizer may run anywhere.
+    threading.Thread(target=store.close, name="segmented-close", daemon=True).start()
+
+
+def _forget_parents() -> None:
+    global _guard  # noqa: PLW0603  # a thread of the parent's may have held it in the moment of the fork
+    _guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_parents)

@@ -1,0 +1,181 @@
+"""What both classes share: the arguments of redis-py's lock, in ours, and its exceptions for ours.
+
+The key in Redis is the lock's name itself, with the token as its value, as redis-py writes it. So our class and
+redis-py's own exclude each other. The keys of the fencing token and of the wake-ups stand beside it
+(`keys.named_lock_keys`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from redis.exceptions import ConnectionError as RedisConnectionError, LockError, LockNotOwnedError, ResponseError
+
+from segmented.errors import InvalidInput, LeaseLost, StoreError, StoreUnavailable
+from segmented.locks.claim import new_holder_id
+from segmented.locks.durations import TTL_MS_MAX, milliseconds
+from segmented.locks.handle import Found, acquire_plan
+from segmented.locks.lock import LockClaim
+from segmented.operations import RenameHolder
+from segmented.plans import Plan, perform
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.locks.lease_state import LeaseState
+
+Name = str | bytes | memoryview
+Token = str | bytes
+
+DEFAULT_SLEEP: Final = 0.1
+ENDLESS_TTL: Final = 30.0
+"""Seconds that a lock without a `timeout` outlives the process that holds it: until then it is renewed."""
+ENDLESS: Final = TTL_MS_MAX / 1000
+NOT_ACQUIRED: Final = "Unable to acquire lock within the time specified"
+NOT_OWNED: Final = "Cannot {} a lock that's no longer owned"
+
+LeaseT = TypeVar("LeaseT", bound="LeaseState")
+log = logging.getLogger("segmented.compat")
+
+
+class Held(Generic[LeaseT]):
+    """What a lock object knows of its holding: the token, which may be set from outside, and our lease of it."""
+
+    token: bytes | None = None
+    lease: LeaseT | None = None
+    process_id = 0
+
+    def hold(self, lease: LeaseT) -> None:
+        """Note a lease that was acquired or adopted by this process."""
+        self.lease, self.token, self.process_id = lease, lease.holder_id.encode(), os.getpid()
+
+    def drop(self) -> None:
+        """Forget it."""
+        self.lease = self.token = None
+
+    def known(self, token: str) -> LeaseT | None:
+        """Return our lease of the token; None where it is to be adopted."""
+        lease = self.lease
+        is_ours = lease is not None and lease.holder_id == token and self.process_id == os.getpid()
+        return lease if is_ours and lease is not None and not lease.has_ended else None
+
+
+class HeldByThread(Held[LeaseT], threading.local):
+    """The same, for each thread its own."""
+
+
+class Terms(Generic[LeaseT]):
+    """The arguments of redis-py's lock."""
+
+    def __init__(
+        self,
+        name: Name,
+        timeout: float | None,
+        sleep: float,
+        *,
+        blocking: bool,
+        blocking_timeout: float | None,
+        thread_local: bool,
+        raise_on_release_error: bool,
+    ) -> None:
+        """Keep them under redis-py's names."""
+        self.name = name
+        self.timeout = timeout
+        self.sleep = sleep
+        self.blocking = blocking
+        self.blocking_timeout = blocking_timeout
+        self.thread_local = bool(thread_local)
+        self.raise_on_release_error = raise_on_release_error
+        self.local: Held[LeaseT] = HeldByThread() if thread_local else Held()
+
+    @property
+    def lease(self) -> LeaseT | None:
+        """Return our lease while the lock is held by this object: its fencing token, `require()`, `on_lost()`."""
+        token = self.local.token
+        return None if token is None else self.local.known(token.decode())
+
+    def __repr__(self) -> str:
+        """Name the lock."""
+        return f"<{type(self).__module__}.{type(self).__name__} {self.name!r} timeout={self.timeout!r}>"
+
+    def _seconds_to_wait(self, *, blocking: bool | None, blocking_timeout: float | None) -> float | None:
+        if not (self.blocking if blocking is None else blocking):
+            return 0.0
+        seconds = self.blocking_timeout if blocking_timeout is None else blocking_timeout
+        return None if seconds is None else max(0.0, seconds)
+
+    def _claim(self, holder_id: str | None = None) -> LockClaim:
+        ttl_ms = milliseconds(self.timeout or ENDLESS_TTL, "timeout")
+        return LockClaim(as_text(self.name, "name"), holder_id or new_holder_id(), ttl_ms, is_key=True)
+
+    def _owned_token(self, message: str) -> str:
+        if self.local.token is None:
+            raise LockError(message, lock_name=self._lock_name())
+        return self.local.token.decode()
+
+    def _require_timeout(self, what: str) -> float:
+        if self.timeout is None:
+            message = f"Cannot {what} a lock with no timeout"
+            raise LockError(message, lock_name=self._lock_name())
+        return self.timeout
+
+    def _lock_name(self) -> str:
+        return as_text(self.name, "name")
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """Raise redis-py's errors in place of ours."""
+        try:
+            yield
+        except LeaseLost as error:
+            raise LockNotOwnedError(NOT_OWNED.format(what), lock_name=self._lock_name()) from error
+        except StoreUnavailable as error:
+            raise RedisConnectionError(str(error)) from error
+        except StoreError as error:
+            raise ResponseError(str(error)) from error
+
+    def _after_block(self, error: BaseException | None, failure: LockError) -> None:
+        """Decide about a release that failed at the end of a `with` block; the block's own error goes first."""
+        if error is not None:
+            error.add_note(f"and afterwards: {failure}")
+        elif self.raise_on_release_error:
+            raise failure
+        else:
+            log.warning("lock.not_owned_at_exit", extra={"lock": self._lock_name()})
+
+
+def as_text(value: Name, what: str) -> str:
+    """Read a name or token, which redis-py also takes as bytes; raises InvalidInput for what is no UTF-8."""
+    if isinstance(value, str):
+        return value
+    try:
+        return bytes(value).decode()
+    except UnicodeDecodeError as error:
+        message = f"the {what} of a lock is text or UTF-8, not {bytes(value)!r}"
+        raise InvalidInput(message) from error
+
+
+def named_plan(claim: LockClaim, token: str | None, timeout: float | None) -> Plan[tuple[LockClaim, Found]]:
+    """Acquire, and then write the caller's own token as the lock's value.
+
+    A token of the caller's may be in use twice, and an acquire that is repeated is told yes again by its holder id: so
+    the lock is taken under an id that is unique, and its value changed in a second step.
+    """
+    found = yield from acquire_plan(claim, timeout)
+    if token is None:
+        return claim, found
+    try:
+        is_renamed = yield from perform(RenameHolder(claim.name, claim.holder_id, token, is_key=claim.is_key))
+    except GeneratorExit:
+        raise
+    except BaseException:
+        with suppress(StoreError):  # it lapses
+            yield from perform(claim.releasing())
+        raise
+    if not is_renamed:
+        raise LeaseLost(claim.name, claim.holder_id)
+    return LockClaim(claim.name, token, claim.ttl_ms, claim.safety, claim.is_key), found

@@ -1,0 +1,81 @@
+"""What to use instead of the names that redis-py's own lock has and ours do not: a sentence in the AttributeError."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LOCK_HINTS: Final = {
+    "release": "the lease that acquire() returned has it: {wait}lease.release()",
+    "extend": "the lease that acquire() returned has it as renew: {wait}lease.renew(ttl=seconds)",
+    "reacquire": "the lease that acquire() returned has it as renew: {wait}lease.renew()",
+    "owned": "the lease that acquire() returned tells it: lease.is_trusted",
+    "local": "the lease that acquire() returned tells it: lease.holder_id",
+    "token": "the lease that acquire() returned tells it: lease.holder_id, or lease.fencing_token for a resource",
+    "timeout": "the lock's time to live is its ttl, and acquire(timeout=seconds) is how long to wait",
+    "blocking": "use {wait}lock.try_acquire() to try without waiting",
+    "blocking_timeout": "use {wait}lock.acquire(timeout=seconds)",
+    "sleep": "a waiting acquire is notified of the release and never polls",
+}
+SHOWN_HINTS: Final = {"locked": "the lock tells it: {wait}lock.is_locked()"}
+LEASE_HINTS: Final = {
+    "extend": "it is called renew: {wait}lease.renew(ttl=seconds)",
+    "reacquire": "it is called renew: {wait}lease.renew()",
+    "owned": "it is called is_trusted: lease.is_trusted",
+    "locked": "it is called is_trusted: lease.is_trusted",
+    "acquire": "it is held already: the lock has acquire()",
+    "local": "its token is called holder_id: lease.holder_id",
+    "token": "it is called lease.holder_id, or lease.fencing_token for a resource",
+    "timeout": "its time to live is lease.ttl_ms, and lease.remaining() is what is left",
+    "adopt": "the lock has it: {wait}lock.adopt(holder_id)",
+}
+
+
+class Hinted:
+    """An AttributeError for a name in `_hints` says what to use instead. For type checkers no further name exists."""
+
+    _hints: ClassVar[Mapping[str, str]] = {}
+    _is_awaited: ClassVar[bool] = False
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError, with a hint where there is one."""
+            kind = type(self).__name__
+            hint = self._hints.get(name)
+            if hint is None:
+                message = f"{kind!r} object has no attribute {name!r}"
+            else:
+                message = f"{kind} has no {name!r}: {hint.format(wait='await ' if self._is_awaited else '')}"
+            raise AttributeError(message, name=name, obj=self)
+
+
+class NoBlock:
+    """`with lock:` raises TypeError, as for any object without it, with a hint. For type checkers it does not exist."""
+
+    if not TYPE_CHECKING:
+
+        def __enter__(self) -> NoReturn:
+            """Refuse."""
+            message = f"{type(self).__name__} is not a context manager, its lease is: with lock.acquire() as lease"
+            raise TypeError(message)
+
+        def __exit__(self, *_: object) -> None:
+            """Never reached."""
+
+
+class NoAsyncBlock:
+    """As `NoBlock`, for `async with lock:`."""
+
+    if not TYPE_CHECKING:
+
+        async def __aenter__(self) -> NoReturn:
+            """Refuse."""
+            kind = type(self).__name__
+            message = f"{kind} is not a context manager, its lease is: async with lock.acquire() as lease"
+            raise TypeError(message)
+
+        async def __aexit__(self, *_: object) -> None:
+            """Never reached."""

@@ -1,0 +1,80 @@
+"""The connections of a store: made of the client's settings, beside the client's own, and never more than it allows.
+
+A client's pool is the user's. redis-py's plain pool raises MaxConnectionsError as soon as one more connection is wanted
+than it allows, so a store that took its connections out of that pool would make the user's own `get()` fail, and a
+pool of one connection could not listen and work at the same time. So a store leaves the pool alone. It reads the pool's
+public settings (`connection_class`, `connection_kwargs`, `max_connections`) and opens connections of its own:
+
+- all together at most `max_connections` of the client (and never more than CONNECTIONS_MAX + 1): one of them listens
+  for wake-ups, the others run operations. With `max_connections=1` there is one of each;
+- callers beyond that wait for their turn until their deadline, and are then told so by StoreBusy, because the server is
+  not to blame;
+- a connection that was not needed for IDLE_SECONDS is closed while others work, and all of them by `close()`.
+
+So the server sees at most twice the client's `max_connections`: what the user's own calls open, and what the store
+opens. The store's connections always return bytes, and it reads them as UTF-8 whatever the client's `encoding` is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import redis
+from redis import asyncio as redis_asyncio
+from redis.asyncio.client import PubSub as AsyncPubSub
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.client import PubSub
+from redis.retry import Retry
+
+from segmented.stores.redis.edge import CONNECTIONS_MAX, TRIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+IDLE_SECONDS: Final = 30.0
+TURN_SECONDS: Final = 20.0
+"""How long a caller without a deadline waits for its turn; redis-py's own blocking pool waits as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """How the connections to one server are made, and how many."""
+
+    connection_class: Callable[..., Any]
+    options: Mapping[str, Any] = field(repr=False)
+    connections_max: int
+    """What the client allows."""
+
+    @property
+    def wires_max(self) -> int:
+        """How many connections run operations; one more listens."""
+        return max(1, min(CONNECTIONS_MAX, self.connections_max - 1))
+
+    def make(self) -> Any:  # noqa: ANN401  # of the client's own class
+        """Make a connection, which is not connected yet."""
+        return self.connection_class(**self.options)
+
+    def subscription(self, *, retries: int = TRIES - 1) -> PubSub:
+        """Make a subscription for threads, on a connection of its own, which connects again `retries` times itself."""
+        options = {**self.options, "retry": Retry(NoBackoff(), retries)}
+        return PubSub(redis.ConnectionPool(connection_class=self.connection_class, max_connections=1, **options))
+
+    def async_subscription(self, *, retries: int = TRIES - 1) -> AsyncPubSub:
+        """Make a subscription for asyncio, on a connection of its own, which connects again `retries` times itself."""
+        options = {**self.options, "retry": AsyncRetry(NoBackoff(), retries)}
+        kind: Any = self.connection_class
+        return AsyncPubSub(redis_asyncio.ConnectionPool(connection_class=kind, max_connections=1, **options))
+
+
+def connections_of(pool: Any) -> Connections:  # noqa: ANN401  # a pool of redis-py, sync or async
+    """Read the settings of a client's pool."""
+    return connections_like(pool.connection_class, pool.connection_kwargs, pool.max_connections)
+
+
+def connections_like(
+    connection_class: Callable[..., Any], options: Mapping[str, Any], connections_max: int
+) -> Connections:
+    """Return these settings for connections of our own, which return bytes."""
+    return Connections(connection_class, {**options, "decode_responses": False}, connections_max)

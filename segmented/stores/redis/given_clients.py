@@ -1,0 +1,146 @@
+"""Which clients a store takes: redis-py's and valkey-py's. Anything else is refused in one sentence with the cure.
+
+A valkey-py client has redis-py's settings under the same names, so its settings are read and the connections are made
+by redis-py, with redis-py's errors. What redis-py has no equal for (a valkey-py cluster or Sentinel client) is refused.
+"""
+
+from __future__ import annotations
+
+import codecs
+from typing import Any, Final
+
+import redis
+from redis import asyncio as redis_asyncio
+from redis.asyncio.client import Pipeline as AsyncPipeline
+from redis.asyncio.cluster import ClusterPipeline as AsyncClusterPipeline
+from redis.asyncio.sentinel import SentinelConnectionPool as AsyncSentinelConnectionPool
+from redis.client import Pipeline
+from redis.cluster import ClusterPipeline
+from redis.sentinel import SentinelConnectionPool
+
+from segmented.errors import InvalidInput
+
+PIPELINES: Final = (Pipeline, AsyncPipeline, ClusterPipeline, AsyncClusterPipeline)
+SYNC: Final = (redis.Redis, redis.RedisCluster)
+ASYNC: Final = (redis_asyncio.Redis, redis_asyncio.RedisCluster)
+SHARED_WITH_VALKEY: Final = frozenset(
+    {
+        "host",
+        "port",
+        "path",
+        "db",
+        "username",
+        "password",
+        "client_name",
+        "credential_provider",
+        "encoding",
+        "encoding_errors",
+        "health_check_interval",
+        "protocol",
+        "socket_connect_timeout",
+        "socket_keepalive",
+        "socket_keepalive_options",
+        "socket_timeout",
+    }
+)
+"""And all that begins with `ssl_`."""
+PROBE: Final = "PING"
+
+
+def usable_client(given: object, *, is_async: bool) -> Any:  # noqa: ANN401  # a client of redis-py, sync or async
+    """Return a client of redis-py for what was given. Raises InvalidInput for what cannot serve."""
+    store = "AsyncRedisStore" if is_async else "RedisStore"
+    makers = _packages(given)
+    if isinstance(given, str | bytes):
+        message = f"{store} takes a client, not a URL: call {'await ' if is_async else ''}{store}.from_url(...)"
+        raise InvalidInput(message)
+    if "fakeredis" in makers:
+        message = (
+            f"{store} does not work on fakeredis, which is no Redis server: "
+            "in unit tests use MemoryStore, or the server that `segmented server` starts"
+        )
+        raise InvalidInput(message)
+    if "valkey" in makers:
+        given = _of_valkey(given, store, is_async=is_async)
+    if isinstance(given, PIPELINES):
+        message = f"{store} takes a client, not a pipeline of one: give the client that the pipeline was made from"
+        raise InvalidInput(message)
+    if isinstance(given, SYNC if is_async else ASYNC):
+        raise _other_colour(store, is_async=is_async)
+    if not isinstance(given, ASYNC if is_async else SYNC):
+        said = "None" if given is None else f"{type(given).__module__}.{type(given).__qualname__}"
+        message = f"{store} needs {_wanted(is_async=is_async)}, and got {said}; or call {store}.from_url(...)"
+        raise InvalidInput(message)
+    _check_settings(given, store)
+    return given
+
+
+def _check_settings(client: Any, store: str) -> None:  # noqa: ANN401  # as above
+    if isinstance(client, redis.RedisCluster | redis_asyncio.RedisCluster):
+        _check_encoding(client.get_encoder().encoding, store)
+        return
+    pool = client.connection_pool
+    if isinstance(pool, SentinelConnectionPool | AsyncSentinelConnectionPool) and not pool.is_master:
+        message = f"{store} needs a master, and got a client of replicas: use Sentinel.master_for(...), not slave_for"
+        raise InvalidInput(message)
+    _check_encoding(pool.connection_kwargs.get("encoding", "utf-8"), store)
+
+
+def _check_encoding(encoding: str, store: str) -> None:
+    try:
+        codecs.lookup(encoding)
+        is_usable = PROBE.encode(encoding) == PROBE.encode()
+    except (LookupError, TypeError, UnicodeError):
+        is_usable = False
+    if not is_usable:
+        message = f"{store} cannot use a client with encoding={encoding!r}, in which no server reads: leave utf-8"
+        raise InvalidInput(message)
+
+
+def _of_valkey(given: Any, store: str, *, is_async: bool) -> Any:  # noqa: ANN401  # a client of a package that may be missing
+    """Return a client of redis-py with the settings of a valkey-py client."""
+    kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(given).__mro__}
+    if "Pipeline" in type(given).__name__:
+        message = f"{store} takes a client, not a pipeline of one: give the client that the pipeline was made from"
+        raise InvalidInput(message)
+    pool = getattr(given, "connection_pool", None)
+    if not kinds & {"valkey.client.Valkey", "valkey.asyncio.client.Valkey"} or hasattr(pool, "sentinel_manager"):
+        message = (
+            f"{store} takes of valkey-py a client of one server: for others call {store}.from_url(...) with "
+            "redis+sentinel://HOST:PORT/SERVICE or redis+cluster://HOST:PORT"
+        )
+        raise InvalidInput(message)
+    if is_async is not ("valkey.asyncio.client.Valkey" in kinds):
+        raise _other_colour(store, is_async=is_async)
+    options = {
+        name: value
+        for name, value in pool.connection_kwargs.items()  # type: ignore[union-attr]  # one that has a pool
+        if (name in SHARED_WITH_VALKEY or name.startswith("ssl_")) and value is not None
+    }
+    module: Any = redis_asyncio if is_async else redis
+    made = {kind.__name__ for kind in pool.connection_class.__mro__}  # type: ignore[union-attr]  # as above
+    kind = next(name for name in ("SSLConnection", "UnixDomainSocketConnection", "Connection") if name in made)
+    return module.Redis.from_pool(
+        module.ConnectionPool(
+            connection_class=getattr(module, kind),
+            max_connections=pool.max_connections,  # type: ignore[union-attr]  # as above
+            **options,
+        )
+    )
+
+
+def _packages(given: object) -> set[str]:
+    """Return the top-level packages that a client, and the connections of its pool, come from."""
+    connection_class = getattr(getattr(given, "connection_pool", None), "connection_class", None)
+    kinds = [*type(given).__mro__, *getattr(connection_class, "__mro__", ())]
+    return {kind.__module__.partition(".")[0] for kind in kinds}
+
+
+def _other_colour(store: str, *, is_async: bool) -> InvalidInput:
+    found, other = ("threads", "RedisStore") if is_async else ("asyncio", "AsyncRedisStore")
+    return InvalidInput(f"{store} needs {_wanted(is_async=is_async)}, not a client for {found}: use {other} for it")
+
+
+def _wanted(*, is_async: bool) -> str:
+    module = "redis.asyncio" if is_async else "redis"
+    return f"a client of redis-py ({module}.Redis or {module}.RedisCluster)"

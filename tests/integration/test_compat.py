@@ -1,0 +1,254 @@
+"""`segmented.compat`: redis-py's lock interface, beside redis-py's own lock on the same keys."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import threading
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import pytest
+import redis
+from redis.exceptions import LockError, LockNotOwnedError
+
+from segmented import compat
+from segmented.errors import InvalidInput
+from segmented.keys import named_lock_keys
+from tests.contract.parking import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from segmented.servers import ValkeyServer
+
+_numbers = count()
+
+
+@pytest.fixture(params=[(2, False), (3, True)], ids=["resp2-bytes", "resp3-text"])
+def client(request: pytest.FixtureRequest, valkey_url: str) -> Iterator[redis.Redis]:
+    protocol, is_text = request.param
+    found = redis.Redis.from_url(valkey_url, protocol=protocol, decode_responses=is_text)
+    yield found
+    compat.store_of(found).close()
+    found.close()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"compat-{next(_numbers)}"
+
+
+def lock_of(client: redis.Redis, name: Any, **options: Any) -> compat.Lock:  # noqa: ANN401  # as redis-py takes them
+    found = client.lock(name, lock_class=compat.Lock, **options)
+    assert isinstance(found, compat.Lock)
+    return found
+
+
+def test_a_lock_is_held_for_its_block_and_fenced(client: redis.Redis, name: str) -> None:
+    with lock_of(client, name, timeout=10) as lock:
+        assert (lock.locked(), lock.owned()) == (True, True)
+        first = lock.lease
+        assert first is not None
+        first.require()
+    assert (lock.locked(), lock.owned(), lock.lease) == (False, False, None)
+    with lock_of(client, name, timeout=10) as lock:
+        assert lock.lease is not None
+        assert lock.lease.fencing_token > first.fencing_token
+
+
+def test_ours_and_redis_pys_own_exclude_each_other(client: redis.Redis, name: str) -> None:
+    ours, theirs = lock_of(client, name, timeout=10), client.lock(name, timeout=10)
+    assert ours.acquire(blocking=False)
+    assert not theirs.acquire(blocking=False)
+    ours.release()
+    assert theirs.acquire(blocking=False)
+    assert not ours.acquire(blocking=False)
+    theirs.release()
+
+
+def test_a_release_wakes_a_waiter(client: redis.Redis, name: str) -> None:
+    holder, waiter = lock_of(client, name, timeout=60), lock_of(client, name, timeout=60, thread_local=False)
+    assert holder.acquire()
+    thread = threading.Thread(target=waiter.acquire)
+    thread.start()
+    wakeups = compat.store_of(client).wakeups
+    wait_until(lambda: wakeups.is_waited_for(named_lock_keys(name).freed))
+    before = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    time.sleep(0.5)  # redis-py's own lock would ask five times
+    assert client.info("commandstats")["cmdstat_evalsha"]["calls"] - before <= 2
+    began = time.monotonic()
+    holder.release()
+    thread.join(10)
+    assert time.monotonic() - began < 0.5
+    waiter.release()
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_the_release_of_redis_pys_own_lock_is_noticed_within_its_second(
+    client: redis.Redis, name: str, timeout: float | None
+) -> None:
+    theirs = client.lock(name, timeout=timeout, thread_local=False)
+    assert theirs.acquire()
+    timer = threading.Timer(0.3, theirs.release)
+    timer.start()
+    began = time.monotonic()
+    assert lock_of(client, name, timeout=10).acquire(blocking_timeout=10)
+    assert 0.2 < time.monotonic() - began < 2.0
+    timer.join()
+
+
+def test_a_lock_without_a_timeout_is_renewed(client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.compat.terms.ENDLESS_TTL", 0.3)
+    lock = lock_of(client, name)
+    assert lock.acquire()
+    assert 0 < client.pttl(name) <= 300
+    time.sleep(0.7)
+    assert lock.owned()
+    lock.release()
+    assert not lock.locked()
+
+
+def test_a_token_may_be_told_and_another_object_release_by_it(client: redis.Redis, name: str) -> None:
+    first, second = lock_of(client, name, timeout=10), lock_of(client, name, timeout=10)
+    assert first.acquire(token="mine")
+    assert client.get(name) in (b"mine", "mine")
+    second.local.token = b"mine"
+    assert second.owned()
+    second.release()
+    assert not first.locked()
+    with pytest.raises(LockNotOwnedError):
+        first.release()
+    assert first.local.token is None
+
+
+def test_a_token_in_use_lets_nobody_in(client: redis.Redis, name: str) -> None:
+    first, second = lock_of(client, name, timeout=10), lock_of(client, name, timeout=10)
+    assert first.acquire(token="mine")
+    assert not second.acquire(blocking=False, token="mine")
+    assert not first.acquire(blocking=False, token="mine")
+    assert first.owned()
+    first.release()
+
+
+def test_an_extension_adds_to_what_the_server_says_is_left(client: redis.Redis, name: str) -> None:
+    lock = lock_of(client, name, timeout=10)
+    assert lock.acquire()
+    client.pexpire(name, 5_000)
+    assert lock.extend(10)
+    assert 14_000 < client.pttl(name) <= 15_000
+    assert lock.extend(3, replace_ttl=True)
+    assert 2_000 < client.pttl(name) <= 3_000
+    assert lock.reacquire()
+    assert 9_000 < client.pttl(name) <= 10_000
+    lock.release()
+
+
+def test_a_thread_does_not_see_anothers_token_unless_asked(client: redis.Redis, name: str) -> None:
+    found: list[object] = []
+    for is_local in (True, False):
+        lock = lock_of(client, name, timeout=10, thread_local=is_local)
+        assert lock.acquire()
+        thread = threading.Thread(target=lambda lock=lock: found.append(lock.local.token))
+        thread.start()
+        thread.join()
+        lock.release()
+    assert found[0] is None
+    assert isinstance(found[1], bytes)
+
+
+def test_the_blocks_own_error_is_not_hidden_by_a_lock_that_lapsed(client: redis.Redis, name: str) -> None:
+    def fail() -> None:
+        with lock_of(client, name, timeout=10):
+            client.delete(name)
+            raise KeyError(name)
+
+    with pytest.raises(KeyError, match=name) as raised:
+        fail()
+    assert raised.value.__notes__ == ["and afterwards: Cannot release a lock that's no longer owned"]
+
+
+def test_a_name_may_be_bytes_and_has_to_be_text(client: redis.Redis, name: str) -> None:
+    with lock_of(client, name.encode(), timeout=10):
+        assert client.exists(name)
+    with pytest.raises(InvalidInput, match="the name of a lock is text or UTF-8"):
+        lock_of(client, b"\xff").acquire()
+    with pytest.raises(InvalidInput, match="the token of a lock is text or UTF-8"):
+        lock_of(client, name).acquire(token=b"\xff")
+
+
+def test_a_server_that_is_gone_is_redis_pys_connection_error(private_valkey: ValkeyServer) -> None:
+    client = redis.Redis.from_url(private_valkey.url)
+    lock = lock_of(client, "door", timeout=10)
+    assert lock.acquire()
+    private_valkey.kill()
+    with pytest.raises(redis.exceptions.ConnectionError):
+        lock.release()
+    assert lock.local.token is not None  # to be released again
+    with pytest.raises(redis.exceptions.ConnectionError):
+        lock_of(client, "other", timeout=10).acquire(blocking=False)
+
+
+def test_a_key_of_another_type_is_redis_pys_response_error(client: redis.Redis, name: str) -> None:
+    client.rpush(name, "something else")
+    with pytest.raises(redis.exceptions.ResponseError):
+        lock_of(client, name).acquire(blocking=False)
+
+
+def test_a_client_has_one_store_which_goes_with_it(valkey_url: str, name: str) -> None:
+    client = redis.Redis.from_url(valkey_url)
+    lock = lock_of(client, name, timeout=10)
+    store = compat.store_of(client)
+    found: list[object] = []
+    threads = [
+        threading.Thread(target=lambda asked: found.append(compat.store_of(asked)), args=(client,)) for _ in "12345678"
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [one is store for one in found] == [True] * 8
+    assert lock.acquire()
+    assert not lock_of(client, name).acquire(blocking_timeout=0.05)  # which starts the listener
+    lock.release()
+    gone = ref(client)
+    del client, lock, threads, thread
+    gc.collect()
+    assert gone() is None
+    wait_until(lambda: store.is_closed)
+
+
+def test_a_closed_store_is_made_again(client: redis.Redis, name: str) -> None:
+    store = compat.store_of(client)
+    store.close()
+    assert compat.store_of(client) is not store
+    with lock_of(client, name, timeout=10):
+        pass
+
+
+def _release_in_the_child(lock: compat.Lock) -> None:
+    lock.release()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_may_release_what_its_parent_acquired(client: redis.Redis, name: str) -> None:
+    lock = lock_of(client, name, timeout=10)
+    assert lock.acquire()
+    child = multiprocessing.get_context("fork").Process(target=_release_in_the_child, args=(lock,))
+    child.start()
+    child.join(20)
+    assert child.exitcode == 0
+    assert not lock.locked()
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+
+
+@pytest.mark.parametrize("call", ["release", "extend", "reacquire"])
+def test_what_is_not_held_is_redis_pys_lock_error(client: redis.Redis, name: str, call: str) -> None:
+    lock = lock_of(client, name, timeout=10)
+    arguments = (1,) if call == "extend" else ()
+    with pytest.raises(LockError) as refused:
+        getattr(lock, call)(*arguments)
+    assert (type(refused.value), refused.value.lock_name) == (LockError, name)

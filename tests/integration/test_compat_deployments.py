@@ -1,0 +1,53 @@
+"""`segmented.compat` on a cluster, where the keys of a lock have to be in one slot, and by way of Sentinels."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from redis.exceptions import ResponseError
+
+from segmented import AsyncRedisStore, RedisStore, compat
+
+if TYPE_CHECKING:
+    from tests.deployments import Cluster, Sentinels
+
+
+def check(client: Any) -> None:  # noqa: ANN401  # of one server or of a cluster
+    for name in ("door", "a{b}c"):
+        with client.lock(name, timeout=10, lock_class=compat.Lock) as lock:
+            assert lock.owned()
+            assert not client.lock(name, lock_class=compat.Lock).acquire(blocking_timeout=0.05)
+            assert not client.lock(name).acquire(blocking=False)
+            assert lock.extend(10)
+        assert not lock.locked()
+    compat.store_of(client).close()
+
+
+def test_locks_of_redis_pys_interface_on_a_cluster(cluster: Cluster) -> None:
+    with RedisStore.from_url(cluster.url) as store:
+        assert isinstance(store.client, redis.RedisCluster)
+        check(store.client)
+        with pytest.raises(ResponseError, match="same slot"):
+            store.client.lock("a}b", lock_class=compat.Lock).acquire(blocking=False)
+        compat.store_of(store.client).close()
+
+
+def test_locks_of_redis_pys_interface_by_way_of_sentinels(sentinels: Sentinels) -> None:
+    with RedisStore.from_url(sentinels.url) as store:
+        check(store.client)
+
+
+def test_locks_of_redis_pys_interface_on_a_cluster_for_asyncio(cluster: Cluster) -> None:
+    async def test() -> None:
+        async with await AsyncRedisStore.from_url(cluster.url) as store:
+            client: Any = store.client
+            async with client.lock("async-door", timeout=10, lock_class=compat.AsyncLock) as lock:
+                assert await lock.owned()
+                assert not await client.lock("async-door", lock_class=compat.AsyncLock).acquire(blocking_timeout=0.05)
+            assert not await lock.locked()
+            await compat.async_store_of(client).close()
+
+    asyncio.run(test())

@@ -1,0 +1,128 @@
+"""Deadlines hold with every parser, and a connection that was made in a hurry is as patient as any other afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import redis
+from redis import asyncio as redis_asyncio
+
+from segmented.errors import LockUnreachable
+from segmented.locks import AsyncLock, Lock
+from segmented.operations import AcquireLock
+from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.stores.redis.wire import Send
+from tests.fixtures.stores import Flavour
+from tests.stacks import new_event_loop, parser_options
+
+if TYPE_CHECKING:
+    from segmented.servers import ValkeyServer
+    from segmented.stores.redis.wire import Exchange
+
+HURRY: Final = 0.15
+QUICK: Final = 0.5
+SLOW: Final = 0.9
+STACKS: Final = [
+    pytest.param(stack, protocol, id=f"{stack}-resp{protocol}")
+    for stack in ("hiredis", "python")
+    for protocol in (2, 3)
+]
+each_parser = pytest.mark.parametrize(("stack", "protocol"), STACKS)
+
+
+def slow(*_: object) -> Exchange[None]:
+    """Have the server answer after a while."""
+    yield Send((("BLPOP", "nothing is ever here", str(SLOW)),))
+
+
+def options(stack: str, protocol: int, colour: str) -> dict[str, Any]:
+    return {"protocol": protocol, **parser_options(Flavour("redis", colour, protocol), stack)}
+
+
+@each_parser
+def test_threads(private_valkey: ValkeyServer, stack: str, protocol: int) -> None:
+    with redis.Redis.from_url(private_valkey.url, **options(stack, protocol, "sync")) as client:
+        os.kill(private_valkey.pid, signal.SIGSTOP)
+        try:
+            store = RedisStore(client)  # checked later, as nobody answers
+            began = time.monotonic()
+            with pytest.raises(LockUnreachable):
+                Lock(store, "x", ttl=5).acquire(timeout=HURRY)
+            assert HURRY <= time.monotonic() - began < HURRY + 1
+        finally:
+            os.kill(private_valkey.pid, signal.SIGCONT)
+        with store:
+            link: Any = store._link  # noqa: SLF001  # looks behind the store
+            Lock(store, "x", ttl=5).acquire(timeout=QUICK).release()  # connects with less than the time-out of 5 s
+            link._tries = 1  # noqa: SLF001  # a second try would hide a time-out
+            link.run(slow)
+            many = [AcquireLock(f"{'long' * 200}{index}", "h", 1_000) for index in range(2_000)]
+            assert len(store.execute_many(many)) == len(many)
+            os.kill(private_valkey.pid, signal.SIGSTOP)
+            try:
+                began = time.monotonic()
+                with pytest.raises(LockUnreachable):
+                    Lock(store, "y", ttl=5).acquire(timeout=HURRY)
+                assert HURRY <= time.monotonic() - began < HURRY + 1
+            finally:
+                os.kill(private_valkey.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize(("stack", "protocol"), [*STACKS, pytest.param("uvloop", 3, id="uvloop-resp3")])
+def test_tasks(private_valkey: ValkeyServer, stack: str, protocol: int) -> None:
+    async def test() -> None:
+        client = redis_asyncio.Redis.from_url(private_valkey.url, **options(stack, protocol, "async"))
+        async with client, AsyncRedisStore(client) as store:
+            link: Any = store._link  # noqa: SLF001  # looks behind the store
+            for is_connected in (False, True):
+                os.kill(private_valkey.pid, signal.SIGSTOP)
+                try:
+                    began = time.monotonic()
+                    with pytest.raises(LockUnreachable):
+                        await AsyncLock(store, "x", ttl=5).acquire(timeout=HURRY)
+                    assert HURRY <= time.monotonic() - began < HURRY + 1
+                finally:
+                    os.kill(private_valkey.pid, signal.SIGCONT)
+                if not is_connected:
+                    await (await AsyncLock(store, "x", ttl=6).acquire(timeout=QUICK)).release()
+                    await link.run(slow)
+
+    loop = new_event_loop(Flavour("redis", "async", protocol), stack)
+    try:
+        loop.run_until_complete(test())
+    finally:
+        loop.close()
+
+
+def test_a_task_that_was_cancelled_before_is_told_of_a_silent_server_in_its_clean_up(
+    private_valkey: ValkeyServer,
+) -> None:
+    told: list[type[BaseException]] = []
+
+    async def clean_up(store: AsyncRedisStore) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            os.kill(private_valkey.pid, signal.SIGSTOP)
+            try:
+                await AsyncLock(store, "x", ttl=5).acquire(timeout=HURRY)
+            except LockUnreachable as error:
+                told.append(type(error))
+            finally:
+                os.kill(private_valkey.pid, signal.SIGCONT)
+
+    async def test() -> None:
+        async with await AsyncRedisStore.from_url(private_valkey.url) as store:
+            await (await AsyncLock(store, "x", ttl=5).acquire(timeout=1)).release()  # connects
+            task = asyncio.create_task(clean_up(store))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+
+    asyncio.run(test())
+    assert told == [LockUnreachable]
