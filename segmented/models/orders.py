@@ -18,7 +18,7 @@ class Order:
     """What a buyer asks for: `quantity` units under an id that is unique in its pool."""
 
     order_id: str
-    quantity: int
+    quantity: int = 1
     customer_id: str | None = None
 
     def __post_init__(self) -> None:

@@ -75,6 +75,15 @@ class Outbox:
             raise InvalidInput(message)
         milliseconds(self.publish_after, "publish_after")
 
+    @classmethod
+    def under_lock(cls, publisher: Publisher | None = None, *, publish_after: float = PUBLISH_AFTER) -> Outbox:
+        """Create an outbox whose orders a worker takes from the stock under the lock of a segment.
+
+        Short for `Outbox(publisher, decides="in the worker")`. Without it units are taken when an order is submitted,
+        and the worker that confirms the order holds no lock.
+        """
+        return cls(publisher, "in the worker", publish_after)
+
     @property
     def publish_after_ms(self) -> int:
         """The same in milliseconds."""

@@ -76,6 +76,8 @@ def test_memory_is_told_for_each_state_and_nothing_is_left(private_valkey: Valke
         "memory of a record, done, with a result of 200 bytes",
     ]
     assert all(200 < size < 2_000 for size in found.values())
+    short, long = list(found.values())[2:]
+    assert long - short > 200
     assert is_empty(private_valkey)
 
 

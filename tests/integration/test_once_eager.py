@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 
 from segmented.dedup import FailedBefore, InFlight, OtherPayload
 from segmented.dedup.celery.settings import close_stores
@@ -48,6 +49,18 @@ def test_an_eager_repeat_gets_the_kept_result_and_does_not_run(tasks: Any, setup
 def test_an_eager_task_without_keep_frees_its_key(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name
     assert [tasks["plain"].delay("a", number).get() for number in range(2)] == [["a", 0], ["a", 1]]
     assert runs(setup) == 2
+
+
+def test_a_result_without_keep_stands_in_the_record_for_two_hours_and_no_repeat_gets_it(
+    tasks: Any,  # noqa: ANN401  # tasks by name
+    valkey: ValkeyServer,
+) -> None:
+    assert tasks["plain"].delay("a", 1).get() == ["a", 1]
+    with redis.Redis.from_url(valkey.url, decode_responses=True) as server:
+        (record,) = [key for key in server.scan_iter() if server.hget(key, "body") == '["a", 1]']
+        left = server.pttl(record)
+    assert 7_190_000 < left <= 7_200_000
+    assert tasks["plain"].delay("a", 2).get() == ["a", 2]
 
 
 def test_an_eager_failure_is_kept_for_repeats(tasks: Any, setup: Setup) -> None:  # noqa: ANN401  # tasks by name

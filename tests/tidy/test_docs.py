@@ -52,6 +52,12 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
+def groups(page: Path) -> dict[str, int]:
+    """Return how many links stand under each heading of a page."""
+    parts = re.split(r"^#+ +(.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return {title: len(LINK.findall(text)) for title, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
 def unimported(page: Path) -> list[str]:
     """Return the public names that a page's Python uses before it, or an earlier part of the page, imports them."""
     known, lacking = set[str](), list[str]()
@@ -81,6 +87,18 @@ def test_every_page_is_reachable_from_the_index() -> None:
     pages = {path.resolve() for path in files("docs", suffix=".md")}
     assert START.resolve() in pages
     assert sorted(str(page.relative_to(ROOT)) for page in pages - reachable(START)) == []
+
+
+def test_no_group_of_the_index_has_more_than_seven_links() -> None:
+    counted = groups(START)
+    assert sum(counted.values()) > 60
+    assert {title: count for title, count in counted.items() if count > 7} == {}
+
+
+def test_links_are_counted_by_heading(tmp_path: Path) -> None:
+    page = tmp_path / "index.md"
+    page.write_text("# All\n\n## A\n\n- [a](a.md)\n- [b](b.md)\n\n### B\n\n[c](c.md)\n", encoding="utf-8")
+    assert groups(page) == {"All": 0, "A": 2, "B": 1}
 
 
 def test_every_link_leads_somewhere() -> None:

@@ -12,13 +12,15 @@ from bench import front
 from bench.granularity.record import ResultFile, read_results
 from bench.lint import check
 from bench.report_page.comparisons import noise
-from bench.report_page.facts import Facts
+from bench.report_page.facts import Facts, Spot
 from bench.report_page.markdown import table, verdicts
+from bench.report_page.tables import with_interval
 from tests.tidy.sources import ROOT
 
 PUBLISHED: Final = ROOT / "docs" / "results" / "2026-11-22"
 README: Final = ROOT / "README.md"
 PAGE: Final = ROOT / "docs" / "explanation" / "what-we-measured.md"
+PAYS: Final = PAGE.with_name("when-segments-pay.md")
 DRAWN_BY: Final = {"table.md": table, "verdicts.md": verdicts}
 
 
@@ -54,7 +56,8 @@ def test_a_published_table_is_drawn_again_from_the_results_to_the_last_character
 
 
 def test_the_verdicts_on_the_page_are_those_that_the_session_published() -> None:
-    assert (PUBLISHED / "verdicts.md").read_text("utf-8").strip() in PAGE.read_text("utf-8")
+    page = "".join(line for line in PAGE.read_text("utf-8").splitlines(keepends=True) if not line.startswith("<!-- "))
+    assert (PUBLISHED / "verdicts.md").read_text("utf-8").strip() in page
 
 
 @pytest.mark.parametrize("name", front.PALETTES)
@@ -73,3 +76,24 @@ def test_the_readme_is_short_and_no_table_in_it_is_wide() -> None:
     lines = README.read_text("utf-8").splitlines()
     assert len(lines) < 150
     assert {line.count("|") for line in lines if line.startswith("|")} == {5}
+
+
+def _rate(section: str, hold_ms: float, strategy: str, segments: int) -> Spot:
+    """Return the cell with 64 buyers, one unit an order and no delay in the network."""
+    wanted = {"section": section, "hold_ms": hold_ms, "segments": segments, "rtt_ms": 0.0, "buyers": 64, "quantity": 1}
+    spots = Facts(_results(), PUBLISHED).select(loop="closed", strategy=strategy, batch=1)
+    (found,) = [one for one in spots if all(getattr(one.cell, name) == value for name, value in wanted.items())]
+    return found
+
+
+def test_the_page_on_when_segments_pay_quotes_the_session() -> None:
+    rows = [
+        ("20 ms", 20, _rate("sleep", 20.0, "segment-locks", 20), _rate("sleep", 20.0, "segment-locks", 1)),
+        ("5 ms", 16, _rate("sleep", 5.0, "segment-locks", 16), _rate("sleep", 5.0, "global-lock", 1)),
+        ("none", 16, _rate("none", 0.0, "segment-locks", 16), _rate("none", 0.0, "global-lock", 1)),
+    ]
+    drawn = "".join(
+        f"| {work} | {locks} | {with_interval(many)} | {with_interval(one)} | {many.mean / one.mean:.3g} |\n"
+        for work, locks, many, one in rows
+    )
+    assert drawn in PAYS.read_text("utf-8")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from argparse import ArgumentParser
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -13,13 +16,15 @@ from bench.granularity.percentiles import percentiles_of
 from bench.granularity.recorder import Recorder
 from bench.load.books import books_of, merged
 from bench.load.desk import Desk, Servers
-from bench.load.plan import ORDERS_A_SHARE, Plan, cell_of
+from bench.load.plan import ORDERS_A_SHARE, Plan, add_options, cell_of
 from bench.load.tabs import segment_rows
 from bench.load.tally import Counter, Tally, Window
 from bench.strategies.base import Refused, Sold
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from locust.argument_parser import LocustArgumentParser
+
     from bench.load.stages import Staged
     from bench.strategies.base import Answer
 
@@ -192,3 +197,15 @@ def test_segments_are_read_from_the_server_until_the_sale_is_checked() -> None:
 def test_times_of_different_machines_accuse_nobody() -> None:
     books = [books_of(recorder_of(Sold(0.0))), books_of(recorder_of(Refused(7, 1))) | {"clock": "another"}]
     assert list(merged(books).asked) == [float("-inf")] * 2
+
+
+def test_the_page_names_every_option_with_its_default() -> None:
+    parser = ArgumentParser()
+    add_options(cast("LocustArgumentParser", parser), is_open=True)
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "load-test-with-locust.md").read_text(encoding="utf-8")
+    said: dict[str, str] = {}
+    for names, _, default in re.findall(r"^\| (`--.*?`) \| (.*) \| (.*) \|$", page, re.MULTILINE):
+        values = default.replace("`", "").replace("none", "").split(", ")
+        said |= dict(zip(re.findall(r"--[a-z-]+", names), values, strict=True))
+    real = {f"--{name.replace('_', '-')}": value for name, value in vars(parser.parse_args([])).items()}
+    assert said == {name: value if isinstance(value, str) else f"{value:,.0f}" for name, value in real.items()}

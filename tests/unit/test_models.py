@@ -93,3 +93,7 @@ ERRORS = [
 def test_an_error_is_one_sentence_under_one_root(error: SegmentedError, sentence: str) -> None:
     assert isinstance(error, SegmentedError)
     assert str(error) == sentence
+
+
+def test_an_order_without_a_quantity_asks_for_one_unit() -> None:
+    assert Order("order-5") == Order("order-5", 1)

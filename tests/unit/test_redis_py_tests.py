@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from bench.peers.redis_py_tests import is_as_expected, read_report, summary
+import re
+from collections import Counter
+from pathlib import Path
+
+from bench.peers.redis_py_tests import EXPECTED, NO_EXPIRY, POLLING, Environment, is_as_expected, read_report, summary
 
 ASYNC = '<testcase classname="tests.test_asyncio.test_lock.TestLock" name="test_locked[single]"/>'
 
@@ -40,3 +44,14 @@ def test_a_test_that_passes_against_what_is_written_is_one_too() -> None:
 
 def test_a_run_without_one_of_the_files_is_none() -> None:
     assert not is_as_expected(read_report(report(ASYNC)))
+
+
+def test_the_page_counts_the_failures_that_are_expected_and_no_others() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "come-from-redis-py.md").read_text(encoding="utf-8")
+    rows = re.findall(r"\| (\d+) of (\d+) \| (\d+) expect a key .*?, (\d+) count the sleeps", page)
+    counts = [tuple(map(int, row)) for row in rows]
+    assert [passed + expiring + polling for passed, _, expiring, polling in counts] == [
+        count for _, count, *_ in counts
+    ]
+    assert counts[0][2:] == (Counter(EXPECTED.values())[NO_EXPIRY], Counter(EXPECTED.values())[POLLING])
+    assert Environment().requirement.split()[0].removeprefix("redis==") in page
