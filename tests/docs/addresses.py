@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-PORT: Final = re.compile(r"\b(?:localhost:|port )(?P<port>\d+)\b")
+PORT: Final = re.compile(r"\blocalhost(?::|\", )(?P<port>\d+)\b")
 SINGLE: Final = ("6379", "6380", "6381")
 SENTINEL: Final = "26379"
 CLUSTER: Final = ("7001", "7002", "7003")
@@ -59,7 +59,8 @@ class Addresses:
     def rewritten(self, code: str) -> str:
         """Return the code with this test's addresses."""
         for name, port in self._ports.items():
-            code = re.sub(rf"(?<=localhost:){name}\b|(?<=--port ){name}\b|(?<=\"localhost\", ){name}\b", str(port), code)
+            before = r"(?:(?<=localhost:)|(?<=localhost\", )|(?<=127\.0\.0\.1:)|(?<=--port ))"
+            code = re.sub(rf"{before}{name}\b", str(port), code)
         return DATABASE.sub(lambda _: self._database, code)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import tomllib
@@ -25,6 +26,7 @@ from tests.tidy.sources import ROOT, committed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+AUTHOR: Final = ("-c", "user.name=reader", "-c", "user.email=reader@example.com")
 CHECKOUT: Final = "<!-- in a checkout -->"
 SERVES_ITSELF: Final = "$ segmented server"
 SET_UP: Final = re.compile(r"(?:python3? -m )?pip install |python3? -m venv |(?:\.|source) \S+/activate$")
@@ -48,8 +50,6 @@ def run_page(page: Path, database: Callable[[], str]) -> None:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         home = Path(tempfile.mkdtemp(prefix="docs-"))  # sockets and the address that `segmented server` leaves
         stack.callback(shutil.rmtree, home, ignore_errors=True)
-        if CHECKOUT in text:
-            check_out(folder)
         environment = {
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "HOME": str(home),
@@ -57,6 +57,9 @@ def run_page(page: Path, database: Callable[[], str]) -> None:
             "TERM": "dumb",
             "NO_COLOR": "1",
         }
+        if CHECKOUT in text:
+            check_out(folder)
+            environment["PYTHONPATH"] = str(folder)
         if SERVES_ITSELF not in text:
             environment["SEGMENTED_URL"] = addresses.default_url
         run = Run(page.name, folder, environment, addresses, stack)
@@ -77,6 +80,8 @@ def check_out(folder: Path) -> None:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, folder / path)
     (folder / ".venv").symlink_to(BIN.parent)
+    for words in (("init",), ("add", "--all"), (*AUTHOR, "commit", "--message", "all")):
+        subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)  # noqa: S607  # git is wherever it is
 
 
 class Run:
