@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+import psutil
+
 from tests.docs.compare import missing
 
 if TYPE_CHECKING:
@@ -110,7 +112,7 @@ class ShellSession:
             start_new_session=True,
         )
         os.close(theirs)
-        self._send("set -m\n")
+        self._send("set -m -o pipefail\n")
 
     def run(self, command: str) -> Done:
         """Run a command to its end; it reads nothing."""
@@ -141,6 +143,9 @@ class ShellSession:
         """End what runs in the background as Ctrl-C does, the last first, and then the shell."""
         for job in reversed(self._jobs):
             end_group(job)
+        for process in in_session(self._process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -171,6 +176,16 @@ class ShellSession:
 def said(output: Path) -> str:
     """Return what a background job has printed so far."""
     return output.read_text(errors="replace") if output.exists() else ""
+
+
+def in_session(leader: int) -> list[int]:
+    """Return the other processes of a session, such as a page's own background jobs."""
+    found = []
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError):
+            if pid != leader and os.getsid(pid) == leader:
+                found.append(pid)
+    return found
 
 
 def end_group(group: int) -> None:
