@@ -15,7 +15,7 @@ from segmented.stores.redis import RedisStore
 if TYPE_CHECKING:
     from bench.servers import Servers
 
-PACKAGES: Final = ("segmented", "locust", "gevent", "redis", "sqlalchemy", "psycopg", "hdrhistogram")
+PACKAGES: Final = ("segmented-locks", "locust", "gevent", "redis", "sqlalchemy", "psycopg", "hdrhistogram")
 GIT_DESCRIBE: Final = ("git", "describe")
 GIT_SECONDS: Final = 5
 

@@ -23,7 +23,7 @@ def main() -> None:
         printed, error = io.StringIO(), ""
         with contextlib.redirect_stdout(printed):
             try:
-                exec(compile("\n" * (block["line"] - 1) + block["code"], block["name"], "exec"), names)  # noqa: S102
+                exec(compile("\n" * (block["line"] - 1) + block["code"], block["name"], "exec"), names)  # noqa: S102  # a page's own code
             except BaseException:  # noqa: BLE001  # whatever ends a block fails its page
                 error = traceback.format_exc()
         answers.write(json.dumps({"printed": printed.getvalue(), "error": error}) + "\n")

@@ -4,9 +4,9 @@ A page is run from top to bottom, in an empty folder, against fresh servers that
 share one process, its console blocks one bash on a terminal. Nothing is put in but addresses: those that
 tests/docs/addresses.py lists are exchanged for those of the test's servers.
 
-- ```` ```python ````: run with warnings as errors. A ```` ```text ```` block right behind it is what it prints, all of it.
-- ```` ```console ````: lines that begin with `$ ` are typed, `> ` continues one; what follows has to be printed, in that
-  order, and every command has to end with 0. `pip install` and `python3 -m venv` are left to the install ring.
+- ```` ```python ````: run with warnings as errors. A ```` ```text ```` block right behind it is all that it prints.
+- ```` ```console ````: lines that begin with `$ ` are typed, `> ` continues one; what follows has to be printed, in
+  that order, and every command has to end with 0. `pip install` and `python3 -m venv` are not run.
 - ```` ```bash ````: typed as it stands.
 - A block whose first line is a comment with a file's name (`# shop.py`) is saved under that name and not run.
 - toml, yaml and json are parsed; other text blocks are quotations and no code.

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-MARKER: Final = re.compile(r"<!-- (?P<kind>[a-z]+)(?:: (?P<targets>[^>]*?))? -->")
+MARKER: Final = re.compile(
+    r"<!-- (?!background|not run|exits|in a checkout)(?P<kind>[a-z]+)(?:: (?P<targets>[^>]*?))? -->"
+)
 FENCE: Final = re.compile(r"^\s*```")
 ITEM: Final = re.compile(r"^\s*(?:[-*]|\d+\.) +")
 CLAIM: Final = re.compile(r"\d|\b(?:never|always|at most)\b", re.IGNORECASE)

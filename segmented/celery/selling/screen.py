@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from segmented.celery.selling.book import Book
     from segmented.clock import Clock
 
-LINE_SECONDS: Final = 5.0
+LINE_SECONDS: Final = 2.0
 
 
 class Screen:
