@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bench.report import rows, show
-from segmented.errors import InvalidInput, SegmentedError
+from segmented import whole_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,26 +70,12 @@ class Results:
 
 def check_writable(file: Path | None, *, option: str = "--json") -> None:
     """Refuse a place where no file can be written, before anything is measured. Raises InvalidInput."""
-    if file is None:
-        return
-    folder = file.absolute().parent
-    if file.is_dir():
-        message = f"{option} {file} is a folder, not a file"
-    elif not folder.is_dir():
-        message = f"{option} {file}: there is no folder {folder}"
-    elif not os.access(file if file.exists() else folder, os.W_OK):
-        message = f"{option} {file} cannot be written"
-    else:
-        return
-    raise InvalidInput(message)
+    if file is not None:
+        whole_files.check_writable(file, option)
 
 
 def write(results: Findings, file: Path | None) -> None:
     """Write the results, if a file was asked for."""
     if file is None:
         return
-    try:
-        file.write_text(json.dumps(results.as_json(), indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        message = f"{file} could not be written: {error}"
-        raise SegmentedError(message) from error
+    whole_files.write_whole(file, json.dumps(results.as_json(), indent=2) + "\n")

@@ -118,7 +118,7 @@ def processes_of(pid: int) -> list[psutil.Process]:
 
 def workers_of(pid: int) -> list[psutil.Process]:
     """Return the worker processes of a command."""
-    return [process for process in processes_of(pid) if "workers" in _words(process)]
+    return [process for process in processes_of(pid) if "segmented.celery" in _words(process)]
 
 
 def seconds_used(process: psutil.Process) -> float:

@@ -16,7 +16,7 @@ from bench.torture.options import TortureOptions
 from bench.torture.run import torture_locks
 from bench.watch import watch_on
 
-torture = typer.Typer(help="Break what can be broken, and check that the promises hold.")
+torture = typer.Typer(no_args_is_help=True, help="Break what can be broken, and check that the promises hold.")
 
 
 @torture.callback()

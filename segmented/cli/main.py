@@ -16,8 +16,8 @@ Exit codes: 0 done; 1 failed; 2 the input was not usable; 130 interrupted; 141 t
 from __future__ import annotations
 
 import os
-import pkgutil
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -31,16 +31,20 @@ from segmented.errors import InvalidInput, SegmentedError
 from segmented.imports import EXTRAS, without_collecting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 NAME: Final = "segmented"
 DISTRIBUTION: Final = "segmented-locks"
 GROUP: Final = "segmented.commands"
 CHECKOUT: Final = Path(segmented.__file__).parent.parent
+OWN: Final = ("advise", "dedup", "lock", "orders", "pool", "sell", "server")
 MEASURING: Final = ("bench", "demo", "torture")
 """Commands of the checkout's own package `bench`, which is not installed with the library."""
 MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout.isatty() else None
 
+HELP: Final = ("--help", "-h")
+COMPLETION: Final = "_SEGMENTED_COMPLETE"
+"""The variable in which a shell asks for completions."""
 EXIT_FAILED: Final = 1
 EXIT_INVALID_INPUT: Final = 2
 EXIT_INTERRUPTED: Final = 130
@@ -77,7 +81,9 @@ def build(*asked: str) -> typer.Typer:
     known = _commands()
     wanted = [name for name in asked if name in known] if asked else sorted(known)
     missing: dict[str, ModuleNotFoundError] = {}
-    application = typer.Typer(name=NAME, add_completion=False, rich_markup_mode=MARKUP)
+    application = typer.Typer(
+        name=NAME, add_completion=True, rich_markup_mode=MARKUP, context_settings={"help_option_names": list(HELP)}
+    )
     for name in wanted:
         try:
             with without_collecting():
@@ -99,12 +105,41 @@ def build(*asked: str) -> typer.Typer:
 
 
 def _perform(arguments: list[str]) -> int:
-    asked = next((word for word in arguments if not word.startswith("-")), "")  # "" is no command: none is imported
-    lists_all = not asked and (not arguments or "--help" in arguments)
+    if COMPLETION in os.environ:
+        typer.main.get_command(build())(prog_name=NAME)  # answers the shell, and ends
+    asked = "" if not arguments or arguments[0].startswith("-") else arguments[0]
+    if asked:
+        _check_known(asked)
+    lists_all = not arguments or bool(set(HELP) & set(arguments[:1]))
     command = typer.main.get_command(build() if lists_all else build(asked))
+    if arguments == [asked] and _is_group(command, asked):
+        arguments = [asked, HELP[0]]
     with command.make_context(NAME, arguments) as context:
         command.invoke(context)
     return 0
+
+
+def _check_known(name: str) -> None:
+    """Raise InvalidInput for a command that does not exist, with the nearest one that does."""
+    known = _commands()
+    if name in known:
+        return
+    if name in MEASURING:
+        message = (
+            f"{NAME} {name} measures the library, and comes with its checkout, not with the installed package: "
+            "clone the repository, run `make setup` there, and use .venv/bin/segmented"
+        )
+        raise InvalidInput(message)
+    near = get_close_matches(name, known, n=1)
+    meant = f"; did you mean {near[0]!r}?" if near else f": see {NAME} --help"
+    message = f"there is no command {name!r}{meant}"
+    raise InvalidInput(message)
+
+
+def _is_group(command: object, name: str) -> bool:
+    """Return whether a command is a group that does nothing without one of its own commands: its help is shown."""
+    commands: Mapping[str, object] = getattr(command, "commands", {})
+    return bool(getattr(commands.get(name), "no_args_is_help", False))
 
 
 def _root(
@@ -120,8 +155,7 @@ def _root(
 
 
 def _commands() -> dict[str, EntryPoint]:
-    own = [module.name for module in pkgutil.iter_modules(segmented.cli.__path__)]
-    found = {name: EntryPoint(name, f"segmented.cli.{name}:{name}", GROUP) for name in own if name != "main"}
+    found = {name: EntryPoint(name, f"segmented.cli.{name}:{name}", GROUP) for name in OWN}
     if (CHECKOUT / "bench" / "cli" / "bench.py").is_file() and (CHECKOUT / "pyproject.toml").is_file():
         found |= {name: EntryPoint(name, f"bench.cli.{name}:{name}", GROUP) for name in MEASURING}
     return {**{point.name: point for point in entry_points(group=GROUP)}, **found}

@@ -38,7 +38,7 @@ from segmented.cli.output import (
     shown,
     write_json,
 )
-from segmented.errors import InvalidInput, OrderUnknown, PoolMissing
+from segmented.errors import InvalidInput, OrderUnknown
 from segmented.models import check_id
 from segmented.models.submitted import KeptMessage
 from segmented.plans import run_sync
@@ -238,13 +238,10 @@ def forget_message(
 
 @contextmanager
 def _opened(url: str, queue: str = QUEUE) -> Iterator[RedisStore]:
-    """Open the stock's server; a pool that is not there is a sku that was not meant."""
+    """Open the stock's server."""
     check_id(queue, "queue", bytes_max=QUEUE_BYTES_MAX)
     with RedisStore.from_url(url) as store:
-        try:
-            yield store
-        except PoolMissing as error:
-            raise InvalidInput(str(error)) from error
+        yield store
 
 
 def _name(one: ReplayedOrder) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from segmented.errors import InvalidInput
+from segmented.servers.announcement import announced
+from segmented.whole_files import check_writable, write_whole
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,23 +23,72 @@ MINUTE: Final = 60
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 
+
+def output_file(text: str | Path) -> Path:
+    """Read an option that names a file to write, before anything is changed. Raises typer.BadParameter."""
+    file = Path(text)
+    if not str(text).strip():
+        message = "it names no file"
+        raise typer.BadParameter(message)
+    if file != STDOUT:
+        try:
+            check_writable(file, "the file")
+        except InvalidInput as error:
+            raise typer.BadParameter(str(error)) from None
+    return file
+
+
+def data_folder(text: str) -> Path:
+    """Read an option that names a folder. Raises typer.BadParameter."""
+    if not text.strip():
+        message = "it names no folder"
+        raise typer.BadParameter(message)
+    return Path(text)
+
+
+def _running_url(context: typer.Context, url: str) -> str:
+    """Return the URL that was given, else that of a running `segmented server`, and say that it is used."""
+    source = context.get_parameter_source("url")
+    found = announced() if source is None or source.name == "DEFAULT" else None
+    if found is None:
+        return url
+    typer.echo(f"using the running `segmented server`: {found.url}", err=True)
+    return found.url
+
+
+def _running_database(context: typer.Context, database: str | None) -> str | None:
+    """Return the database that was given, else that of a running `segmented server` whose stock is used as well."""
+    found = announced() if database is None else None
+    return database if found is None or context.params.get("url", found.url) != found.url else found.database
+
+
 UrlOption = Annotated[
     str,
     typer.Option(
         metavar="URL",
         envvar="SEGMENTED_URL",
-        help="Redis or Valkey: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://.",
+        callback=_running_url,
+        help=(
+            "Redis or Valkey: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://; "
+            "without it, a running `segmented server`."
+        ),
     ),
 ]
 JsonOption = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE", help="Write what was found as a JSON object; - is standard output."),
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        parser=output_file,
+        help="Write what was found as a JSON object; - is standard output.",
+    ),
 ]
 DatabaseOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
         envvar="SEGMENTED_DATABASE",
+        callback=_running_database,
         help="Order database of a gated pool: postgresql:// or sqlite:///path.",
     ),
 ]
@@ -111,10 +161,4 @@ def write_text(file: Path, written: str) -> None:
     if file == STDOUT:
         typer.echo(written, nl=False)
         return
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
-    try:
-        part.write_text(written)
-        part.replace(file)
-    except OSError as error:
-        message = f"{file} cannot be written: {error.strerror}"
-        raise InvalidInput(message) from error
+    write_whole(file, written)

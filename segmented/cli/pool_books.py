@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from segmented.cli.output import (
     JsonOption,
     UrlOption,
     YesOption,
+    output_file,
     print_table,
     require_somebody,
     shown,
@@ -27,11 +27,11 @@ from segmented.cli.output import (
 )
 from segmented.cli.pool_shards import away_line, drift_lines, ledgers, place, placed
 from segmented.cli.pool_view import as_json
-from segmented.errors import InvalidInput
 from segmented.ledger_lines import parts_text
 from segmented.models import LedgerEntry
 from segmented.stock import AuditReport, Repair, ShardedAuditReport, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
+from segmented.whole_files import whole_file
 
 EXIT_DRIFT: Final = 1
 EXIT_REFUSED: Final = 1
@@ -91,7 +91,9 @@ def repair(
 def export(
     sku: SkuArgument,
     *,
-    to: Annotated[Path, typer.Option(metavar="FILE", help="Where to; - is standard output.")] = STDOUT,
+    to: Annotated[
+        Path, typer.Option(metavar="FILE", parser=output_file, help="Where to; - is standard output.")
+    ] = STDOUT,
     form: Annotated[
         Literal["jsonl", "csv"], typer.Option("--format", help="An object a line, or columns with a head.")
     ] = "jsonl",
@@ -210,16 +212,8 @@ def _opened(to: Path) -> Iterator[TextIO]:
     if to == STDOUT:
         yield sys.stdout
         return
-    part = to.with_name(f"{to.name}.{os.getpid()}.part")
-    try:
-        with part.open("w", encoding="utf-8", newline="") as file:
-            yield file
-        part.replace(to)
-    except OSError as error:
-        message = f"{to} cannot be written: {error.strerror}"
-        raise InvalidInput(message) from error
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(to) as file:
+        yield file
 
 
 def _print_repairs(repairs: Iterable[Repair], *, otherwise: str, places: Sequence[int | None] = ()) -> None:

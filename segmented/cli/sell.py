@@ -15,6 +15,7 @@ from segmented.celery.selling.results import write_json, write_results
 from segmented.celery.selling.sale import Sale
 from segmented.celery.selling.servers import servers
 from segmented.celery.selling.stopping import Stopped, stoppable
+from segmented.cli.output import data_folder, output_file
 from segmented.clock import SystemClock
 
 EXIT_BROKEN_PROMISE = 1
@@ -50,7 +51,9 @@ BrokerOption = Annotated[
 ]
 DataOption = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Keep the embedded servers' data in this folder, for a second run."),
+    typer.Option(
+        metavar="DIR", parser=data_folder, help="Keep the embedded servers' data in this folder, for a second run."
+    ),
 ]
 RepublishOption = Annotated[
     float,
@@ -60,9 +63,13 @@ RepublishOption = Annotated[
     ),
 ]
 ResultsOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write one line an order: outcome, segment, fencing token.")
+    Path | None,
+    typer.Option(metavar="FILE", parser=output_file, help="Write one line an order: outcome, segment, fencing token."),
 ]
-JsonOption = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the counts as a JSON object.")]
+JsonOption = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", parser=output_file, help="Write the counts as a JSON object."),
+]
 
 
 def sell(  # noqa: PLR0913  # an option each

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import os
+import errno
 import shlex
 import signal
+import socket
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
 
 import typer
 
+from segmented.cli.output import data_folder, output_file, write_json
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.servers import PostgresServer, ValkeyServer
 from segmented.servers.announcement import announcing
 
 LOOK_SECONDS: Final = 0.5
 CONNECTIONS: Final = 128
+PORT: Final = 6_379
+PORT_MAX: Final = 65_535
+PROBE_SECONDS: Final = 1.0
+NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.ENETUNREACH})
+"""What a connection to ::1 fails with on a machine without IPv6."""
 NOT_ANNOUNCED: Final = "another `segmented server` is the one that workers find by themselves; give them these two URLs"
 
 
@@ -25,7 +31,20 @@ def server(
     *,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep the servers' data in this folder; without it, nothing is kept."),
+        typer.Option(
+            metavar="DIR",
+            parser=data_folder,
+            help="Keep the servers' data in this folder; without it, nothing is kept.",
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=PORT_MAX,
+            help=f"Port of Valkey on the loopback addresses; 0: a socket only. [default: {PORT}, or a free one]",
+        ),
     ] = None,
     max_connections: Annotated[
         int,
@@ -33,28 +52,34 @@ def server(
     ] = CONNECTIONS,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", metavar="FILE", help="Write the two URLs to this file once both servers answer."),
+        typer.Option(
+            "--json",
+            metavar="FILE",
+            parser=output_file,
+            help="Write the two URLs to this file once both servers answer.",
+        ),
     ] = None,
 ) -> None:
     """Run Valkey and PostgreSQL in the foreground until Ctrl-C.
 
-    Prints their URLs, which other commands take as --url and --database; Celery workers of the same account that are
-    told no address find them by themselves. Both are real servers; each listens on a socket in a private folder, and
-    ends with this command, however that ends.
+    Prints their URLs. Commands and Celery workers of the same account that are given no address use them by
+    themselves. Both are real servers and end with this command. Valkey listens on a loopback port, which every account
+    of this machine can reach (--port 0: it cannot), and PostgreSQL on a socket in a private folder.
     """
+    chosen = chosen_port(port)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt_once)
     try:
         with (
-            ValkeyServer.start(data) as valkey,
+            ValkeyServer.start(data, config=directives(chosen)) as valkey,
             PostgresServer.start(data, max_connections=max_connections) as postgres,
-            announcing(valkey.url, postgres.url) as is_announced,
+            announcing(url := f"redis://localhost:{chosen}/0" if chosen else valkey.url, postgres.url) as is_announced,
         ):
             if json_file is not None:
-                _write(json_file, {"url": valkey.url, "database": postgres.url})
+                write_json(json_file, {"url": url, "database": postgres.url})
             if not is_announced:
                 typer.echo(NOT_ANNOUNCED, err=True)
-            _show(valkey.url, postgres.url)
+            _show(url, postgres.url)
             _watch(valkey, postgres)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
@@ -88,12 +113,34 @@ def _watch(*servers: ValkeyServer | PostgresServer) -> None:
                 raise SegmentedError(message)
 
 
-def _write(file: Path, urls: dict[str, str]) -> None:
-    """Write the file in one step: who waits for it never reads half of it."""
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
+def chosen_port(asked: int | None) -> int:
+    """Return the port to use: the one asked for, else 6379 or, if that is taken, a free one; 0 for a socket only.
+
+    Raises InvalidInput if the port that was asked for is taken.
+    """
+    if asked == 0:
+        return 0
+    if _is_free(asked or PORT):
+        return asked or PORT
+    if asked is not None:
+        message = f"port {asked} of localhost is taken: choose another --port, or leave it out for a free one"
+        raise InvalidInput(message)
+    with socket.create_server(("127.0.0.1", 0)) as trial:
+        return int(trial.getsockname()[1])
+
+
+def directives(port: int) -> dict[str, str]:
+    """Return Valkey's directives for a port on the loopback addresses; none for 0."""
+    return {"port": str(port), "bind": "127.0.0.1 -::1"} if port else {}
+
+
+def _is_free(port: int) -> bool:
+    """Return whether nothing listens on the port, at whichever address `localhost` may mean."""
     try:
-        part.write_text(json.dumps(urls, indent=2) + "\n")
-        part.replace(file)
+        socket.create_server(("127.0.0.1", port)).close()
+        with socket.create_connection(("::1", port), timeout=PROBE_SECONDS):
+            return False
+    except ConnectionRefusedError:
+        return True
     except OSError as error:
-        message = f"{file} cannot be written: {error.strerror}"
-        raise InvalidInput(message) from error
+        return error.errno in NO_IPV6

@@ -28,6 +28,9 @@ def check_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> N
     if not 1 <= _bytes_of(value) <= bytes_max:
         message = f"{what} {shortened(value)} must have 1 to {bytes_max} bytes of UTF-8"
         raise InvalidInput(message)
+    if what == "sku" and not value.strip():
+        message = f"{what} {shortened(value)} is blank"
+        raise InvalidInput(message)
     if _CONTROL.search(value):
         message = f"{what} {shortened(value)} has control characters"
         raise InvalidInput(message)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
 from redis import asyncio as redis_asyncio
 
-from segmented import Lock, RedisStore
+from segmented import AsyncLock, RedisStore
 from segmented.clock import Clock, SystemClock
 from segmented.errors import LeaseLost
 from segmented.keys import lock_keys
@@ -95,8 +96,11 @@ def test_a_server_that_refuses_the_command_gets_the_script(
 
 
 def test_before_the_first_connection_nothing_is_known(valkey_url: str) -> None:
-    store = RedisStore(redis.Redis.from_url(valkey_url))
-    assert repr(store).endswith("not connected yet)")
-    Lock(store, "seen-by-nobody").acquire(timeout=0).release()
-    assert repr(store).endswith("compare-and-delete by DELIFEQ)")
-    store.close()
+    async def used_once() -> None:
+        store = AsyncRedisStore(redis_asyncio.Redis.from_url(valkey_url))
+        assert repr(store).endswith("not connected yet)")
+        await (await AsyncLock(store, "seen-by-nobody").acquire(timeout=0)).release()
+        assert repr(store).endswith("compare-and-delete by DELIFEQ)")
+        await store.close()
+
+    asyncio.run(used_once())

@@ -338,7 +338,9 @@ def test_attempts_of_others_locks_are_counted(open_sale: Open) -> None:
 
 
 def test_a_library_that_is_missing_is_named() -> None:
-    with pytest.raises(InvalidInput, match=r"^global-it needs the package no_such_one: install segmented\[bench\]$"):
+    with pytest.raises(
+        InvalidInput, match=r"^global-it needs the package no_such_one: install segmented-locks\[bench\]$"
+    ):
         needed("global-it", "no_such_one")
 
 

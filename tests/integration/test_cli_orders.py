@@ -337,7 +337,8 @@ def test_bad_input_is_one_sentence_and_changes_nothing(desk: Desk, words: list[s
     for digest in DIGESTS:
         desk.keep(digest)
     done = desk.ran(*words)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    code = 1 if said.endswith("is not open") else 2  # as everywhere: it may be open the next time
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
     assert said in done.stderr
     assert (desk.dead_ids(), len(desk.json("dead")["messages"])) == (["a"], 2)
 

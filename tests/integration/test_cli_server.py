@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,7 +19,11 @@ import pytest
 import redis
 import sqlalchemy
 
-from segmented.cli.server import NOT_ANNOUNCED
+from segmented.cli import server
+from segmented.cli.server import NOT_ANNOUNCED, chosen_port, directives
+from segmented.errors import InvalidInput
+from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
 from tests.fixtures.servers import require_postgres
 
 if TYPE_CHECKING:
@@ -38,7 +44,7 @@ def serving(*options: str, beside: str = "") -> Iterator[tuple[subprocess.Popen[
     with (
         tempfile.TemporaryDirectory() as temporary,
         subprocess.Popen(
-            [*COMMAND, *options],
+            [*COMMAND, *(() if "--port" in options else ("--port", "0")), *options],
             cwd=ROOT,
             env={**os.environ, "TMPDIR": beside or temporary},
             stdout=subprocess.PIPE,
@@ -51,7 +57,7 @@ def serving(*options: str, beside: str = "") -> Iterator[tuple[subprocess.Popen[
         try:
             lines = [process.stdout.readline() for _ in range(4)]
             url, database = lines[0].split()[-1], lines[1].split()[-1]
-            usage = f"--stock 1000 --segments 20 --url '{url}' --database '{database}'"
+            usage = shlex.join(["--stock", "1000", "--segments", "20", "--url", url, "--database", database])
             assert lines == [
                 f"stock     {url}\n",
                 f"database  {database}\n",
@@ -116,7 +122,65 @@ def test_a_json_file_that_cannot_be_written_is_exit_code_two(tmp_path: Path) -> 
     file = tmp_path / "missing" / "urls.json"
     done = subprocess.run([*COMMAND, "--json", str(file)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"segmented: {file} cannot be written: No such file or directory\n"
+    sentence = f"Invalid value for '--json': the file {file}: there is no folder {file.parent}"
+    assert done.stderr == f"segmented: {sentence}\n"
+
+
+# --- its port, and who finds it ---
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as trial:
+        return int(trial.getsockname()[1])
+
+
+def test_it_serves_redis_at_the_port_of_localhost_that_was_asked_for() -> None:
+    port = free_port()
+    with serving("--port", str(port)) as (_, url, _):
+        assert url == f"redis://localhost:{port}/0"
+        for host in ("localhost", "127.0.0.1"):
+            with redis.Redis(host=host, port=port) as client:
+                assert client.ping() is True
+        with redis.Redis.from_url(url) as client:
+            assert client.config_get("bind") == {"bind": "127.0.0.1 -::1"}
+
+
+def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_else_another_one_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = int(other.getsockname()[1])
+        with pytest.raises(InvalidInput, match=f"^port {taken} of localhost is taken: choose another --port"):
+            chosen_port(taken)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(server, "PORT", taken)
+            assert chosen_port(None) not in {0, taken}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "PORT", free := free_port())
+        assert chosen_port(None) == free
+    assert (chosen_port(0), directives(0)) == (0, {})
+
+
+def test_an_empty_data_folder_is_refused() -> None:
+    done = subprocess.run([*COMMAND, "--data", ""], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "segmented: Invalid value for '--data': it names no folder\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["pool", "show", "mug"], ["lock", "show", "a"], ["orders", "list"], ["dedup", "list"]], ids=" ".join
+)
+def test_commands_find_a_running_server_and_say_so_unless_they_are_given_another(
+    tmp_path: Path, words: list[str]
+) -> None:
+    with serving(beside=str(tmp_path)) as (_, url, _):
+        with RedisStore.from_url(url) as store:
+            Pool(store, "mug").open(stock=1, segments=1)
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        command = [*COMMAND[:-1], *words]
+        found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        assert found.stderr.splitlines(keepends=True)[0] == f"using the running `segmented server`: {url}\n"
+        told = subprocess.run([*command, "--url", url], capture_output=True, text=True, check=True, env=environment)
+        assert "using the running" not in told.stderr
+        assert told.stdout == found.stdout
 
 
 def test_a_server_that_dies_ends_the_command_with_one() -> None:

@@ -136,25 +136,91 @@ def test_without_a_command_the_help_is_shown() -> None:
     assert helped.stdout.startswith("Usage: segmented [OPTIONS] COMMAND [ARGS]...\n")
 
 
-def test_help_has_no_completion_noise_and_no_frames_when_piped() -> None:
-    helped = segmented("--help").stdout
-    assert "completion" not in helped
-    assert helped.isascii()
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_has_no_frames_when_piped(option: str) -> None:
+    helped = segmented(option)
+    assert (helped.returncode, helped.stderr, helped.stdout.isascii()) == (0, "", True)
+    assert helped.stdout == segmented("--help").stdout
+    assert segmented("pool", "show", option).stdout == segmented("pool", "show", "--help").stdout
+
+
+@pytest.mark.parametrize("group", ["pool", "lock", "orders", "dedup", "torture"])
+def test_a_group_alone_is_its_help_also_in_a_pipe(group: str) -> None:
+    alone = segmented(group)
+    assert (alone.returncode, alone.stderr) == (0, "")
+    assert alone.stdout == segmented(group, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["poll"], "there is no command 'poll'; did you mean 'pool'?"),
+        (["nonsense"], "there is no command 'nonsense': see segmented --help"),
+        (["reference"], "there is no command 'reference': see segmented --help"),
+        (["pool", "shwo"], "No such command 'shwo'. Did you mean 'show'?"),
+        (["pool", "show", "mug", "--jsn", "f"], "No such option: --jsn (Possible options: --json)"),
+    ],
+)
+def test_a_word_that_is_not_known_is_one_sentence_with_the_nearest(words: list[str], sentence: str) -> None:
+    ran = segmented(*words)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", f"segmented: {sentence}\n")
+
+
+def test_without_the_checkout_its_commands_say_where_they_are() -> None:
+    program = (
+        "import pathlib, sys; from segmented.cli import main; main.CHECKOUT = pathlib.Path('/nowhere'); "
+        "sys.exit(main.run(['demo']))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == (
+        "segmented: segmented demo measures the library, and comes with its checkout, not with the installed package: "
+        "clone the repository, run `make setup` there, and use .venv/bin/segmented\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"), [("segmented po", "pool"), ("segmented pool resto", "restock"), ("segmented dem", "demo")]
+)
+def test_a_shell_can_complete_commands(typed: str, completed: str) -> None:
+    asked = {"_SEGMENTED_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    ran = subprocess.run([str(COMMAND)], capture_output=True, text=True, check=True, env={**os.environ, **asked})
+    assert ran.stdout.split() == [completed]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("", "it names no file"),
+        (" ", "it names no file"),
+        ("{folder}", "the file {folder} is a folder, not a file"),
+        ("{folder}/no/file", "the file {folder}/no/file: there is no folder {folder}/no"),
+        ("{folder}/" + "x" * 300, "cannot be written: File name too long"),
+    ],
+)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["pool", "restock", "mug", "5", "--id", "r", "--json"],
+        ["pool", "export", "mug", "--to"],
+        ["lock", "revoke", "x", "--yes", "--json"],
+        ["server", "--json"],
+        ["sell", "orders.csv", "--stock", "1", "--segments", "1", "--results"],
+    ],
+    ids=lambda words: "-".join(words[:2]),
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_else(
+    tmp_path: Path, words: list[str], name: str, said: str
+) -> None:
+    ran = segmented(*words, name.format(folder=tmp_path))
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+    assert said.format(folder=tmp_path) in ran.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_option_is_one_sentence() -> None:
     ran = segmented("--nonsense")
     assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", "segmented: No such option: --nonsense\n")
-
-
-def test_an_unknown_command_is_one_sentence() -> None:
-    ran = segmented("nonsense")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", "segmented: No such command 'nonsense'.\n")
-
-
-def test_a_helper_module_of_the_command_line_is_no_command() -> None:
-    ran = segmented("reference")
-    assert (ran.returncode, ran.stderr) == (2, "segmented: No such command 'reference'.\n")
 
 
 def test_a_value_of_the_wrong_type_is_one_sentence(plugins: Path) -> None:

@@ -35,7 +35,13 @@ CHOICES = Choices(
         ({"republish_after": float("nan")}, "--republish-after nan must be 1 second or more"),
         ({"sku": " "}, "--sku names no sku"),
         ({"json": Path("/")}, "--json / is a folder, not a file"),
-        ({"results": Path("/nowhere/x.csv")}, "--results /nowhere/x.csv cannot be written: No such file or directory"),
+        ({"results": Path("orders.csv")}, "--results orders.csv is the file of the orders: name another file"),
+        ({"json": Path("./orders.csv")}, "--json orders.csv is the file of the orders: name another file"),
+        (
+            {"results": Path("a.csv"), "json": Path("../" + Path.cwd().name + "/a.csv")},
+            f"--json ../{Path.cwd().name}/a.csv is the file of --results: name another file",
+        ),
+        ({"results": Path("/nowhere/x.csv")}, "--results /nowhere/x.csv: there is no folder /nowhere"),
         (
             {"url": "http://u:secret@host"},
             "--url http://u:***@host is not a Redis URL: it should begin with redis://, rediss://, unix://",

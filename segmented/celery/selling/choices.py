@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
 from segmented.models import SEGMENT_COUNT_MAX, STOCK_MAX
 from segmented.orders.engine import parse
 from segmented.stores.redis.addresses import shown
+from segmented.whole_files import check_apart, check_writable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WORKERS_MAX: Final = 64
 STOCK_SCHEMES: Final = ("redis://", "rediss://", "unix://")
@@ -64,23 +65,8 @@ class Choices:
             parse(self.database)
         for option, path in (("--results", self.results), ("--json", self.json)):
             if path is not None:
-                check_writable(option, path)
-
-
-def check_writable(option: str, path: Path) -> None:
-    """Try to write beside the file: what is there stays until the sale is over."""
-    if path.is_dir():
-        message = f"{option} {path} is a folder, not a file"
-        raise InvalidInput(message)
-    if path.exists() and not path.is_file():
-        return  # a pipe or a device: it is written to as it is
-    try:
-        descriptor, trial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.")
-    except OSError as error:
-        message = f"{option} {path} cannot be written: {error.strerror}"
-        raise InvalidInput(message) from error
-    os.close(descriptor)
-    Path(trial).unlink()
+                check_writable(path, option)
+        check_apart({"the orders": self.file, "--results": self.results, "--json": self.json})
 
 
 def _check_range(option: str, value: int, most: int) -> None:
