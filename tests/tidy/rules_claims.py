@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-MARKER: Final = re.compile(
-    r"<!-- (?!background|not run|exits|in a checkout)(?P<kind>[a-z]+)(?:: (?P<targets>[^>]*?))? -->"
-)
+MARKER: Final = re.compile(r"<!-- (?P<kind>[a-z]+)(?:: (?P<targets>[^>]*?))? -->")
+OF_CODE: Final = {"background"}
+"""Marks of the blocks of code behind them, which `tests/docs` reads."""
 FENCE: Final = re.compile(r"^\s*```")
 ITEM: Final = re.compile(r"^\s*(?:[-*]|\d+\.) +")
 CLAIM: Final = re.compile(r"\d|\b(?:never|always|at most)\b", re.IGNORECASE)
@@ -98,6 +98,7 @@ class Block:
         return [
             (found["kind"], [target.strip() for target in (found["targets"] or "").split(",") if target.strip()])
             for found in MARKER.finditer(self.text)
+            if found["kind"] not in OF_CODE
         ]
 
     @property

@@ -56,6 +56,7 @@ NEEDS_A_MARKER = [
     "- first\n- It lasts 5 s.\n- third",
     "| a | b |\n| --- | --- |\n| wait | 5 s |",
     f"{ONE_LIMIT}\n\n<!-- example -->",
+    f"{ONE_LIMIT}\n<!-- background -->",
 ]
 NEEDS_NONE = [
     "# 3 ways\n\nIt waits.",

@@ -64,7 +64,7 @@ class OnceRule:
     policy or `while_executing` says."""
     keep: float | None = None
     """For how long a result is given to repeats after the task has ended. None: not at all, or for a day with
-    `exactly_once`."""
+    `exactly_once`. The record has the result for `remember` in any case, for copies of its message."""
     keep_failures: float = 0.0
     """For how long a failure is; 0: the next one published runs."""
     window: float | None = None
