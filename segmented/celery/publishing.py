@@ -8,6 +8,7 @@ pool = Pool(RedisStore.from_url(...), "poster", outbox=Outbox(publisher()))
 
 from __future__ import annotations
 
+import atexit
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -34,7 +35,7 @@ AWAY: Final = (OperationalError, CeleryOperationalError, OSError)
 def publisher(app: Celery | None = None) -> EnvelopePublisher:
     """Return this process's publisher through an app with our tasks; without one, through `segmented.celery.app`.
 
-    The app's own routes decide which queue the messages go to.
+    The app's own routes decide which queue the messages go to. What waits at the end of the program is sent then.
     """
     if app is None:
         from segmented.celery.app import app as own  # noqa: PLC0415  # importing it reads the environment
@@ -54,7 +55,9 @@ def publisher(app: Celery | None = None) -> EnvelopePublisher:
     def room() -> int:
         return max(1, BACKLOG_MAX - waiting(app, TASK))
 
-    return EnvelopePublisher(send, room=room, envelope_max=settings().envelope_max)
+    made = EnvelopePublisher(send, room=room, envelope_max=settings().envelope_max)
+    atexit.register(made.close)  # a program that submits and ends at once has its messages sent
+    return made
 
 
 def queue_of(app: Celery, task: str) -> str:

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 
 from segmented.celery import steps
 from segmented.celery.settings import WorkerSettings
@@ -17,6 +18,8 @@ from tests.worker_processes import clean_environment
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from segmented.servers import ValkeyServer
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +49,20 @@ def test_what_is_no_step_is_refused(
     monkeypatch.setattr(steps, "settings", lambda: WorkerSettings(step=f"{name}:pack"))
     with pytest.raises(InvalidInput, match=wrong):
         steps.step()
+
+
+def test_a_program_that_submits_an_order_and_ends_at_once_has_its_message_sent(
+    tmp_path: Path, valkey: ValkeyServer, sqlite_url: str
+) -> None:
+    program = (
+        "from segmented import Outbox, Pool, RedisStore\nfrom segmented.celery import publisher\n"
+        f"pool = Pool(RedisStore.from_url({valkey.url!r}), 'mug', outbox=Outbox(publisher()))\n"
+        "pool.open(stock=1, segments=1)\npool.submit('a')\n"
+    )
+    told = {"SEGMENTED_URL": valkey.url, "SEGMENTED_DATABASE": sqlite_url, "SEGMENTED_BROKER_ON_STOCK_SERVER": "1"}
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=clean_environment(tmp_path, told), check=True)
+    with redis.Redis.from_url(valkey.url.replace("db=0", "db=1")) as broker:
+        assert broker.llen("segmented") == 1
 
 
 def test_a_publisher_loads_its_transport_before_a_thread_needs_it(tmp_path: Path) -> None:
