@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # would be late on a small machine.
 WORKERS := 3
 
-.PHONY: demo test test-long test-stacks rings setup lint docs coverage clean
+.PHONY: demo test test-long test-install test-stacks rings setup lint docs coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
@@ -14,7 +14,10 @@ demo: $(STAMP) ## the main job, measured
 test: lint rings ## style, types, layers, and every ring whose server is there; `make -j2 test` does both at once
 
 rings: $(STAMP)
-	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder -m 'not long'
+	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder -m 'not long and not install'
+
+test-install: $(STAMP) ## the built wheel in clean environments: each extra alone, and the documented combination
+	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=2 -m install tests/install
 
 test-long: $(STAMP) ## what `make test` leaves out: more seeds, flavours of Redis, and ways for workers to die
 	@$(BIN)/python -m pytest --no-header --quiet -m long

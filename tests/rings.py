@@ -17,6 +17,7 @@ RINGS: Final = {
     "faults": 120,
     "integration": 300,
     "docs": 180,
+    "install": 300,
 }
 """Ring, which is also its folder and its marker -> seconds after which one of its tests is stopped."""
 

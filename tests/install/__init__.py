@@ -1,0 +1,1 @@
+"""The wheel as a user has it: in clean environments, with one extra or a documented combination."""
