@@ -8,6 +8,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
 import pytest
 import redis
 from redis import asyncio as redis_asyncio
@@ -32,6 +33,16 @@ STACKS: Final = [
     for stack in ("hiredis", "python")
     for protocol in (2, 3)
 ]
+
+
+def stopped(server: ValkeyServer) -> None:
+    """Let a server stand still, and wait until it does: the signal takes a moment, in which it might answer."""
+    os.kill(server.pid, signal.SIGSTOP)
+    process = psutil.Process(server.pid)
+    while process.status() != psutil.STATUS_STOPPED:
+        time.sleep(0.001)
+
+
 each_parser = pytest.mark.parametrize(("stack", "protocol"), STACKS)
 
 
@@ -47,7 +58,7 @@ def options(stack: str, protocol: int, colour: str) -> dict[str, Any]:
 @each_parser
 def test_threads(private_valkey: ValkeyServer, stack: str, protocol: int) -> None:
     with redis.Redis.from_url(private_valkey.url, **options(stack, protocol, "sync")) as client:
-        os.kill(private_valkey.pid, signal.SIGSTOP)
+        stopped(private_valkey)
         try:
             store = RedisStore(client)  # checked later, as nobody answers
             began = time.monotonic()
@@ -63,7 +74,7 @@ def test_threads(private_valkey: ValkeyServer, stack: str, protocol: int) -> Non
             link.run(slow)
             many = [AcquireLock(f"{'long' * 200}{index}", "h", 1_000) for index in range(2_000)]
             assert len(store.execute_many(many)) == len(many)
-            os.kill(private_valkey.pid, signal.SIGSTOP)
+            stopped(private_valkey)
             try:
                 began = time.monotonic()
                 with pytest.raises(LockUnreachable):
@@ -80,7 +91,7 @@ def test_tasks(private_valkey: ValkeyServer, stack: str, protocol: int) -> None:
         async with client, AsyncRedisStore(client) as store:
             link: Any = store._link  # noqa: SLF001  # looks behind the store
             for is_connected in (False, True):
-                os.kill(private_valkey.pid, signal.SIGSTOP)
+                stopped(private_valkey)
                 try:
                     began = time.monotonic()
                     with pytest.raises(LockUnreachable):
@@ -108,7 +119,7 @@ def test_a_task_that_was_cancelled_before_is_told_of_a_silent_server_in_its_clea
         try:
             await asyncio.sleep(60)
         finally:
-            os.kill(private_valkey.pid, signal.SIGSTOP)
+            stopped(private_valkey)
             try:
                 await AsyncLock(store, "x", ttl=5).acquire(timeout=HURRY)
             except LockUnreachable as error:

@@ -135,7 +135,9 @@ def test_without_a_variable_a_worker_finds_a_local_server(tmp_path: Path) -> Non
     require_postgres()
     around = clean_environment(tmp_path, {})
     urls = tmp_path / "urls.json"
-    with subprocess.Popen([*SERVE, "--json", str(urls)], cwd=ROOT, env=around, stdout=subprocess.DEVNULL) as server:
+    with subprocess.Popen(
+        [*SERVE, "--port", "0", "--json", str(urls)], cwd=ROOT, env=around, stdout=subprocess.DEVNULL
+    ) as server:
         try:
             until(urls.exists)
             found = json.loads(urls.read_text())

@@ -97,7 +97,7 @@ def test_the_demos_strategies_are_there_and_one_of_all_is_the_control() -> None:
 
 def test_conditions_name_versions_cores_and_commit() -> None:
     found = conditions(Servers("", "", {"valkey": "9.1.2", "postgresql": "18.4"}, {"fsync": "on"}))
-    assert {"python", "segmented", "locust", "redis", "valkey", "postgresql"} - set(found["versions"]) == set()
+    assert {"python", "segmented-locks", "locust", "redis", "valkey", "postgresql"} - set(found["versions"]) == set()
     assert found["cores"] >= 1
     assert found["commit"] is None or len(found["commit"].removesuffix("-dirty")) == 40
     assert found["settings"] == {"fsync": "on"}
@@ -126,5 +126,5 @@ def test_a_file_that_cannot_be_written_is_refused_beforehand(tmp_path: Path) -> 
 
 
 def test_a_file_that_could_not_be_written_afterwards_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SegmentedError, match=r"results\.json could not be written: "):
+    with pytest.raises(SegmentedError, match=r"results\.json cannot be written: "):
         write(Results("demo", (), {}), tmp_path / "missing" / "results.json")
