@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy.exc import DBAPIError, InterfaceError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InterfaceError, PendingRollbackError, SQLAlchemyError
 
 from segmented.errors import StoreRefused, StoreUnavailable, TransactionConflict
 
@@ -26,6 +26,8 @@ CONFLICTS: Final = frozenset(
     }
 )
 TABLE_MISSING: Final = frozenset({"42P01", 1146})
+LOST_EARLIER: Final = "8s2b"
+"""SQLAlchemy's code for a statement on a connection that was lost under an earlier one, whose error somebody handled."""
 
 
 def code_of(error: DBAPIError) -> str | int | None:
@@ -71,6 +73,9 @@ def translated(what: str, connection: Connection | None = None, *, table: str = 
         message = f"{what}: the database refused: {said(error)}"
         raise StoreRefused(message) from error
     except SQLAlchemyError as error:
+        if isinstance(error, PendingRollbackError) and error.code == LOST_EARLIER:
+            message = f"{what}: the connection is lost, and with it the transaction and its locks: {said(error)}"
+            raise StoreUnavailable(message) from error
         message = f"{what}: the connection cannot be used: {said(error)}"
         raise StoreRefused(message) from error
 

@@ -48,9 +48,9 @@ def test_none_is_a_result_and_is_kept_as_long_as_a_value(side: Side) -> None:
 
 def test_none_may_be_kept_for_a_shorter_time_or_not_at_all(side: Side) -> None:
     key, loader = side.name(), Loader(None, "here")
-    flight = Flight(side, negative_ttl=0.1)
+    flight = Flight(side, negative_ttl=0.5)
     assert (flight.get(key, loader), flight.get(key, loader)) == (None, None)
-    side.pass_time(0.15)
+    side.pass_time(0.6)
     assert flight.get(key, loader) == "here"
     other, loader = side.name(), Loader(None)
     flight = Flight(side, negative_ttl=0)
@@ -58,7 +58,7 @@ def test_none_may_be_kept_for_a_shorter_time_or_not_at_all(side: Side) -> None:
 
 
 def test_the_first_caller_gets_its_own_error_and_the_next_are_told_of_it_for_a_while(side: Side) -> None:
-    flight, key, error = Flight(side, error_ttl=0.2), side.name(), KeyError("no such sku")
+    flight, key, error = Flight(side, error_ttl=0.5), side.name(), KeyError("no such sku")
     loader = Loader(error, "here")
     with pytest.raises(KeyError) as caught:
         flight.get(key, loader)
@@ -69,7 +69,7 @@ def test_the_first_caller_gets_its_own_error_and_the_next_are_told_of_it_for_a_w
         assert (told.value.name, told.value.kind, told.value.detail) == (key, "KeyError", "'no such sku'")
         assert str(told.value) == f"the loader of {key!r} failed a moment ago: KeyError: 'no such sku'"
     assert loader.calls == 1
-    side.pass_time(0.25)
+    side.pass_time(0.6)
     assert flight.get(key, loader) == "here"
 
 

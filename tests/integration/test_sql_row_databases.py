@@ -301,3 +301,5 @@ def test_after_a_killed_wait_the_error_says_that_the_connection_is_lost(sql_side
         waiting.result(10)
     with pytest.raises(SQLAlchemyError):
         theirs.run("SELECT 1")
+    with pytest.raises(StoreUnavailable, match="lock 'ticket': the connection is lost, and with it the transaction"):
+        theirs.acquire("ticket")

@@ -158,6 +158,10 @@ def test_a_vote_that_was_taken_again_does_not_prove_that_the_lease_lived_on() ->
 def test_a_renewal_that_failed_on_too_many_servers_is_neither_renewed_nor_lost() -> None:
     assert isinstance(renewed(Renewed(1), Lost(), GONE).outcome(), StoreUnavailable)
     assert renewed(Renewed(1), Lost(), GONE).giving_back() is None
+    assert renewed(Renewed(1), Renewed(1), Lost()).giving_back() is None
+    assert renewed(Lost(), Lost(), Lost()).giving_back() is None
+    for last in (Renewed(1), GONE, None):  # a vote that the lease still had lives on, and would for the new time
+        assert renewed(Lost(), Lost(), last).giving_back() == ReleaseVote("lock", "h", ROUND_REESTABLISHED)
 
 
 def test_a_release_is_lost_only_if_no_majority_can_have_been_ours() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import SegmentedError
+from segmented.plans.alarm import Alarm
 from segmented.plans.tasks import begun
 from segmented.stores.quorum.async_lane import AsyncLane
 from segmented.stores.quorum.roster import Roster
@@ -90,9 +91,8 @@ class AsyncQuorumStore:
     async def _await(self, step: Await) -> None:
         over = asyncio.Event()
         step.poll.when_over(over.set, for_all=step.for_all)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, step.until - self.clock.now())):
-                await over.wait()
+        with suppress(TimeoutError), Alarm(max(0.0, step.until - self.clock.now())):
+            await over.wait()
 
     async def close(self) -> None:
         """End the tasks, once they have sent what was left to be released. The servers' stores stay open."""

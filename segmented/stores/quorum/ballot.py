@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from segmented.errors import SegmentedError, StoreUnavailable, WrongKind
-from segmented.models import Acquired, Held, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
+from segmented.models import Acquired, Held, HeldBy, Lost, Released, Renewed, ServerIdentity
 from segmented.operations import AcquireVote, IdentifyServer, ReleaseVote, RenewVote
 from segmented.operations.quorum import ROUND_REESTABLISHED
 
@@ -167,8 +167,11 @@ class RenewBallot(Ballot):
         return Lost() if self.is_lost else self.failure()
 
     def giving_back(self) -> ReleaseVote | None:
-        """Return what removes the votes of a lease that is lost, those that were just taken again among them."""
-        if not self.is_lost or not self.count(Reestablished):
+        """Return what removes the votes of a lease that is lost: those that this renewal has prolonged or taken again.
+
+        None where nothing is left.
+        """
+        if not self.is_lost or self.count(Lost) == len(self.servers):
             return None
         return ReleaseVote(self.operation.name, self.operation.holder_id, ROUND_REESTABLISHED)
 

@@ -13,6 +13,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
+from segmented.plans.alarm import Alarm
 from segmented.plans.tasks import begun
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
@@ -45,33 +46,6 @@ AnswerT = TypeVar("AnswerT")
 NO_RETRY: Final = Retry(NoBackoff(), 0)
 
 
-class Alarm:
-    """Cancels the task that made it after some seconds: `asyncio.timeout` at half the cost, paid by each exchange."""
-
-    __slots__ = ("_cancellations", "_handle", "_task", "has_rung")
-
-    def __init__(self, seconds: float) -> None:
-        """Begin to count."""
-        loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task(loop)
-        self._cancellations = self._task.cancelling() if self._task is not None else 0
-        self._handle = loop.call_later(seconds, self._ring)
-        self.has_rung = False
-
-    def _ring(self) -> None:
-        self.has_rung = True
-        if self._task is not None:
-            self._task.cancel()
-
-    def is_silenced(self) -> bool:
-        """Take its own cancellation back, if it rang; return whether it rang and nobody else cancelled the task."""
-        return self.has_rung and self._task is not None and self._task.uncancel() <= self._cancellations
-
-    def stop(self) -> None:
-        """Count no more."""
-        self._handle.cancel()
-
-
 class AsyncWire:
     """One connection, in the hands of one exchange at a time."""
 
@@ -90,7 +64,7 @@ class AsyncWire:
         """Connect, if needed, and learn the server's dialect; with a `check`, see whether the server can be used."""
         if not self._connection.is_connected:
             self._connection.socket_connect_timeout = min(self._connect_seconds, seconds_left)
-            async with asyncio.timeout(min(2 * self._connect_seconds, seconds_left)):  # the handshake too
+            with Alarm(min(2 * self._connect_seconds, seconds_left)):  # the handshake too
                 await self._connection.connect()
             self.dialect = self._wanted
         if self.dialect is None or check is not None:
@@ -208,7 +182,7 @@ class AsyncLink:
         now = self._clock.now
         if self._turns.locked():
             try:
-                async with asyncio.timeout(max(0.0, min(TURN_SECONDS, deadline - now()))):
+                with Alarm(max(0.0, min(TURN_SECONDS, deadline - now()))):
                     await self._turns.acquire()
             except TimeoutError as error:
                 raise none_free(self._connections.wires_max, is_failing=self._is_failing) from error

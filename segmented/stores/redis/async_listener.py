@@ -15,6 +15,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
 
 from segmented.errors import StoreUnavailable
 from segmented.keys import listener_channel
+from segmented.plans.alarm import Alarm
 from segmented.plans.tasks import begun
 from segmented.stores.redis.listener import (
     LINGER_SECONDS,
@@ -69,7 +70,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
         with suppress(RedisError, OSError):  # the listener looks at its list anyway, a little later
             await self._link.publish(self._own_channel, "look", deadline=deadline)
         try:
-            async with asyncio.timeout(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
+            with Alarm(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
                 await confirmed.wait()
         except TimeoutError as error:
             if channel in self._wanted:

@@ -7,6 +7,7 @@ session, to be deleted in the background, so that nothing is left in line whatev
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
@@ -20,6 +21,7 @@ from segmented.operations.zookeeper import (
     Unanswered,
     WatchContender,
 )
+from segmented.plans.alarm import Alarm
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 from segmented.stores.zookeeper.requests import CONFIRMING, answer, begin
 
@@ -172,11 +174,8 @@ class AsyncZooKeeperStore(_Requests):
         result = self._send(operation, self._wake)
         is_ready = asyncio.Event()
         result.rawlink(lambda _: post(self._loop, is_ready.set))
-        try:
-            async with asyncio.timeout(seconds):
-                await is_ready.wait()
-        except TimeoutError:
-            pass
+        with suppress(TimeoutError), Alarm(seconds):
+            await is_ready.wait()
         return self._receive(operation, result, asked_at)
 
     async def execute_many(
