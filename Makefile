@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # would be late on a small machine.
 WORKERS := 3
 
-.PHONY: demo test test-long test-install test-stacks rings setup lint docs coverage clean
+.PHONY: demo test test-long test-install test-stacks rings setup lint docs locked coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
@@ -48,6 +48,16 @@ docs: $(STAMP) ## write the generated pages and charts, then check every link
 	@mv docs/reference/worker-settings.new docs/reference/worker-settings.md
 	@$(BIN)/python -m bench.front docs/results/2026-11-22 docs/charts >/dev/null
 	@$(BIN)/python -m pytest --no-header --quiet tests/tidy/test_docs.py
+
+# What the images hold (docker/*.txt): the newest versions that pyproject.toml allows, with their hashes.
+LOCK := pip compile --quiet --upgrade --python-platform linux --python-version 3.13 --generate-hashes --no-annotate \
+	--no-emit-index-url --custom-compile-command 'make locked'
+WORKER := --extra cli --extra workers --extra postgres --extra fast
+
+locked: $(STAMP) ## write the images' lock files anew
+	@printf 'hatchling>=1.27,<2\n' | $(BIN)/uv $(LOCK) - --output-file docker/build.txt >/dev/null
+	@$(BIN)/uv $(LOCK) $(WORKER) pyproject.toml --output-file docker/worker.txt >/dev/null
+	@$(BIN)/uv $(LOCK) $(WORKER) --extra bench pyproject.toml --output-file docker/locust.txt >/dev/null
 
 coverage: $(STAMP)
 	@$(BIN)/python -m coverage erase

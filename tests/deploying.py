@@ -10,7 +10,8 @@ from celery import Celery
 from celery.app.utils import find_app
 
 from segmented.celery.settings import WorkerSettings
-from segmented.celery.variables import PREFIX
+from segmented.celery.variables import PREFIX, SECRET
+from segmented.secret_files import SUFFIX
 from tests.tidy.sources import ROOT
 
 if TYPE_CHECKING:
@@ -18,11 +19,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMED: Final = re.compile(rf"\b{PREFIX}[A-Z_]+\b")
+PINNED: Final = re.compile(r"[\w./-]+:\d+\.\d+(\.\d+)?-[\w.-]+")
+STAGE: Final = re.compile(r"^FROM (\S+) AS (\S+)\n(.*?)(?=^FROM |\Z)", re.MULTILINE | re.DOTALL)
+STAGES: Final = {
+    name: f"FROM {base}\n{body}"
+    for base, name, body in STAGE.findall((ROOT / "Dockerfile").read_text(encoding="utf-8"))
+}
+"""The stages of the Dockerfile: their lines by their names, in order."""
 
 
 def unknown_settings(names: Iterable[str]) -> list[str]:
     """Return the variables with our prefix that no field of the workers' settings reads."""
     read = {f"{PREFIX}{name.upper()}" for name in WorkerSettings.model_fields}
+    read |= {f"{PREFIX}{name.upper()}{SUFFIX}" for name in SECRET}
     return sorted(name for name in names if name.startswith(PREFIX) and name not in read)
 
 

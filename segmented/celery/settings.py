@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     Field,
@@ -13,14 +13,18 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from segmented.celery.broker import broker_beside, kombu_url
 from segmented.celery.settings_rules import broker_is_said, check_settings, is_on_stock_server
-from segmented.celery.variables import PREFIX, refuse_unknown, sentence_of
+from segmented.celery.variables import PREFIX, SECRET, refuse_unknown, sentence_of
 from segmented.errors import InvalidInput
+from segmented.secret_files import SUFFIX, said_in_file
 from segmented.servers.announcement import announced
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 QUEUE: Final = "segmented"
 LOCAL_URL: Final = "redis://localhost:6379/0"
@@ -45,6 +49,20 @@ def _local_database(validated: dict[str, Any]) -> SecretStr:
     url: SecretStr | None = validated.get("url")
     is_beside = found is not None and url is not None and found.url == url.get_secret_value()
     return SecretStr(found.database if found is not None and is_beside else LOCAL_DATABASE)
+
+
+class _Files(PydanticBaseSettingsSource):
+    """The settings with passwords, from the files that SEGMENTED_URL_FILE and the like name."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002  # as the base class asks
+        """Return what the file of one setting holds, its name, and that it is plain text. Raises InvalidInput."""
+        return said_in_file(f"{PREFIX}{field_name.upper()}"), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        """Return what the files hold of what was not given to the class. Raises InvalidInput."""
+        asked = (name for name in sorted(SECRET) if name not in self.current_state)
+        found = (self.get_field_value(self.settings_cls.model_fields[name], name) for name in asked)
+        return {name: value for value, name, _ in found if value is not None}
 
 
 class WorkerSettings(BaseSettings):
@@ -113,6 +131,18 @@ class WorkerSettings(BaseSettings):
     ends_with_stdin: bool = False
     """End when standard input does: for a worker whose starter holds the other end of that pipe."""
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # none is read
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # a folder of files: none is read
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return where settings come from: what is given to the class, then files for secrets, then the environment."""
+        return init_settings, _Files(settings_cls), env_settings
+
     @field_validator("skus", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
@@ -122,7 +152,7 @@ class WorkerSettings(BaseSettings):
     @classmethod
     def _in_one_sentence(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:  # noqa: ANN401  # whatever stands in the environment
         names = [f"{PREFIX}{name.upper()}" for name in cls.model_fields]
-        refuse_unknown(os.environ, names)
+        refuse_unknown(os.environ, [*names, *(f"{PREFIX}{name.upper()}{SUFFIX}" for name in SECRET)])
         try:
             settings = handler(values)
         except ValidationError as error:
@@ -143,7 +173,10 @@ class WorkerSettings(BaseSettings):
         return f"{self.queue}-chores"
 
     def environment(self) -> dict[str, str]:
-        """Return these settings as the environment of another process: with the passwords, so not for showing."""
+        """Return these settings as the environment of another process: with the passwords, so not for showing.
+
+        A variable that names a file here is empty there, as the value itself is said.
+        """
         values = self.model_dump() | {"broker": self.broker_url, "skus": ",".join(self.skus)}
         # What was a default here is said there, and what was taken here is to be taken there.
         values["broker_on_stock_server"] = self.broker_on_stock_server or (
@@ -154,4 +187,5 @@ class WorkerSettings(BaseSettings):
             for name, value in values.items()
             if value is not None
         }
-        return {f"{PREFIX}{name.upper()}": str(value) for name, value in plain.items()}
+        nowhere = {f"{PREFIX}{name.upper()}{SUFFIX}": "" for name in SECRET if name in plain}
+        return nowhere | {f"{PREFIX}{name.upper()}": str(value) for name, value in plain.items()}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from segmented.errors import InvalidInput
+from segmented.secret_files import said_in_file
 from segmented.servers.announcement import announced
 from segmented.whole_files import check_writable, write_whole
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 DEFAULT_URL: Final = "redis://localhost:6379/0"
+URL_VARIABLE: Final = "SEGMENTED_URL"
+DATABASE_VARIABLE: Final = "SEGMENTED_DATABASE"
 STDOUT: Final = Path("-")
 MINUTE: Final = 60
 HOUR: Final = 60 * MINUTE
@@ -47,7 +50,12 @@ def data_folder(text: str) -> Path:
 
 
 def _running_url(context: typer.Context, url: str) -> str:
-    """Return the URL that was given, else that of a running `segmented server`, and say that it is used."""
+    """Return the URL that was given, else that of a file, else of a running `segmented server`, which is told."""
+    if is_said(context, "url"):
+        return url
+    kept = said_in_file(URL_VARIABLE)
+    if kept is not None:
+        return kept
     source = context.get_parameter_source("url")
     found = announced() if source is None or source.name == "DEFAULT" else None
     if found is None:
@@ -57,7 +65,9 @@ def _running_url(context: typer.Context, url: str) -> str:
 
 
 def _running_database(context: typer.Context, database: str | None) -> str | None:
-    """Return the database that was given, else that of a running `segmented server` whose stock is used as well."""
+    """Return the database that was given, else of a file, else of a `segmented server` whose stock is used as well."""
+    if not is_said(context, "database"):
+        database = said_in_file(DATABASE_VARIABLE) or database
     found = announced() if database is None else None
     return database if found is None or context.params.get("url", found.url) != found.url else found.database
 
@@ -66,7 +76,7 @@ UrlOption = Annotated[
     str,
     typer.Option(
         metavar="URL",
-        envvar="SEGMENTED_URL",
+        envvar=URL_VARIABLE,
         callback=_running_url,
         help=(
             "Redis or Valkey: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://; "
@@ -87,7 +97,7 @@ DatabaseOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        envvar="SEGMENTED_DATABASE",
+        envvar=DATABASE_VARIABLE,
         callback=_running_database,
         help="Order database of a gated pool: postgresql:// or sqlite:///path.",
     ),

@@ -27,7 +27,7 @@ CONFLICTS: Final = frozenset(
 )
 TABLE_MISSING: Final = frozenset({"42P01", 1146})
 LOST_EARLIER: Final = "8s2b"
-"""SQLAlchemy's code for a statement on a connection that was lost under an earlier one, whose error somebody handled."""
+"""SQLAlchemy's code for a statement on a connection that was lost under an earlier one whose error was handled."""
 
 
 def code_of(error: DBAPIError) -> str | int | None:

@@ -20,6 +20,7 @@ import redis
 import sqlalchemy
 
 from segmented.cli import server
+from segmented.cli.main import run
 from segmented.cli.server import NOT_ANNOUNCED, chosen_port, directives
 from segmented.errors import InvalidInput
 from segmented.stock import Pool
@@ -28,6 +29,8 @@ from tests.fixtures.servers import require_postgres
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from segmented.servers import ValkeyServer
 
 COMMAND: Final = [sys.executable, "-c", "from segmented.__main__ import main; main()", "server"]
 ROOT: Final = Path(__file__).parents[2]
@@ -191,3 +194,19 @@ def test_a_server_that_dies_ends_the_command_with_one() -> None:
         _, errors = process.communicate(timeout=END_SECONDS)
         assert process.returncode == 1
     assert errors.startswith(f"segmented: Valkey (process {valkey.pid}) has stopped by itself")
+
+
+def test_its_address_may_stand_in_a_file(
+    valkey: ValkeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "url").write_text(f"{valkey.url}\n")
+    monkeypatch.delenv("SEGMENTED_URL", raising=False)
+    monkeypatch.setenv("SEGMENTED_URL_FILE", str(tmp_path / "url"))
+    assert run(["pool", "open", "mug", "--stock", "7", "--segments", "1"]) == 0
+    capsys.readouterr()
+    assert run(["pool", "show", "mug", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["available"] == 7
+    monkeypatch.setenv("SEGMENTED_URL", valkey.url)
+    assert run(["pool", "show", "mug"]) == 2
+    assert capsys.readouterr().err == "segmented: SEGMENTED_URL and SEGMENTED_URL_FILE are both set: set one of them\n"
+    assert run(["pool", "show", "mug", "--url", valkey.url]) == 0

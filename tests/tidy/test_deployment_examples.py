@@ -132,7 +132,7 @@ def test_a_deployment_selects_its_own_pods_and_nobody_elses(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
-def test_a_pod_is_no_root_has_limits_and_reads_its_settings_from_the_secret(name: str) -> None:
+def test_a_pod_is_no_root_has_limits_and_reads_its_addresses_from_the_secret(name: str) -> None:
     pod = DEPLOYMENTS[name]["spec"]["template"]["spec"]
     [container] = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] is True
@@ -141,7 +141,8 @@ def test_a_pod_is_no_root_has_limits_and_reads_its_settings_from_the_secret(name
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
     assert [QUANTITY.fullmatch(each) is not None for each in container["resources"]["requests"].values()] == [True] * 2
     assert QUANTITY.fullmatch(container["resources"]["limits"]["memory"])
-    assert container["envFrom"] == [{"secretRef": {"name": "segmented"}}]
+    assert "envFrom" not in container
+    assert {"name": "addresses", "secret": {"secretName": "segmented"}} in pod["volumes"]
     assert not container["image"].endswith(":latest")
     assert ":" in container["image"]
 
@@ -157,8 +158,10 @@ def test_a_pod_starts_what_is_there_with_settings_that_are_read(name: str) -> No
     assert is_there(container["args"])
     assert unknown_settings(each["name"] for each in container.get("env", [])) == []
     [secret] = (each for each in MANIFESTS if each["kind"] == "Secret")
-    assert unknown_settings(secret["stringData"]) == []
-    assert {"SEGMENTED_URL", "SEGMENTED_BROKER", "SEGMENTED_DATABASE"} == set(secret["stringData"])
+    [folder] = (each["mountPath"] for each in container["volumeMounts"] if each["name"] == "addresses")
+    files = {each["name"]: each["value"] for each in container["env"] if each["name"].endswith("_FILE")}
+    assert files == {f"SEGMENTED_{key.upper()}_FILE": f"{folder}/{key}" for key in secret["stringData"]}
+    assert set(secret["stringData"]) == {"url", "broker", "database"}
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)

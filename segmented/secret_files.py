@@ -1,0 +1,49 @@
+"""Settings that hold a password, read from a file that another variable names: `SEGMENTED_URL_FILE` for SEGMENTED_URL.
+
+That is how container engines and service managers hand over secrets: a file is not seen by who may list processes or
+describe a container, and is not handed on to child processes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SUFFIX: Final = "_FILE"
+BYTES_MAX: Final = 65_536
+
+
+def said_in_file(name: str, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the one line of the file that the variable `name` + "_FILE" names; None where that is not set, or empty.
+
+    Raises InvalidInput where `name` is set as well, and for a file that cannot be read or has not exactly one line.
+    What stands in the file is in no message.
+    """
+    variable = f"{name}{SUFFIX}"
+    said = {key.upper(): value for key, value in environment.items() if key.upper() in {name, variable}}
+    file = said.get(variable)
+    if not file:
+        return None
+    if said.get(name):
+        message = f"{name} and {variable} are both set: set one of them"
+        raise InvalidInput(message)
+    try:
+        with Path(file).open("rb") as opened:
+            written = opened.read(BYTES_MAX + 1)
+        lines = written.decode().splitlines()
+    except OSError as error:
+        message = f"{variable}: {file} cannot be read: {error.strerror}"
+        raise InvalidInput(message) from None
+    except ValueError:  # its text would be in the error
+        message = f"{variable}: {file} is no text in UTF-8"
+        raise InvalidInput(message) from None
+    if len(lines) != 1 or not lines[0].strip() or len(written) > BYTES_MAX:
+        message = f"{variable}: {file} should hold one line, the value of {name}"
+        raise InvalidInput(message)
+    return lines[0].strip()

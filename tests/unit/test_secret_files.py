@@ -1,0 +1,115 @@
+"""Settings with a password that stand in files, as container engines and service managers hand secrets over."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmented.celery.settings import LOCAL_URL, WorkerSettings
+from segmented.errors import InvalidInput
+from segmented.secret_files import BYTES_MAX, said_in_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STOCK = "redis://:stock-secret@stock:6379/0"
+BROKER = "redis://:broker-secret@broker:6379/0"
+ORDERS = "postgresql://u:orders-secret@orders/shop"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_announced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, value in {"URL": STOCK, "BROKER": BROKER, "DATABASE": ORDERS}.items():
+        (tmp_path / name).write_text(f"{value}\n")
+        monkeypatch.setenv(f"SEGMENTED_{name}_FILE", str(tmp_path / name))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("files")
+def test_the_three_addresses_may_stand_in_files() -> None:
+    settings = WorkerSettings()
+    assert settings.url.get_secret_value() == STOCK
+    assert settings.broker_url == BROKER
+    assert settings.database.get_secret_value() == ORDERS
+
+
+def test_no_value_of_a_file_is_shown(files: Path) -> None:
+    assert "secret" not in repr(WorkerSettings()) + str(WorkerSettings())
+    (files / "URL").write_text("notredis://:stock-secret@stock\n")
+    with pytest.raises(InvalidInput, match="SEGMENTED_URL cannot be used") as refusal:
+        WorkerSettings()
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_file_is_not_read_for_what_the_program_gives_itself(files: Path) -> None:
+    (files / "URL").unlink()
+    settings = WorkerSettings(url=LOCAL_URL)  # type: ignore[arg-type]  # pydantic makes it a secret
+    assert settings.url.get_secret_value() == LOCAL_URL
+
+
+@pytest.mark.usefixtures("files")
+def test_another_process_is_told_the_values_and_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = WorkerSettings()
+    for name, value in settings.environment().items():
+        monkeypatch.setenv(name, value)
+    assert WorkerSettings() == settings
+    assert settings.environment()["SEGMENTED_URL_FILE"] == ""
+
+
+@pytest.mark.usefixtures("files")
+def test_a_value_that_is_said_twice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEGMENTED_DATABASE", ORDERS)
+    with pytest.raises(
+        InvalidInput, match=r"^SEGMENTED_DATABASE and SEGMENTED_DATABASE_FILE are both set: set one of them$"
+    ):
+        WorkerSettings()
+
+
+def test_other_settings_have_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEGMENTED_QUEUE_FILE", "/run/secrets/queue")
+    with pytest.raises(InvalidInput, match=r"^SEGMENTED_QUEUE_FILE is no setting of the workers: is SEGMENTED_QUEUE"):
+        WorkerSettings()
+
+
+def test_a_variable_in_small_letters_is_read_like_the_others(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text(STOCK)
+    assert said_in_file("SEGMENTED_URL", {"segmented_url_file": str(tmp_path / "url")}) == STOCK
+
+
+def test_no_file_is_named() -> None:
+    assert said_in_file("SEGMENTED_URL", {}) is None
+    assert said_in_file("SEGMENTED_URL", {"SEGMENTED_URL_FILE": "", "SEGMENTED_URL": STOCK}) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (b"", "should hold one line, the value of SEGMENTED_URL"),
+        (b" \n", "should hold one line, the value of SEGMENTED_URL"),
+        (b"redis://a\nredis://b\n", "should hold one line, the value of SEGMENTED_URL"),
+        (b"x" * (BYTES_MAX + 1), "should hold one line, the value of SEGMENTED_URL"),
+        (b"redis://:\xff\xfe@a", "is no text in UTF-8"),
+    ],
+    ids=["empty", "blank", "two", "endless", "bytes"],
+)
+def test_a_file_that_holds_no_value_is_refused(tmp_path: Path, written: bytes, said: str) -> None:
+    file = tmp_path / "url"
+    file.write_bytes(written)
+    with pytest.raises(InvalidInput) as refusal:
+        said_in_file("SEGMENTED_URL", {"SEGMENTED_URL_FILE": str(file)})
+    assert str(refusal.value).startswith("SEGMENTED_URL_FILE: ")
+    assert str(refusal.value).endswith(said)
+    assert "redis:" not in str(refusal.value)
+
+
+def test_a_file_that_is_not_there_or_is_a_folder_is_refused(tmp_path: Path) -> None:
+    for path, why in ((tmp_path / "nothing", "No such file or directory"), (tmp_path, "Is a directory")):
+        with pytest.raises(InvalidInput, match=rf"^SEGMENTED_URL_FILE: {path} cannot be read: {why}$"):
+            said_in_file("SEGMENTED_URL", {"SEGMENTED_URL_FILE": str(path)})
