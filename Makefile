@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # would be late on a small machine.
 WORKERS := 3
 
-.PHONY: demo test test-long test-install test-stacks rings setup lint docs locked coverage clean
+.PHONY: demo test test-long test-install test-stacks test-pythons rings setup lint docs locked coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
@@ -31,6 +31,21 @@ test-stacks: $(STAMP) ## the contract ring with hiredis, without it, and under u
 	@SEGMENTED_TEST_STACK=hiredis $(BIN)/python $(CONTRACT)
 	@SEGMENTED_TEST_STACK=python PYTHONPATH=tests/without_hiredis $(BIN)/python $(CONTRACT)
 	@SEGMENTED_TEST_STACK=uvloop $(BIN)/python $(CONTRACT)
+
+VERSIONS := 3.11 3.12 3.13 3.14
+
+test-pythons: $(STAMP) ## unit, contract and install rings on each Python that the machine has
+	@for version in $(VERSIONS); do \
+	  home=build/python-$$version; \
+	  found=$$($(BIN)/uv python find --system --no-python-downloads $$version 2>/dev/null) || { \
+	    echo "Python $$version: not on this machine, left out"; continue; }; \
+	  { $(BIN)/uv venv --quiet --allow-existing --python "$$found" $$home && \
+	  $(BIN)/uv pip install --quiet --python $$home/bin/python --editable '.[dev]' && \
+	  $$home/bin/python -V && \
+	  $$home/bin/python -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
+	    -m 'not long' tests/unit tests/contract && \
+	  $$home/bin/python -m pytest --no-header --quiet --numprocesses=2 -m install tests/install; } || exit 1; \
+	done
 
 setup: $(STAMP)
 	@echo "ready: $(BIN)/segmented --help"

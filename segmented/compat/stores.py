@@ -7,7 +7,6 @@ it alive. Of a cluster there is no such second client: its store, and the client
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary, finalize, ref
@@ -15,6 +14,7 @@ from weakref import WeakKeyDictionary, finalize, ref
 import redis
 from redis import asyncio as redis_asyncio
 
+from segmented.forks import after_fork_in_child
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 
 if TYPE_CHECKING:
@@ -73,4 +73,4 @@ def _forget_parents() -> None:
     _guard = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_parents)
+after_fork_in_child(_forget_parents)

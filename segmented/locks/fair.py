@@ -40,11 +40,11 @@ lapsed.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 from uuid import uuid4
 
+from segmented.forks import after_fork_in_child
 from segmented.keys import fair_keys
 from segmented.locks.claim import Claim
 from segmented.locks.durations import DEFAULT_WAIT, checked_timeout
@@ -66,7 +66,7 @@ def process_name() -> str:
     return _names["process"]
 
 
-os.register_at_fork(after_in_child=lambda: _names.update(process=uuid4().hex))
+after_fork_in_child(lambda: _names.update(process=uuid4().hex))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import threading
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -17,6 +16,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from segmented.forks import after_fork_in_child
 from segmented.locks.lease_state import tend_plan
 from segmented.plans import run_async, run_sync
 from segmented.plans.tasks import begun
@@ -222,4 +222,4 @@ def _forget_parents() -> None:
     _tasks.clear()
 
 
-os.register_at_fork(after_in_child=_forget_parents)
+after_fork_in_child(_forget_parents)

@@ -8,7 +8,6 @@ its own.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 from segmented.errors import InvalidInput
+from segmented.forks import after_fork_in_child
 from segmented.locks.durations import checked_name
 
 Owner = str | Callable[[], str]
@@ -69,4 +69,4 @@ def _forget_parents() -> None:
     _tasks.clear()
 
 
-os.register_at_fork(after_in_child=_forget_parents)
+after_fork_in_child(_forget_parents)

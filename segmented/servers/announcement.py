@@ -8,7 +8,6 @@ announced, for as long as it runs.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import stat
@@ -62,6 +61,10 @@ def announcing(url: str, database: str) -> Iterator[bool]:
 def announced() -> Announced | None:
     """Return where the announced server of this account listens, if one runs."""
     try:
+        import fcntl  # noqa: F401, PLC0415  # Windows has none, and no such server
+    except ImportError:
+        return None
+    try:
         fd = os.open(announcement_file(), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
@@ -83,6 +86,8 @@ def _is_trusted(fd: int) -> bool:
 
 
 def _lock(fd: int) -> bool:
+    import fcntl  # noqa: PLC0415  # Windows has none
+
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -97,6 +102,8 @@ def _lock(fd: int) -> bool:
 
 def _is_locked(fd: int) -> bool:
     """Is it a server that has it? Readers share their glance."""
+    import fcntl  # noqa: PLC0415  # Windows has none
+
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, Self
 from weakref import WeakSet
 
 from segmented.errors import InvalidInput, StoreUnavailable
+from segmented.forks import after_fork_in_child
 from segmented.stock.outbox import ENVELOPE_MAX
 
 if TYPE_CHECKING:
@@ -151,4 +151,4 @@ def _forget_parents() -> None:
         publisher._begin_empty()  # noqa: SLF001  # of this module
 
 
-os.register_at_fork(after_in_child=_forget_parents)
+after_fork_in_child(_forget_parents)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
+import tomllib
 
 import pytest
 
@@ -70,3 +72,12 @@ def test_every_command_of_the_checkout_exists(command: str) -> None:
         if isinstance(target, ast.Name)
     }
     assert command in found
+
+
+def test_the_classifiers_are_the_pythons_that_the_page_names() -> None:
+    page = (ROOT / "docs" / "reference" / "platforms.md").read_text(encoding="utf-8")
+    named = {version.rpartition(".")[0] for version in re.findall(r"\b3\.\d+\.\d+\b", page)}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    prefix = "Programming Language :: Python :: "
+    found = {line.removeprefix(prefix) for line in project["classifiers"] if line.startswith(f"{prefix}3.")}
+    assert (found, project["requires-python"]) == (named, ">=3.11")

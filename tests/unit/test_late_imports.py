@@ -34,9 +34,9 @@ def modules_after(program: str) -> list[str]:
     [
         ("import segmented", 2),
         ("import segmented.testing.plugin", 6),
-        ("from segmented import Lock", 34),
-        ("from segmented import Lock, RedisStore", 59),
-        ("from segmented import Pool, RedisStore", 80),
+        ("from segmented import Lock", 35),
+        ("from segmented import Lock, RedisStore", 61),
+        ("from segmented import Pool, RedisStore", 82),
     ],
 )
 def test_an_import_loads_no_more_of_our_modules_than_it_needs(program: str, budget: int) -> None:
@@ -102,3 +102,25 @@ def test_every_name_of_deduplication_is_found_at_the_top() -> None:
 def test_a_name_that_does_not_exist_is_an_attribute_error(module: object) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'SqlRowLok'"):
         module.SqlRowLok  # type: ignore[attr-defined]  # noqa: B018  # misspelled on purpose
+
+
+WITHOUT_UNIX = """
+import os, sys
+del os.register_at_fork, os.fork
+for name in ("fcntl", "grp", "pwd", "resource", "termios", "uvloop"):
+    sys.modules[name] = None
+"""
+
+
+def test_locks_pools_and_their_commands_need_nothing_that_only_unix_has(private_valkey: ValkeyServer) -> None:
+    program = f"""{WITHOUT_UNIX}
+import segmented
+from segmented.cli.main import run
+names = set(segmented.__all__) - {{"FileDeadLetters"}}
+print(len([getattr(segmented, name) for name in names]) == len(names))
+with segmented.RedisStore.from_url({private_valkey.url!r}) as store:
+    with segmented.Lock(store, "report").acquire():
+        print(run(["lock", "show", "report", "--url", {private_valkey.url!r}]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout.splitlines()[0], done.stdout.splitlines()[-1]) == (0, "True", "0"), done.stderr

@@ -10,12 +10,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.dedup.options import checked_namespace
 from segmented.errors import InvalidInput, StoreUnavailable
+from segmented.forks import after_fork_in_child
 from segmented.locks.given_stores import sync_store
 from segmented.plans.colours import is_sync_store
 from segmented.stores.redis import RedisStore
@@ -112,4 +112,4 @@ def _forget_parents() -> None:
     _stores.clear()
 
 
-os.register_at_fork(after_in_child=_forget_parents)
+after_fork_in_child(_forget_parents)
