@@ -161,9 +161,8 @@ class Threaded(socketserver.ThreadingMixIn, WSGIServer):
     """A thread a request."""
 
     daemon_threads = True
-
-    def handle_error(self, *_: object) -> None:
-        """Say nothing of a client that went away, or of a handler that raised."""
+    request_queue_size = 128
+    """Of clients that come at once; more than the default of 5, beyond which some are reset."""
 
 
 def serve_wsgi(app: WSGIApplication) -> tuple[int, Callable[[], None]]:

@@ -83,8 +83,9 @@ def test_lapsed_holds_are_voided_first_and_what_the_database_confirmed_stays_sol
     pool.reserve(Order("lapsed", 2))
     pool.reserve(Order("stored", 1))
     gate.confirm(order_id="stored", sku=SKU, segment=0, quantity=1, epoch=1)
-    while len(decided := expire_voided(pool, gate)) != 2:
-        assert decided == ()
+    decided = list(expire_voided(pool, gate))
+    while len(decided) < 2:  # the two holds do not lapse in the same millisecond
+        decided += expire_voided(pool, gate)
     assert sorted((settled.order_id, settled.state) for settled in decided) == [
         ("lapsed", "expired"),
         ("stored", "confirmed"),

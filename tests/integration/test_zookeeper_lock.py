@@ -212,7 +212,10 @@ def test_a_client_that_is_closed_or_was_never_started_is_refused_with_one_senten
                 call()
 
 
-def test_ctrl_c_in_a_wait_leaves_no_node(kazoo_client: KazooClient, other_kazoo: KazooClient) -> None:
+def test_ctrl_c_ends_a_wait_whenever_it_comes_and_leaves_no_node(
+    kazoo_client: KazooClient, other_kazoo: KazooClient
+) -> None:
+    """Twenty times, as kazoo eats what is raised in the moment of sending: one in ten came to nothing."""
     name = new_name()
     lock = ZooKeeperLock(kazoo_client, name)
     with lock.acquire(timeout=5):
@@ -221,9 +224,10 @@ def test_ctrl_c_in_a_wait_leaves_no_node(kazoo_client: KazooClient, other_kazoo:
             wait_until(lambda: len(line(other_kazoo, name)) == 2)
             os.kill(os.getpid(), signal.SIGINT)
 
-        killer = threading.Thread(target=interrupt)
-        killer.start()
-        with pytest.raises(KeyboardInterrupt):
-            lock.acquire(timeout=30)
-        killer.join()
-        wait_until(lambda: len(line(other_kazoo, name)) == 1)
+        for _ in range(20):
+            killer = threading.Thread(target=interrupt)
+            killer.start()
+            with pytest.raises(KeyboardInterrupt):
+                lock.acquire(timeout=30)
+            killer.join()
+            wait_until(lambda: len(line(other_kazoo, name)) == 1)

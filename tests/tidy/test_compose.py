@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import yaml
 
 from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
@@ -48,6 +49,16 @@ def seconds(text: str) -> int:
 def test_it_is_a_file_by_the_compose_specification() -> None:
     said = schema_says(ROOT / "docker-compose.yml")
     assert said.returncode == 0, said.stdout
+
+
+def test_the_page_s_addition_for_secret_files_is_a_file_by_the_specification_too(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    addition = tmp_path / "docker-compose.override.yml"
+    addition.write_text(block, encoding="utf-8")
+    assert schema_says(addition).returncode == 0
+    assert set(yaml.safe_load(block)["services"]) <= set(SERVICES)
+    addition.write_text(block.replace("secrets: [", "secret: ["), encoding="utf-8")
+    assert schema_says(addition).returncode == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kazoo.exceptions import KazooException, NoNodeError
@@ -60,6 +62,21 @@ def begin(session: ZooKeeperSession, operation: Operation[Any]) -> Any:  # noqa:
             return client.delete_async(found.path)
     message = f"no ZooKeeper request performs {operation!r}"
     raise TypeError(message)
+
+
+def begin_uninterrupted(session: ZooKeeperSession, operation: Operation[Any]) -> Any:  # noqa: ANN401  # as above
+    """Send the request from a thread that no signal interrupts, when this is the main thread, which they do.
+
+    Around the moment of sending, kazoo takes every exception for a lost connection; Ctrl-C would have no effect.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return begin(session, operation)
+    with ThreadPoolExecutor(1, "segmented-zookeeper-send") as pool:
+        try:
+            sending = pool.submit(begin, session, operation)
+        except RuntimeError:  # the interpreter ends, and starts no threads any more
+            return begin(session, operation)
+        return sending.result()
 
 
 def answer(session: ZooKeeperSession, operation: Operation[Any], result: Any) -> Any:  # noqa: ANN401  # by operation

@@ -10,7 +10,7 @@ import asyncio
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, cast
 
 from segmented.errors import SegmentedError
 from segmented.operations.zookeeper import (
@@ -23,7 +23,7 @@ from segmented.operations.zookeeper import (
 )
 from segmented.plans.alarm import Alarm
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
-from segmented.stores.zookeeper.requests import CONFIRMING, answer, begin
+from segmented.stores.zookeeper.requests import CONFIRMING, answer, begin, begin_uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +39,8 @@ ANSWER_SECONDS: Final = 5.0
 
 class _Requests:
     """What both colours share: the bookkeeping around a request."""
+
+    _begin: ClassVar = staticmethod(begin)
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self.session = session
@@ -63,7 +65,7 @@ class _Requests:
                 callback = partial(wake, channel)
                 self._watches.append((contender.path, callback))
                 self.session.watch(contender.path, callback)
-        return begin(self.session, operation)
+        return self._begin(self.session, operation)
 
     def _receive(self, operation: Any, result: Any, asked_at: float) -> Any:  # noqa: ANN401  # as above
         if not result.ready():
@@ -87,6 +89,8 @@ class _Requests:
 
 class ZooKeeperStore(_Requests):
     """The store for threads."""
+
+    _begin = staticmethod(begin_uninterrupted)
 
     def __init__(self, session: ZooKeeperSession) -> None:
         """Rely on the session until closed."""
