@@ -92,7 +92,11 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class SoldOut:
-    """Fewer units are free than asked for, at `sequence`. `reserved` units are on hold and may come back."""
+    """Fewer units are free than asked for, at `sequence`. `reserved` units are on hold and may come back.
+
+    Both are the pool's at the end of the call that refused, in which orders beside this one may have taken units. Of a
+    `replay`, they are the pool's now, and `sequence` is when it was refused.
+    """
 
     order_id: str
     quantity: int

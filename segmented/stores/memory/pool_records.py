@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from segmented.ledger_lines import NO_DIGEST, digest
-from segmented.models import LedgerEntry, Order, OrderRecord, Part, PoolState, Reserved, Settled, Transfer
+from segmented.models import (
+    Busy,
+    LedgerEntry,
+    Order,
+    OrderRecord,
+    Part,
+    PoolState,
+    Reserved,
+    Settled,
+    SoldOut,
+    Transfer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.models import EntryKind
+
+AnswerT = TypeVar("AnswerT")
 
 FENCE_BITS = 32
 INCREASING = frozenset({"cancelled", "expired", "restocked", "received"})
@@ -241,6 +254,16 @@ def reserved_answer(pool: ModelPool, record: OrderRecord, *, replay: bool) -> Re
     return Reserved(
         record.order_id, record.quantity, record.segment, record.parts, pool.epoch, record.sequence, replay=replay
     )
+
+
+def as_of_now(pool: ModelPool, answer: AnswerT) -> AnswerT | SoldOut | Busy:
+    """Give a refusal the pool's numbers at the pool's sequence number: what the ledger has, at the end of a call."""
+    match answer:
+        case SoldOut():
+            return replace(answer, available=pool.available, reserved=pool.reserved, sequence=pool.sequence)
+        case Busy():
+            return replace(answer, sequence=pool.sequence)
+    return answer
 
 
 def settled_answer(record: OrderRecord, *, replay: bool) -> Settled:

@@ -28,6 +28,7 @@ from segmented.stores.memory.pool_books import PoolBooks, Room
 from segmented.stores.memory.pool_records import (
     FENCE_BITS,
     ModelPool,
+    as_of_now,
     entry_of,
     new_record,
     reserved_answer,
@@ -122,6 +123,7 @@ class PoolModel(PoolBooks):
                 else answer
                 for answer in answers
             ]
+        answers = [as_of_now(pool, answer) for answer in answers]
         if operation.publish_after_ms is not None:
             reserved = [answer.order_id for answer in answers if isinstance(answer, Reserved)]
             self.enter_outbox(pool, reserved, operation.publish_after_ms)

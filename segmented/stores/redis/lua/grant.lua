@@ -56,21 +56,20 @@ elseif is_queued_otherwise(id, quantity, customer) then
 else
   -- 2. too few units: exact, whatever the locks are doing
   count, refused = allowed(pool, quantity, customer, is_partial)
-  if refused and keeps_refusal and string.sub(refused, 1, 8) == 'sold_out' then
+  if refused == 'sold_out' and keeps_refusal then
     record = { state = 'f', quantity = quantity, parts = '', customer = customer, asked = '', holder = '', fence = '' }
     append(pool, 'refused', line_of(id, record))
     record.sequence = pool.sequence
     redis.call('HSET', ORDERS, id, packed(record))
     leave_outbox({ id })
-    refused = table.concat({ 'sold_out', digits(pool.available), digits(pool.reserved), digits(pool.sequence) }, '\t')
     write_pool(pool)
-    return { refused }
+    return { refusal_line(pool, refused) }
   end
   if refused then
     if due_so_far > 0 then
       write_pool(pool)
     end
-    return { refused }
+    return { refusal_line(pool, refused) }
   end
 end
 

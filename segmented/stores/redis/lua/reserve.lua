@@ -15,7 +15,7 @@
 --            limit, units a customer may have, units that this one has
 --            busy, sequence, 0   more holds are due than one step gives back, also for an order before it: ask again
 --            drifted      the units of the segments do not add up to the total: written to from outside
---            sold_out, available, reserved, sequence
+--            sold_out, available, reserved, sequence   as the pool is after the whole call
 --            segment, quantity, parts   taken, at the answer's sequence; `parts` may be missing
 local hold_until = ARGV[4] == '' and digits(now_ms + tonumber(ARGV[1])) or SUBMITTED_UNTIL
 local is_partial, width = ARGV[2] == '1', tonumber(ARGV[3])
@@ -65,17 +65,23 @@ local function plain_answer(quantity)
 end
 
 local is_stuck = false -- once an order has to ask again, those behind it must not have its units
+local refused_at = {} -- place of an answer -> what refuses: its line is made when the pool is what it will be
 
-local function take(id, quantity, customer)
+local function refused(index, why)
+  refused_at[index] = why
+  return ''
+end
+
+local function take(index, id, quantity, customer)
   book()
   if is_stuck then
-    return busy_line(pool)
+    return refused(index, 'busy')
   end
-  local allowed_quantity, refused = allowed(pool, quantity, customer, is_partial)
+  local allowed_quantity, why = allowed(pool, quantity, customer, is_partial)
   if not allowed_quantity then
-    is_stuck = string.sub(refused, 1, 5) == 'busy\t'
+    is_stuck = why == 'busy'
     is_plain = is_plain and not is_stuck
-    return refused
+    return refused(index, why)
   end
   local segment, found = gather(pool, start, allowed_quantity)
   if not segment then
@@ -127,7 +133,7 @@ for index, id in ipairs(ids) do
     taken_at[id] = count
     answers[index] = plain_answers[quantity] or plain_answer(quantity)
   else
-    answers[index] = take(id, quantity, customer)
+    answers[index] = take(index, id, quantity, customer)
     left = units_of(start)
   end
 end
@@ -164,6 +170,9 @@ if count > 0 then
 end
 if count > 0 or due_so_far > 0 then
   write_pool(pool)
+end
+for index, why in pairs(refused_at) do
+  answers[index] = refusal_line(pool, why)
 end
 if ARGV[4] ~= '' then
   enter_outbox(taken_ids, ARGV[4])

@@ -75,18 +75,14 @@ local function decided(id, entry)
   end
   local is_closed = pool.is_closed
   pool.is_closed = false
-  local quantity, line = allowed(pool, entry.quantity, entry.customer, false)
+  local quantity, why = allowed(pool, entry.quantity, entry.customer, false)
   pool.is_closed = is_closed
   if not quantity then
-    local kind = string.match(line, '^%l+')
-    if kind == 'busy' then
+    if why == 'busy' then
       is_stuck = true
       return nil, 'busy\t0'
     end
-    if kind == 'nobody' then
-      kind = 'limit'
-    end
-    return nil, nil, refuse(id, entry, kind == 'limit' and 'limit' or '')
+    return nil, nil, refuse(id, entry, why == 'sold_out' and '' or 'limit')
   end
   local first, parts = gather(pool, segment, quantity)
   if not first then

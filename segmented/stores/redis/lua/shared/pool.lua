@@ -502,11 +502,20 @@ local function refusal(pool, quantity)
   return is_more_due and 'busy' or 'sold_out'
 end
 
-local function busy_line(pool)
-  return 'busy\t' .. digits(pool.sequence) .. '\t0'
+-- The line of what `allowed` refuses with. Its numbers are the pool's at its sequence number, as the ledger has them: it is
+-- made after the last entry of the call.
+local function refusal_line(pool, why)
+  if why == 'busy' then
+    return 'busy\t' .. digits(pool.sequence) .. '\t0'
+  end
+  if why == 'sold_out' then
+    return table.concat({ why, digits(pool.available), digits(pool.reserved), digits(pool.sequence) }, '\t')
+  end
+  return why
 end
 
--- How many units an order gets, or nil and the line that refuses it. With `is_partial` whatever is left will do.
+-- How many units an order gets, or nil and what refuses it: busy, sold_out, closed, nobody, or the line of a limit. With
+-- `is_partial` whatever is left will do.
 local function allowed(pool, quantity, customer, is_partial)
   if pool.is_closed then
     return nil, 'closed'
@@ -520,7 +529,7 @@ local function allowed(pool, quantity, customer, is_partial)
       local is_more_due = give_back_some(pool) -- what the customer let lapse does not count
       local left = pool.customer_limit - bought_by(customer)
       if left < wanted and is_more_due then
-        return nil, busy_line(pool)
+        return nil, 'busy'
       end
       if left <= 0 or left < wanted and not is_partial then
         return nil, 'limit\t' .. digits(pool.customer_limit) .. '\t' .. digits(bought_by(customer))
@@ -529,14 +538,11 @@ local function allowed(pool, quantity, customer, is_partial)
     end
   end
   local why = refusal(pool, wanted)
-  if why == 'busy' then
-    return nil, busy_line(pool)
-  end
-  if why and is_partial and pool.available > 0 then
+  if why == 'sold_out' and is_partial and pool.available > 0 then
     return math.min(wanted, pool.available)
   end
   if why then
-    return nil, table.concat({ 'sold_out', digits(pool.available), digits(pool.reserved), digits(pool.sequence) }, '\t')
+    return nil, why
   end
   return wanted
 end
