@@ -6,6 +6,7 @@ A reader of such a file never sees half of it, and what stood there before stays
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,13 +26,14 @@ NAME_SHOWN: Final = 50
 def check_writable(file: Path, option: str) -> None:
     """Raise InvalidInput, with one sentence, where `option` names no file that can be written. Changes nothing."""
     try:
-        if file.is_dir():
+        mode = _mode(file)
+        if stat.S_ISDIR(mode):
             message = f"{option} {file} is a folder, not a file"
             raise InvalidInput(message)
-        if not file.absolute().parent.is_dir():
+        if not stat.S_ISDIR(_mode(file.absolute().parent)):
             message = f"{option} {file}: there is no folder {file.absolute().parent}"
             raise InvalidInput(message)
-        if file.exists() and not file.is_file():
+        if mode and not stat.S_ISREG(mode):
             return  # a pipe or a device: it is written to as it is
         descriptor, trial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:NAME_SHOWN]}.")
         os.close(descriptor)
@@ -83,6 +85,14 @@ def write_whole(file: Path, text: str) -> None:
     """Write a file in one step. Raises InvalidInput when it cannot be written."""
     with whole_file(file) as written:
         written.write(text)
+
+
+def _mode(file: Path) -> int:
+    """Return a file's mode; 0 where there is none. From 3.14 on `Path.exists` is also False for an impossible name."""
+    try:
+        return file.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
 
 
 def _is_same(one: Path, other: Path) -> bool:

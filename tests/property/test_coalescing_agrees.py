@@ -56,14 +56,14 @@ def test_merged_calls_are_answered_as_calls_one_by_one(rounds: list[list[tuple[s
 
 
 def _essence(answer: Any) -> object:  # noqa: ANN401  # any answer or failure
-    """Leave out which segment served, and sequence numbers: a batch is one change of the ledger."""
+    """Leave out which segment served, sequence numbers, and a refusal's numbers at its own: a batch is one change."""
     match answer:
         case Reserved():
             return "reserved", answer.order_id, answer.quantity, answer.replay
         case Settled():
             return "settled", answer.order_id, answer.state, answer.quantity, answer.replay
         case SoldOut():
-            return "sold out", answer.order_id, answer.available, answer.reserved
+            return "sold out", answer.order_id, answer.quantity
         case _:
             return answer
 
