@@ -19,12 +19,12 @@ from hypothesis import settings
 from tests import fixtures
 from tests.file_order import side_by_side
 from tests.quick_folder import quick_folder
-from tests.rings import RINGS
+from tests.rings import RINGS, is_quick
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-pytest_plugins = [f"tests.fixtures.{module.name}" for module in pkgutil.iter_modules(fixtures.__path__)]
+pytest_plugins = ["tests.left_out", *(f"tests.fixtures.{module.name}" for module in pkgutil.iter_modules(fixtures.__path__))]
 
 # Tests start hundreds of processes, and one that may keep no bytecode compiles again what the one before it compiled: a
 # fifth of what a Celery worker takes to start.
@@ -70,6 +70,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         ring = ring_of(item.path)
         item.add_marker(getattr(pytest.mark, ring))
+        if is_quick(ring, item.name):
+            item.add_marker(pytest.mark.quick)
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(RINGS[ring]))
     if hasattr(config, "workerinput"):  # one worker of several

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib.util import find_spec
 from typing import Final
 
@@ -20,6 +21,16 @@ RINGS: Final = {
     "install": 300,
 }
 """Ring, which is also its folder and its marker -> seconds after which one of its tests is stopped."""
+
+QUICK: Final = {"tidy", "unit", "contract", "property", "simulation"}
+"""The rings that `make test` runs, besides single tests of the others that are marked as quick: one of each kind."""
+OTHER_SIDES: Final = re.compile(r"memory-async|asyncio-memory|redis-sync-resp3|redis-sync-resp2-text|redis-async-resp2")
+"""Of the contract ring, `make test` runs three sides: memory and Redis with threads, and Redis with asyncio."""
+
+
+def is_quick(ring: str, name: str) -> bool:
+    """Is a test, of this name with its parameters, one that `make test` runs?"""
+    return ring in QUICK and (ring != "contract" or OTHER_SIDES.search(name) is None)
 
 
 def require(server: str, *, found: bool, missing: str) -> None:

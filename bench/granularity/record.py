@@ -325,7 +325,8 @@ def _parsed(file: Path, number: int, line: str) -> SessionLine | Run | EndLine:
     try:
         found = json.loads(line, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:  # a number or a depth that Python refuses is none of JSON's errors
-        message = f"{where} is not JSON: {error}"
+        why = "nested too deep" if isinstance(error, RecursionError) else error
+        message = f"{where} is not JSON: {why}"
         raise InvalidInput(message) from error
     schema = found.get("schema") if isinstance(found, dict) else None
     if schema != SCHEMA:

@@ -8,6 +8,7 @@ import redis
 from redis import asyncio as redis_asyncio
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
 
 from bench.peers.contender import Contender
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost
@@ -173,7 +174,7 @@ class OursSync(Ours):
         self, client: Client, name: str, function: Callable[[], Maybe]
     ) -> tuple[Callable[[], Maybe], Callable[[], Maybe]]:
         """Use `lockable` with a session of SQLAlchemy."""
-        session = Session(create_engine("sqlite://"))
+        session = Session(create_engine("sqlite://", poolclass=NullPool))
 
         @lockable(name, store=client, wait=0, transaction="session")
         def run(session: Session) -> None:
@@ -252,7 +253,7 @@ class OursAsync(Ours):
         self, client: Client, name: str, function: Callable[[], Maybe]
     ) -> tuple[Callable[[], Maybe], Callable[[], Maybe]]:
         """Use `lockable` with a session of SQLAlchemy."""
-        session = Session(create_engine("sqlite://"))
+        session = Session(create_engine("sqlite://", poolclass=NullPool))
 
         @lockable(name, store=client, wait=0, transaction="session")
         async def run(session: Session) -> None:
