@@ -6,26 +6,36 @@ STAMP := $(VENV)/.installed
 # would be late on a small machine.
 WORKERS := 3
 
-.PHONY: demo test test-long test-install test-stacks test-pythons rings setup lint docs locked coverage clean
+.PHONY: demo test test-full test-long test-install test-costs test-stacks test-pythons quick rings setup lint docs locked coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
 
-test: lint rings ## style, types, layers, and every ring whose server is there; `make -j2 test` does both at once
+test: lint quick ## in four minutes: style, types, layers, what needs no process, and one process test of each kind
+
+test-full: lint rings ## all but long profiles: every side of every store, every command, fault and page
+
+# `make -j2` does lint beside the tests.
+PYTEST := -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
+
+quick: $(STAMP)
+	@$(BIN)/python $(PYTEST) -m 'quick and not long'
 
 rings: $(STAMP)
-	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder -m 'not long and not install'
+	@$(BIN)/python $(PYTEST) -m 'not long and not install'
+
+test-costs: $(STAMP) ## what each file of the full ring costs: CPU seconds, child processes, sleeps
+	@$(BIN)/python $(PYTEST) -p tests.costs -m 'not long and not install'
 
 test-install: $(STAMP) ## the built wheel in clean environments: each extra alone, and the documented combination
 	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=2 -m install tests/install
 
-test-long: $(STAMP) ## what `make test` leaves out: more seeds, flavours of Redis, and ways for workers to die
+test-long: $(STAMP) ## what `make test-full` leaves out: more seeds, flavours of Redis, and ways for workers to die
 	@$(BIN)/python -m pytest --no-header --quiet -m long
 
 # `make test` divides the Redis sides of each test among hiredis, redis-py's own parsers and uvloop (tests/stacks.py).
 # Here the Redis sides of the contract ring run on each of them, all under RESP2 and RESP3, sync and asyncio.
-CONTRACT := -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
-	-m 'not long' -k redis- tests/contract
+CONTRACT := $(PYTEST) -m 'not long' -k redis- tests/contract
 
 test-stacks: $(STAMP) ## the contract ring with hiredis, without it, and under uvloop
 	@SEGMENTED_TEST_STACK=hiredis $(BIN)/python $(CONTRACT)
@@ -42,8 +52,7 @@ test-pythons: $(STAMP) ## unit, contract and install rings on each Python that t
 	  { $(BIN)/uv venv --quiet --allow-existing --python "$$found" $$home && \
 	  $(BIN)/uv pip install --quiet --python $$home/bin/python --editable '.[dev]' && \
 	  $$home/bin/python -V && \
-	  $$home/bin/python -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
-	    -m 'not long' tests/unit tests/contract && \
+	  $$home/bin/python $(PYTEST) -m 'not long' tests/unit tests/contract && \
 	  $$home/bin/python -m pytest --no-header --quiet --numprocesses=2 -m install tests/install; } || exit 1; \
 	done
 

@@ -24,7 +24,10 @@ from tests.rings import RINGS, is_quick
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-pytest_plugins = ["tests.left_out", *(f"tests.fixtures.{module.name}" for module in pkgutil.iter_modules(fixtures.__path__))]
+pytest_plugins = [
+    "tests.left_out",
+    *(f"tests.fixtures.{module.name}" for module in pkgutil.iter_modules(fixtures.__path__)),
+]
 
 # Tests start hundreds of processes, and one that may keep no bytecode compiles again what the one before it compiled: a
 # fifth of what a Celery worker takes to start.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xdist.workermanage import WorkerController
 
 COMMANDS: Final = {"install": "make test-install", "long": "make test-long"}
 """Marker -> what runs its tests; the others are `make test-full`'s."""
@@ -37,7 +36,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: WorkerController) -> None:
+def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401  # a controller of xdist, untyped
     """Hear it from a worker."""
     for (command, ring), count in getattr(node, "workeroutput", {}).get(KEY, []):
         _left_out[command, ring] = count

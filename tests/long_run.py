@@ -1,4 +1,4 @@
-"""Cases that show in another way what a case beside them shows: left out by `make test`, run by `make test-long`."""
+"""Cases that show once more what a case beside them shows: left out by `make test-full`, run by `make test-long`."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ BLOCK: Final = 25
 def each_seed(seeds: range) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run a test for each seed, which it takes as `seed`; one that fails is named in a note to the failure.
 
-    `make test` takes the first half of the seeds, `make test-long` the rest. Any one can be run again alone, by
+    `make test-full` takes the first half of the seeds, `make test-long` the rest. Any one can be run again alone, by
     `each_seed(range(7, 8))`.
     """
 

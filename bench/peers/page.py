@@ -36,8 +36,8 @@ RESERVATIONS: Final = """\
 - Each library is used with its own defaults: redis-py's client is made by its constructor, which retries on its own;
   pottery's by `from_url`, as in its manual. pottery and `QuorumLock` run on three servers, and a fault of the network
   is one of all three, unless the row says otherwise.
-- `SqlRowLock` and `ZooKeeperLock` run the rows that apply to them in `make test`, and not here: their servers come from
-  the system's packages.
+- `SqlRowLock` and `ZooKeeperLock` run the rows that apply to them in `make test-full`, and not here: their servers come
+  from the system's packages.
 - A fault may have been mended since: the versions are below.
 """
 

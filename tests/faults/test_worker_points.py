@@ -248,6 +248,7 @@ def test_a_worker_that_is_frozen_in_a_pause_while_another_finishes_its_order_cha
     assert (segmented_gate.totals(mugs.sku).sold, mugs.state().reserved, mugs.state().confirmed) == (3, 0, 3)
 
 
+@pytest.mark.quick
 def test_a_frozen_worker_does_nothing_until_it_is_resumed(
     segmented_worker: WorkerFactory, mugs: Pool, send: Callable[..., None]
 ) -> None:
@@ -263,6 +264,7 @@ def test_a_frozen_worker_does_nothing_until_it_is_resumed(
     assert mugs.state().confirmed == 3
 
 
+@pytest.mark.quick
 def test_f3_a_pools_child_can_be_killed_alone_and_the_worker_delivers_its_order_again(
     segmented_worker: WorkerFactory, mugs: Pool, send: Callable[..., None]
 ) -> None:

@@ -30,6 +30,7 @@ SECONDS: Final = 30.0
 SALE: Final = ("advise", "--workers", "32", "--stock", "10000", "--quantity", "1-5")
 
 
+@pytest.mark.quick
 def test_a_measurement_fills_in_the_round_trip_and_the_servers_time(valkey: ValkeyServer) -> None:
     done = ran_apart(*SALE, "--hold", "20ms", "--measure", "--for", "0.3", "--json", "-", url=valkey.url)
     found = json.loads(done.stdout)

@@ -328,6 +328,7 @@ def test_a_server_that_does_not_answer_is_one_sentence_without_its_password(desk
 # --- real processes ---
 
 
+@pytest.mark.quick
 def test_the_command_in_a_process_of_its_own(desk: Desk, valkey: ValkeyServer) -> None:
     desk.begin("k1")
     done = command_line.ran_apart("dedup", "list", "--state", "running", url=valkey.url)

@@ -38,6 +38,7 @@ def store(valkey: ValkeyServer) -> Iterator[RedisStore]:
         yield store
 
 
+@pytest.mark.quick
 def test_a_held_lock_is_shown_in_plain_lines(store: RedisStore, valkey: ValkeyServer) -> None:
     with Lock(store, "order:7", ttl=LONG).acquire() as lease:
         done = ran_apart("show", "order:7", url=valkey.url)

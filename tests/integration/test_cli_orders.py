@@ -343,6 +343,7 @@ def test_bad_input_is_one_sentence_and_changes_nothing(desk: Desk, words: list[s
     assert (desk.dead_ids(), len(desk.json("dead")["messages"])) == (["a"], 2)
 
 
+@pytest.mark.quick
 def test_the_command_runs_in_a_process_of_its_own_and_without_celery(desk: Desk) -> None:
     desk.bury("a")
     done = command_line.ran_apart("orders", "replay", SKU, "a", url=desk.url)

@@ -46,6 +46,7 @@ def rows_of(shown: str) -> dict[str, str]:
 # --- opening ---
 
 
+@pytest.mark.quick
 def test_a_pool_is_opened_once(valkey: ValkeyServer) -> None:
     words = ["pool", "open", SKU, "--stock", "100", "--segments", "4", "--limit-per-customer", "2", "--epoch", "7"]
     first, again = (ran_apart(*words, url=valkey.url) for _ in range(2))

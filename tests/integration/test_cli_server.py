@@ -87,6 +87,7 @@ def test_it_serves_until_a_signal_and_ends_with_zero(number: signal.Signals) -> 
     assert not Path(url.removeprefix("unix://").removesuffix("?db=0")).parent.exists()
 
 
+@pytest.mark.quick
 def test_json_has_the_urls(tmp_path: Path) -> None:
     with serving("--json", str(tmp_path / "urls.json")) as (_, url, database):
         assert json.loads((tmp_path / "urls.json").read_text()) == {"url": url, "database": database}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from segmented import Grant, Lock, Pool, RedisStore
 from segmented.keys import lock_keys
 
@@ -51,6 +53,7 @@ def test_a_lock_whose_promoted_server_has_a_clock_that_is_behind_gives_a_smaller
         assert Lock(after, "door").acquire(timeout=0).fencing_token < ahead
 
 
+@pytest.mark.quick
 def test_a_lock_whose_promoted_server_knows_the_last_token_gives_a_larger_one(
     private_replica_pair: ReplicaPair,
 ) -> None:

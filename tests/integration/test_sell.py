@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 import redis
 import sqlalchemy
 
@@ -76,6 +77,7 @@ def test_with_a_sku_column_each_sku_has_a_stock_of_its_own(tmp_path: Path, own_s
         assert sum(line["outcome"] == "confirmed" for line in sold.results if line["sku"] == sku) == 40
 
 
+@pytest.mark.quick
 def test_an_order_larger_than_the_stock_is_refused_and_a_stock_smaller_than_k_is_sold(
     tmp_path: Path, own_servers: tuple[str, ...]
 ) -> None:

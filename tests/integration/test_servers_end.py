@@ -90,6 +90,7 @@ def test_a_forked_child_neither_stops_the_servers_nor_keeps_them(way: str) -> No
             os.kill(report["helper"], signal.SIGKILL)
 
 
+@pytest.mark.quick
 def test_the_terminals_ctrl_c_reaches_the_program_and_not_the_servers() -> None:
     with owner("wait") as (process, report):
         os.killpg(process.pid, signal.SIGSTOP)  # a program that cannot react yet

@@ -1,13 +1,23 @@
+"""Which tests a command runs, what it leaves out, and what becomes of a test whose server is not there."""
+
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ring_of
-from tests.rings import RINGS, require, require_module
+from tests.rings import RINGS, is_quick, require, require_module
 
 TESTS = Path(__file__).parents[1]
+
+
+def marked_as_quick(ring: str) -> set[str]:
+    """Return the files of a ring in which a test is marked by hand."""
+    return {file.stem for file in (TESTS / ring).glob("test_*.py") if "@pytest.mark.quick" in file.read_text("utf-8")}
 
 
 def test_a_missing_server_is_skipped_by_name_on_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,8 +54,47 @@ def test_a_test_outside_of_all_rings_is_an_error() -> None:
 
 
 def test_a_test_carries_its_ring_as_marker(request: pytest.FixtureRequest) -> None:
-    assert [mark.name for mark in request.node.iter_markers()] == ["unit", "timeout"]
+    assert [mark.name for mark in request.node.iter_markers()] == ["unit", "quick", "timeout"]
 
 
 def test_every_ring_has_a_folder() -> None:
     assert [ring for ring in RINGS if not (TESTS / ring / "__init__.py").is_file()] == []
+
+
+def test_the_quick_ring_has_three_sides_of_the_contract_ring() -> None:
+    sides = [
+        *("memory-sync", "memory-async", "redis-sync-resp2-bytes", "redis-sync-resp2-text", "redis-sync-resp3-bytes"),
+        *("redis-sync-resp3-text", "redis-async-resp2-bytes", "redis-async-resp2-text", "redis-async-resp3-bytes"),
+        *("redis-async-resp3-text", "Lock-threads-memory", "Lock-asyncio-memory", "Lock-threads-redis-resp2"),
+    ]
+    assert [side for side in sides if is_quick("contract", f"test_a[{side}-7]")] == [
+        *("memory-sync", "redis-sync-resp2-bytes", "redis-async-resp3-bytes", "redis-async-resp3-text"),
+        *("Lock-threads-memory", "Lock-threads-redis-resp2"),
+    ]
+    assert is_quick("contract", "test_without_a_side")
+    assert is_quick("unit", "test_a[memory-async]")
+    assert not is_quick("integration", "test_a")
+
+
+def test_the_quick_ring_has_a_process_test_of_each_kind() -> None:
+    groups = {f"test_cli_{group}" for group in ("pool", "lock", "orders", "dedup", "server", "advise")}
+    assert marked_as_quick("integration") == {"test_sell", "test_failover_tokens", "test_servers_end", *groups}
+    assert marked_as_quick("faults") == {"test_worker_points"}
+
+
+def test_a_run_says_what_it_left_out_and_the_command_for_it() -> None:
+    asked = ("-q", "--no-header", "-n0", "--collect-only", "-p", "no:cacheprovider", "-m", "quick and not long")
+    files = ("integration/test_cli_advise.py", "install/test_install.py", "simulation/test_sharded.py")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *asked, *(str(TESTS / file) for file in files)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=TESTS.parent,
+    )
+    said = re.findall(r"left out, for `(.*)`: ([0-9,]+) tests \((\w+) ", run.stdout)
+    assert [(command, ring) for command, _, ring in said] == [
+        ("make test-full", "integration"),
+        ("make test-install", "install"),
+        ("make test-long", "simulation"),
+    ]
