@@ -8,7 +8,9 @@ from celery import Celery
 
 from segmented.celery import current
 from segmented.celery.celery_settings import celery_settings
+from segmented.celery.refusal import ending_a_command
 from segmented.celery.schedule import schedule
+from segmented.celery.settings_rules import check_apart
 
 if TYPE_CHECKING:
     from segmented.celery.settings import WorkerSettings
@@ -25,7 +27,8 @@ def add_tasks(app: Celery, settings: WorkerSettings | None = None) -> None:
     store no result. `settings` says where stock and order database are; without it the variables SEGMENTED_URL,
     SEGMENTED_DATABASE and the others are read when the app is configured.
 
-    Raises InvalidInput when the environment has a wrong value; the `celery` command ends with the sentence instead.
+    Raises InvalidInput when the environment has a wrong value, or the app's broker is on the stock's server; the
+    `celery` command ends with the sentence instead.
     """
     if settings is not None:
         current.use(settings)
@@ -42,12 +45,22 @@ def make_app(name: str) -> Celery:
     """
     settings = current.settings()
     app = Celery(name, include=[LIFETIME])
-    app.conf.update(celery_settings(settings))
+    with ending_a_command():
+        app.conf.update(celery_settings(settings))
     add_tasks(app)
     return app
+
+
+def check_broker(source: Any) -> None:  # noqa: ANN401  # as below
+    """Raise InvalidInput where the broker of an app's configuration is not apart from the stock."""
+    for broker in filter(None, (source.broker_read_url, source.broker_write_url)):
+        urls = broker if isinstance(broker, str) else ";".join(broker)
+        check_apart(current.settings(), urls, "the broker of the Celery app")
 
 
 def _add(source: Any, **_: object) -> None:  # noqa: ANN401  # Celery's settings, untyped
     """Complete the app's configuration; `source` is what was just loaded."""
     source.include = [*source.include, *(module for module in TASK_MODULES if module not in source.include)]
     source.beat_schedule = {**schedule(current.settings()), **source.beat_schedule}
+    with ending_a_command():
+        check_broker(source)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from celery.exceptions import OperationalError as CeleryOperationalError
 from kombu.exceptions import OperationalError
 
+from segmented.celery.apps import check_broker
 from segmented.celery.current import settings
 from segmented.celery.envelopes import TASK, Envelope
 from segmented.errors import StoreUnavailable
@@ -36,11 +37,13 @@ def publisher(app: Celery | None = None) -> EnvelopePublisher:
     """Return this process's publisher through an app with our tasks; without one, through `segmented.celery.app`.
 
     The app's own routes decide which queue the messages go to. What waits at the end of the program is sent then.
+    Raises InvalidInput where the app's broker is on the server of the stock.
     """
     if app is None:
         from segmented.celery.app import app as own  # noqa: PLC0415  # importing it reads the environment
 
         return publisher(own)
+    check_broker(app.conf)
     app.amqp  # noqa: B018  # what is loaded late is loaded here: a fork while another thread does it leaves half a module
     app.connection_for_write().get_transport_cls()
 

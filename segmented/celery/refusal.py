@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Final, NoReturn
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput, SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EXIT_WRONG: Final = 2
 """What was said is wrong: to start again is no use."""
@@ -19,8 +23,15 @@ def settings_or_end() -> WorkerSettings:
 
     In any other program InvalidInput is raised. Celery would show its own commands' user a traceback.
     """
-    try:
+    with ending_a_command():
         return WorkerSettings()
+
+
+@contextmanager
+def ending_a_command() -> Iterator[None]:
+    """Where a command line is being run, let what is wrong end it with its sentence; else it is raised."""
+    try:
+        yield
     except InvalidInput as error:
         if not _is_celery_command():
             raise

@@ -15,8 +15,8 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from segmented.celery.broker import broker_beside, kombu_url
-from segmented.celery.settings_rules import broker_is_said, check_settings, is_on_stock_server
+from segmented.celery.broker import kombu_url
+from segmented.celery.settings_rules import broker_is_said, check_settings, derived_broker, is_on_stock_server
 from segmented.celery.variables import PREFIX, SECRET, refuse_unknown, sentence_of
 from segmented.errors import InvalidInput
 from segmented.secret_files import SUFFIX, said_in_file
@@ -162,10 +162,8 @@ class WorkerSettings(BaseSettings):
 
     @property
     def broker_url(self) -> str:
-        """The broker's address in Celery's words."""
-        if self.broker is None:
-            return broker_beside(self.url.get_secret_value())
-        return kombu_url(self.broker.get_secret_value())
+        """The broker's address in Celery's words. Raises InvalidInput where none is said and it has to be."""
+        return derived_broker(self) if self.broker is None else kombu_url(self.broker.get_secret_value())
 
     @property
     def chores_queue(self) -> str:

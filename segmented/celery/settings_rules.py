@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kombu.transport import TRANSPORT_ALIASES
 from redis.connection import parse_url
 
-from segmented.celery.broker import SOCKET_SCHEMES, TCP_SCHEMES, kombu_url
+from segmented.celery.broker import SOCKET_SCHEMES, TCP_SCHEMES, broker_beside
 from segmented.celery.endpoints import broker_servers, stock_servers
 from segmented.errors import InvalidInput
 from segmented.models import check_id, shortened
@@ -28,7 +28,8 @@ def check_settings(settings: WorkerSettings) -> None:
     """Raise InvalidInput with one sentence, in which no password stands."""
     _check_url(settings)
     _check_database(settings)
-    _check_broker(settings)
+    if settings.broker is not None:
+        _check_broker(settings, settings.broker_url)
     _check_times(settings)
     for sku in settings.skus:
         check_id(sku, "SEGMENTED_SKUS: sku", bytes_max=SKU_BYTES_MAX)
@@ -46,6 +47,36 @@ def is_on_stock_server(settings: WorkerSettings) -> bool:
     """Do stock and broker share a server, as far as their addresses tell?"""
     stock = {named.endpoint for named in stock_servers(settings.url.get_secret_value())}
     return any(named.endpoint in stock for named in broker_servers(settings.broker_url))
+
+
+def derived_broker(settings: WorkerSettings) -> str:
+    """Return the broker of an app of ours where none is said. Raises InvalidInput where it has to be."""
+    url = settings.url.get_secret_value()
+    if parse_address(url).deployment is not Deployment.SINGLE:
+        message = "SEGMENTED_BROKER is not set, and no broker can be derived from Sentinels or a cluster: name a server"
+        raise InvalidInput(message)
+    if broker_is_said(settings) and not settings.broker_on_stock_server:
+        raise InvalidInput(_endangering("SEGMENTED_BROKER is not set, and would be"))
+    return broker_beside(url)
+
+
+def check_apart(settings: WorkerSettings, broker: str, named: str) -> None:
+    """Raise InvalidInput where a broker, which a sentence calls `named`, is not apart from the stock."""
+    stock, servers = stock_servers(settings.url.get_secret_value()), broker_servers(broker)
+    if not set(stock).isdisjoint(servers):
+        message = f"{named} names the database of SEGMENTED_URL: stock and messages must not share one"
+        raise InvalidInput(message)
+    if settings.broker_on_stock_server or not broker_is_said(settings):
+        return
+    if not {one.endpoint for one in stock}.isdisjoint(one.endpoint for one in servers):
+        raise InvalidInput(_endangering(f"{named} is"))
+
+
+def _endangering(what: str) -> str:
+    return (
+        f"{what} on the server of SEGMENTED_URL, where a full queue stops the sale: "
+        "name another server, or set SEGMENTED_BROKER_ON_STOCK_SERVER=1"
+    )
 
 
 def _check_url(settings: WorkerSettings) -> None:
@@ -73,29 +104,12 @@ def _check_database(settings: WorkerSettings) -> None:
         raise InvalidInput(message) from None
 
 
-def _check_broker(settings: WorkerSettings) -> None:
-    url = settings.url.get_secret_value()
-    if settings.broker is None and parse_address(url).deployment is not Deployment.SINGLE:
-        message = "SEGMENTED_BROKER is not set, and no broker can be derived from Sentinels or a cluster: name a server"
-        raise InvalidInput(message)
-    broker = settings.broker_url
+def _check_broker(settings: WorkerSettings, broker: str) -> None:
     scheme = broker.partition("://")[0]
     if "://" not in broker or scheme.partition("+")[0] not in {*TRANSPORT_ALIASES, *SOCKET_SCHEMES, *TCP_SCHEMES}:
         message = f"SEGMENTED_BROKER cannot be used: {shown(broker)} is no broker that Celery knows"
         raise InvalidInput(message)
-    stock = set(stock_servers(url))
-    if not stock.isdisjoint(broker_servers(kombu_url(broker))):
-        message = "SEGMENTED_BROKER names the database of SEGMENTED_URL: stock and messages must not share one"
-        raise InvalidInput(message)
-    if settings.broker_on_stock_server or not broker_is_said(settings) or not is_on_stock_server(settings):
-        return
-    missing = settings.broker is None
-    what = "is not set, and would be" if missing else "is"
-    message = (
-        f"SEGMENTED_BROKER {what} on the server of SEGMENTED_URL, where a full queue stops the sale: "
-        "name another server, or set SEGMENTED_BROKER_ON_STOCK_SERVER=1"
-    )
-    raise InvalidInput(message)
+    check_apart(settings, broker, "SEGMENTED_BROKER")
 
 
 def _check_times(settings: WorkerSettings) -> None:

@@ -189,17 +189,6 @@ def test_settings_stay_as_they_are() -> None:
             {"SEGMENTED_BROKER": "foo://:secret@host"},
             "SEGMENTED_BROKER cannot be used: foo://:***@host is no broker that Celery knows",
         ),
-        (
-            {"SEGMENTED_URL": "redis+cluster://:secret@a,b"},
-            "SEGMENTED_BROKER is not set, and no broker can be derived from Sentinels or a cluster: name a server",
-        ),
-        (
-            {"SEGMENTED_URL": "redis://:secret@host/0"},
-            (
-                "SEGMENTED_BROKER is not set, and would be on the server of SEGMENTED_URL, where a full queue stops "
-                "the sale: name another server, or set SEGMENTED_BROKER_ON_STOCK_SERVER=1"
-            ),
-        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_one_sentence(
