@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # would be late on a small machine.
 WORKERS := 3
 
-.PHONY: demo test test-full test-long test-install test-costs test-stacks test-pythons quick rings setup lint docs locked coverage clean
+.PHONY: demo test test-full test-long test-install test-costs test-mutants test-stacks test-pythons quick rings explore setup lint docs locked coverage clean
 
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
@@ -23,6 +23,15 @@ quick: $(STAMP)
 
 rings: $(STAMP)
 	@$(BIN)/python $(PYTEST) -m 'not long and not install'
+
+test-mutants: $(STAMP) ## faults put into the code on purpose, each to be noticed by the tests that it names; MUTANTS=area or name
+	@$(BIN)/python -m tests.mutants $(MUTANTS)
+
+SECONDS := 600
+
+explore: $(STAMP) ## simulations and properties with new seeds in each round, for SECONDS (600)
+	@end=$$(($$(date +%s) + $(SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
+	  $(BIN)/python $(PYTEST) -m 'not install' tests/simulation tests/property || exit 1; done
 
 test-costs: $(STAMP) ## what each file of the full ring costs: CPU seconds, child processes, sleeps
 	@$(BIN)/python $(PYTEST) -p tests.costs -m 'not long and not install'

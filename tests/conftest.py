@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests import fixtures
 from tests.file_order import side_by_side
 from tests.quick_folder import quick_folder
 from tests.rings import RINGS, is_quick
+from tests.seeds import VARIABLE, seed_of_run
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -40,15 +41,27 @@ if quick_folder() is not None:
     os.environ.setdefault("TMPDIR", str(quick_folder()))
     tempfile.tempdir = None  # pytest has asked already
 
-# No deadline: a shared machine is slow at times. Under CI the examples are the same in every run.
-settings.register_profile("laptop", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") in {"1", "true"} else "laptop")
+# No deadline, and no check of speed: a shared machine is slow at times. The examples are new in every run; one that
+# fails is printed with what replays it, and kept in .hypothesis, from where every later run here takes it first.
+settings.register_profile(
+    "new", deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("new")
 
 # A job that a shell started in the background ignores Ctrl-C, and so would every process that a test starts; a handler
 # here is the default again in whatever is run from here.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure() -> None:
+    """Choose the number of this run, which gives it its seeds; the workers of several have it from here."""
+    seed_of_run()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the number, with which the run can be replayed."""
+    terminalreporter.write_line(f"seeds of this run: {VARIABLE}={seed_of_run()}")
 
 
 @pytest.hookimpl(wrapper=True)

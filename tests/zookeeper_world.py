@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from segmented.testing.simulator import Actor
 
 SESSION_SECONDS = 1.0
+FATES = ("undertaker", "trouble")
+"""Names of what is no process, and cannot be killed: that sessions end, and that connections come back."""
 
 
 @dataclass(slots=True)
@@ -99,6 +101,8 @@ class ZooKeeperWorld(Simulation):
             self._delete(node)
 
     def _kill(self, process: str) -> None:
+        if process.startswith(FATES):
+            return
         super(ZooKeeperWorld, self)._kill(process)
         self.start(f"undertaker of {process}", self._buried(process))
 
@@ -115,7 +119,7 @@ class ZooKeeperWorld(Simulation):
             actor.failure = error
             return
         is_local = isinstance(operation, LookAtSession | LearnSessionTime)
-        if not is_local and self._random.random() < self.lost_replies:
+        if not is_local and self._goes_wrong(self.lost_replies):
             actor.reply, actor.failure = None, Unanswered("the reply was lost")
 
     def _answer(self, process: str, operation: Any) -> Any:  # noqa: ANN401  # by operation

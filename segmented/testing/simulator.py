@@ -17,6 +17,7 @@ from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.operations import Effect, Operation
 from segmented.plans import Batch, IsWaitedFor, Join, Leave, Line, Listen, Now, Park, Plan, Within
 from segmented.stores.memory import MemoryModel
+from segmented.testing.schedule import Schedule, current_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +70,9 @@ class Simulation:
     _random: random.Random = field(init=False)
     _lines: dict[tuple[str, str], Line] = field(default_factory=dict)
     """(process, channel) -> those of the process who wait for the channel"""
+    _schedule: Schedule = field(default_factory=current_schedule)
+    _stepped: Actor | None = None
+    """Who made the last step."""
 
     def __post_init__(self) -> None:
         """Seed the world."""
@@ -79,6 +83,9 @@ class Simulation:
         """Add a plan; it begins at the next step. Plans of one process (default: each its own) wait in one line."""
         actor = Actor(name, plan, process or name)
         self.actors.append(actor)
+        if not self.steps and not self._schedule.actors.happens():  # what the run itself starts belongs to it
+            plan.close()
+            actor.is_done = True
         return actor
 
     def run(self, *, steps_max: int = 100_000, check: Callable[[], None] | None = None) -> None:
@@ -90,13 +97,23 @@ class Simulation:
                 raise RuntimeError(message)
             ready = [actor for actor in living if self._wakes_at(actor) <= self.clock.now()]
             if ready:
-                self._step(self._random.choice(ready))
+                self._step(self._chosen(ready))
                 if check is not None:
                     check()
             else:
                 self._jump(living)
 
     # --- pieces ---
+
+    def _chosen(self, ready: list[Actor]) -> Actor:
+        actor, before = self._random.choice(ready), self._stepped
+        if before is not None and actor is not before and before in ready and not self._schedule.turns.happens():
+            actor = before
+        self._stepped = actor
+        return actor
+
+    def _goes_wrong(self, probability: float) -> bool:
+        return self._random.random() < probability and self._schedule.faults.happens()
 
     def _wakes_at(self, actor: Actor) -> float:
         if actor.parked is None:
@@ -119,7 +136,8 @@ class Simulation:
     def _step(self, actor: Actor) -> None:
         self.steps += 1
         self.clock.advance(STEP_SECONDS)
-        if self._random.random() < self.kills:
+        if self._goes_wrong(self.kills):
+            self._note(actor, "killed")
             self._kill(actor.process)
             return
         try:
@@ -147,7 +165,12 @@ class Simulation:
         for key in [key for key in self._lines if key[0] == process]:
             del self._lines[key]
 
+    def _note(self, actor: Actor, what: object) -> None:
+        if self._schedule.steps is not None:
+            self._schedule.steps.append(f"{self.clock.now():.4f} {actor.name}: {what}")
+
     def _perform(self, actor: Actor, effect: Effect[Any]) -> None:
+        self._note(actor, effect)
         match effect:
             case Operation():
                 self._execute(actor, effect)
@@ -192,7 +215,7 @@ class Simulation:
         handed: tuple[object, float] | None = None
         with suppress(SegmentedError):  # the waiter meets it itself
             handed = self.model.execute(place.offer.attempt), self.clock.now()
-        if self._random.random() < self.lost_replies:
+        if self._goes_wrong(self.lost_replies):
             handed = None
         line.hand(place, handed)
         return True
@@ -215,5 +238,6 @@ class Simulation:
             for (process, subscribed), line in list(self._lines.items()):
                 if subscribed == channel and not (handed and process == actor.process):
                     line.signal()  # one message a process wakes one of its waiters
-        if actor.failure is None and self._random.random() < self.lost_replies:
+        if actor.failure is None and self._goes_wrong(self.lost_replies):
+            self._note(actor, "the reply was lost")
             actor.reply, actor.failure = None, StoreUnavailable("the reply was lost")

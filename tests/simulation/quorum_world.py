@@ -110,7 +110,7 @@ class QuorumWorld(Simulation):
         living = [actor for actor in self.actors if not actor.is_done]
         ready = [actor for actor in living if self._wakes_at(actor) <= self.clock.now()]
         if ready:
-            self._step(self._random.choice(ready))
+            self._step(self._chosen(ready))
             if check is not None:
                 check()
         else:
