@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
+from segmented.testing.schedule import Schedule, keeping_to
 from tests.long_run import in_the_long_run
 from tests.shrinking import smallest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 BLOCK: Final = 25
 VARIABLE: Final = "TEST_SEED"
@@ -34,25 +35,31 @@ def seed_of_run() -> int:
     return int(os.environ.setdefault(VARIABLE, str(secrets.randbelow(RUNS))))
 
 
-def each_seed(seeds: range) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def each_seed(seeds: range, *, meets: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run a test for as many seeds as the range has, which it takes as `seed`, after those that were kept for it.
 
     `make test-full` takes the first half of the range, `make test-long` the rest. A note to a failure has the command
     that replays it, and the smallest schedule found that fails in the same place.
+
+    `meets` names parts of a `Schedule`, such as kills, that happen in the worlds of each block: where none does, the
+    test would show nothing, and fails.
     """
 
     def over(test: Callable[..., None]) -> Callable[..., None]:
         @wraps(test)
         def in_a_block(block: range, **others: object) -> None:
-            kept = kept_seeds(test) if block.start == 0 else []
+            kept, met = kept_seeds(test) if block.start == 0 else [], Schedule()
             for seed in [*kept, *(seed_of_run() + offset for offset in block)]:
                 run = _Run(test, seed, others, _shown(parts[0]))
                 try:
-                    run()
+                    with keeping_to(met):
+                        run()
                 except Exception as error:
                     keep(test, seed)
                     error.add_note(run.account(error))
                     raise
+            missed = [part for part in meets if not getattr(met, part).count]
+            assert not missed, f"{name_of(test)} shows nothing: no {' and no '.join(missed)} in {len(block)} runs"
 
         parts = blocks(seeds)
         given = inspect.signature(test)

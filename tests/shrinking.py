@@ -1,4 +1,4 @@
-"""The smallest schedule that still fails: actors, then faults, then changes of turn are left out while it does.
+"""The smallest schedule that still fails: actors, kills, lost replies, then changes of turn are left out while it does.
 
 Greedily and by halves, after Zeller and Hildebrandt's `ddmin`; bounded in runs and in time.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SECONDS_MAX: Final = 20.0
 RUNS_MAX: Final = 500
-PARTS: Final = ("actors", "faults", "turns")
+PARTS: Final = ("actors", "kills", "losses", "turns")
 STEPS_SHOWN: Final = 60
 
 
@@ -79,8 +79,8 @@ class _Search:
 
 
 def _leaving_out_as(schedule: Schedule) -> Schedule:
-    actors, faults, turns = (Part(left_out=getattr(schedule, name).left_out) for name in PARTS)
-    return Schedule(actors, faults, turns)
+    actors, kills, losses, turns = (Part(left_out=getattr(schedule, name).left_out) for name in PARTS)
+    return Schedule(actors, kills, losses, turns)
 
 
 def _is_smaller(one: Schedule, other: Schedule, name: str) -> bool:

@@ -119,7 +119,7 @@ class ZooKeeperWorld(Simulation):
             actor.failure = error
             return
         is_local = isinstance(operation, LookAtSession | LearnSessionTime)
-        if not is_local and self._goes_wrong(self.lost_replies):
+        if not is_local and self._is_lost(self.lost_replies):
             actor.reply, actor.failure = None, Unanswered("the reply was lost")
 
     def _answer(self, process: str, operation: Any) -> Any:  # noqa: ANN401  # by operation

@@ -36,8 +36,9 @@ class Schedule:
     """The parts of a run that can be left out, and, of a run that is traced, every step it took."""
 
     actors: Part = field(default_factory=Part)
-    faults: Part = field(default_factory=Part)
-    """Kills and lost replies."""
+    kills: Part = field(default_factory=Part)
+    losses: Part = field(default_factory=Part)
+    """Operations that run and whose reply is lost, and what else goes wrong on a wire."""
     turns: Part = field(default_factory=Part)
     """Times that another actor goes on though the one before could; without it, that one does."""
     steps: list[str] | None = None

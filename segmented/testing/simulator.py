@@ -112,8 +112,8 @@ class Simulation:
         self._stepped = actor
         return actor
 
-    def _goes_wrong(self, probability: float) -> bool:
-        return self._random.random() < probability and self._schedule.faults.happens()
+    def _is_lost(self, probability: float) -> bool:
+        return self._random.random() < probability and self._schedule.losses.happens()
 
     def _wakes_at(self, actor: Actor) -> float:
         if actor.parked is None:
@@ -136,7 +136,7 @@ class Simulation:
     def _step(self, actor: Actor) -> None:
         self.steps += 1
         self.clock.advance(STEP_SECONDS)
-        if self._goes_wrong(self.kills):
+        if self._random.random() < self.kills and self._schedule.kills.happens():
             self._note(actor, "killed")
             self._kill(actor.process)
             return
@@ -215,7 +215,7 @@ class Simulation:
         handed: tuple[object, float] | None = None
         with suppress(SegmentedError):  # the waiter meets it itself
             handed = self.model.execute(place.offer.attempt), self.clock.now()
-        if self._goes_wrong(self.lost_replies):
+        if self._is_lost(self.lost_replies):
             handed = None
         line.hand(place, handed)
         return True
@@ -238,6 +238,6 @@ class Simulation:
             for (process, subscribed), line in list(self._lines.items()):
                 if subscribed == channel and not (handed and process == actor.process):
                     line.signal()  # one message a process wakes one of its waiters
-        if actor.failure is None and self._goes_wrong(self.lost_replies):
+        if actor.failure is None and self._is_lost(self.lost_replies):
             self._note(actor, "the reply was lost")
             actor.reply, actor.failure = None, StoreUnavailable("the reply was lost")

@@ -230,7 +230,7 @@ class QuorumWorld(Simulation):
         yield from perform(Sleep(self._random.uniform(0, LATENCY_MAX)))
         if self._is_out(server):
             return failures
-        fate = self._random.choice(("lost", "late", "never")) if self._random.random() < self.trouble else "fine"
+        fate = self._random.choice(("lost", "late", "never")) if self._is_lost(self.trouble) else "fine"
         if fate == "late":
             self.start("straggler", self._straggle(server, operations))
         if fate in {"late", "never"}:

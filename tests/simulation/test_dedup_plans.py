@@ -251,7 +251,7 @@ def factory_of(seed: int, point: str, *, keep_ms: int, lost_replies: float, kill
 
 
 @pytest.mark.parametrize("point", POINTS)
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_no_message_is_lost_none_has_two_effects_and_nothing_stays_stuck(seed: int, point: str) -> None:
     made = factory_of(seed, point, keep_ms=(0, 500)[seed % 2], lost_replies=0.05, kills=0.01)
     unended = made.published - made.ended.keys()
@@ -266,7 +266,7 @@ def test_no_message_is_lost_none_has_two_effects_and_nothing_stays_stuck(seed: i
         )
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_without_deaths_the_copies_of_a_message_that_waits_become_one(seed: int) -> None:
     world = Simulation(seed)
     made = Factory(world, POINTS["until_executed"], 0)

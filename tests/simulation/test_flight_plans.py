@@ -73,7 +73,7 @@ def _released(operation: object) -> Plan[None]:
         return
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_j7_sixteen_callers_of_four_processes_are_one_loader_call(seed: int) -> None:
     world = Simulation(seed)
     source, options = Source(world), FlightOptions(ttl=60, lease=1, wait=None)
@@ -86,7 +86,7 @@ def test_j7_sixteen_callers_of_four_processes_are_one_loader_call(seed: int) -> 
     assert source.calls == 1
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_j7_a_loader_that_dies_costs_its_lease_and_one_more_call(seed: int) -> None:
     world = Simulation(seed)
     source, options = Source(world), FlightOptions(ttl=60, lease=0.5, wait=None)
@@ -107,7 +107,7 @@ def test_j7_a_loader_that_dies_costs_its_lease_and_one_more_call(seed: int) -> N
     assert 0.5 < world.clock.now() - began < 0.75
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_j7_loaders_that_all_outlive_their_leases_are_few_calls_and_not_one_a_caller(seed: int) -> None:
     """The worst that there is: no renewal comes through, and each loading takes three and a half leases."""
     world = Simulation(seed)
@@ -119,7 +119,7 @@ def test_j7_loaders_that_all_outlive_their_leases_are_few_calls_and_not_one_a_ca
     assert {actor.outcome for actor in actors} <= {1, 2, 3, 4}
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_kept_values_never_go_back_and_nobody_hangs(seed: int) -> None:
     world = Simulation(seed, lost_replies=0.05, kills=0.01)
     source = Source(world)
@@ -138,7 +138,7 @@ def test_with_lost_replies_and_deaths_kept_values_never_go_back_and_nobody_hangs
         assert isinstance(actor.outcome, int | Killed | StoreUnavailable | AcquireTimeout), actor.outcome
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "losses"])
 def test_nothing_that_was_read_before_a_change_is_kept_after_it_was_forgotten(seed: int) -> None:
     world = Simulation(seed, lost_replies=0.02)
     source, options = Source(world), FlightOptions(ttl=60, lease=0.3, wait=None, error_ttl=0.1)
@@ -170,7 +170,7 @@ def test_nothing_that_was_read_before_a_change_is_kept_after_it_was_forgotten(se
     assert len(forgotten) == 4
 
 
-@each_seed(range(50))
+@each_seed(range(50), meets=["turns"])
 def test_an_early_refresh_is_one_call_and_nobody_waits_for_it(seed: int) -> None:
     world = Simulation(seed)
     source, options = Source(world), FlightOptions(ttl=10, lease=5, refresh_ahead=4, wait=None)

@@ -40,7 +40,7 @@ def visitor(room: Room, name: str, *, ttl_ms: int, work: float, timeout: float |
     return "visited"
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_eight_visitors_are_never_inside_together_and_all_get_in(seed: int) -> None:
     room, world = Room(), Simulation(seed)
     actors = [world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=1_000, work=0.02)) for index in range(8)]
@@ -50,7 +50,7 @@ def test_eight_visitors_are_never_inside_together_and_all_get_in(seed: int) -> N
     assert room.tokens == sorted(set(room.tokens))
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int) -> None:
     room, world = Room(), Simulation(seed, lost_replies=0.05, kills=0.01)
     actors = [
@@ -111,7 +111,7 @@ def test_the_deadline_is_kept_while_another_holds() -> None:
     assert actor.outcome == ("timed out", 1.0)
 
 
-@each_seed(range(20))
+@each_seed(range(20), meets=["turns"])
 def test_hand_offs_inside_a_process_do_not_pass_the_other_one_over_for_long(seed: int) -> None:
     order: list[str] = []
 

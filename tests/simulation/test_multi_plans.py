@@ -106,7 +106,7 @@ def random_names(chance: random.Random) -> str:
 
 
 @pytest.mark.parametrize("processes", [1, 3, 10])
-@each_seed(range(100))
+@each_seed(range(100), meets=["turns"])
 def test_overlapping_sets_are_never_held_together_and_all_get_in_by_wake_ups_alone(seed: int, processes: int) -> None:
     house, world, chance = House(), Simulation(seed), random.Random(seed)
     for index in range(10):
@@ -119,7 +119,7 @@ def test_overlapping_sets_are_never_held_together_and_all_get_in_by_wake_ups_alo
     assert world.clock.now() - began < 1.5  # ten of 0.1 s one after another, and no lease waited out
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int) -> None:
     house, world, chance = House(), Simulation(seed, lost_replies=0.03, kills=0.005), random.Random(seed)
     for index in range(10):
@@ -131,7 +131,7 @@ def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int
     assert ends <= {str, Killed, LockUnreachable, StoreUnavailable, LeaseLost}
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_when_it_times_out_nothing_is_held(seed: int) -> None:
     house, world = House(), Simulation(seed)
     world.start("holder", visitor(house, "holder", "c", ttl_ms=60_000, work=5.0))
@@ -142,7 +142,7 @@ def test_when_it_times_out_nothing_is_held(seed: int) -> None:
     assert actor.outcome is True
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_what_is_held_is_renewed_for_as_long_as_it_waits_for_the_rest(seed: int) -> None:
     house, world = House(), Simulation(seed)
     world.start("holder", visitor(house, "holder", "b", ttl_ms=60_000, work=5.0))
@@ -154,7 +154,7 @@ def test_what_is_held_is_renewed_for_as_long_as_it_waits_for_the_rest(seed: int)
     house.check()
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_a_name_that_is_revoked_while_it_waits_for_another_is_acquired_again(seed: int) -> None:
     house, world = House(), Simulation(seed)
 
@@ -168,7 +168,7 @@ def test_a_name_that_is_revoked_while_it_waits_for_another_is_acquired_again(see
     house.check()
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_a_name_whose_renewal_was_refused_before_the_last_came_free_is_not_handed_out(seed: int) -> None:
     house, world = House(), Simulation(seed)
     world.start("holder", visitor(house, "holder", "b", ttl_ms=60_000, work=0.62 + seed * 0.001))

@@ -55,7 +55,7 @@ def audited(world: Simulation) -> tuple[AuditReport, LedgerFold]:
     return actor.outcome
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_forty_orders_for_sixty_units_sell_out_exactly_and_refuse_rightly(seed: int) -> None:
     world = world_with_pool(seed, stock=60, segments=5)
     chance = random.Random(seed)
@@ -74,7 +74,7 @@ def test_forty_orders_for_sixty_units_sell_out_exactly_and_refuse_rightly(seed: 
     assert [refusal for refusal in refused if fold.covers(refusal.quantity, refusal.sequence)] == []
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_deaths_and_lost_replies_neither_oversell_nor_strand_a_unit(seed: int) -> None:
     world = world_with_pool(seed, stock=30, segments=3, lost_replies=0.05, kills=0.005)
     orders = [Order(f"o{index}", 1 + index % 3) for index in range(24)]
@@ -92,7 +92,7 @@ def test_deaths_and_lost_replies_neither_oversell_nor_strand_a_unit(seed: int) -
     assert report.state.available + report.state.confirmed == 30
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "kills"])
 def test_two_deliveries_of_one_order_have_one_effect(seed: int) -> None:
     world = world_with_pool(seed, stock=10, segments=4, kills=0.01)
     order = Order("twice", 3)
@@ -106,7 +106,7 @@ def test_two_deliveries_of_one_order_have_one_effect(seed: int) -> None:
         assert report.state.confirmed == 3
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_confirm_cancel_and_expire_have_exactly_one_winner(seed: int) -> None:
     world = world_with_pool(seed, stock=5, segments=2)
     world.model.execute(op.Reserve(SKU, Order("raced", 5), hold_ms=0))

@@ -95,7 +95,7 @@ def holders(world: QuorumWorld) -> list[bool]:
 
 
 @pytest.mark.parametrize("servers", [3, 5])
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_six_visitors_from_six_processes_are_never_inside_together_and_all_get_in(seed: int, servers: int) -> None:
     room, world = Room(), QuorumWorld(seed, servers=servers)
     actors = [world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=5_000, work=0.02)) for index in range(6)]
@@ -107,7 +107,7 @@ def test_six_visitors_from_six_processes_are_never_inside_together_and_all_get_i
     assert holders(world) == [False] * servers
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_with_a_server_out_of_reach_in_turn_nobody_overlaps_and_nobody_fails(seed: int) -> None:
     outages = [(0, 0.0, 0.2), (1, 0.2, 0.5), (2, 0.5, 5.0)]
     room, world = Room(), QuorumWorld(seed, outages=outages)
@@ -123,7 +123,7 @@ def test_with_a_server_out_of_reach_in_turn_nobody_overlaps_and_nobody_fails(see
     assert holders(world) == [False] * 3
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_with_requests_lost_late_and_overtaken_and_with_deaths_nobody_overlaps_and_nobody_hangs(seed: int) -> None:
     room, world = Room(), QuorumWorld(seed, trouble=0.1, kills=0.0005)
     actors = [
@@ -141,7 +141,7 @@ def test_with_requests_lost_late_and_overtaken_and_with_deaths_nobody_overlaps_a
     assert all(actor.is_done for actor in actors)
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "losses"])
 def test_renewed_leases_never_overlap_in_trouble(seed: int) -> None:
     room, world = Room(), QuorumWorld(seed, trouble=0.1)
     actors = [world.start(f"v{index}", renewing_visitor(room, f"v{index}", ttl_ms=600, times=5)) for index in range(4)]
@@ -150,7 +150,7 @@ def test_renewed_leases_never_overlap_in_trouble(seed: int) -> None:
     assert all(actor.is_done for actor in actors)
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "losses"])
 def test_what_came_late_is_cleaned_up_though_the_leases_would_live_for_hours(seed: int) -> None:
     room, world = Room(), QuorumWorld(seed, trouble=0.1)
     for index in range(4):

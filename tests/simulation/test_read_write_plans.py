@@ -84,7 +84,7 @@ def visitor(book: Book, claim: Claim, *, work: float, timeout: float | None = No
 
 
 @pytest.mark.parametrize("processes", [1, 3, 10])
-@each_seed(range(100))
+@each_seed(range(100), meets=["turns"])
 def test_readers_and_writers_all_get_in_by_wake_ups_alone_and_no_writer_beside_others(
     seed: int, processes: int
 ) -> None:
@@ -99,7 +99,7 @@ def test_readers_and_writers_all_get_in_by_wake_ups_alone_and_no_writer_beside_o
     assert world.clock.now() - began < 0.5  # ten of 0.02 s one after another, and no lease or presence waited out
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int) -> None:
     book, world = Book(), Simulation(seed, lost_replies=0.05, kills=0.01)
     for index in range(10):
@@ -111,7 +111,7 @@ def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int
     assert ends <= {str, Killed, LockUnreachable, StoreUnavailable}
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_readers_who_wait_in_one_process_for_a_writer_all_get_in_at_once(seed: int) -> None:
     book, world = Book(), Simulation(seed)
 
@@ -127,7 +127,7 @@ def test_readers_who_wait_in_one_process_for_a_writer_all_get_in_at_once(seed: i
     assert (book.overlaps, book.stale) == (0, 0)
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_a_writer_gets_in_though_readers_keep_coming(seed: int) -> None:
     book, world = Book(), Simulation(seed)
     waited: list[float] = []
@@ -166,7 +166,7 @@ def let_in_after(world: Simulation, book: Book, *, reader_comes: float) -> list[
     return waited
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_a_writer_that_died_waiting_keeps_readers_out_for_its_presence_and_no_longer(seed: int) -> None:
     book, world = Book(), Simulation(seed)
     waited = let_in_after(world, book, reader_comes=0.1)
@@ -180,7 +180,7 @@ def test_a_writer_that_died_waiting_keeps_readers_out_for_its_presence_and_no_lo
     assert waited == pytest.approx([0.35], abs=0.01)
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_a_writer_that_waits_keeps_readers_out_for_longer_than_one_presence(seed: int) -> None:
     book, world = Book(), Simulation(seed)
     waited = let_in_after(world, book, reader_comes=0.1)
@@ -195,7 +195,7 @@ def test_a_writer_that_waits_keeps_readers_out_for_longer_than_one_presence(seed
     assert waited == pytest.approx([2.95], abs=0.01)
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_d15_a_reader_and_a_writer_behind_a_writer_do_not_wait_for_each_other(seed: int) -> None:
     book, world = Book(), Simulation(seed)
 

@@ -51,7 +51,7 @@ def visitor(room: Room, owner: str, *, depth: int = 3, ttl_ms: int = 1_000) -> P
     return outcome
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_eight_owners_enter_three_times_each_and_never_together(seed: int) -> None:
     room, world = Room(), Simulation(seed)
     actors = [world.start(f"o{index}", visitor(room, f"o{index}"), process=f"p{index % 2}") for index in range(8)]
@@ -64,7 +64,7 @@ def test_eight_owners_enter_three_times_each_and_never_together(seed: int) -> No
     assert len(set(room.tokens)) == 8  # one token an owner, however often it enters
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_no_count_is_doubled_and_nobody_hangs(seed: int) -> None:
     room, world = Room(), Simulation(seed, lost_replies=0.03, kills=0.005)
     actors = [

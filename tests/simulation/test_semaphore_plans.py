@@ -57,7 +57,7 @@ def visitor(room: Room, name: str, *, ttl_ms: int, work: float, timeout: float |
 
 
 @pytest.mark.parametrize("processes", [1, 3, 12])
-@each_seed(range(100))
+@each_seed(range(100), meets=["turns"])
 def test_twelve_visitors_go_in_three_at_a_time_by_wake_ups_alone(seed: int, processes: int) -> None:
     room, world = Room(), Simulation(seed)
     for index in range(12):
@@ -71,7 +71,7 @@ def test_twelve_visitors_go_in_three_at_a_time_by_wake_ups_alone(seed: int, proc
     assert world.clock.now() - began == pytest.approx(4 * 0.5, abs=0.1)
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_there_are_never_more_than_three_and_nobody_hangs(seed: int) -> None:
     room, world = Room(), Simulation(seed, lost_replies=0.05, kills=0.01)
     for index in range(12):
@@ -83,7 +83,7 @@ def test_with_lost_replies_and_deaths_there_are_never_more_than_three_and_nobody
     assert {type(actor.outcome) for actor in world.actors} <= {str, Killed, LockUnreachable, StoreUnavailable}
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_three_permits_of_dead_holders_all_go_to_those_who_wait_in_one_process(seed: int) -> None:
     room, world = Room(), Simulation(seed)
     for index in range(PERMITS):
@@ -97,7 +97,7 @@ def test_three_permits_of_dead_holders_all_go_to_those_who_wait_in_one_process(s
     assert world.clock.now() - began == pytest.approx(1.5, abs=0.02)
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_permits_released_together_all_go_to_those_who_wait_in_one_process(seed: int) -> None:
     room, world = Room(), Simulation(seed)
 

@@ -42,7 +42,7 @@ def check_outcomes(shop: Shop) -> None:
             assert isinstance(actor.outcome, fates) or actor.outcome == "gave up", actor
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns"])
 def test_buyers_of_many_processes_sell_out_exactly_and_are_refused_rightly(seed: int) -> None:
     shop = Shop(seed, 60)
     actors = sellers(shop, 30)
@@ -53,7 +53,7 @@ def test_buyers_of_many_processes_sell_out_exactly_and_are_refused_rightly(seed:
     shop.end()
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_deaths_and_lost_replies_lose_no_unit_and_strand_none(seed: int) -> None:
     shop = deadly_shop(seed)
     shop.run()
@@ -62,7 +62,7 @@ def test_deaths_and_lost_replies_lose_no_unit_and_strand_none(seed: int) -> None
     shop.end()
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "kills"])
 def test_processes_that_stop_and_go_on_and_messages_that_come_again_change_nothing(seed: int) -> None:
     shop = Shop(seed, 40, shards=4, kills=0.002)
     shop.stalls = 0.02
@@ -73,7 +73,7 @@ def test_processes_that_stop_and_go_on_and_messages_that_come_again_change_nothi
     shop.end()
 
 
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "losses"])
 def test_buyers_who_share_what_their_process_has_found_out_are_refused_rightly(seed: int) -> None:
     shop = Shop(seed, 40, lost_replies=0.02)
     sellers(shop, 40, processes=2)

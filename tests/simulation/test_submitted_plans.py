@@ -216,7 +216,7 @@ def check_decided_once(sale: Sale, fates: set[str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("decides", BOTH)
-@each_seed(SEEDS)
+@each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_every_accepted_order_is_decided_once_whoever_dies_and_whatever_is_lost(seed: int, decides: Deciding) -> None:
     sale = sale_of(seed, decides)
     states = check_decided_once(sale, {"confirmed", "refused"})
@@ -225,7 +225,7 @@ def test_every_accepted_order_is_decided_once_whoever_dies_and_whatever_is_lost(
 
 
 @pytest.mark.parametrize("decides", BOTH)
-@each_seed(range(50))
+@each_seed(range(50), meets=["turns", "kills", "losses"])
 def test_where_holds_lapse_meanwhile_an_order_is_sold_or_given_back(seed: int, decides: Deciding) -> None:
     sale = sale_of(seed, decides, hold_ms=400)
     check_decided_once(sale, {"confirmed", "refused", "expired"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
@@ -88,8 +89,8 @@ def test_a_failure_is_shrunk_to_the_actors_and_turns_it_takes() -> None:
     with pytest.raises(AssertionError) as caught:
         run()
     lines = smallest(run, caught.value)
-    assert lines[0].startswith("the smallest schedule found has 2 of 10 actors, 0 of 0 faults, ")
-    turns = int(lines[0].split("faults, ")[1].split(" ")[0])
+    assert lines[0].startswith("the smallest schedule found has 2 of 10 actors, 0 of 0 kills, 0 of 0 losses, ")
+    turns = int(lines[0].split("losses, ")[1].split(" ")[0])
     assert 1 <= turns <= 2
     assert {line.split(" ")[1] for line in lines[1:]} == {"w4:", "w7:"}
 
@@ -119,3 +120,17 @@ def test_a_failure_that_does_not_come_again_is_said_to_depend_on_something_else(
     with pytest.raises(AssertionError) as caught:
         run()
     assert smallest(run, caught.value) == ["another run of the same seed did not fail so: it depends on something else"]
+
+
+@pytest.mark.parametrize(("kills", "is_vacuous"), [(0.1, False), (0.0, True)])
+def test_worlds_in_which_nothing_happens_of_what_a_test_is_about_fail_it(kills: float, *, is_vacuous: bool) -> None:
+    @each_seed(range(20), meets=["turns", "kills"])
+    def simulated(seed: int) -> None:
+        world = Simulation(seed, kills=kills)
+        for index in range(3):
+            world.start(f"w{index}", worker([], f"w{index}"))
+        world.run()
+
+    said = "tests.unit.test_seeds::simulated shows nothing: no kills in 20 runs"
+    with pytest.raises(AssertionError, match=said) if is_vacuous else nullcontext():
+        simulated(block=range(20))
