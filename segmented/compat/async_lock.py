@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from redis.exceptions import LockError, LockNotOwnedError
 
-from segmented.compat.stores import async_store_of
+from segmented.compat.stores import async_store_of, check_async_client
 from segmented.compat.terms import DEFAULT_SLEEP, ENDLESS, NOT_ACQUIRED, Name, Terms, Token, as_text, named_plan
 from segmented.errors import AcquireTimeout
 from segmented.locks.handle import adopt_plan
@@ -52,6 +52,8 @@ class AsyncLock(Terms[AsyncLease]):
             raise_on_release_error=raise_on_release_error,
         )
         self.redis = redis
+        check_async_client(redis)
+        self._key(redis)
 
     async def __aenter__(self) -> Self:
         """Acquire; raises LockError when it was not free in time."""
@@ -140,9 +142,9 @@ class AsyncLock(Terms[AsyncLease]):
         return answer.ttl_ms / 1000
 
     async def _held(self, token: str) -> AsyncLease:
-        """Return the lease of a token; one that was set from outside, or before a fork, is looked up."""
+        """Return the lease of a token; one set from outside, or before a fork, or over by our clock, is looked up."""
         lease = self.local.known(token)
-        if lease is None:
+        if lease is None or not lease.is_trusted:
             claim = self._claim(token)
             lease = self._lease_of(claim, await run_async(adopt_plan(claim.adopting()), self._store))
             self.local.hold(lease)

@@ -53,6 +53,7 @@ class Lock(Terms[Lease]):
         )
         self.redis = redis
         store_of(redis)  # refuses at once what is no client
+        self._key(redis)
 
     def __enter__(self) -> Self:
         """Acquire; raises LockError when it was not free in time."""
@@ -140,9 +141,9 @@ class Lock(Terms[Lease]):
         return answer.ttl_ms / 1000
 
     def _held(self, token: str) -> Lease:
-        """Return the lease of a token; one that was set from outside, or before a fork, is looked up."""
+        """Return the lease of a token; one set from outside, or before a fork, or over by our clock, is looked up."""
         lease = self.local.known(token)
-        if lease is None:
+        if lease is None or not lease.is_trusted:
             claim = self._claim(token)
             lease = self._lease_of(claim, run_sync(adopt_plan(claim.adopting()), self._store))
             self.local.hold(lease)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary, finalize, ref
 
@@ -16,6 +17,7 @@ from redis import asyncio as redis_asyncio
 
 from segmented.forks import after_fork_in_child
 from segmented.stores.redis import AsyncRedisStore, RedisStore
+from segmented.stores.redis.given_clients import usable_client
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -26,21 +28,25 @@ ClientT = TypeVar("ClientT", Client, AsyncClient)
 
 _stores: WeakKeyDictionary[Client, RedisStore] = WeakKeyDictionary()
 _async_stores: WeakKeyDictionary[AsyncClient, tuple[ref[AbstractEventLoop], AsyncRedisStore]] = WeakKeyDictionary()
+_closing: set[asyncio.Future[None]] = set()
 _guard = threading.Lock()
 
 
 def store_of(client: Client) -> RedisStore:
     """Return the store that the locks of `client` use, for threads.
 
-    Close it together with the client, if that is closed before the program ends: `store_of(client).close()`.
+    Close it together with the client, if that is closed before the program ends: `store_of(client).close()`. Nothing is
+    asked of the server here. Raises InvalidInput for what is no client.
     """
+    if not isinstance(client, Client):
+        usable_client(client, is_async=False)
     with _guard:
         found = _stores.get(client)
         if found is None or found.is_closed:
             beside = client
             if isinstance(client, redis.Redis):
                 beside = redis.Redis(connection_pool=client.connection_pool)
-            found = _stores[client] = RedisStore(beside)
+            found = _stores[client] = RedisStore.unchecked(beside)
             if beside is not client:
                 finalize(client, _close_soon, found).atexit = False
         return found
@@ -51,6 +57,7 @@ def async_store_of(client: AsyncClient) -> AsyncRedisStore:
 
     Close it together with the client: `await async_store_of(client).close()`.
     """
+    check_async_client(client)
     loop = asyncio.get_running_loop()
     with _guard:
         its_loop, found = _async_stores.get(client, (None, None))
@@ -60,12 +67,32 @@ def async_store_of(client: AsyncClient) -> AsyncRedisStore:
                 beside = redis_asyncio.Redis(connection_pool=client.connection_pool)
             found = AsyncRedisStore(beside)
             _async_stores[client] = (ref(loop), found)
+            if beside is not client:
+                finalize(client, _close_in_loop, ref(loop), found).atexit = False
         return found
+
+
+def check_async_client(client: AsyncClient) -> None:
+    """Raise InvalidInput for what is no client for asyncio."""
+    if not isinstance(client, AsyncClient):
+        usable_client(client, is_async=True)
 
 
 def _close_soon(store: RedisStore) -> None:
     # Closing waits for the listener, and a finalizer may run anywhere.
     threading.Thread(target=store.close, name="segmented-close", daemon=True).start()
+
+
+def _close_in_loop(its_loop: ref[AbstractEventLoop], store: AsyncRedisStore) -> None:
+    def close() -> None:
+        closing = asyncio.ensure_future(store.close())
+        _closing.add(closing)  # a task that nobody holds may be collected before it ends
+        closing.add_done_callback(_closing.discard)
+
+    loop = its_loop()
+    if loop is not None:
+        with suppress(RuntimeError):  # it is closed, and the connections with it
+            loop.call_soon_threadsafe(close)
 
 
 def _forget_parents() -> None:

@@ -26,6 +26,7 @@ from segmented.plans import Plan, perform
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from segmented.compat.stores import AsyncClient, Client
     from segmented.locks.lease_state import LeaseState
 
 Name = str | bytes | memoryview
@@ -112,6 +113,21 @@ class Terms(Generic[LeaseT]):
         ttl_ms = milliseconds(self.timeout or ENDLESS_TTL, "timeout")
         return LockClaim(as_text(self.name, "name"), holder_id or new_holder_id(), ttl_ms, is_key=True)
 
+    def _key(self, client: Client | AsyncClient) -> str:
+        """Return the lock's key. Raises InvalidInput where the client's own commands would write it in other bytes."""
+        name, encoding = as_text(self.name, "name"), client.get_encoder().encoding
+        try:
+            is_same = name.encode(encoding) == name.encode()
+        except UnicodeEncodeError:
+            is_same = False
+        if not is_same:
+            message = (
+                f"the lock name {name!r} is another key in the client's encoding {encoding!r} than here, in utf-8: "
+                "take a name in ASCII, or a client with encoding='utf-8'"
+            )
+            raise InvalidInput(message)
+        return name
+
     def _owned_token(self, message: str) -> str:
         if self.local.token is None:
             raise LockError(message, lock_name=self._lock_name())
@@ -150,6 +166,9 @@ class Terms(Generic[LeaseT]):
 
 def as_text(value: Name, what: str) -> str:
     """Read a name or token, which redis-py also takes as bytes; raises InvalidInput for what is no UTF-8."""
+    if not value:
+        message = f"the {what} of a lock is empty"
+        raise InvalidInput(message)
     if isinstance(value, str):
         return value
     try:

@@ -7,20 +7,21 @@ import multiprocessing
 import threading
 import time
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
 import pytest
 import redis
-from redis.exceptions import LockError, LockNotOwnedError
+from redis.exceptions import ConnectionError as RedisConnectionError, LockError, LockNotOwnedError, ResponseError
 
 from segmented import compat
 from segmented.errors import InvalidInput
 from segmented.keys import named_lock_keys
 from tests.contract.parking import wait_until
+from tests.fixtures.stores_quorum import standing_still
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from segmented.servers import ValkeyServer
 
@@ -252,3 +253,81 @@ def test_what_is_not_held_is_redis_pys_lock_error(client: redis.Redis, name: str
     with pytest.raises(LockError) as refused:
         getattr(lock, call)(*arguments)
     assert (type(refused.value), refused.value.lock_name) == (LockError, name)
+
+
+# --- what others do to the same lock, and to the same process ---
+
+
+def test_a_server_that_stands_still_keeps_no_lock_of_another_waiting(
+    client: redis.Redis, name: str, start_valkey: Callable[..., ValkeyServer]
+) -> None:
+    still = start_valkey()
+    frozen = redis.Redis.from_url(still.url, socket_timeout=1.0)
+    with standing_still(still):
+        begun = time.monotonic()
+        made = [lock_of(frozen, "a", blocking_timeout=0.1) for _ in range(8)]
+        waiting = [threading.Thread(target=failing, args=(lock,)) for lock in made]
+        for thread in waiting:
+            thread.start()
+        assert lock_of(client, name, timeout=5).acquire(blocking=False)
+        seconds = time.monotonic() - begun
+        for thread in waiting:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in waiting)
+    compat.store_of(frozen).close()
+    frozen.close()
+    assert seconds < 1.0  # it was 16, two for each lock made
+
+
+def failing(lock: compat.Lock) -> None:
+    with pytest.raises((RedisConnectionError, LockError)):
+        lock.acquire()
+
+
+def test_a_lock_that_another_object_has_extended_is_extended_and_reacquired(client: redis.Redis, name: str) -> None:
+    lock, heartbeat = (lock_of(client, name, timeout=0.3) for _ in range(2))
+    lock.acquire()
+    heartbeat.local.token = lock.local.token
+    heartbeat.extend(5)
+    time.sleep(0.4)
+    assert (lock.owned(), lock.extend(1), lock.reacquire()) == (True, True, True)
+    lock.release()
+    assert not lock.locked()
+
+
+def test_a_name_that_is_another_key_in_the_clients_encoding_is_refused(valkey_url: str) -> None:
+    latin = redis.Redis.from_url(valkey_url, encoding="latin-1")
+    sentence = (
+        r"^the lock name 'café' is another key in the client's encoding 'latin-1' than here, in utf-8: "
+        r"take a name in ASCII, or a client with encoding='utf-8'$"
+    )
+    with pytest.raises(InvalidInput, match=sentence):
+        lock_of(latin, "café", timeout=5)
+    with lock_of(latin, "cafe", timeout=5) as lock:
+        assert lock.locked()
+    compat.store_of(latin).close()
+    latin.close()
+
+
+@pytest.mark.parametrize("wrong", [None, "redis://localhost", 7])
+def test_what_is_no_client_is_refused_with_a_sentence(wrong: object) -> None:
+    with pytest.raises(InvalidInput, match=r"^RedisStore (needs|takes) a client"):
+        compat.Lock(cast("Any", wrong), "a")
+    with pytest.raises(InvalidInput, match=r"^AsyncRedisStore (needs|takes) a client"):
+        compat.AsyncLock(cast("Any", wrong), "a")
+
+
+def test_what_redis_pys_lock_would_take_and_ours_refuses(
+    client: redis.Redis, name: str, start_valkey: Callable[..., ValkeyServer]
+) -> None:
+    client.rpush(name, "a list")
+    with pytest.raises(ResponseError):
+        lock_of(client, name, timeout=5).acquire(blocking=False)
+    with pytest.raises(InvalidInput, match="token"):
+        lock_of(client, f"{name} b", timeout=5).acquire(token="")
+    evicting = redis.Redis.from_url(start_valkey().url)
+    evicting.config_set("maxmemory-policy", "allkeys-lru")
+    with pytest.raises(InvalidInput, match="maxmemory-policy"):
+        lock_of(evicting, name, timeout=5).acquire(blocking=False)
+    compat.store_of(evicting).close()
+    evicting.close()

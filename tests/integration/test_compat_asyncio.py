@@ -163,3 +163,23 @@ def test_a_server_that_is_gone_is_redis_pys_connection_error(private_valkey: Val
         await client.aclose()
 
     asyncio.run(test())
+
+
+def test_a_client_that_was_closed_and_collected_takes_its_store_along(run: Run, valkey_url: str, name: str) -> None:
+    async def scenario(client: redis_asyncio.Redis) -> None:
+        before, tasks = len(await client.client_list()), len(asyncio.all_tasks())
+        for _ in range(10):
+            other = redis_asyncio.Redis.from_url(valkey_url)
+            lock = compat.AsyncLock(other, name, timeout=5)
+            async with lock:
+                late = compat.AsyncLock(other, name, timeout=5, blocking_timeout=0.02)
+                assert not await late.acquire()  # it waits, and so listens
+            await other.aclose()
+            del other, lock, late
+            gc.collect()
+        end = time.monotonic() + 5
+        while len(await client.client_list()) > before or len(asyncio.all_tasks()) > tasks:
+            assert time.monotonic() < end, (await client.client_list(), asyncio.all_tasks())
+            await asyncio.sleep(0.02)
+
+    run(scenario)

@@ -59,6 +59,13 @@ class RedisStore:
         with suppress(StoreError):  # a server that is away now is checked before the first operation
             self._check_now()
 
+    @classmethod
+    def unchecked(cls, client: redis.Redis | redis.RedisCluster) -> RedisStore:
+        """Use `client`, and let the first operation check the server, within its own deadline."""
+        store = cls.__new__(cls)
+        store._start(usable_client(client, is_async=False), None, None, PATIENCE)  # noqa: SLF001  # as in `from_url`
+        return store
+
     def _start(
         self,
         client: Any,  # noqa: ANN401  # a client of redis-py
