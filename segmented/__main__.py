@@ -10,28 +10,44 @@ from importlib.metadata import PackageNotFoundError, distribution
 from typing import Final
 
 import segmented
+from segmented.exits import EXIT_INVALID_INPUT, interrupted, no_output, output_failed, tell
 from segmented.imports import missing_package, needs
 
 FOREIGN: Final = "segmented"
 """A distribution on the package index that has our import name, and is not ours."""
-EXIT_INVALID_INPUT: Final = 2
+OURS: Final = "RedisStore"
+"""A name that our package has, and no other of its import name."""
+CURE: Final = f"uninstall both '{FOREIGN}' and 'segmented-locks', then install 'segmented-locks'"
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    arguments = sys.argv[1:]
+    try:
+        exit_code = _run(sys.argv[1:]) if sys.stdout is not None else no_output()
+    except KeyboardInterrupt:
+        exit_code = interrupted()
+    except OSError as error:
+        exit_code = output_failed(error)
+    sys.exit(exit_code)
+
+
+def _run(arguments: list[str]) -> int:
+    if OURS not in getattr(segmented, "__all__", ()):
+        tell(f"files of segmented-locks are gone, or another distribution has put its own there: {CURE}")
+        return EXIT_INVALID_INPUT
     if arguments == ["--version"]:
         sys.stdout.write("\n".join([f"segmented {segmented.__version__}", *_warnings(), ""]))
-        return
+        sys.stdout.flush()
+        return 0
     try:
         from segmented.cli.main import run  # noqa: PLC0415  # with the packages of an extra
     except ModuleNotFoundError as error:
         package = missing_package(error)
         if package is None:
             raise
-        sys.stderr.write(f"segmented: {needs('the command line', package)}\n")
-        sys.exit(EXIT_INVALID_INPUT)
-    sys.exit(run(arguments))
+        tell(needs("the command line", package))
+        return EXIT_INVALID_INPUT
+    return run(arguments)
 
 
 def _warnings() -> list[str]:
@@ -41,7 +57,7 @@ def _warnings() -> list[str]:
     except PackageNotFoundError:
         return []
     other = f"the distribution {FOREIGN!r} {found.version} is installed as well and has the same import name"
-    return [f"{other}: uninstall both, then install 'segmented-locks'"]
+    return [f"{other}: {CURE}"]
 
 
 if __name__ == "__main__":

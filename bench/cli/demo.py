@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from bench.demo import measure_demo
 from bench.options import DemoOptions
 from bench.report import show
 from bench.results import check_writable, write
 from bench.watch import watch_on
+from segmented.cli.console import Console
 
 
 def demo(

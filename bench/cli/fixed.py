@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from bench.fixed_report import PAGE, check_folder, write_report
 from bench.registry import BENCHMARKS, HowMuch, Where
 from bench.results import check_writable, write
 from bench.watch import watch_on
+from segmented.cli.console import Console
 
 JsonOption = Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")]
 ReportOption = Annotated[

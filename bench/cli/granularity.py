@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 
 from bench.cli.tools import draw
 from bench.granularity.plan import PLAN_FILE, LoadedPlan, nearest, read_plan
@@ -16,6 +15,7 @@ from bench.granularity.record import read_results
 from bench.granularity.session import Ended, SessionOptions, run_session
 from bench.granularity.view import broken, show_results, view_on
 from bench.results import check_writable
+from segmented.cli.console import Console
 from segmented.errors import InvalidInput, SegmentedError
 
 EXIT_BY_SIGNAL: Final = 128

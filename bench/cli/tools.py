@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from bench.granularity.folder import RESULTS
 from bench.granularity.record import read_results
 from bench.results import check_writable, write
 from bench.watch import watch_on
+from segmented.cli.console import Console
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:

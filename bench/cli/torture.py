@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from bench.orders_torture.options import OrdersOptions
 from bench.orders_torture.run import torture_orders
@@ -15,6 +14,7 @@ from bench.torture.kinds import KINDS
 from bench.torture.options import TortureOptions
 from bench.torture.run import torture_locks
 from bench.watch import watch_on
+from segmented.cli.console import Console
 
 torture = typer.Typer(no_args_is_help=True, help="Break what can be broken, and check that the promises hold.")
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rich.console import Console
-
 from bench.counts.command import count
+from segmented.cli.console import Console
 from segmented.errors import InvalidInput
 
 parser = argparse.ArgumentParser(prog="python -m bench.counts", description=__doc__)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-
 from bench.dedup.measure import measure_dedup
 from bench.dedup.sizes import Sizes
 from bench.results import check_writable, write
 from bench.watch import watch_on
+from segmented.cli.console import Console
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--keys", type=int, default=1_000_000, help="live keys in the fuller database")

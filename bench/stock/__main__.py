@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-
 from bench.results import check_writable, write
 from bench.stock.measure import measure_stock
 from bench.stock.sizes import Sizes
 from bench.watch import watch_on
+from segmented.cli.console import Console
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--orders", type=int, default=1_000_000, help="orders in the fullest pool")

@@ -24,6 +24,7 @@ from segmented.dedup import operator
 from segmented.dedup.options import DAY
 from segmented.dedup.reaper import LIMIT as REAP_MAX, ReapCount, reap as reap_namespace
 from segmented.errors import InvalidInput
+from segmented.exits import tell
 from segmented.models.dedup import RecordName, RecordState
 from segmented.plans import run_sync
 from segmented.stores.redis import RedisStore
@@ -163,11 +164,11 @@ def settle(  # noqa: PLR0913  # each is an option of its own
             is_settled = operator.settle_done(store, record, result, keep=keep, message=message)
     if json_file is not None:
         write_json(json_file, asdict(record) | {"is_settled": is_settled})
-    if json_file != STDOUT:
-        word = "not done: the next repeat runs" if not_done else "done: repeats get this result"
-        typer.echo(f"settled as {word}" if is_settled else "nothing to settle: the key is not in the unknown state")
     if not is_settled:
+        tell("nothing to settle: the key is not in the unknown state")
         raise typer.Exit(EXIT_REFUSED)
+    if json_file != STDOUT:
+        typer.echo(f"settled as {'not done: the next repeat runs' if not_done else 'done: repeats get this result'}")
 
 
 @dedup.command()

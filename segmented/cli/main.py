@@ -28,6 +28,7 @@ import typer.main
 
 import segmented.cli
 from segmented.errors import InvalidInput, SegmentedError
+from segmented.exits import EXIT_INVALID_INPUT, interrupted, output_failed
 from segmented.imports import EXTRAS, without_collecting
 
 if TYPE_CHECKING:
@@ -46,9 +47,6 @@ HELP: Final = ("--help", "-h")
 COMPLETION: Final = "_SEGMENTED_COMPLETE"
 """The variable in which a shell asks for completions."""
 EXIT_FAILED: Final = 1
-EXIT_INVALID_INPUT: Final = 2
-EXIT_INTERRUPTED: Final = 130
-EXIT_BROKEN_PIPE: Final = 141
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -65,11 +63,9 @@ def run(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         return _fail(_sentence(error.format_message()), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted", EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # What is still buffered would raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE
+        return interrupted()
+    except OSError as error:
+        return output_failed(error)
     return exit_code
 
 

@@ -25,6 +25,7 @@ from segmented.cli.pool_shards import required_in_one_piece, required_ungated
 from segmented.cli.pool_view import as_json, looks, show_once, total_rows, watch
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput
+from segmented.exits import tell
 from segmented.models import AlreadyOpen, PoolState, ShardedState
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
@@ -98,11 +99,14 @@ def open_pool(  # noqa: PLR0913  # an option each
     is_as_asked = numbers == (stock, segments, limit_per_customer, gated, epoch, shards)
     if json_file is not None:
         write_json(json_file, {"is_new": is_new, "is_as_asked": is_as_asked} | as_json(state))
+    differs = "" if is_as_asked else ", with other numbers than these"
+    said = f"opened{differs}" if is_new else f"open already{differs}: nothing is changed"
     if json_file != STDOUT:
-        differs = "" if is_as_asked else ", with other numbers than these"
-        typer.echo(f"opened{differs}" if is_new else f"open already{differs}: nothing is changed")
+        if is_as_asked:
+            typer.echo(said)
         print_table(("", ""), total_rows(state))
     if not is_as_asked:
+        tell(said)
         raise typer.Exit(EXIT_REFUSED)
 
 

@@ -14,6 +14,7 @@ from segmented.cli.output import DEFAULT_URL, STDOUT, DatabaseOption, JsonOption
 from segmented.cli.pool_shards import in_all, required_no_database
 from segmented.cli.pool_view import as_json
 from segmented.errors import InvalidInput
+from segmented.exits import tell
 from segmented.models import Closed, Restocked, TooFew
 from segmented.stock import Pool, ShardedPool, find_pool
 from segmented.stores.redis import RedisStore
@@ -135,7 +136,8 @@ def _tell_change(word: str, answer: Restocked | TooFew | Closed, units: int, jso
         said = "the pool is closed: nothing is changed"
     if json_file is not None:
         write_json(json_file, found)
+    if not isinstance(answer, Restocked):
+        tell(said)
+        raise typer.Exit(EXIT_REFUSED)
     if json_file != STDOUT:
         typer.echo(said)
-    if not isinstance(answer, Restocked):
-        raise typer.Exit(EXIT_REFUSED)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from segmented.celery.selling.choices import Choices
 from segmented.celery.selling.orders_file import DEFAULT_SKU, OrdersFile, read_orders
@@ -15,6 +14,7 @@ from segmented.celery.selling.results import write_json, write_results
 from segmented.celery.selling.sale import Sale
 from segmented.celery.selling.servers import servers
 from segmented.celery.selling.stopping import Stopped, stoppable
+from segmented.cli.console import Console
 from segmented.cli.output import data_folder, output_file
 from segmented.clock import SystemClock
 

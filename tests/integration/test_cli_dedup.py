@@ -256,7 +256,7 @@ def test_an_unknown_key_is_settled_as_done_with_a_result_for_repeats(desk: Desk)
     repeat: object = desk.sms.perform("a", lambda _: "called")
     assert repeat == {"id": "sms-1"}
     again = desk.ran("settle", key, "--done", "1")
-    assert (again.code, again.out) == (1, "nothing to settle: the key is not in the unknown state\n")
+    assert (again.code, again.err) == (1, "segmented: nothing to settle: the key is not in the unknown state\n")
     state = desk.sms.read("a")
     assert state is not None
     assert 50_000 < state.keeps_ms <= 60_000

@@ -63,9 +63,9 @@ def test_a_pool_is_opened_once(valkey: ValkeyServer) -> None:
 def test_a_pool_that_is_open_with_other_numbers_is_left_alone_and_said(pool: Pool, valkey: ValkeyServer) -> None:
     before = pool.state()
     done = ran("pool", "open", SKU, "--stock", "200", "--segments", "4", url=valkey.url)
-    assert (done.returncode, done.stdout.splitlines()[0]) == (
+    assert (done.returncode, done.stderr) == (
         1,
-        "open already, with other numbers than these: nothing is changed",
+        "segmented: open already, with other numbers than these: nothing is changed\n",
     )
     found = ran("pool", "open", SKU, "--stock", "100", "--segments", "4", "--epoch", "2", "--json", "-", url=valkey.url)
     answer = json.loads(found.stdout)
@@ -175,7 +175,7 @@ def test_a_restock_is_done_once_for_each_id(pool: Pool, valkey: ValkeyServer) ->
 
 def test_a_withdrawal_is_all_or_none_and_once(pool: Pool, valkey: ValkeyServer) -> None:
     few = ran("pool", "withdraw", SKU, "96", "--id", "back", url=valkey.url)
-    assert (few.returncode, few.stdout) == (1, "only 95 units are free, not 96: nothing is changed\n")
+    assert (few.returncode, few.stderr) == (1, "segmented: only 95 units are free, not 96: nothing is changed\n")
     words = ["pool", "withdraw", SKU, "95", "--id", "back", "--json", "-"]
     first, again = (json.loads(ran_apart(*words, url=valkey.url).stdout) for _ in range(2))
     assert (first["answer"], first["units"], first["available"], first["replay"]) == ("withdrawn", 95, 0, False)
@@ -197,7 +197,7 @@ def test_a_closed_pool_takes_no_more_units(pool: Pool, valkey: ValkeyServer) -> 
     assert (first.returncode, first.stdout) == (0, "closed\n")
     assert (again.returncode, again.stdout) == (0, "closed before: nothing is changed\n")
     refused = ran("pool", "restock", SKU, "5", "--id", "late", url=valkey.url)
-    assert (refused.returncode, refused.stdout) == (1, "the pool is closed: nothing is changed\n")
+    assert (refused.returncode, refused.stderr) == (1, "segmented: the pool is closed: nothing is changed\n")
     found = json.loads(ran("pool", "restock", SKU, "5", "--id", "late", "--json", "-", url=valkey.url).stdout)
     assert found == {"answer": "closed", "change_id": "late", "units": 5}
     assert pool.state().restocked == 0

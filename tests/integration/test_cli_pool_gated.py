@@ -128,10 +128,10 @@ def test_a_withdrawal_of_more_than_is_free_and_a_restock_of_a_closed_pool_end_wi
     pool: Pool, gate: Gate, valkey: ValkeyServer, order_database: str
 ) -> None:
     few = ran("pool", "withdraw", SKU, "11", "--id", "x", "--database", order_database, url=valkey.url)
-    assert (few.returncode, few.stdout) == (1, "only 10 units are free, not 11: nothing is changed\n")
+    assert (few.returncode, few.stderr) == (1, "segmented: only 10 units are free, not 11: nothing is changed\n")
     pool.close()
     late = ran("pool", "restock", SKU, "5", "--id", "y", "--database", order_database, url=valkey.url)
-    assert (late.returncode, late.stdout) == (1, "the pool is closed: nothing is changed\n")
+    assert (late.returncode, late.stderr) == (1, "segmented: the pool is closed: nothing is changed\n")
     assert (pool.state().stocked, gate.totals(SKU).quota) == (10, 10)
 
 
@@ -141,9 +141,9 @@ def test_an_open_gated_pool_asked_for_with_other_numbers_is_left_alone_and_said(
     before = everything(store, order_database)
     for other in (["--stock", "11"], ["--segments", "3"], ["--epoch", "2"], ["--limit-per-customer", "4"]):
         done = ran(*OPEN, *other, "--database", order_database, url=valkey.url)
-        assert (done.returncode, done.stdout.splitlines()[0]) == (
+        assert (done.returncode, done.stderr) == (
             1,
-            "open already, with other numbers than these: nothing is changed",
+            "segmented: open already, with other numbers than these: nothing is changed\n",
         )
     assert everything(store, order_database) == before
     assert pool.state().opened == 10

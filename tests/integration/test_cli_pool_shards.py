@@ -119,7 +119,10 @@ def test_an_opening_that_was_cut_short_is_gone_on_with_in_its_own_numbers(valkey
         store.execute(op.WriteDirectory(begun, 0))
         assert ran("pool", "show", SKU, url=valkey.url).stderr.startswith("segmented: pool 'concert' is not open")
         done = ran(*OPEN, url=valkey.url)
-        assert (done.returncode, done.stdout.splitlines()[0]) == (1, "opened, with other numbers than these")
+        assert (done.returncode, done.stderr) == (
+            1,
+            "segmented: opened, with other numbers than these\n",
+        )
         assert [shard.state().opened for shard in ShardedPool(store, SKU).shards] == [40, 40]
 
 
@@ -215,7 +218,7 @@ def test_a_restock_says_what_is_free_in_all_shards(pool: ShardedPool, valkey: Va
 
 def test_a_withdrawal_takes_units_from_all_shards_or_none(pool: ShardedPool, valkey: ValkeyServer) -> None:
     few = ran("pool", "withdraw", SKU, "86", "--id", "back", url=valkey.url)
-    assert (few.returncode, few.stdout) == (1, "only 85 units are free, not 86: nothing is changed\n")
+    assert (few.returncode, few.stderr) == (1, "segmented: only 85 units are free, not 86: nothing is changed\n")
     done = ran("pool", "withdraw", SKU, "80", "--id", "back", "--json", "-", url=valkey.url)
     found = json.loads(done.stdout)
     assert (done.returncode, found["units"], found["available"], found["replay"]) == (0, 80, 5, False)

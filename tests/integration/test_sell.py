@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +16,7 @@ from segmented.models import Order
 from segmented.orders import Gate, connect
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import RedisStore
-from tests.selling import first_orders, sell
+from tests.selling import COMMAND, ROOT, SALE_SECONDS, first_orders, sell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,3 +159,20 @@ def test_the_ledger_tells_what_the_results_file_says(
         assert (line["sku"], line["outcome"], int(line["sequence"])) == ("cd", entry.kind, entry.sequence)
         assert line["segment"] == ("" if entry.segment is None else str(entry.segment))
         assert line["fencing_token"] == ("" if entry.fencing_token is None else str(entry.fencing_token))
+
+
+def test_a_sale_whose_reader_goes_away_ends_with_141_and_a_second_run_finishes(
+    tmp_path: Path, own_servers: tuple[str, ...]
+) -> None:
+    file = tmp_path / "orders.csv"
+    file.write_text("order_id,quantity\n" + "".join(f"o{number},1\n" for number in range(600)))
+    options = ("--stock", "500", "--segments", "4", *own_servers)
+    read, write = os.pipe()
+    with subprocess.Popen([*COMMAND, str(file), *options], cwd=ROOT, stdout=write, stderr=subprocess.PIPE) as run:
+        os.close(write)
+        os.read(read, 1)  # it has begun to tell
+        os.close(read)
+        _, said = run.communicate(timeout=SALE_SECONDS)
+    assert (run.returncode, said) == (141, b"")
+    finished = sell(tmp_path, file, *options)
+    assert (finished.exit_code, finished.counts["confirmed_units"]) == (0, 500)

@@ -87,7 +87,30 @@ def test_the_version_names_another_distribution_of_the_same_import_name(tmp_path
     assert segmented("--version", plugins=tmp_path).stdout == (
         "segmented 0.2.0\n"
         "the distribution 'segmented' 7.1 is installed as well and has the same import name: "
-        "uninstall both, then install 'segmented-locks'\n"
+        "uninstall both 'segmented' and 'segmented-locks', then install 'segmented-locks'\n"
+    )
+
+
+@pytest.mark.parametrize("whose", ["__version__ = '9'", None], ids=["overwritten", "gone"])
+def test_where_our_own_files_are_overwritten_or_gone_a_sentence_says_so(tmp_path: Path, whose: str | None) -> None:
+    """As after `pip install segmented`, which puts its own package there, and after uninstalling that again."""
+    package = tmp_path / "segmented"
+    package.mkdir()
+    for name in ("__main__.py", "exits.py", "imports.py"):
+        (package / name).write_bytes((ROOT / "segmented" / name).read_bytes())
+    if whose is not None:
+        (package / "__init__.py").write_text(whose)
+    ran = subprocess.run(
+        [sys.executable, "-S", "-m", "segmented", "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == (
+        "segmented: files of segmented-locks are gone, or another distribution has put its own there: "
+        "uninstall both 'segmented' and 'segmented-locks', then install 'segmented-locks'\n"
     )
 
 
@@ -293,7 +316,33 @@ def test_an_interrupt_ends_with_130(plugins: Path) -> None:
     assert (process.returncode, stderr) == (130, "segmented: interrupted\n")
 
 
-@pytest.mark.parametrize("words", [["endless"], ["--help"]])
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["endless"]])
+def test_an_output_that_cannot_be_written_is_one_sentence(words: list[str], plugins: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [str(COMMAND), *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=20,
+            env=environment(plugins),
+        )
+    said = b"segmented: standard output cannot be written: No space left on device\n"
+    assert (ran.returncode, ran.stderr) == (2, said)
+
+
+@pytest.mark.parametrize(
+    ("closed", "said"),
+    [(">&-", "segmented: standard output is closed: send it to a file, a pipe or /dev/null\n"), (">&- 2>&-", "")],
+)
+def test_without_an_output_at_all_nothing_is_done(closed: str, said: str) -> None:
+    ran = subprocess.run(
+        ["/bin/sh", "-c", f"exec '{COMMAND}' pool --help {closed}"], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (2, said)
+
+
+@pytest.mark.parametrize("words", [["endless"], ["--help"], ["--version"]])
 def test_a_reader_that_went_away_is_no_failure_of_ours(words: list[str], plugins: Path) -> None:
     read, write = os.pipe()
     os.close(read)

@@ -1,0 +1,44 @@
+"""How a command ends that is interrupted, or whose output nobody takes: an exit code, and a sentence where it helps."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Final
+
+EXIT_INVALID_INPUT: Final = 2
+EXIT_INTERRUPTED: Final = 130
+EXIT_BROKEN_PIPE: Final = 141
+UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+"""What a write to standard output fails with, other than that its reader is gone."""
+
+
+def tell(sentence: str) -> None:
+    """Write a sentence to standard error, if there is one."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"segmented: {sentence}\n")
+
+
+def interrupted() -> int:
+    """Say that we were, and return the exit code."""
+    tell("interrupted")
+    return EXIT_INTERRUPTED
+
+
+def output_failed(error: OSError) -> int:
+    """Return the exit code of a command that could not write its output; raises `error` again if it is another's."""
+    is_gone = isinstance(error, BrokenPipeError)
+    if not is_gone and error.errno not in UNWRITABLE:
+        raise error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered would raise again at exit
+    if is_gone:
+        return EXIT_BROKEN_PIPE
+    tell(f"standard output cannot be written: {error.strerror}")
+    return EXIT_INVALID_INPUT
+
+
+def no_output() -> int:
+    """Return the exit code of a command that has no standard output."""
+    tell("standard output is closed: send it to a file, a pipe or /dev/null")
+    return EXIT_INVALID_INPUT
