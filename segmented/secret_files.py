@@ -13,17 +13,26 @@ from typing import TYPE_CHECKING, Final
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+FORMS: Final = {
+    "SEGMENTED_URL": "a Redis URL, as redis://:PASSWORD@HOST:6379/0 is",
+    "SEGMENTED_BROKER": "a broker's URL, as redis://:PASSWORD@HOST:6379/0 is",
+    "SEGMENTED_DATABASE": "an order database's URL, as postgresql://USER:PASSWORD@HOST/DATABASE is",
+}
+"""What the files hold. All that is said of one that holds something else, because it may be the bare password."""
+RULES: Final = "in a password, / ? # and @ are percent-encoded; unknown options are refused"
 SUFFIX: Final = "_FILE"
 BYTES_MAX: Final = 65_536
 
 
-def said_in_file(name: str, environment: Mapping[str, str] = os.environ) -> str | None:
+def said_in_file(
+    name: str, environment: Mapping[str, str] = os.environ, *, check: Callable[[str], object] | None = None
+) -> str | None:
     """Return the one line of the file that the variable `name` + "_FILE" names; None where that is not set, or empty.
 
-    Raises InvalidInput where `name` is set as well, and for a file that cannot be read or has not exactly one line.
-    What stands in the file is in no message.
+    Raises InvalidInput where `name` is set as well, for a file that cannot be read or has not exactly one line, and
+    where `check` raises it for that line. What stands in the file is in no message.
     """
     variable = f"{name}{SUFFIX}"
     said = {key.upper(): value for key, value in environment.items() if key.upper() in {name, variable}}
@@ -46,4 +55,11 @@ def said_in_file(name: str, environment: Mapping[str, str] = os.environ) -> str 
     if len(lines) != 1 or not lines[0].strip() or len(written) > BYTES_MAX:
         message = f"{variable}: {file} should hold one line, the value of {name}"
         raise InvalidInput(message)
-    return lines[0].strip()
+    value = lines[0].strip()
+    if check is not None:
+        try:
+            check(value)
+        except InvalidInput:  # it may quote the line
+            message = f"{variable}: {file} should hold {FORMS[name]} ({RULES})"
+            raise InvalidInput(message) from None
+    return value

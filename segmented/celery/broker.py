@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from segmented.errors import InvalidInput
 
 SOCKET_SCHEMES: Final = frozenset({"unix", "redis+socket"})
 TCP_SCHEMES: Final = frozenset({"redis", "rediss"})
+
+TLS_OPTIONS: Final = frozenset(
+    {
+        *("ssl_keyfile", "ssl_certfile", "ssl_password", "ssl_cert_reqs", "ssl_ca_certs", "ssl_ca_path", "ssl_ca_data"),
+        *("ssl_check_hostname", "ssl_ciphers"),
+    }
+)
+"""Options of a stock's URL that its broker needs, too, and that Celery reads alike."""
 
 
 def broker_beside(url: str) -> str:
@@ -17,13 +25,18 @@ def broker_beside(url: str) -> str:
     if parts.scheme not in SOCKET_SCHEMES | TCP_SCHEMES:
         message = f"no broker can be derived from a stock server at {parts.scheme}://; name one"
         raise InvalidInput(message)
-    return _with_database(parts, _database(parts) + 1)
+    options = [(name, value) for name, value in parse_qsl(parts.query) if name in TLS_OPTIONS]
+    return _with_database(parts, options, _database(parts) + 1)
 
 
 def kombu_url(url: str) -> str:
     """Return the URL as Celery wants it: a socket is `redis+socket://`, and its database is called virtual_host."""
     parts = urlsplit(url)
-    return _with_database(parts, _database(parts)) if parts.scheme == "unix" else url
+    if parts.scheme != "unix":
+        return url
+    own = {"db", "virtual_host", "username", "password"}
+    options = [(name, value) for name, value in parse_qsl(parts.query) if name not in own]
+    return _with_database(parts, options, _database(parts))
 
 
 def database_of(url: str) -> int:
@@ -40,9 +53,17 @@ def _database(parts: SplitResult) -> int:
     return int(found) if found.isdecimal() else 0
 
 
-def _with_database(parts: SplitResult, number: int) -> str:
-    query = [(key, value) for key, value in parse_qsl(parts.query) if key not in {"db", "virtual_host"}]
+def _with_database(parts: SplitResult, options: list[tuple[str, str]], number: int) -> str:
+    where = _with_account(parts)
     if parts.scheme in SOCKET_SCHEMES:
-        query.append(("virtual_host", str(number)))
-        return f"redis+socket://{parts.netloc}{parts.path}?{urlencode(query)}"  # urlunsplit drops an empty host here
-    return urlunsplit((parts.scheme, parts.netloc, f"/{number}", urlencode(query), ""))
+        options = [*options, ("virtual_host", str(number))]
+        return f"redis+socket://{where}{parts.path}?{urlencode(options)}"  # urlunsplit drops an empty host here
+    return urlunsplit((parts.scheme, where, f"/{number}", urlencode(options), ""))
+
+
+def _with_account(parts: SplitResult) -> str:
+    """Return host and port, with the account before them also where redis-py may read it from the options."""
+    query = dict(parse_qsl(parts.query))
+    user = parts.username or quote(query.get("username", ""), safe="")
+    password = parts.password or quote(query.get("password", ""), safe="")
+    return f"{f'{user}:{password}@' if user or password else ''}{parts.netloc.rpartition('@')[2]}"

@@ -9,12 +9,13 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from segmented.celery.away import is_database_away, is_store_away
+from segmented.celery.away import is_database_away
 from segmented.celery.current import settings
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
 from segmented.orders import Gate, connect
 from segmented.stock import pool_of
 from segmented.stores.redis import RedisStore
+from segmented.stores.redis.edge import is_store_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable

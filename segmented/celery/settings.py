@@ -16,7 +16,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from segmented.celery.broker import kombu_url
-from segmented.celery.settings_rules import broker_is_said, check_settings, derived_broker, is_on_stock_server
+from segmented.celery.settings_rules import CHECKS, broker_is_said, check_settings, derived_broker, is_on_stock_server
 from segmented.celery.variables import PREFIX, SECRET, refuse_unknown, sentence_of
 from segmented.errors import InvalidInput
 from segmented.secret_files import SUFFIX, said_in_file
@@ -56,7 +56,8 @@ class _Files(PydanticBaseSettingsSource):
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002  # as the base class asks
         """Return what the file of one setting holds, its name, and that it is plain text. Raises InvalidInput."""
-        return said_in_file(f"{PREFIX}{field_name.upper()}"), field_name, False
+        found = said_in_file(f"{PREFIX}{field_name.upper()}", check=CHECKS[field_name])
+        return found, field_name, False
 
     def __call__(self) -> dict[str, Any]:
         """Return what the files hold of what was not given to the class. Raises InvalidInput."""
@@ -156,7 +157,8 @@ class WorkerSettings(BaseSettings):
         try:
             settings = handler(values)
         except ValidationError as error:
-            raise InvalidInput(sentence_of(error)) from None  # the error has the values, and they may be passwords
+            message = sentence_of(error, cls.model_fields)
+            raise InvalidInput(message) from None  # the error has the values, and they may be passwords
         check_settings(settings)
         return settings
 

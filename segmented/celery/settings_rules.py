@@ -4,32 +4,42 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
 
+from kombu import Connection
 from kombu.transport import TRANSPORT_ALIASES
 from redis.connection import parse_url
 
-from segmented.celery.broker import SOCKET_SCHEMES, TCP_SCHEMES, broker_beside
+from segmented.celery.broker import SOCKET_SCHEMES, TCP_SCHEMES, broker_beside, kombu_url
 from segmented.celery.endpoints import broker_servers, stock_servers
 from segmented.errors import InvalidInput
+from segmented.masking import masked, unknown
 from segmented.models import check_id, shortened
 from segmented.models.ids import SKU_BYTES_MAX
 from segmented.orders.engine import parse
-from segmented.stores.redis.addresses import Deployment, parse_address, shown
+from segmented.stores.redis.addresses import Deployment, parse_address
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pydantic import SecretStr
+
     from segmented.celery.settings import WorkerSettings
 
 STEP: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+BROKER_OPTIONS: Final = frozenset({"password", "virtual_host", "heartbeat", "connect_timeout", "login_method"})
+"""Those that are offered in place of a mistyped one; what Celery takes, it decides itself."""
+SOCKET_OPTIONS: Final = frozenset({"virtual_host", "credential_provider"})
+"""What Celery takes for a socket, where it looks only as it connects."""
 LIMITS_IN_VISIBILITY: Final = 2
 """A task that is ended by force has its message requeued before the broker does that by itself."""
 
 
 def check_settings(settings: WorkerSettings) -> None:
     """Raise InvalidInput with one sentence, in which no password stands."""
-    _check_url(settings)
-    _check_database(settings)
+    _check_addresses(settings)
     if settings.broker is not None:
-        _check_broker(settings, settings.broker_url)
+        check_apart(settings, settings.broker_url, "SEGMENTED_BROKER")
     _check_times(settings)
     for sku in settings.skus:
         check_id(sku, "SEGMENTED_SKUS: sku", bytes_max=SKU_BYTES_MAX)
@@ -79,37 +89,53 @@ def _endangering(what: str) -> str:
     )
 
 
-def _check_url(settings: WorkerSettings) -> None:
-    url = settings.url.get_secret_value()
-    try:
-        address = parse_address(url)
-    except InvalidInput as error:
-        message = f"SEGMENTED_URL cannot be used: {error}"
-        raise InvalidInput(message) from None
-    if address.deployment is Deployment.SINGLE:
+def check_url(url: str) -> None:
+    """Refuse what names no stock server."""
+    if parse_address(url).deployment is Deployment.SINGLE:
         try:
             parse_url(url)
         except ValueError:  # it may quote a piece of the password
-            message = (
-                f"SEGMENTED_URL cannot be used: {shown(url)!r} is not a Redis URL, as redis://:PASSWORD@HOST:6379/0 is"
-            )
+            message = f"{masked(url)!r} is not a Redis URL, as redis://:PASSWORD@HOST:6379/0 is"
             raise InvalidInput(message) from None
 
 
-def _check_database(settings: WorkerSettings) -> None:
-    try:
-        parse(settings.database.get_secret_value())
-    except InvalidInput as error:
-        message = f"SEGMENTED_DATABASE cannot be used: {error}"
-        raise InvalidInput(message) from None
-
-
-def _check_broker(settings: WorkerSettings, broker: str) -> None:
-    scheme = broker.partition("://")[0]
+def check_broker(url: str) -> None:
+    """Refuse what Celery would not take for a broker."""
+    broker = kombu_url(url)
+    scheme, _, rest = broker.partition("://")
     if "://" not in broker or scheme.partition("+")[0] not in {*TRANSPORT_ALIASES, *SOCKET_SCHEMES, *TCP_SCHEMES}:
-        message = f"SEGMENTED_BROKER cannot be used: {shown(broker)} is no broker that Celery knows"
+        message = f"{masked(url)} is no broker that Celery knows"
         raise InvalidInput(message)
-    check_apart(settings, broker, "SEGMENTED_BROKER")
+    named = {name for name, _ in parse_qsl(rest.partition("?")[2], keep_blank_values=True)}
+    wrong = named - SOCKET_OPTIONS if scheme in SOCKET_SCHEMES else set()
+    try:
+        Connection(broker)
+    except TypeError as error:
+        wrong = {name for name in named if repr(name) in str(error)} or {"that is meant"}
+    except ValueError:  # it may quote a piece of the password
+        message = f"{masked(url)} cannot be read as an address: in a password, / ? # and @ must be percent-encoded"
+        raise InvalidInput(message) from None
+    except ImportError as error:
+        message = f"{masked(url)} needs the package {error.name}, which is not installed"
+        raise InvalidInput(message) from None
+    if wrong:
+        message = f"{masked(url)} is no broker that Celery can use: {unknown('option', min(wrong), BROKER_OPTIONS)}"
+        raise InvalidInput(message)
+
+
+CHECKS: Final[Mapping[str, Callable[[str], object]]] = {"url": check_url, "database": parse, "broker": check_broker}
+"""What each address must be by itself."""
+
+
+def _check_addresses(settings: WorkerSettings) -> None:
+    for field, check in CHECKS.items():
+        said: SecretStr | None = getattr(settings, field)
+        try:
+            if said is not None:
+                check(said.get_secret_value())
+        except InvalidInput as error:
+            message = f"SEGMENTED_{field.upper()} cannot be used: {error}"
+            raise InvalidInput(message) from None
 
 
 def _check_times(settings: WorkerSettings) -> None:

@@ -9,6 +9,7 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
+from segmented.masking import unknown
 from segmented.models import shortened
 
 if TYPE_CHECKING:
@@ -36,10 +37,12 @@ def refuse_unknown(environment: Iterable[str], known: Sequence[str]) -> None:
             raise InvalidInput(message)
 
 
-def sentence_of(error: ValidationError) -> str:
+def sentence_of(error: ValidationError, settings: Iterable[str]) -> str:
     """Return what is wrong with the first variable that cannot be; the values of URLs are not shown."""
     wrong = error.errors(include_url=False, include_context=False)[0]
     field = str(wrong["loc"][0]) if wrong["loc"] else ""
+    if wrong["type"] == "extra_forbidden":  # only a program can say it, and its value may be a password
+        return unknown("setting", field, settings)
     name = f"{PREFIX}{field.upper()}"
     said = wrong["msg"].removeprefix("Input ").partition(", unable to")[0]
     value = "" if field in SECRET else f" is {shortened(wrong['input'])}:"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -49,11 +50,24 @@ def data_folder(text: str) -> Path:
     return Path(text)
 
 
+def _check_url(url: str) -> None:
+    from segmented.stores.redis.addresses import parse_address  # noqa: PLC0415  # seldom needed this early
+
+    parse_address(url)
+
+
+def _check_database(url: str) -> None:
+    with suppress(ModuleNotFoundError):  # whoever needs the database says what is missing
+        from segmented.orders.engine import parse  # noqa: PLC0415  # SQLAlchemy is optional
+
+        parse(url)
+
+
 def _running_url(context: typer.Context, url: str) -> str:
     """Return the URL that was given, else that of a file, else of a running `segmented server`, which is told."""
     if is_said(context, "url"):
         return url
-    kept = said_in_file(URL_VARIABLE)
+    kept = said_in_file(URL_VARIABLE, check=_check_url)
     if kept is not None:
         return kept
     source = context.get_parameter_source("url")
@@ -67,7 +81,7 @@ def _running_url(context: typer.Context, url: str) -> str:
 def _running_database(context: typer.Context, database: str | None) -> str | None:
     """Return the database that was given, else of a file, else of a `segmented server` whose stock is used as well."""
     if not is_said(context, "database"):
-        database = said_in_file(DATABASE_VARIABLE) or database
+        database = said_in_file(DATABASE_VARIABLE, check=_check_database) or database
     found = announced() if database is None else None
     return database if found is None or context.params.get("url", found.url) != found.url else found.database
 

@@ -6,6 +6,7 @@ together, the gate says BEGIN itself.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from segmented.errors import InvalidInput
 from segmented.imports import needs
+from segmented.masking import masked, unknown
 from segmented.orders import postgresql, sqlite
 from segmented.orders.edge import reason
 
@@ -33,7 +35,8 @@ CONNECT_TIMEOUT_MIN: Final = 2
 GUARDED: Final = "segmented_guarded"
 """The execution option that marks an engine of `connect`: checked, bounded, in autocommit."""
 
-SECRETS: Final = frozenset({"password", "sslpassword"})
+MISPLACED: Final = re.compile(r"[,;]\w+=")
+"""Options with commas between them, as other libraries write addresses."""
 SQLITE_FULL: Final = 2
 
 
@@ -98,7 +101,7 @@ def parse(url: str) -> URL:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         parsed = None
-    if parsed is None or "@" in (parsed.host or ""):
+    if parsed is None or "@" in (parsed.host or "") or _has_misplaced_options(parsed):
         # Nothing of the URL is shown, nor the error that may quote it: what could not be told apart may be a password.
         message = (
             "the order database's URL cannot be read; it should look like postgresql://user:password@host/database "
@@ -114,7 +117,27 @@ def parse(url: str) -> URL:
     if driver == sqlite.DRIVER and not _is_plain_file(parsed):
         message = f"the order database {shown(parsed)} is not a plain file; name one as in sqlite:///path"
         raise InvalidInput(message)
+    if driver == postgresql.DRIVER:
+        _check_options(parsed)
     return parsed.set(drivername=driver)
+
+
+def _has_misplaced_options(url: URL) -> bool:
+    where = f"{url.host or ''},{url.database or ''}"
+    return url.get_backend_name() != "sqlite" and MISPLACED.search(where) is not None
+
+
+def _check_options(url: URL) -> None:
+    """Refuse an option that the driver does not know: it would say so as if it could not reach the server."""
+    try:
+        from psycopg.pq import Conninfo  # noqa: PLC0415  # psycopg is optional; `connect` says that it is missing
+    except ImportError:
+        return
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    for name in url.query:
+        if name not in known:
+            message = f"the order database {shown(url)} cannot be used: {unknown('option', name, known)}"
+            raise InvalidInput(message)
 
 
 def _is_plain_file(url: URL) -> bool:
@@ -125,8 +148,7 @@ def _is_plain_file(url: URL) -> bool:
 
 def shown(url: URL) -> str:
     """Return the URL without its passwords."""
-    scheme = url.get_backend_name()
-    return url.set(drivername=scheme).difference_update_query(SECRETS).render_as_string(hide_password=True)
+    return masked(url.set(drivername=url.get_backend_name()).render_as_string(hide_password=False))
 
 
 def _try_out(engine: Engine) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy.pool import NullPool
 
 from segmented import Order, Pool, RedisStore, Settled
 from segmented.orders import open_gated, take_order
+from segmented.orders.engine import shown
 from segmented.stores.redis.scripts import load_script
 from segmented.stores.redis.wire import text
 from tests.command_line import ran, ran_apart, started
@@ -249,7 +250,7 @@ def test_a_pool_is_not_opened_gated_without_a_database(store: RedisStore, valkey
 def test_a_database_without_tables_is_refused_and_gets_none(
     store: RedisStore, valkey: ValkeyServer, postgres_database: str
 ) -> None:
-    where = make_url(postgres_database).set(drivername="postgresql").render_as_string()
+    where = shown(make_url(postgres_database))
     begin = f"the order database {where} has no tables segmented_changes, segmented_orders, segmented_segments: "
     assert refused(*OPEN[1:], "--database", postgres_database, url=valkey.url) == (
         f"{begin}--create-tables makes what a new one lacks"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from segmented.errors import InvalidInput, LeaseLost, StoreUnavailable
+from segmented.masking import masked
 from segmented.models import Acquired
 from segmented.operations import AcquireLock
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.addresses import shown
 from tests.contract.parking import has_come_to_rest, wait_until
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
 from tests.nodes import eventually
@@ -224,4 +224,4 @@ def test_passwords_of_servers_and_sentinels_are_used_and_not_shown(private_senti
         store.execute(AcquireLock("b", "x", 60_000))
         assert repr(store).startswith(f"RedisStore({bare.replace('://', '://:***@')}?sentinel_password=***, ")
     wrong = bare.replace("://", "://:mistaken@") + "?sentinel_password=open"
-    assert sentence_of(wrong) == f"{shown(wrong)} refused the password or account of the URL"
+    assert sentence_of(wrong) == f"{masked(wrong)} refused the password or account of the URL"

@@ -17,7 +17,7 @@ from redis import asyncio as redis_asyncio
 from redis.cache import CacheConfig
 from valkey import asyncio as valkey_asyncio
 
-from segmented.errors import InvalidInput, LockUnreachable, StoreBusy, StoreUnavailable
+from segmented.errors import InvalidInput, LockUnreachable, StoreBusy, StoreRefused, StoreUnavailable
 from segmented.locks import AsyncLock, FileDeadLetters, Lock, UnreachablePolicy, Work
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from segmented.stores.redis.wire import Send
@@ -209,6 +209,33 @@ def test_a_server_that_may_evict_is_refused_at_construction(private_valkey: Valk
         client.config_set("maxmemory-policy", "allkeys-lru")
         with pytest.raises(InvalidInput, match="has maxmemory-policy allkeys-lru, which may evict locks and stock"):
             RedisStore(client)
+
+
+@pytest.mark.parametrize("given", [{"password": "hunter2"}, {}], ids=["wrong", "missing"])
+def test_a_password_that_is_refused_is_refused_at_construction(
+    private_valkey: ValkeyServer, given: dict[str, str]
+) -> None:
+    with redis.Redis.from_url(private_valkey.url) as server:
+        server.config_set("requirepass", "open")
+    with redis.Redis.from_url(private_valkey.url, **given) as client, pytest.raises(InvalidInput) as caught:
+        RedisStore(client)
+    path = private_valkey.url.removeprefix("unix://").partition("?")[0]
+    assert str(caught.value).startswith(f"{path} refused the password: ")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_task_is_told_of_a_refused_password_at_the_first_operation(private_valkey: ValkeyServer) -> None:
+    async def test() -> None:
+        async with (
+            redis_asyncio.Redis.from_url(private_valkey.url, password="hunter2") as client,
+            AsyncRedisStore(client) as store,
+        ):
+            with pytest.raises(StoreRefused, match="refused the password: "):
+                await AsyncLock(store, "x", ttl=5).acquire(timeout=1)
+
+    with redis.Redis.from_url(private_valkey.url) as server:
+        server.config_set("requirepass", "open")
+    asyncio.run(test())
 
 
 def test_a_server_that_may_evict_is_refused_at_the_first_operation_in_asyncio(private_valkey: ValkeyServer) -> None:

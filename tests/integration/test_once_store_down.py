@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 
 from segmented.dedup.celery.settings import close_stores
-from segmented.errors import InvalidInput, StoreUnavailable
+from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
+from segmented.masking import masked
 from tests.nodes import free_ports
 from tests.once_app import build
 from tests.once_workers import close_app
@@ -51,12 +53,56 @@ def test_a_publisher_that_is_to_run_anyway_publishes_and_the_worker_checks_again
     assert shared_once.runs("down-run") == 1
 
 
-def test_a_setting_that_is_neither_is_one_sentence(shared_once: OnceSide) -> None:
-    with (
-        task_elsewhere(shared_once, nowhere(), once_when_down="maybe") as task,
-        pytest.raises(InvalidInput, match="once_when_down is 'maybe': give one of refuse, run"),
-    ):
-        task.delay("down-maybe")
+def test_a_setting_that_is_neither_is_one_sentence_also_while_the_records_can_be_reached(shared_once: OnceSide) -> None:
+    for records in (nowhere(), shared_once.setup.records):
+        with (
+            task_elsewhere(shared_once, records, once_when_down="runn") as task,
+            pytest.raises(InvalidInput, match=r"^once_when_down is 'runn': give one of refuse, run$"),
+        ):
+            task.delay("down-maybe")
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("pasword=x", "there is no option pasword; did you mean password?"),
+        ("socket_timeout=abc", "the option socket_timeout should be a number of seconds, 0.001 or more"),
+    ],
+)
+def test_an_address_that_is_wrong_is_no_server_that_is_down(shared_once: OnceSide, option: str, reason: str) -> None:
+    records = f"{nowhere()}?{option}"
+    with task_elsewhere(shared_once, records, once_when_down="run") as task, pytest.raises(InvalidInput) as caught:
+        task.delay("down-mistyped")
+    assert str(caught.value) == f"{masked(records)!r} is not a Redis URL: {reason}"
+
+
+def test_a_refused_password_is_no_server_that_is_down(
+    shared_once: OnceSide, start_valkey: Callable[..., ValkeyServer]
+) -> None:
+    records = start_valkey(config={"requirepass": "open"}).url.replace("unix://", "unix://u:s3cret@")
+    with task_elsewhere(shared_once, records, once_when_down="run") as task, pytest.raises(StoreRefused) as caught:
+        task.delay("down-refused")
+    where = records.replace("s3cret", "***")
+    assert str(caught.value) == (
+        f"the records at {where} cannot be used: {where} refused the password or account of the URL"
+    )
+
+
+def test_a_worker_whose_password_is_refused_keeps_the_message_and_logs_why(
+    once: OnceSide, start_valkey: Callable[..., ValkeyServer]
+) -> None:
+    server = start_valkey(config={"requirepass": "open"})
+    records = server.url.replace("unix://", "unix://:s3cret@")
+    worker = once.start(replace(once.setup, records=records, conf={"once_when_down": "run"}))
+    handle = once.app.send_task("kept", ("down-refused", 1))
+    once.wait_for(lambda: worker.said().count(" received\n") >= 2)  # it has come back once
+    assert once.runs("down-refused") == 0
+    assert f" s: the records at {records.replace('s3cret', '***')} cannot be used" in worker.said()
+    assert "s3cret" not in worker.said()
+    with redis.Redis.from_url(server.url, password="open") as client:
+        client.config_set("requirepass", "s3cret")
+    assert handle.get(timeout=SOON) == ["down-refused", 1]
+    assert once.runs("down-refused") == 1
 
 
 def test_an_app_without_an_address_for_its_records_is_one_sentence(shared_once: OnceSide) -> None:

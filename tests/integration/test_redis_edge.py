@@ -12,9 +12,9 @@ import redis
 
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
 from segmented.locks import AsyncLock, Lock
+from segmented.masking import masked
 from segmented.operations import AcquireLock, ReadPool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
-from segmented.stores.redis.addresses import shown
 from segmented.stores.redis.edge import check_server
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def locked_valkey(start_valkey: Callable[..., ValkeyServer]) -> str:
 @pytest.mark.parametrize("option", ["&password=sesame", "", "&username=nobody&password=sesame"])
 def test_a_wrong_password(connect: Callable[[str], None], locked_valkey: str, option: str) -> None:
     url = locked_valkey + option
-    assert sentence_of(connect, url) == f"{shown(url)} refused the password or account of the URL"
+    assert sentence_of(connect, url) == f"{masked(url)} refused the password or account of the URL"
 
 
 @both_colours
@@ -129,7 +129,7 @@ def test_an_account_that_may_not_run_scripts(
     url = f"{private_valkey.url}&username=poor&password=sesame"
     sentence = sentence_of(connect, url)
     needs = "runs no scripts for this account, and all locks and stock need them: "
-    assert sentence.startswith(f"the server at {shown(url)} {needs}")
+    assert sentence.startswith(f"the server at {masked(url)} {needs}")
     assert f"'{command}'" in sentence
 
 
@@ -208,7 +208,7 @@ def test_what_a_server_says_of_itself_is_judged_word_by_word(
     ],
 )
 def test_what_is_not_a_redis_url(connect: Callable[[str], None], url: str) -> None:
-    assert sentence_of(connect, url).startswith(f"{shown(url)!r} is not a Redis URL: ")
+    assert sentence_of(connect, url).startswith(f"{masked(url)!r} is not a Redis URL: ")
 
 
 @both_colours
@@ -222,7 +222,7 @@ def test_a_database_that_the_server_does_not_have(connect: Callable[[str], None]
     ("url", "without_password"),
     [
         ("redis://host:6379/0", "redis://host:6379/0"),
-        ("redis://user@host", "redis://user@host"),
+        ("redis://secret@host", "redis://***@host"),
         ("redis://user:secret@host:6379/0", "redis://user:***@host:6379/0"),
         ("redis://:secret@host", "redis://:***@host"),
         ("redis://:se/cr@et#x@host", "redis://:***@host"),
@@ -235,7 +235,7 @@ def test_a_database_that_the_server_does_not_have(connect: Callable[[str], None]
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, without_password: str) -> None:
-    assert shown(url) == without_password
+    assert masked(url) == without_password
 
 
 # --- afterwards ---

@@ -169,6 +169,13 @@ def test_a_server_that_comes_later_is_waited_for(
             {"SEGMENTED_URL": "redis://:secret@stock/0", "SEGMENTED_BROKER": "redis://:secret@stock/1"},
             ON_STOCK_SERVER,
         ),
+        (
+            {"SEGMENTED_URL": "redis://localhost:1/0?pasword=secret", "SEGMENTED_BROKER_ON_STOCK_SERVER": "1"},
+            (
+                "SEGMENTED_URL cannot be used: 'redis://localhost:1/0?pasword=***' is not a Redis URL: there is no "
+                "option pasword; did you mean password?"
+            ),
+        ),
     ],
 )
 @pytest.mark.parametrize("command", ["worker", "beat"])

@@ -4,7 +4,8 @@ import pytest
 from redis.connection import SSLConnection, parse_url
 
 from segmented.errors import InvalidInput
-from segmented.stores.redis.addresses import Address, Deployment, Host, parse_address, shown
+from segmented.masking import masked
+from segmented.stores.redis.addresses import Address, Deployment, Host, parse_address
 
 SECRET = "open sesame/#1"
 QUOTED = "open%20sesame%2F%231"
@@ -18,7 +19,7 @@ def test_one_server_is_left_to_the_driver() -> None:
         "redis:///0",
         "redis://[::1]/",
     ):
-        assert parse_address(url) == Address(Deployment.SINGLE, shown(url), url)
+        assert parse_address(url) == Address(Deployment.SINGLE, masked(url), url)
 
 
 @pytest.mark.parametrize("url", ["user:a+b@h", "nonsense", "", "host:6379", "http://host", "redis:host"])
@@ -144,7 +145,9 @@ def test_sentinels_may_have_an_account_of_their_own() -> None:
         ("redis+cluster://one/1", "database 0 alone"),
         ("redis+cluster://one/stock", "database 0 alone"),
         ("redis+cluster://one?db=1", "database 0 alone"),
+        ("redis+cluster://one?db=x", "the option db should be a whole number, 0 or more"),
         ("redis+cluster://one?sentinel_password=x", "redis+sentinel:// alone"),
+        ("redis+sentinel://one,password=sesame/stock", "each host is NAME"),
         (f"redis+sentinel://user:{SECRET}@one/stock", "percent-encoded"),
         (f"redis+cluster://user:{SECRET}@one", "percent-encoded"),
         ("redis+cluster://user:12/sesame@one", "percent-encoded"),
@@ -156,7 +159,7 @@ def test_what_is_not_an_address_is_told_in_one_sentence_without_passwords(url: s
     with pytest.raises(InvalidInput) as caught:
         parse_address(url)
     sentence = str(caught.value)
-    assert sentence.startswith(f"{shown(url)!r} is not a Redis URL: ")
+    assert sentence.startswith(f"{masked(url)!r} is not a Redis URL: ")
     assert reason in sentence
     assert "sesame" not in sentence
     assert "\n" not in sentence
@@ -175,8 +178,93 @@ def test_what_is_not_an_address_is_told_in_one_sentence_without_passwords(url: s
     ],
 )
 def test_an_address_is_shown_without_its_passwords(url: str, without_passwords: str) -> None:
-    assert shown(url) == without_passwords
+    assert masked(url) == without_passwords
     assert parse_address(url).shown == without_passwords
+
+
+@pytest.mark.parametrize(
+    ("url", "without_passwords"),
+    [
+        ("rediss://one?ssl_password=sesame", "rediss://one?ssl_password=***"),
+        ("redis://one?pasword=sesame&db=1", "redis://one?pasword=***&db=1"),
+        ("redis://one?Password=sesame", "redis://one?Password=***"),
+        ("redis://one?auth=sesame", "redis://one?auth=***"),
+        ("redis://one?sesame", "redis://one?***"),
+        ("redis://one?db=0,password=sesame", "redis://one?db=***"),
+        ("redis://one/0#sesame", "redis://one/0#***"),
+        ("redis+sentinel://one/stock?sentinel_pasword=sesame", "redis+sentinel://one/stock?sentinel_pasword=***"),
+        ("redis+cluster://one,two?ssl_password=sesame", "redis+cluster://one,two?ssl_password=***"),
+        ("redis://one:7801,password=sesame", "redis://one:7801,password=***"),
+        ("one:6379,password=sesame,ssl=true", "one:6379,password=***"),
+        ("redis://one:6379/0,password=sesame", "redis://one:6379/0,password=***"),
+        ("redis://sesame@one", "redis://***@one"),
+        ("redis://sesame:@one", "redis://***@one"),
+        ("redis://one?password=a@sesame", "redis://***"),
+        (":sesame@redis://one", ":***@redis://one"),
+        ("redis:u:sesame@one", "redis:***@one"),
+        ("unix:///run/a:b@c.sock?db=1", "unix:///run/a:b@c.sock?db=1"),
+        ("sqlite:////tmp/a@b:c", "sqlite:////tmp/a@b:c"),
+        ("amqp://u:sesame@one;amqp://u:sesame@two//", "amqp://u:***@two//"),
+        (
+            "redis+socket:///run/x.sock?virtual_host=1&pasword=sesame",
+            "redis+socket:///run/x.sock?virtual_host=1&pasword=***",
+        ),
+        ("postgresql://localhost:1/x?pasword=sesame", "postgresql://localhost:1/x?pasword=***"),
+        ("postgresql://sesame@/x?host=%2Frun", "postgresql://***@/x?host=%2Frun"),
+        ("host=one password=sesame", "host=***"),
+    ],
+)
+def test_only_what_is_known_to_be_harmless_is_shown(url: str, without_passwords: str) -> None:
+    assert masked(url) == without_passwords
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("retry=3", "there is no option retry"),
+        ("credential_provider=x", "there is no option credential_provider"),
+        (
+            "socket_keepalive_options=5&socket_keepalive=1",
+            "there is no option socket_keepalive_options; did you mean socket_keepalive?",
+        ),
+        ("cache_config=x", "there is no option cache_config"),
+        ("foo=1", "there is no option foo"),
+        ("pasword=sesame", "there is no option pasword; did you mean password?"),
+        ("PASSWORD=sesame", "there is no option PASSWORD; did you mean password?"),
+        ("sesame", "each option is NAME=VALUE, with & between two"),
+        ("protocol=7", "the option protocol should be 2 or 3"),
+        ("encoding=utf-16", "the option encoding should be one in which a server reads: leave utf-8"),
+        ("encoding=sesame", "the option encoding should be one in which a server reads: leave utf-8"),
+        ("encoding_errors=x", "the option encoding_errors should be one of strict, ignore, replace"),
+        ("socket_timeout=abc", "the option socket_timeout should be a number of seconds, 0.001 or more"),
+        ("socket_timeout=inf", "the option socket_timeout should be a number of seconds, 0.001 or more"),
+        ("max_connections=0", "the option max_connections should be a whole number, 1 or more"),
+        ("db=x", "the option db should be a whole number, 0 or more"),
+    ],
+)
+@pytest.mark.parametrize("url", ["redis://one", "redis+sentinel://one/stock", "redis+cluster://one"])
+def test_an_option_that_cannot_be_is_named(url: str, query: str, reason: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_address(f"{url}?{query}")
+    assert str(caught.value) == f"{masked(f'{url}?{query}')!r} is not a Redis URL: {reason}"
+    assert "sesame" not in masked(f"{url}?{query}") or query.startswith("encoding")
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis://one?ssl_password=sesame", "the option ssl_password needs TLS: begin with rediss://"),
+        ("redis+cluster://one?ssl_ca_certs=x", "the option ssl_ca_certs needs TLS: begin with rediss+cluster://"),
+        ("redis+sentinel://one/s?ssl=1", "there is no option ssl: for TLS begin with rediss+sentinel://"),
+        ("rediss://one?ssl_cert_reqs=x", "the option ssl_cert_reqs should be one of none, optional, required"),
+        ("unix:///x?socket_keepalive=1", "the option socket_keepalive is for TCP, not for a socket of this machine"),
+        ("redis://one?sentinel_password=x", "sentinel_username and sentinel_password are options of redis+sentinel://"),
+    ],
+)
+def test_an_option_of_another_kind_of_address_is_refused(url: str, reason: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_address(url)
+    assert str(caught.value).startswith(f"{masked(url)!r} is not a Redis URL: {reason}")
 
 
 def test_the_text_of_an_address_has_no_password() -> None:

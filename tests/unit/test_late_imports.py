@@ -35,8 +35,8 @@ def modules_after(program: str) -> list[str]:
         ("import segmented", 2),
         ("import segmented.testing.plugin", 6),
         ("from segmented import Lock", 35),
-        ("from segmented import Lock, RedisStore", 61),
-        ("from segmented import Pool, RedisStore", 82),
+        ("from segmented import Lock, RedisStore", 63),
+        ("from segmented import Pool, RedisStore", 84),
     ],
 )
 def test_an_import_loads_no_more_of_our_modules_than_it_needs(program: str, budget: int) -> None:

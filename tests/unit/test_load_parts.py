@@ -80,7 +80,7 @@ def test_more_users_than_a_cell_has_buyers_are_refused() -> None:
         cell_of(SimpleNamespace(**(OPTIONS | {"num_users": 2_000})), is_open=False)
 
 
-@pytest.mark.parametrize("url", ["nonsense", "redis://127.0.0.1:99999/0", "redis://127.0.0.1:1/0?x=y"])
+@pytest.mark.parametrize("url", ["nonsense", "redis://127.0.0.1:99999/0", "redis://127.0.0.1:1/0?db=y"])
 def test_a_server_that_the_environment_names_wrongly_is_refused_by_its_name(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

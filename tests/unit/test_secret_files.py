@@ -9,7 +9,8 @@ import pytest
 
 from segmented.celery.settings import LOCAL_URL, WorkerSettings
 from segmented.errors import InvalidInput
-from segmented.secret_files import BYTES_MAX, said_in_file
+from segmented.secret_files import BYTES_MAX, RULES, said_in_file
+from tests.command_line import ran
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,12 +41,48 @@ def test_the_three_addresses_may_stand_in_files() -> None:
     assert settings.database.get_secret_value() == ORDERS
 
 
-def test_no_value_of_a_file_is_shown(files: Path) -> None:
+@pytest.mark.usefixtures("files")
+def test_no_value_of_a_file_is_shown() -> None:
     assert "secret" not in repr(WorkerSettings()) + str(WorkerSettings())
-    (files / "URL").write_text("notredis://:stock-secret@stock\n")
-    with pytest.raises(InvalidInput, match="SEGMENTED_URL cannot be used") as refusal:
+
+
+URL_FORM = "a Redis URL, as redis://:PASSWORD@HOST:6379/0 is"
+BROKER_FORM = "a broker's URL, as redis://:PASSWORD@HOST:6379/0 is"
+DATABASE_FORM = "an order database's URL, as postgresql://USER:PASSWORD@HOST/DATABASE is"
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "written"),
+    [
+        ("URL", URL_FORM, "hunter2"),
+        ("URL", URL_FORM, "hunter2://stock"),
+        ("URL", URL_FORM, "redis://stock:6379,password=hunter2"),
+        ("URL", URL_FORM, "redis://stock?hunter2=1"),
+        ("BROKER", BROKER_FORM, "hunter2"),
+        ("BROKER", BROKER_FORM, "redis://broker/0?pasword=hunter2"),
+        ("DATABASE", DATABASE_FORM, "hunter2"),
+        ("DATABASE", DATABASE_FORM, "hunter2://orders"),
+    ],
+)
+def test_of_a_file_that_holds_no_address_only_the_variable_and_the_file_are_named(
+    files: Path, name: str, form: str, written: str
+) -> None:
+    (files / name).write_text(f"{written}\n")
+    with pytest.raises(InvalidInput) as refusal:
         WorkerSettings()
-    assert "secret" not in str(refusal.value)
+    assert str(refusal.value) == f"SEGMENTED_{name}_FILE: {files / name} should hold {form} ({RULES})"
+
+
+@pytest.mark.parametrize(("name", "form", "url"), [("URL", URL_FORM, None), ("DATABASE", DATABASE_FORM, "redis://h")])
+def test_a_command_shows_no_more_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str, url: str | None
+) -> None:
+    file = tmp_path / "pw"
+    file.write_text("hunter2\n")
+    monkeypatch.setenv(f"SEGMENTED_{name}_FILE", str(file))
+    done = ran("pool", "open", "x", "--stock", "1", "--segments", "1", url=url)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"segmented: SEGMENTED_{name}_FILE: {file} should hold {form} ({RULES})\n"
 
 
 def test_a_file_is_not_read_for_what_the_program_gives_itself(files: Path) -> None:

@@ -58,6 +58,14 @@ def test_a_database_that_is_away_is_waited_for_and_one_that_refuses_is_not(
         opening.open_when_there(pool_size=1)
 
 
+def test_a_database_whose_address_can_never_be_right_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, valkey: ValkeyServer
+) -> None:
+    told(monkeypatch, valkey.url, "postgresql://localhost:1/shop?sslmode=sometimes")
+    with pytest.raises(InvalidInput, match='invalid sslmode value: "sometimes"'):
+        opening.open_when_there(pool_size=1, seconds=0.0)
+
+
 @pytest.mark.parametrize("end", [worker_shutdown, worker_process_shutdown])
 def test_what_a_process_opened_is_closed_at_its_end(
     monkeypatch: pytest.MonkeyPatch, valkey: ValkeyServer, sqlite_url: str, end: Signal

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import SecretStr
@@ -46,6 +46,8 @@ def sentence(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> str:
         ("redis://:pw@host:6380/4", "redis://:pw@host:6380/5"),
         ("redis://host/?db=7", "redis://host/8"),
         ("rediss://host/0?ssl_cert_reqs=required", "rediss://host/1?ssl_cert_reqs=required"),
+        ("redis://host/0?socket_timeout=2&username=u&password=p%2Fw", "redis://u:p%2Fw@host/1"),
+        ("unix:///run/x.sock?password=p", "redis+socket://:p@/run/x.sock?virtual_host=1"),
         ("unix:///run/valkey.sock?db=0", "redis+socket:///run/valkey.sock?virtual_host=1"),
         ("unix://:pw@/run/valkey.sock?db=2", "redis+socket://:pw@/run/valkey.sock?virtual_host=3"),
         ("unix:///run/valkey.sock", "redis+socket:///run/valkey.sock?virtual_host=1"),
@@ -189,12 +191,58 @@ def test_settings_stay_as_they_are() -> None:
             {"SEGMENTED_BROKER": "foo://:secret@host"},
             "SEGMENTED_BROKER cannot be used: foo://:***@host is no broker that Celery knows",
         ),
+        (
+            {"SEGMENTED_BROKER": "redis://localhost:1/1?pasword=secret"},
+            (
+                "SEGMENTED_BROKER cannot be used: redis://localhost:1/1?pasword=*** is no broker that Celery can use: "
+                "there is no option pasword; did you mean password?"
+            ),
+        ),
+        (
+            {"SEGMENTED_BROKER": "unix:///run/x.sock?db=1&pasword=secret"},
+            (
+                "SEGMENTED_BROKER cannot be used: unix:///run/x.sock?db=1&pasword=*** is no broker that Celery can "
+                "use: there is no option pasword; did you mean password?"
+            ),
+        ),
+        (
+            {"SEGMENTED_BROKER": "redis://:secret/x@host"},
+            (
+                "SEGMENTED_BROKER cannot be used: redis://:***@host cannot be read as an address: in a password, / ? # "
+                "and @ must be percent-encoded"
+            ),
+        ),
+        (
+            {"SEGMENTED_URL": "redis://localhost:6379/0?pasword=secret", "SEGMENTED_BROKER_ON_STOCK_SERVER": "1"},
+            (
+                "SEGMENTED_URL cannot be used: 'redis://localhost:6379/0?pasword=***' is not a Redis URL: there is no "
+                "option pasword; did you mean password?"
+            ),
+        ),
+        (
+            {"SEGMENTED_DATABASE": "postgresql://localhost:1/x?pasword=secret"},
+            (
+                "SEGMENTED_DATABASE cannot be used: the order database postgresql://localhost:1/x?pasword=*** cannot "
+                "be used: there is no option pasword; did you mean password?"
+            ),
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_one_sentence(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], refusal: str
 ) -> None:
     assert sentence(monkeypatch, settings) == refusal
+
+
+@pytest.mark.parametrize(
+    ("name", "refusal"),
+    [("databse", "there is no setting databse; did you mean database?"), ("zzz", "there is no setting zzz")],
+)
+def test_a_setting_that_there_is_not_is_named_without_its_value(name: str, refusal: str) -> None:
+    given: dict[str, Any] = {"broker_on_stock_server": True, name: "postgresql://u:s3cret@h/x"}
+    with pytest.raises(InvalidInput) as caught:
+        WorkerSettings(**given)
+    assert str(caught.value) == refusal
 
 
 SAME_SERVER = [

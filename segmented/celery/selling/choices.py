@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
+from segmented.masking import masked
 from segmented.models import SEGMENT_COUNT_MAX, STOCK_MAX
 from segmented.orders.engine import parse
-from segmented.stores.redis.addresses import shown
 from segmented.whole_files import check_apart, check_writable
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Choices:
             )
             raise InvalidInput(message)
         if self.url is not None and not self.url.startswith(STOCK_SCHEMES):
-            message = f"--url {shown(self.url)} is not a Redis URL: it should begin with {', '.join(STOCK_SCHEMES)}"
+            message = f"--url {masked(self.url)} is not a Redis URL: it should begin with {', '.join(STOCK_SCHEMES)}"
             raise InvalidInput(message)
         if self.database is not None:
             parse(self.database)

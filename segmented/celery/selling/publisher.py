@@ -10,7 +10,7 @@ from kombu.exceptions import KombuError
 
 from segmented.celery.celery_settings import celery_settings
 from segmented.errors import InvalidInput, StoreUnavailable
-from segmented.stores.redis.addresses import shown
+from segmented.masking import masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ class Publisher:
 
     def __init__(self, settings: WorkerSettings) -> None:
         """Connect. Raises InvalidInput when no broker answers."""
-        self._where = shown(settings.broker_url)
+        self._where = masked(settings.broker_url)
         self._queue = settings.queue
         self._app = Celery("segmented-sell", set_as_current=False)
         self._app.conf.update(celery_settings(settings))

@@ -12,11 +12,11 @@ from pydantic import SecretStr
 
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput, SegmentedError
+from segmented.masking import masked
 from segmented.orders import connect
 from segmented.orders.engine import parse, shown as database_shown
 from segmented.servers import PostgresServer, ValkeyServer
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.addresses import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,5 +97,5 @@ def queue_name(url: str, database: str) -> str:
 
     The same servers give the same name, so that a second run finds, and finishes, what the first one left in the queue.
     """
-    where = f"{shown(url)} {database_shown(parse(database))}"
+    where = f"{masked(url)} {database_shown(parse(database))}"
     return f"segmented-sell-{hashlib.sha256(where.encode()).hexdigest()[:12]}"

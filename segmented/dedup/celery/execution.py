@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -21,13 +22,12 @@ from celery.states import READY_STATES
 
 from segmented.dedup.celery.delays import waits_ms
 from segmented.dedup.celery.header import OnceHeader, header_of
-from segmented.dedup.celery.settings import runs_when_down
 from segmented.dedup.effects_in_store import StoreEffect
 from segmented.dedup.errors import EffectUnknown, InFlight, OtherPayload, RunLost
 from segmented.dedup.options import window_ms
 from segmented.dedup.plans import is_in_flight
 from segmented.dedup.run import Run
-from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
+from segmented.errors import InvalidInput, SegmentedError, StoreRefused, StoreUnavailable
 from segmented.models.dedup import (
     AttemptOutdated,
     KeyHeld,
@@ -50,12 +50,15 @@ if TYPE_CHECKING:
     from segmented.dedup.terms import RunClaim
     from segmented.operations import BeginRun
     from segmented.plans import Plan
+    from segmented.plans.drivers import Store
 
 ROUND_SECONDS: Final = 0.1
 ROUND_SECONDS_MAX: Final = 5.0
 """A message whose key is taken comes back after 0.1, 0.2, 0.4 s and so on, up to this."""
 DOWN_SECONDS: Final = 5.0
 """After which a message comes back that found the records out of reach."""
+
+log = logging.getLogger(__name__)
 
 Answer = RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated
 
@@ -79,11 +82,12 @@ class Execution:
         """Run the body, or do what a copy or a repeat does; return the result, or raise what Celery understands."""
         header = self._header()
         claim = self.plan.claim(header)
+        runs_when_down = self.plan.runs_when_down
         try:
-            store = self.plan.store
+            store = self._store(header)
             answer, asked_at = run_sync(self._beginning(claim, header), store)
         except StoreUnavailable as error:
-            if runs_when_down(self.plan.app):
+            if runs_when_down:
                 return self._unrecorded(error)
             self._come_back(header, DOWN_SECONDS, error)
         match answer:
@@ -102,6 +106,14 @@ class Execution:
                 )
                 raise Ignore
         raise Ignore  # a fork of its retries
+
+    def _store(self, header: OnceHeader) -> Store:
+        """Return the store; a message is kept for when the server of the records no longer refuses us."""
+        try:
+            return self.plan.store
+        except StoreRefused as error:
+            log.warning("message %s comes back in %g s: %s", header.message, DOWN_SECONDS, error)
+            self._come_back(header, DOWN_SECONDS, error)
 
     def _header(self) -> OnceHeader:
         message = str(self.request.id)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kombu.utils import json
 
 from segmented.dedup.celery.rule import OnceRule
-from segmented.dedup.celery.settings import OnceSettings, namespace_of, store_of
+from segmented.dedup.celery.settings import OnceSettings, namespace_of, runs_when_down, store_of
 from segmented.dedup.identity import CallIdentity, Identity
 from segmented.dedup.outcomes import OutcomeForm
 from segmented.dedup.terms import RunClaim
@@ -43,6 +43,11 @@ class OncePlan:
     def store(self) -> Store:
         """The store of the app's records, in this process."""
         return store_of(self._settings)
+
+    @property
+    def runs_when_down(self) -> bool:
+        """Whether a task runs whose records cannot be reached. Raises InvalidInput for a setting that is neither."""
+        return runs_when_down(self._settings)
 
     def identity(
         self, arguments: Sequence[Any] | None, options: Mapping[str, Any] | None, *, given: str | None = None

@@ -20,7 +20,6 @@ from celery.utils import uuid
 from segmented.dedup.celery.delays import due_in_ms, waits_ms
 from segmented.dedup.celery.header import OnceHeader
 from segmented.dedup.celery.points import REPLACING
-from segmented.dedup.celery.settings import runs_when_down
 from segmented.dedup.errors import InFlight, OtherPayload
 from segmented.dedup.options import window_ms
 from segmented.dedup.plans import is_in_flight
@@ -62,6 +61,7 @@ class Publication:
 
     def publish(self) -> AsyncResult[Any]:
         """Claim and send, or answer as the rule says."""
+        runs_when_down = self.plan.runs_when_down
         message = self.options.get("task_id") or uuid()
         header = self._header(message)
         if not self.plan.rule.point_terms.claims:
@@ -69,7 +69,7 @@ class Publication:
         try:
             answer = self._claimed(message)
         except StoreUnavailable:
-            if not runs_when_down(self.plan.app):
+            if not runs_when_down:
                 raise
             return self._sent(header)  # the worker asks again
         match answer:

@@ -14,12 +14,13 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.dedup.options import checked_namespace
-from segmented.errors import InvalidInput, StoreUnavailable
+from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
 from segmented.forks import after_fork_in_child
 from segmented.locks.given_stores import sync_store
 from segmented.plans.colours import is_sync_store
 from segmented.stores.redis import RedisStore
 from segmented.stores.redis.addresses import parse_address
+from segmented.stores.redis.edge import is_store_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,13 +73,22 @@ def store_of(settings: OnceSettings) -> Store:
 
 
 def _opened(url: str) -> RedisStore:
-    """Connect. Raises InvalidInput for what is no address, StoreUnavailable for a server that may be there later."""
+    """Connect.
+
+    Raises InvalidInput for what is no address, StoreRefused for a server that refuses us or is not fit, and
+    StoreUnavailable for one that does not answer, and may be there later.
+    """
     shown = parse_address(url).shown
     try:
         return RedisStore.from_url(url)
     except InvalidInput as error:
-        message = f"the records at {shown} cannot be used now: {error}"
-        raise StoreUnavailable(message) from error
+        if isinstance(error.__cause__, ValueError | TypeError):
+            raise
+        if is_store_away(error):
+            message = f"the records at {shown} cannot be used now: {error}"
+            raise StoreUnavailable(message) from error
+        message = f"the records at {shown} cannot be used: {error}"
+        raise StoreRefused(message) from error
 
 
 def namespace_of(settings: OnceSettings) -> str:
@@ -89,13 +99,18 @@ def namespace_of(settings: OnceSettings) -> str:
     return namespace
 
 
-def runs_when_down(app: Celery) -> bool:
+def runs_when_down(settings: OnceSettings) -> bool:
     """Do tasks run, and are they published, when the records cannot be reached? Then a repeat may run as well."""
-    found = app.conf.get("once_when_down") or "refuse"
-    if found not in WHEN_DOWN:
-        message = f"once_when_down is {found!r}: give one of {', '.join(WHEN_DOWN)}"
+    found: bool = settings.get("once_when_down", _is_run)
+    return found
+
+
+def _is_run(found: object) -> bool:
+    said = found or WHEN_DOWN[0]
+    if said not in WHEN_DOWN:
+        message = f"once_when_down is {said!r}: give one of {', '.join(WHEN_DOWN)}"
         raise InvalidInput(message)
-    return bool(found == "run")
+    return said == "run"
 
 
 def close_stores() -> None:

@@ -6,9 +6,9 @@
 | `redis+sentinel://[USER:PASSWORD@]HOST:PORT,HOST:PORT/SERVICE[/DB]` | the master that these Sentinels name |
 | `redis+cluster://[USER:PASSWORD@]HOST:PORT,HOST:PORT` | the cluster that these nodes belong to |
 
-`rediss` in place of `redis` asks for TLS on every connection. Options follow after `?`, as redis-py reads them. User
-and password are those of the data servers; Sentinels that ask for some too get them as the options `sentinel_username`
-and `sentinel_password`.
+`rediss` in place of `redis` asks for TLS on every connection. Options follow after `?`: those of `url_options`, as
+redis-py reads them. User and password are those of the data servers; Sentinels that ask for some too get them as the
+options `sentinel_username` and `sentinel_password`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode
 
 from segmented.errors import InvalidInput
+from segmented.masking import HOST, masked
+from segmented.stores.redis.url_options import wrong_option
 
 SENTINEL_PORT: Final = 26_379
 CLUSTER_PORT: Final = 6_379
 PORT_MAX: Final = 65_535
 SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 """What Sentinel's own documentation allows."""
-HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+(?:%[^\[\]]+)?\]|[^\[\]:,\s]+)(?::(?P<port>[0-9]{1,5}))?")
 AUTHORITY: Final = re.compile(r"[^/?#]*")
-PASSWORD_OPTION: Final = re.compile(r"(?<=[?&]password=)[^&]*|(?<=[?&]sentinel_password=)[^&]*")
 DATABASE: Final = re.compile(r"/?|/[0-9]+")
 KNOWN: Final = (
     "it begins with redis://, rediss:// or unix:// for one server, with redis+sentinel://HOST:PORT/SERVICE for the "
@@ -78,7 +78,7 @@ def parse_address(url: str) -> Address:
     security, plus, kind = scheme.partition("+")
     if not plus:
         _check_single(url, scheme, rest)
-        return Address(Deployment.SINGLE, shown(url), url)
+        return Address(Deployment.SINGLE, masked(url), url)
     if security not in {"redis", "rediss"} or kind not in {"sentinel", "cluster"}:
         raise _refusal(url, KNOWN)
     authority = AUTHORITY.match(rest)[0]  # type: ignore[index]  # it also matches nothing
@@ -86,20 +86,19 @@ def parse_address(url: str) -> Address:
     account, at, listed = authority.rpartition("@")
     path, _, query = rest[len(authority) :].partition("?")
     hosts = tuple(_host(url, one, SENTINEL_PORT if kind == "sentinel" else CLUSTER_PORT) for one in listed.split(","))
-    options = dict(parse_qsl(query.partition("#")[0], keep_blank_values=True))
+    _check_options(url, scheme, query)
+    options = dict(parse_qsl(query, keep_blank_values=True))
     username, password = options.pop("sentinel_username", None), options.pop("sentinel_password", None)
     service, database = _service(url, path) if kind == "sentinel" else ("", "0")
     if kind == "cluster" and (path not in {"", "/", "/0"} or options.get("db", "0") != "0"):
-        raise _refusal(url, f"a cluster has database 0 alone ({ENCODE})")
-    if kind == "cluster" and (username or password):
-        raise _refusal(url, "sentinel_username and sentinel_password are options of redis+sentinel:// alone")
+        raise _refusal(url, f"a cluster has database 0 alone ({ENCODE})" if path else "a cluster has database 0 alone")
     first = f"[{hosts[0].name}]" if ":" in hosts[0].name else hosts[0].name
     node_url = (
         f"{security}://{account}{at}{first}:{hosts[0].port}/{database}{'?' if options else ''}{urlencode(options)}"
     )
     return Address(
         Deployment(kind),
-        shown(url),
+        masked(url),
         node_url,
         hosts,
         service,
@@ -113,17 +112,19 @@ def _check_single(url: str, scheme: str, rest: str) -> None:
     if scheme not in {"redis", "rediss", "unix"} or not url.startswith(f"{scheme}://"):
         raise _refusal(url, KNOWN)
     authority = AUTHORITY.match(rest)[0]  # type: ignore[index]  # it also matches nothing
-    path = rest[len(authority) :].partition("?")[0]
+    path, _, query = rest[len(authority) :].partition("?")
     listed = authority.rpartition("@")[2]
     _check_encoded(url, rest, authority)
     if scheme == "unix":
         if listed or not path.startswith("/"):
             raise _refusal(url, f"after unix:// comes the socket's whole path, from / on ({ENCODE})")
+        _check_options(url, scheme, query)
         return
     if listed:
         _host(url, listed, CLUSTER_PORT)
     if not DATABASE.fullmatch(path):
         raise _refusal(url, f"after the host comes /DATABASE, a number, or nothing ({ENCODE})")
+    _check_options(url, scheme, query)
 
 
 def _check_encoded(url: str, rest: str, authority: str) -> None:
@@ -133,20 +134,10 @@ def _check_encoded(url: str, rest: str, authority: str) -> None:
         raise _refusal(url, ENCODE)
 
 
-def shown(url: str) -> str:
-    """Return the URL without its passwords, also if it is no valid URL or they stand in its query."""
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        scheme, rest = "", url
-    account, at, host = rest.rpartition("@")
-    user, colon, _ = account.partition(":")
-    named = f"{user}:***{at}{host}" if colon else rest
-    if colon and scheme != "unix" and host[:1] in {"", "/", "?", "#"}:
-        named = f"{user}:***{at}"  # no host: what follows may be a piece of the password
-    authority = AUTHORITY.match(rest)[0]  # type: ignore[index]  # it also matches nothing
-    if not at and not all(HOST.fullmatch(one) for one in authority.split(",")) and ":" in rest:
-        named = f"{rest.partition(':')[0]}:***"  # perhaps a password, and the @ behind it was forgotten
-    return f"{scheme}{separator}{PASSWORD_OPTION.sub('***', named)}"
+def _check_options(url: str, scheme: str, query: str) -> None:
+    wrong = wrong_option(scheme, query)
+    if wrong:
+        raise _refusal(url, wrong)
 
 
 def _host(url: str, text: str, default_port: int) -> Host:
@@ -167,4 +158,4 @@ def _service(url: str, path: str) -> tuple[str, str]:
 
 
 def _refusal(url: str, detail: str) -> InvalidInput:
-    return InvalidInput(f"{shown(url)!r} is not a Redis URL: {detail}")
+    return InvalidInput(f"{masked(url)!r} is not a Redis URL: {detail}")

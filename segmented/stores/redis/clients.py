@@ -5,7 +5,6 @@ Where one server of several may be away, a time-out is short: what counts is whe
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
@@ -87,10 +86,6 @@ def _failover_options(address: Address, retry_class: type[Retry | AsyncRetry]) -
         given.pop(name, None)
     if given.pop("connection_class", None) is not None:
         given["ssl"] = True
-    unknown = sorted(given.keys() - signature(redis.Redis.__init__).parameters.keys())
-    if unknown:
-        message = f"the driver knows no option {unknown[0]}"
-        raise TypeError(message)
     return {**client_options(retry_class), "socket_timeout": FAILOVER_SOCKET_TIMEOUT, **given}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
 
 from redis.backoff import NoBackoff
 from redis.exceptions import (
@@ -22,7 +23,8 @@ from redis.exceptions import (
 )
 
 from segmented.errors import InvalidInput, StoreError, StoreRefused, StoreUnavailable, WrongKind
-from segmented.stores.redis.addresses import shown
+from segmented.masking import masked
+from segmented.stores.redis.addresses import ENCODE
 from segmented.stores.redis.wire import Reply, text
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ CONNECTIONS_MAX: Final = 100
 """A thousand tasks take turns on these, each for one round trip."""
 OTHER_CONNECTIONS: Final = 8
 """For the listener and for whoever uses the store's client directly."""
+SENTINEL_REFUSED: Final = "a Sentinel refused its password"
+AWAY: Final = (RedisConnectionError, RedisTimeoutError, ClusterDownError, TryAgainError, OSError)
 TRIES: Final = 2
 """Two: a kept connection may have died unseen. Every operation is safe to run twice; more would outlive deadlines."""
 MAJOR_MIN: Final = 7
@@ -63,7 +67,7 @@ def _meant(error: Exception) -> Exception:
 def _words(error: Exception) -> str:
     """Return the driver's words; of a Sentinel's client those that are for people."""
     found, details, _ = str(error).partition(" : <redis.")
-    return f"{found}; a Sentinel refused its password" if details and "AuthenticationError" in str(error) else found
+    return f"{found}; {SENTINEL_REFUSED}" if details and "AuthenticationError" in str(error) else found
 
 
 def our_error(raised: Exception, where: str) -> StoreError:
@@ -109,18 +113,36 @@ def guarded(url: str) -> Iterator[None]:
     try:
         yield
     except (RedisError, OSError) as error:
-        raise InvalidInput(_first_contact(shown(url), _meant(error))) from error
+        raise InvalidInput(_first_contact(masked(url), _meant(error))) from error
     except RedisClusterException as error:  # none of the driver's other errors; it has the last node's as its cause
         cause = error.__cause__
         raise InvalidInput(
-            _first_contact(shown(url), _meant(cause if isinstance(cause, Exception) else error))
+            _first_contact(masked(url), _meant(cause if isinstance(cause, Exception) else error))
         ) from error
-    except (ValueError, TypeError) as error:  # TypeError: an option that the driver does not know
-        detail = str(error)
-        if isinstance(error, ValueError) and shown(url) != url:  # it may quote a piece of the password
-            detail = "in a password, / ? # and @ must be percent-encoded"
-        message = f"{shown(url)!r} is not a Redis URL: {detail}"
+    except (ValueError, TypeError) as error:  # TypeError: an option that the driver does not know for this kind of URL
+        named = {name for name, _ in parse_qsl(url.partition("?")[2]) if repr(name) in str(error)}
+        # The driver's own words may quote a piece of the password, if there is one.
+        words = str(error) if masked(url) == url else ENCODE
+        detail = f"the driver takes no option {min(named)} here" if named else words
+        message = f"{masked(url)!r} is not a Redis URL: {detail}"
         raise InvalidInput(message) from error
+
+
+def is_store_away(error: InvalidInput) -> bool:
+    """Did no server answer, or one that has no data yet? One that refuses us, or is of the wrong kind, is not away."""
+    cause: BaseException | None = error.__cause__
+    if isinstance(cause, RedisClusterException) or type(cause) is RedisConnectionError:
+        inner = cause.__cause__
+        cause = inner if isinstance(inner, RedisError | OSError) else cause  # what a client of several servers wraps
+    if isinstance(cause, RedisClusterException):
+        return True  # none of the nodes was reached
+    is_refusal = isinstance(cause, AuthenticationError) or SENTINEL_REFUSED in str(error)
+    return isinstance(cause, AWAY) and not is_refusal
+
+
+def is_refusal(error: StoreError) -> bool:
+    """Did the server, or a Sentinel, refuse us? Then another time cures nothing."""
+    return isinstance(error, StoreRefused) or SENTINEL_REFUSED in str(error)
 
 
 def _first_contact(server: str, error: Exception) -> str:

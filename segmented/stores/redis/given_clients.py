@@ -6,7 +6,6 @@ by redis-py, with redis-py's errors. What redis-py has no equal for (a valkey-py
 
 from __future__ import annotations
 
-import codecs
 from typing import Any, Final
 
 import redis
@@ -19,6 +18,7 @@ from redis.cluster import ClusterPipeline
 from redis.sentinel import SentinelConnectionPool
 
 from segmented.errors import InvalidInput
+from segmented.stores.redis.url_options import is_encoding_usable
 
 PIPELINES: Final = (Pipeline, AsyncPipeline, ClusterPipeline, AsyncClusterPipeline)
 SYNC: Final = (redis.Redis, redis.RedisCluster)
@@ -44,7 +44,6 @@ SHARED_WITH_VALKEY: Final = frozenset(
     }
 )
 """And all that begins with `ssl_`."""
-PROBE: Final = "PING"
 
 
 def usable_client(given: object, *, is_async: bool) -> Any:  # noqa: ANN401  # a client of redis-py, sync or async
@@ -87,12 +86,7 @@ def _check_settings(client: Any, store: str) -> None:  # noqa: ANN401  # as abov
 
 
 def _check_encoding(encoding: str, store: str) -> None:
-    try:
-        codecs.lookup(encoding)
-        is_usable = PROBE.encode(encoding) == PROBE.encode()
-    except (LookupError, TypeError, UnicodeError):
-        is_usable = False
-    if not is_usable:
+    if not is_encoding_usable(encoding):
         message = f"{store} cannot use a client with encoding={encoding!r}, in which no server reads: leave utf-8"
         raise InvalidInput(message)
 

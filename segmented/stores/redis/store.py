@@ -10,12 +10,20 @@ import redis
 from redis.exceptions import RedisError
 
 from segmented.clock import Clock, SystemClock
-from segmented.errors import SegmentedError, StoreError
+from segmented.errors import InvalidInput, SegmentedError, StoreError
 from segmented.plans.waiting import UNDO_SECONDS
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.clients import close_client, sync_client
 from segmented.stores.redis.codecs import CODECS
-from segmented.stores.redis.edge import CONNECT_TIMEOUT, Translated, check_server, guarded, our_error, probing_scripts
+from segmented.stores.redis.edge import (
+    CONNECT_TIMEOUT,
+    Translated,
+    check_server,
+    guarded,
+    is_refusal,
+    our_error,
+    probing_scripts,
+)
 from segmented.stores.redis.given_clients import usable_client
 from segmented.stores.redis.linking import PATIENCE, linked
 from segmented.stores.redis.listener import RedisWakeups
@@ -56,8 +64,11 @@ class RedisStore:
         seconds an operation is asked again while Sentinels or a cluster replace a master, within its own deadline.
         """
         self._start(usable_client(client, is_async=False), clock, dialect, patience)
-        with suppress(StoreError):  # a server that is away now is checked before the first operation
+        try:
             self._check_now()
+        except StoreError as error:  # a server that is away now is checked before the first operation
+            if is_refusal(error):
+                raise InvalidInput(str(error)) from error
 
     @classmethod
     def unchecked(cls, client: redis.Redis | redis.RedisCluster) -> RedisStore:
