@@ -145,6 +145,16 @@ def test_a_successor_whose_order_was_confirmed_by_the_overslept_holder_frees_its
     shop.granted("b")
 
 
+def test_confirming_again_as_nobody_in_particular_frees_that_segment_too(shop: Shop) -> None:
+    shop.open(5, 1)
+    shop.granted("a", holder_id="first")
+    shop.let_lease_lapse("a", "first")
+    shop.granted("a", holder_id="second")
+    assert not shop.confirm("a", "first").replay
+    assert shop.confirm("a").replay
+    shop.granted("b")
+
+
 def test_a_grant_that_does_not_wait_takes_units_that_are_only_coming_back(side: Side) -> None:
     pool = side.pool(side.name(), ttl=0.01, hold=0.02)
     pool.open(stock=500, segments=4)
