@@ -163,6 +163,16 @@ def test_a_reservation_cut_short_and_never_taken_up_is_given_back_as_a_whole(mar
     assert market.line("b", cart) is None
 
 
+def test_a_cart_that_lapsed_first_stays_first_after_it_was_decided(market: Market) -> None:
+    first, second = (market.cart(cart_id, ("a", 1)) for cart_id in ("c1", "c2"))
+    for cart in (first, second):
+        market.reserved(cart, hold=SHORT)
+        market.side.pass_time(0.002)
+    market.let_lapse(first, second)
+    market.side.execute(op.DecideCart(first.home, "c1", "expired"))
+    assert market.due() == ["c1", "c2"]
+
+
 def test_whoever_is_late_with_a_line_of_a_cart_that_is_void_holds_it_for_no_longer_than_a_hold(market: Market) -> None:
     cart = market.cart("c1", ("a", 1), ("b", 2))
     market.side.execute(op.OpenCart(cart, SHORT_MS))

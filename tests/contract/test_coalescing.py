@@ -131,6 +131,22 @@ def test_an_idle_call_goes_out_at_once_and_the_next_gather_behind_it(run: Run) -
     run(scenario)
 
 
+def test_those_who_were_just_answered_are_in_one_batch_with_those_who_waited(run: Run) -> None:
+    async def scenario(pool: AsyncPool, store: Watched) -> None:
+        async def twice(name: str) -> None:
+            assert [type(await pool.reserve(name + number)) for number in "12"] == [Reserved, Reserved]
+
+        store.hold()
+        tasks = [asyncio.create_task(twice(name)) for name in "abc"]
+        await until(lambda: len(store.batches) == 1)
+        everybody = asyncio.gather(pool.reserve("d"), *tasks)
+        store.let_go()
+        await everybody
+        assert store.batches == [3, 4]
+
+    run(scenario)
+
+
 def test_five_hundred_gathered_calls_do_not_wait_for_the_batch_before_them(run: Run) -> None:
     async def scenario(pool: AsyncPool, store: Watched) -> None:
         store.hold()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from segmented import operations as op
 from segmented.errors import PoolGated, PoolMissing
 from segmented.models import Order, Reserved, Settled
+from segmented.plans import perform
+from segmented.stock.plans import due_plan, expire_plan
+from tests.contract.interposed import asks, interposed
 from tests.contract.shop import FIRST_FENCE, SHORT_MS
 
 if TYPE_CHECKING:
+    from segmented.plans import Plan
     from tests.contract.shop import Shop
 
 
@@ -146,3 +151,37 @@ def test_a_due_hold_whose_lease_lives_is_left_alone_and_its_units_are_not_sold_a
     assert type(shop.reserve("b", 3)).__name__ == "SoldOut"
     assert shop.totals() == (2, 3, 0)
     assert shop.confirm("a").state == "confirmed"
+
+
+def at_most(steps: int, plan: Plan[Any]) -> Plan[Any]:
+    """Run a plan that is to end after so many steps."""
+    reply: object = None
+    for _ in range(steps):
+        try:
+            effect = plan.send(reply)
+        except StopIteration as stop:
+            return stop.value
+        reply = yield effect
+    pytest.fail(f"it goes on after {steps} steps")
+
+
+def test_a_sweep_that_meets_a_hundred_due_holds_under_living_leases_ends(shop: Shop) -> None:
+    shop.open(101, 101)
+    for number in range(101):
+        shop.granted(f"o{number}", hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+    assert len(shop.due(1_000)) == 101
+    assert shop.side.run(at_most(3, expire_plan(shop.sku, 1_000))) == ()
+
+
+def test_an_order_that_is_decided_after_it_was_named_as_due_is_left_out(shop: Shop) -> None:
+    shop.open(8, 2)
+    for order_id in "ab":
+        shop.reserved(order_id, hold_ms=SHORT_MS)
+    shop.let_short_holds_lapse()
+
+    def meanwhile() -> Plan[None]:
+        yield from perform(op.Confirm(shop.sku, "a"))
+
+    due = shop.side.run(interposed(due_plan(shop.sku, 10), (asks(op.ReadOrders), meanwhile)))
+    assert [record.order_id for record in due] == ["b"]

@@ -76,6 +76,15 @@ def test_a_grant_says_when_some_segment_may_be_free(shop: Shop) -> None:
     assert 20_000 < free_in_ms <= 30_000
 
 
+def test_a_grant_says_that_another_segment_was_freed(shop: Shop) -> None:
+    shop.open(8, 3)
+    for order_id in "abc":
+        shop.granted(order_id)
+    for order_id in "ab":
+        shop.confirm(order_id)
+    assert shop.granted("d").free_in_ms == 0
+
+
 def test_when_every_segment_is_held_the_answer_is_busy_with_the_shortest_remaining_life(shop: Shop) -> None:
     shop.open(8, 2)
     shop.granted("a", ttl_ms=30_000)

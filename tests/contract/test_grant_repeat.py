@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segmented.models import Busy, Granted, Settled, Superseded
-from tests.contract.shop import FIRST_FENCE, SHORT_MS
+import pytest
+
+from segmented.models import Busy, Granted, Renewed, Settled, Superseded
+from tests.contract.shop import FIRST_FENCE, LONG_MS, SHORT_MS
 
 if TYPE_CHECKING:
     from tests.contract.shop import Shop
@@ -38,6 +40,44 @@ def test_a_repeat_counts_the_lease_anew(shop: Shop) -> None:
     assert isinstance(answer, Busy)
     assert answer.free_in_ms is not None
     assert 50_000 < answer.free_in_ms <= 60_000
+
+
+def test_a_repeat_keeps_the_segment_from_others_beyond_the_first_life(shop: Shop) -> None:
+    shop.open(8, 1)
+    shop.granted("a", holder_id="h", ttl_ms=SHORT_MS)
+    shop.granted("a", holder_id="h", ttl_ms=LONG_MS)
+    shop.let_short_holds_lapse()
+    assert isinstance(shop.grant("b"), Busy)
+    assert shop.renew("a", holder_id="h") == Renewed(LONG_MS)
+
+
+def test_a_repeat_holds_the_units_anew(shop: Shop) -> None:
+    shop.open(8, 1)
+    shop.granted("a", 8, holder_id="h", hold_ms=SHORT_MS)
+    shop.granted("a", 8, holder_id="h", hold_ms=LONG_MS)
+    shop.let_short_holds_lapse()
+    assert shop.due() == ()
+
+
+@pytest.mark.parametrize("second", ["h", "second"])
+def test_a_shorter_hold_of_a_repeat_or_of_a_second_delivery_does_not_shorten_the_first(shop: Shop, second: str) -> None:
+    shop.open(8, 1)
+    shop.granted("a", holder_id="h", hold_ms=LONG_MS)
+    if second != "h":
+        shop.let_lease_lapse("a", "h")
+    assert shop.granted("a", holder_id=second, hold_ms=SHORT_MS).replay
+    shop.let_short_holds_lapse()
+    assert shop.due() == ()
+
+
+def test_a_holder_of_another_orders_segment_has_no_lease_on_this_order(shop: Shop) -> None:
+    shop.open(8, 1)
+    shop.granted("a", holder_id="first")
+    shop.let_lease_lapse("a", "first")
+    shop.granted("b", holder_id="second")
+    answer = shop.grant("a", holder_id="second")
+    assert isinstance(answer, Busy)
+    assert not answer.is_in_hand
 
 
 def test_another_holder_is_told_how_long_the_lease_lives(shop: Shop) -> None:

@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from segmented import operations as op
 from segmented.errors import PoolDrifted, StoreRefused
-from segmented.models import Busy, Order, Refusal, Settled
-from tests.contract.shop import SHORT_MS, Shop
+from segmented.models import Busy, Order, Refusal, Renewed, Settled
+from segmented.stock.plans import grant_plan
+from tests.contract.interposed import asks
+from tests.contract.shop import LONG_MS, SHORT_MS, Shop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import redis
 
+    from segmented.plans import Plan
     from tests.fixtures.stores import Side
 
 
@@ -142,6 +146,39 @@ def test_a_successor_whose_order_was_confirmed_by_the_overslept_holder_frees_its
     answer = shop.cancel("a", "second")
     assert isinstance(answer, Settled)
     assert answer.state == "confirmed"
+    shop.granted("b")
+
+
+def ended_before(kind: type[op.Operation[Any]], plan: Plan[Any], meanwhile: op.Operation[Any]) -> Plan[Any]:
+    """Run a plan; before its first operation of a kind something happens, and the caller is gone."""
+    effect = next(plan)
+    while not asks(kind)(effect):
+        effect = plan.send((yield effect))
+    yield meanwhile
+    effect = plan.throw(RuntimeError("gone"))
+    while True:
+        effect = plan.send((yield effect))
+
+
+def test_a_wait_that_is_cut_short_leaves_its_order_to_the_holder_that_has_it_by_now(shop: Shop) -> None:
+    shop.open(5, 1)
+    order = Order("a", 2)
+    waiting, other = (
+        op.Grant(shop.sku, order, holder, LONG_MS, LONG_MS, keep_refusal=False) for holder in ("first", "second")
+    )
+    with pytest.raises(RuntimeError, match="gone"):
+        shop.side.run(ended_before(op.Grant, grant_plan(waiting, None), other))
+    assert shop.totals() == (3, 2, 0)
+    assert shop.renew("a", holder_id="second") == Renewed(LONG_MS)
+
+
+def test_confirming_again_as_nobody_in_particular_frees_that_segment_too(shop: Shop) -> None:
+    shop.open(5, 1)
+    shop.granted("a", holder_id="first")
+    shop.let_lease_lapse("a", "first")
+    shop.granted("a", holder_id="second")
+    assert not shop.confirm("a", "first").replay
+    assert shop.confirm("a").replay
     shop.granted("b")
 
 

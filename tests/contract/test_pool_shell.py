@@ -254,6 +254,15 @@ def test_a_grant_waits_for_a_segment_and_is_woken_when_one_is_free(pool: Pool, w
     assert lines_of(waiting_side.store) == {}
 
 
+def test_a_grant_that_waits_is_woken_when_the_pool_gets_more_segments(pool: Pool, waiting_side: Side) -> None:
+    for order_id in "ab":
+        granted(pool, order_id)
+    waiter = waiting_side.start(lambda: pool.grant("c", timeout=PATIENCE))
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
+    pool.resize(3)
+    assert cast("Grant", waiter.result(SOON)).segment == 2
+
+
 def test_a_grant_is_busy_when_its_time_is_over(pool: Pool) -> None:
     for order_id in "ab":
         granted(pool, order_id)

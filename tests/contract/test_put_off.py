@@ -8,6 +8,7 @@ from segmented.models import Order
 from segmented.models.submitted import BegunOrder, TakenOrders
 from tests.contract.shop import FIRST_FENCE, SHORT_MS, Shop
 from tests.contract.submitting import (
+    begin_and_die,
     begun,
     buried,
     confirm,
@@ -64,6 +65,15 @@ def test_an_order_that_could_not_be_tried_for_ever_is_never_buried(shop: Shop) -
     for _ in range(12):
         assert begun(shop, "a").begun == 1
         assert put_off(shop, "a", counts=False) == 0
+    assert dead(shop) == []
+
+
+def test_what_was_not_the_orders_fault_does_not_bury_it_where_fewer_tries_are_allowed_by_now(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, Order("a", 1))
+    begin_and_die(shop, "a", times=3)
+    begun(shop, "a")
+    assert put_off(shop, "a", counts=False, begun_max=2) == 0
     assert dead(shop) == []
 
 

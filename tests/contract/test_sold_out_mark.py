@@ -202,6 +202,24 @@ def test_its_age_counts_from_the_request() -> None:
     assert mark.refusal(Order("a", 1), partial=False) is None
 
 
+def test_at_the_age_at_which_it_ends_it_refuses_no_more() -> None:
+    clock = ManualClock()
+    mark = SoldOutMark(0.5, clock)
+    refusal_at(mark, clock.now())
+    clock.advance(0.5)
+    assert mark.refusal(Order("a", 1), partial=False) is None
+
+
+def test_a_refusal_that_was_kept_before_sets_no_mark_and_its_order_is_asked_for_again() -> None:
+    clock = ManualClock()
+    mark = SoldOutMark(1.0, clock)
+    assert mark.refusal(Order("kept", 1), partial=False) is None
+    mark.note("kept", SoldOut("kept", 1, 0, 0, 7, replay=True), clock.now())
+    assert mark.refusal(Order("a", 1), partial=False) is None
+    refusal_at(mark, clock.now())
+    assert mark.refusal(Order("kept", 1), partial=False) is None
+
+
 def test_the_order_ids_that_it_remembers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KNOWN_MAX", 3)
     clock = ManualClock()

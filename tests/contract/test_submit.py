@@ -83,6 +83,14 @@ def test_a_repeat_of_a_reservation_that_was_not_submitted_gets_a_place(shop: Sho
     assert waiting(shop) == 1
 
 
+def test_a_reservation_that_is_submitted_later_does_not_lapse_any_more(shop: Shop) -> None:
+    shop.open(9, 3)
+    shop.reserved("a", hold_ms=SHORT_MS)
+    assert named(queue(shop, Order("a", 1))) == ["Reserved"]
+    shop.let_short_holds_lapse()
+    assert shop.due() == ()
+
+
 def test_what_is_refused_at_the_door_leaves_nothing(shop: Shop) -> None:
     shop.open(2, 2)
     assert submit(shop, Order("a", 3)) == (SoldOut("a", 3, 2, 0, 1),)

@@ -104,6 +104,28 @@ def test_the_time_between_doubles_up_to_the_most(shop: Shop) -> None:
         check_due_in(shop, "a", wait_ms)
 
 
+def test_the_time_between_begins_anew_once_a_worker_has_begun_the_order(shop: Shop) -> None:
+    shop.open(9, 3)
+    submit(shop, Order("a", 1))
+    for _ in range(2):
+        put_off(shop, "a", delay_ms=0)
+        shop.side.pass_time(0.003)
+        swept(shop)
+    begin_and_die(shop, "a")
+    assert submitted(shop, "a").published == 0
+    assert swept(shop, base_ms=20_000).due == (("a", 1),)
+    check_due_in(shop, "a", 20_000)
+
+
+def test_an_id_in_the_outbox_of_which_nothing_else_is_known_leaves_it(plain_redis_shop: Shop) -> None:
+    shop = plain_redis_shop
+    shop.open(9, 3)
+    shop.side.raw().zadd(shop.keys.outbox, {"stray": 1})
+    assert (waiting(shop), outbox(shop).due) == (1, 1)
+    assert sweep(shop) == NOTHING
+    assert waiting(shop) == 0
+
+
 def test_how_often_an_order_was_begun_is_told_with_it(shop: Shop) -> None:
     shop.open(9, 3)
     submit(shop, *orders(2), after_ms=0)

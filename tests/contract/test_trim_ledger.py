@@ -146,6 +146,24 @@ def test_a_pool_whose_totals_do_not_add_up_is_not_trimmed(shop: Trimming) -> Non
     assert shop.trim(0).first_sequence == 9
 
 
+def test_a_pool_with_a_unit_too_many_in_a_segment_and_in_the_total_is_not_trimmed(shop: Trimming) -> None:
+    units = shop.state().stock[0]
+    shop.side.execute(op.MendNumber(shop.sku, "total", "available", 4, 998))
+    shop.side.execute(op.MendNumber(shop.sku, "segment", "0", 5, units + 1))
+    with pytest.raises(PoolDrifted, match="do not add up: somebody else wrote to it"):
+        shop.trim(0)
+    shop.side.run(repair_plan(shop.audit(), LONG_MS, yes=True))
+    assert shop.state().available == 997
+
+
+def test_a_closed_pool_is_trimmed_and_audited(shop: Trimming) -> None:
+    shop.close()
+    shop.trim(0)
+    (entry,) = shop.ledger()
+    assert entry.note.split(" ")[:-1] == ["3", "1000", "0", "0", "0", "0", "1", "2", "1"]
+    assert shop.audit().is_clean
+
+
 def test_an_order_lost_from_before_the_trim_is_missed_in_the_sum(shop: Trimming) -> None:
     shop.trim(0)
     raw = shop.side.execute(op.InspectOrders(shop.sku, ("sold",)))[0].raw

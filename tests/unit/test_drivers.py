@@ -231,6 +231,24 @@ def test_a_cancellation_is_what_the_plan_sees_even_when_the_operation_failed_mea
     assert seen == ["CancelledError"]
 
 
+def test_the_failure_of_an_operation_whose_caller_was_cancelled_is_not_logged() -> None:
+    told: list[str] = []
+
+    async def test() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+        store = AsyncScriptedStore(fails(StoreUnavailable()))
+        task = await held_back(store, undoing([]))
+        task.cancel()
+        await asyncio.sleep(0)
+        store.gate.set()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(test())
+    gc.collect()
+    assert told == []
+
+
 def test_a_cancellation_between_operations_is_delivered_at_once() -> None:
     seen: list[str] = []
 

@@ -238,6 +238,17 @@ def test_a_sweep_ends_after_so_many_pages(store: MemoryStore, monkeypatch: pytes
     assert swept(store, Post(), pages_max=2) == SweepReport(200, 2, (), is_more_due=True)
 
 
+def test_a_sweep_names_what_every_page_of_it_has_buried(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmented.stock.outbox.SWEEP_PAGE", 100)
+    order_ids = tuple(f"o{number:03}" for number in range(250))
+    for first in range(0, 250, 100):
+        store.execute(op.TakeOrders("mug", order_ids[first : first + 100], f"w{first}", 1, 600_000, 1, 5))
+    assert isinstance(store.clock, ManualClock)
+    store.clock.advance(1.0)
+    report = sweep(store.execute, "mug", Post(), terms=SweepTerms(begun_max=1))
+    assert sorted(report.buried) == sorted(order_ids)
+
+
 class Standing(MemoryStore):
     """A store that answers once and then stands still until each deadline."""
 
