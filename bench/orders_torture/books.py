@@ -210,6 +210,9 @@ class Books:
         if entry.kind == "reserved":
             _bump(self._reserved, number)
             return
+        is_held = self._reserved[number] > self._given_back[number]
+        if entry.kind != "refused" and entry.quantity and not is_held:  # it ends what never began
+            self._verdict.uncalled.add(entry.order_id or "")
         _bump({"confirmed": self._confirmed, "refused": self._refused}.get(entry.kind, self._given_back), number)
         if not self.decided_us[number]:
             self.decided_us[number] = entry.at_us

@@ -9,6 +9,7 @@ from segmented.clock import ManualClock
 from segmented.locks.keeper import Agenda
 from segmented.locks.lease_state import LeaseState, Renewal
 from segmented.locks.lock import LockClaim
+from segmented.models import Renewed
 
 TTL_MS: Final = 3_000
 RENEWAL: Final = Renewal(is_wanted=True, seconds_max=60)
@@ -59,6 +60,20 @@ def test_whether_a_lease_is_the_soonest_is_told_and_one_that_is_discarded_is_not
     assert agenda.next_time() == lease.next_look()
     agenda.discard(lease)
     assert agenda.next_time() == inf
+
+
+def test_a_lease_that_was_renewed_by_hand_is_due_at_its_new_time_alone() -> None:
+    agenda, clock = Agenda(), ManualClock()
+    (lease,) = noted(agenda, clock, 1)
+    before = agenda.next_time()
+    clock.advance(0.5)
+    lease.begin_renewal(TTL_MS, clock.now())
+    lease.note_renewal(Renewed(TTL_MS), clock.now())
+    assert not agenda.add(lease)
+    assert agenda.next_time() == lease.next_look() > before
+    clock.advance(before - clock.now())
+    assert agenda.take_due(clock.now()) == []
+    assert len(agenda) == 1
 
 
 def test_ten_thousand_leases_that_came_and_went_leave_five_hundred_entries_at_most() -> None:

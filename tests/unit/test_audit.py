@@ -210,6 +210,27 @@ def test_a_record_without_any_entry_names_its_order() -> None:
     ]
 
 
+def test_a_record_of_the_ledgers_first_change_without_an_entry_of_it_names_its_order() -> None:
+    assert lines(audited(strange(Inspected("stray", "c\t2\t0\t1", None), "orders"))) == [
+        "foreign write: order stray: its record says confirmed with 2 units, but it has no ledger entry"
+    ]
+
+
+def test_a_record_without_any_entry_is_found_although_another_one_is_lost() -> None:
+    stray = strange(Inspected("stray", "c\t2\t0\t4", None), "orders")
+    lost = inspected_as("sold", lambda found: replace(found, raw=None))
+
+    def tamper(operation: op.Operation[Any], answer: Any) -> Any:  # noqa: ANN401  # any operation's answer
+        if isinstance(operation, op.ReadPool):  # as many records as there should be
+            return answer
+        return lost(operation, stray(operation, answer))
+
+    assert lines(audited(tamper)) == [
+        "lost: order sold: it has no record, the ledger says confirmed with 3 units at 4",
+        "foreign write: order stray: its record says confirmed with 2 units, but it has no ledger entry",
+    ]
+
+
 def test_a_hold_without_any_record_names_its_order() -> None:
     assert lines(audited(strange(Inspected("stray", None, 1), "holds"))) == [
         "leaked hold: order stray: it has a hold but no record"

@@ -11,7 +11,7 @@ from segmented.stock import LedgerFold
 from tests.ledgers import chained, entry, opened
 
 if TYPE_CHECKING:
-    from segmented.models import LedgerEntry, Part
+    from segmented.models import EntryKind, LedgerEntry, Part
 
 OPENED = opened(10, 4)
 
@@ -70,6 +70,21 @@ def test_what_was_free_after_each_change_is_kept() -> None:
 def test_a_refusal_beside_enough_free_units_was_wrong() -> None:
     assert folded(OPENED, entry(2, "refused", "a", 10)).refused_wrongly == ["a"]
     assert folded(OPENED, entry(2, "refused", "a", 11)).refused_wrongly == []
+
+
+def test_a_refusal_by_a_customers_limit_is_right_whatever_is_free() -> None:
+    limited = replace(entry(2, "refused", "a", 10), note="limit")
+    assert folded(OPENED, limited).refused_wrongly == []
+
+
+def test_a_customer_has_what_is_reserved_or_confirmed_and_not_what_went_back() -> None:
+    def ann(sequence: int, kind: EntryKind, order_id: str, quantity: int) -> LedgerEntry:
+        return replace(entry(sequence, kind, order_id, quantity, (0, quantity)), customer_id="ann")
+
+    taken = ann(2, "reserved", "a", 1), ann(3, "reserved", "b", 2), ann(4, "confirmed", "a", 1)
+    assert folded(OPENED, *taken).bought == {"ann": 3}
+    assert folded(OPENED, *taken, ann(5, "expired", "b", 2)).bought == {"ann": 1}
+    assert folded(OPENED, ann(2, "reserved", "a", 1), ann(3, "cancelled", "a", 1)).bought == {}
 
 
 def test_missing_entries_are_named_by_their_sequence_numbers() -> None:

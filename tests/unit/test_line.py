@@ -121,6 +121,22 @@ def test_only_the_head_minds_the_time_at_which_something_may_be_free() -> None:
     assert waiters.line.next_step(b, 6.0, inf) == inf
 
 
+def test_whoever_becomes_the_head_is_woken_to_mind_the_time() -> None:
+    waiters = Waiters()
+    a, b = waiters.offering("a"), waiters.offering("b")
+    c, d = waiters.parked("c", due=5.0), waiters.parked("d")
+    waiters.notified.clear()
+    waiters.line.signal()
+    assert waiters.notified == ["a", "b"]
+    waiters.notified.clear()
+    assert waiters.line.take_offer() is b
+    assert waiters.notified == ["c"]
+    waiters.notified.clear()
+    assert [waiters.line.next_step(place, 5.0, inf) for place in (a, c)] == [True, True]
+    assert waiters.notified == ["d"]
+    assert waiters.line.next_step(d, 5.0, inf) == inf
+
+
 def test_the_earlier_of_two_times_counts() -> None:
     waiters = Waiters()
     a = waiters.parked("a", due=5.0)
@@ -223,6 +239,17 @@ def test_an_attempt_without_an_answer_wakes_its_waiter_to_try_itself() -> None:
     assert waiters.line.hand(a, None)
     assert waiters.line.next_step(a, 1.0, inf) is True
     assert a.take_handed() is None
+
+
+def test_a_waiter_that_was_served_in_vain_minds_time_and_deadline_again() -> None:
+    waiters = Waiters()
+    a = waiters.offering("a")
+    waiters.line.take_offer()
+    assert waiters.line.hand(a, ("held", 1.0))
+    assert waiters.line.next_step(a, 1.0, inf) is True
+    waiters.line.park(a, 3.0, a.offer)
+    assert waiters.line.next_step(a, 1.0, 7.0) == 3.0
+    assert waiters.line.next_step(a, 7.0, 7.0) is False
 
 
 def test_a_waiter_whose_deadline_comes_waits_a_tenth_of_a_second_for_its_attempt() -> None:

@@ -117,10 +117,60 @@ def test_an_order_that_was_both_refused_and_sold_is_doubled() -> None:
     assert (verdict.counts, verdict.doubled.named) == ({**NOTHING, "doubled": 1}, ["o-2"])
 
 
+def test_an_order_that_was_refused_twice_is_doubled() -> None:
+    answers = ("a 1 2", "a 2 1", "a 3 2", "a 4 2")
+    refused = entry(5, "refused", 4, 2)
+    assert counted([*SOUND, refused], answers=answers).counts == NOTHING
+    verdict = counted([*SOUND, refused, replace(refused, sequence=6)], answers=answers)
+    assert (verdict.counts, verdict.doubled.named) == ({**NOTHING, "doubled": 1}, ["o-4"])
+
+
+def test_an_order_that_was_refused_and_is_held_is_doubled_and_has_a_row_beside_is_lost() -> None:
+    answers = ("a 1 2", "a 2 1", "a 3 2", "a 4 2")
+    refused = entry(5, "refused", 4, 2)
+    held = counted([*SOUND, refused, entry(6, "reserved", 4, 2)], answers=answers, stock=7)
+    assert held.counts == {**NOTHING, "doubled": 1}
+    row = counted([*SOUND, refused], answers=answers, rows=[*ROWS, ("o-4", "confirmed", 2)], stock=7)
+    assert row.counts == {**NOTHING, "doubled": 1, "lost": 1}
+
+
 def test_one_order_more_than_the_stock_is_oversold() -> None:
     answers = ("a 1 2", "a 2 1", "a 3 2", "a 4 2")
     more = [*SOUND, entry(5, "reserved", 4, 2), entry(6, "confirmed", 4, 2)]
     assert counted(more, answers=answers).counts == {**NOTHING, "oversold": 2}
+
+
+def test_units_confirmed_without_a_reservation_are_oversold_beyond_the_stock() -> None:
+    verdict = counted([*SOUND, entry(5, "confirmed", 2, 1)])
+    assert verdict.counts == {**NOTHING, "doubled": 1, "oversold": 1}
+
+
+def test_units_held_beyond_the_stock_for_a_while_are_oversold_although_they_went_back() -> None:
+    more = (entry(2, "reserved", 4, 2), entry(2, "expired", 4, 2))
+    verdict = counted([SOUND[0], SOUND[1], SOUND[3], *more, SOUND[2], *SOUND[4:]])
+    assert (verdict.units_reserved, verdict.units_confirmed) == (0, 5)
+    assert verdict.counts == {**NOTHING, "oversold": 1}
+
+
+def test_units_that_went_back_and_were_taken_by_another_order_are_not_oversold() -> None:
+    verdict = counted([entry(1, "opened", None, 5), entry(2, "reserved", 4, 2), entry(2, "expired", 4, 2), *SOUND[1:]])
+    assert (verdict.counts, verdict.units_available) == (NOTHING, 0)
+
+
+def test_an_order_whose_units_went_back_and_that_took_them_again_has_one_effect() -> None:
+    again = (entry(2, "reserved", 1, 2), entry(2, "expired", 1, 2))
+    verdict = counted([SOUND[0], *again, *SOUND[1:]])
+    assert (verdict.counts, verdict.confirmed) == (NOTHING, 3)
+
+
+def test_units_that_went_back_before_they_were_taken_are_found() -> None:
+    verdict = counted([SOUND[0], entry(2, "expired", 1, 2), *SOUND[1:]])
+    assert (verdict.counts, verdict.uncalled.named) == ({**NOTHING, "uncalled": 2}, ["o-1", "o-1"])  # and then sold
+
+
+def test_a_sale_without_a_reservation_is_found() -> None:
+    verdict = counted([one for one in SOUND if (one.kind, one.order_id) != ("reserved", "o-2")])
+    assert (verdict.counts, verdict.uncalled.named) == ({**NOTHING, "uncalled": 1}, ["o-2"])
 
 
 def test_units_that_only_the_database_has_oversold_are_found() -> None:
@@ -138,6 +188,29 @@ def test_a_refusal_by_a_worker_while_units_were_free_is_wrong() -> None:
     assert counted([*SOUND, entry(5, "refused", 4, 2)], answers=answers).counts == NOTHING
     early = [*SOUND[:2], entry(2, "refused", 4, 2), *SOUND[2:]]
     assert counted(early, answers=answers).counts == {**NOTHING, "refused_wrongly": 1}
+
+
+def test_a_refusal_by_a_worker_beside_units_that_came_back_is_wrong() -> None:
+    answers = ("a 1 2", "a 2 1", "a 3 2", "a 4 2")
+    late = [SOUND[0], entry(2, "reserved", 3, 2), entry(3, "expired", 3, 2), entry(4, "refused", 4, 5), *SOUND[1:]]
+    assert counted(late, answers=answers).refused_wrongly.named == ["o-4"]
+
+
+def test_a_refusal_that_nobody_asked_for_is_found() -> None:
+    verdict = counted([*SOUND, entry(5, "refused", 4, 2)], answers=ANSWERS[:3])
+    assert (verdict.counts, verdict.uncalled.named) == ({**NOTHING, "uncalled": 1}, ["o-4"])
+
+
+def test_of_the_databases_rows_those_of_other_units_are_found_and_void_ones_are_no_effect() -> None:
+    other = counted(rows=[*ROWS[:2], ("o-3", "confirmed", 1)])
+    assert (other.counts, other.uncalled.named) == ({**NOTHING, "uncalled": 1}, ["o-3"])
+    assert counted(rows=[*ROWS, ("o-4", "void", 2)]).counts == NOTHING
+
+
+def test_an_order_is_decided_with_the_first_entry_that_says_so() -> None:
+    books = Books(4, 5, has_database=False)
+    books.ledger([*SOUND, entry(9, "confirmed", 1, 2)])
+    assert list(books.decided_us) == [0, 3_000, 4_000, 4_000, 0]
 
 
 def test_an_effect_that_nobody_was_promised_is_found() -> None:
@@ -198,6 +271,32 @@ def test_orders_of_a_lost_message_count_from_the_kill_after_what_came_before_it(
     assert messages.lost([]) == 1
     found = messages.recovery([0, 1, 4_500_000, 4_000_000], 0)
     assert (found.orders, found.max_s) == (1, 1.5)
+
+
+def test_a_lost_message_was_hit_by_the_first_kill_after_all_earlier_ones_were_taken() -> None:
+    messages = Messages(3)
+    messages.feed(0, ["p 10 A 1", "p 20 B 2", "p 30 C 3"])
+    messages.feed(1, ["r 500 B", "d 501 B"])
+    messages.feed(2, [])
+    messages.kill(2, 700)  # before A was taken
+    messages.feed(3, ["r 1000 A", "d 1001 A"])
+    messages.feed(4, [])
+    messages.kill(4, 3_000_000_000)
+    assert messages.lost([]) == 1
+    found = messages.recovery([0, 1, 1, 4_000_000], 0)
+    assert (found.orders, found.max_s) == (1, 1.0)
+
+
+def test_an_order_that_met_two_kills_is_timed_from_the_last_in_whatever_order_they_are_found() -> None:
+    messages = Messages(1)
+    messages.feed(0, ["p 10 A 1", "p 20 B 1"])
+    messages.feed(1, [])
+    messages.kill(1, 1_000_000_000)
+    messages.feed(2, ["r 2000000000 B", "b 2000000001 B 1"])
+    messages.kill(2, 3_000_000_000)
+    assert messages.lost([]) == 1  # A, at the first kill, which is found after the second
+    found = messages.recovery([0, 4_500_000], 0)
+    assert (found.orders, found.max_s, found.orders_of_several, found.first_max_s) == (1, 1.5, 1, 3.5)
 
 
 def test_half_a_line_of_a_killed_worker_is_not_read_and_the_rest_is(tmp_path: Path) -> None:

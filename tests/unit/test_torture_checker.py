@@ -132,6 +132,22 @@ def test_a_renewed_lease_is_trusted_for_longer() -> None:
     assert broken(check(log, LOCK)) == {"leases_overlapping": 1}
 
 
+def test_an_older_end_of_trust_that_comes_later_does_not_shorten_a_lease() -> None:
+    log: list[Event] = [FIRST, Wrote(10.1, 1, 10.2, is_accepted=True), entered(2, 10.5, token=101)]
+    assert broken(check(log, LOCK)) == {"leases_overlapping": 1}
+
+
+def test_a_lease_that_was_over_when_it_was_handed_over_overlaps_with_none() -> None:
+    assert broken(check([FIRST, entered(2, 10.5, token=101, until=10.5)], LOCK)) == {}
+
+
+def test_a_holder_that_was_refused_may_be_succeeded_at_once() -> None:
+    late = refused(entered(1, 10.0, token=100, held_since=9.5))
+    successor = entered(3, 10.1, token=102)
+    verdict = check([entered(2, 8.0, token=101), late, successor], LOCK)
+    assert broken(verdict) == {}
+
+
 def test_two_holders_of_one_token_are_found_and_overlap() -> None:
     log = [entered(1, 10.0, token=100, until=10.0), entered(2, 10.5, token=100)]
     assert broken(check(log, LOCK)) == {"tokens_shared": 1, "accesses_overlapping": 1}
@@ -232,6 +248,8 @@ def test_without_a_fence_late_writes_are_counted_and_no_promise_is_broken() -> N
     log: list[Event] = [overslept, wrote(overslept, 10.9), entered(2, 11.1, token=None), wrote(overslept, 11.2)]
     verdict = check(log, QUORUM)
     assert (broken(verdict), verdict.late_unfenced) == ({}, 1)
+    renewed: list[Event] = [overslept, Wrote(11.1, 1, 12.0, is_accepted=True)]
+    assert check(renewed, QUORUM).late_unfenced == 0
 
 
 def test_the_longest_time_without_an_entry_counts_from_the_beginning_to_the_end_on_every_name() -> None:
