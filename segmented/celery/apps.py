@@ -11,6 +11,7 @@ from segmented.celery.celery_settings import celery_settings
 from segmented.celery.refusal import ending_a_command
 from segmented.celery.schedule import schedule
 from segmented.celery.settings_rules import check_apart
+from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from segmented.celery.settings import WorkerSettings
@@ -30,6 +31,9 @@ def add_tasks(app: Celery, settings: WorkerSettings | None = None) -> None:
     Raises InvalidInput when the environment has a wrong value, or the app's broker is on the stock's server; the
     `celery` command ends with the sentence instead.
     """
+    if not isinstance(app, Celery):
+        message = f"add_tasks takes a Celery app, not {type(app).__name__}"
+        raise InvalidInput(message)
     if settings is not None:
         current.use(settings)
     if getattr(app, "configured", False):  # celery-types does not know it

@@ -29,7 +29,7 @@ import typer.main
 import segmented.cli
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.exits import EXIT_INVALID_INPUT, interrupted, output_failed
-from segmented.imports import EXTRAS, without_collecting
+from segmented.imports import COMMANDS, EXTRAS, without_collecting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
     except SegmentedError as error:
         return _fail(str(error), EXIT_FAILED)
     except typer.TyperException as error:
-        return _fail(_sentence(error.format_message()), error.exit_code)
+        return _fail(_sentence(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return interrupted()
     except OSError as error:
@@ -93,9 +93,9 @@ def build(*asked: str) -> typer.Typer:
             application.command(name)(command)
     for name in asked:
         if name in missing:
-            message = f"{NAME} {name} cannot run: {_lacks(missing[name])}"
+            message = f"{NAME} {name} cannot run: {_lacks(name, missing[name])}"
             raise InvalidInput(message)
-    notes = [f"Not available: {name} ({_lacks(error)})." for name, error in missing.items()]
+    notes = [f"Not available: {name} ({_lacks(name, error)})." for name, error in missing.items()]
     application.callback(invoke_without_command=True, epilog="\n\n".join(notes))(_root)
     return application
 
@@ -157,15 +157,20 @@ def _commands() -> dict[str, EntryPoint]:
     return {**{point.name: point for point in entry_points(group=GROUP)}, **found}
 
 
-def _lacks(error: ModuleNotFoundError) -> str:
+def _lacks(command: str, error: ModuleNotFoundError) -> str:
     package = (error.name or "").partition(".")[0]
     if package in {"segmented", "bench"}:
         return f"this installation has no {error.name}"
-    return f"{package} is not installed; pip install '{DISTRIBUTION}[{EXTRAS.get(package, 'all')}]'"
+    extras = COMMANDS.get(command) or EXTRAS.get(package, "all")
+    return f"{package} is not installed; pip install '{DISTRIBUTION}[{extras}]'"
 
 
-def _sentence(message: str) -> str:
-    return " ".join(message.split())
+def _sentence(error: typer.TyperException) -> str:
+    message = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
+    context = getattr(error, "ctx", None)
+    if context is None or not message.startswith("No such command") or "Did you mean" in message:
+        return message
+    return f"{message.removesuffix('.')}: see {context.command_path} --help"
 
 
 def _fail(sentence: str, exit_code: int) -> int:

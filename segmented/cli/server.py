@@ -63,8 +63,9 @@ def server(
     """Run Valkey and PostgreSQL in the foreground until Ctrl-C.
 
     Prints their URLs. Commands and Celery workers of the same account that are given no address use them by
-    themselves. Both are real servers and end with this command. Valkey listens on a loopback port, which every account
-    of this machine can reach (--port 0: it cannot), and PostgreSQL on a socket in a private folder.
+    themselves (`sell` starts its own). Both are real servers and end with this command. Valkey listens on a loopback
+    port, which every account of this machine can reach (--port 0: it cannot), and PostgreSQL on a socket in a private
+    folder.
     """
     chosen = chosen_port(port)
     for number in (signal.SIGINT, signal.SIGTERM):

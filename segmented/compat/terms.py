@@ -13,7 +13,13 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from redis.exceptions import ConnectionError as RedisConnectionError, LockError, LockNotOwnedError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    ConnectionError as RedisConnectionError,
+    LockError,
+    LockNotOwnedError,
+    ResponseError,
+)
 
 from segmented.errors import InvalidInput, LeaseLost, StoreError, StoreUnavailable
 from segmented.locks.claim import new_holder_id
@@ -22,6 +28,7 @@ from segmented.locks.handle import Found, acquire_plan
 from segmented.locks.lock import LockClaim
 from segmented.operations import RenameHolder
 from segmented.plans import Plan, perform
+from segmented.stores.redis.edge import is_password_refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,7 +159,7 @@ class Terms(Generic[LeaseT]):
         except StoreUnavailable as error:
             raise RedisConnectionError(str(error)) from error
         except StoreError as error:
-            raise ResponseError(str(error)) from error
+            raise (AuthenticationError if is_password_refused(error) else ResponseError)(str(error)) from error
 
     def _after_block(self, error: BaseException | None, failure: LockError) -> None:
         """Decide about a release that failed at the end of a `with` block; the block's own error goes first."""

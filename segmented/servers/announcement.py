@@ -51,9 +51,11 @@ def announcing(url: str, database: str) -> Iterator[bool]:
         if is_ours:
             os.ftruncate(fd, 0)
             os.pwrite(fd, json.dumps({"url": url, "database": database}).encode(), 0)
-        yield is_ours
-        if is_ours:
-            os.ftruncate(fd, 0)
+        try:
+            yield is_ours
+        finally:
+            if is_ours:
+                os.ftruncate(fd, 0)
     finally:
         os.close(fd)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import multiprocessing
 import threading
@@ -190,6 +191,20 @@ def test_a_server_that_is_gone_is_redis_pys_connection_error(private_valkey: Val
     assert lock.local.token is not None  # to be released again
     with pytest.raises(redis.exceptions.ConnectionError):
         lock_of(client, "other", timeout=10).acquire(blocking=False)
+
+
+def test_a_refused_password_is_redis_pys_authentication_error(start_valkey: Callable[..., ValkeyServer]) -> None:
+    server = start_valkey(config={"requirepass": "right"})
+    refused = pytest.raises(redis.exceptions.AuthenticationError, match="refused the password")
+    with redis.Redis.from_url(server.url, password="wrong") as client, refused:
+        lock_of(client, "door", timeout=10).acquire(blocking=False)
+
+    async def acquire() -> None:
+        async with redis.asyncio.Redis.from_url(server.url, password="wrong") as client:
+            with pytest.raises(redis.exceptions.AuthenticationError, match="refused the password"):
+                await compat.AsyncLock(client, "door", timeout=10).acquire(blocking=False)
+
+    asyncio.run(acquire())
 
 
 def test_a_key_of_another_type_is_redis_pys_response_error(client: redis.Redis, name: str) -> None:

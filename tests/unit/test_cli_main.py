@@ -114,7 +114,7 @@ def test_where_our_own_files_are_overwritten_or_gone_a_sentence_says_so(tmp_path
     )
 
 
-@pytest.mark.parametrize("words", [["pool", "--help"], ["server"], []])
+@pytest.mark.parametrize("words", [["pool", "--help"], ["lock", "list"], []])
 def test_without_the_packages_of_the_extra_a_sentence_names_it(tmp_path: Path, words: list[str]) -> None:
     program = "import sys; sys.modules['typer'] = None; from segmented.__main__ import main; main()"
     ran = subprocess.run(
@@ -187,6 +187,8 @@ def test_a_group_alone_is_its_help_also_in_a_pipe(group: str) -> None:
         (["nonsense"], "there is no command 'nonsense': see segmented --help"),
         (["reference"], "there is no command 'reference': see segmented --help"),
         (["pool", "shwo"], "No such command 'shwo'. Did you mean 'show'?"),
+        (["pool", "list"], "No such command 'list': see segmented pool --help"),
+        (["pool", "export", "mug", "--format", "x"], "Invalid value for '--format': 'x' is not one of 'jsonl', 'csv'."),
         (["pool", "show", "mug", "--jsn", "f"], "No such option: --jsn (Possible options: --json)"),
     ],
 )

@@ -124,3 +124,20 @@ with segmented.RedisStore.from_url({private_valkey.url!r}) as store:
 """
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout.splitlines()[0], done.stdout.splitlines()[-1]) == (0, "True", "0"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("absent", "sentence"),
+    [
+        (("typer",), "the command line needs the package typer: pip install "),
+        (("celery", "psycopg"), "segmented sell cannot run: celery is not installed; pip install "),
+    ],
+)
+def test_a_command_names_all_the_extras_that_it_needs(absent: tuple[str, ...], sentence: str) -> None:
+    hidden = "; ".join(f"sys.modules[{name!r}] = None" for name in absent)
+    program = f"import sys; {hidden}; from segmented.__main__ import main; main()"
+    ran = subprocess.run([sys.executable, "-c", program, "sell", "a.csv"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        f"segmented: {sentence}'segmented-locks[cli,embedded,postgres,workers]'\n",
+    )

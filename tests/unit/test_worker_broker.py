@@ -52,6 +52,11 @@ def test_a_broker_that_would_have_to_be_derived_is_refused_where_one_is_needed(u
     assert str(refused.value) == refusal
 
 
+def test_what_is_no_celery_app_is_refused_in_a_sentence() -> None:
+    with pytest.raises(InvalidInput, match=r"^add_tasks takes a Celery app, not str$"):
+        add_tasks("shop")  # type: ignore[arg-type]  # the mistake
+
+
 def own_app(broker: Any) -> Celery:  # noqa: ANN401  # one address, several, or none
     app = Celery("shop", broker=broker, set_as_current=False)
     assert app.conf.broker_url == broker  # it is configured from here on

@@ -342,6 +342,12 @@ def test_of_two_servers_the_first_is_announced_and_then_the_next(monkeypatch: py
         assert is_announced
 
 
+def test_an_interrupted_server_is_announced_no_more() -> None:
+    with pytest.raises(KeyboardInterrupt), announcing("unix:///a", "sqlite:////a"):
+        raise KeyboardInterrupt
+    assert announcement_file().read_bytes() == b""
+
+
 def test_a_file_that_others_may_write_or_that_nobody_has_locked_announces_nothing() -> None:
     file = announcement_file()
     with announcing("unix:///a", "sqlite:////a"):

@@ -145,6 +145,12 @@ def is_refusal(error: StoreError) -> bool:
     return isinstance(error, StoreRefused) or SENTINEL_REFUSED in str(error)
 
 
+def is_password_refused(error: StoreError) -> bool:
+    """Was it the password, or its absence, that the server refused?"""
+    cause = error.__cause__
+    return isinstance(cause, Exception) and isinstance(_meant(cause), AuthenticationError)
+
+
 def _first_contact(server: str, error: Exception) -> str:
     match error:
         case AuthenticationError():
