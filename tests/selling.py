@@ -121,12 +121,11 @@ def workers_of(pid: int) -> list[psutil.Process]:
     return [process for process in processes_of(pid) if "segmented.celery" in _words(process)]
 
 
-def seconds_used(process: psutil.Process) -> float:
-    """Return the processor time that it has used: a worker needs about one second to start."""
-    try:
-        return float(process.cpu_times().user)
-    except psutil.NoSuchProcess:
-        return 0.0
+def stock_server_of(pid: int) -> str:
+    """Return the socket of the embedded Valkey that a command has started."""
+    (server,) = (process for process in processes_of(pid) if process.name().startswith("valkey"))
+    (path,) = {one.laddr for one in server.net_connections("unix") if one.laddr}
+    return str(path)
 
 
 def _words(process: psutil.Process) -> list[str]:

@@ -60,7 +60,7 @@ def test_f14_a_worker_whose_clock_is_two_hours_ahead_steals_nothing(open_floor: 
     floor.unflag("held")
     floor.until_decided()
     assert floor.runs() == {f"o{number}": 1 for number in range(5)}
-    assert "after:SettleMany" in first.passed()
+    first.reached("after:SettleMany")
     assert "before:SettleMany" not in ahead.passed()
     floor.check()
 

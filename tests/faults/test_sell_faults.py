@@ -25,9 +25,9 @@ from tests.selling import (
     kill,
     processes_of,
     require_embedded,
-    seconds_used,
     sell,
     selling,
+    stock_server_of,
     until,
     workers_of,
 )
@@ -123,7 +123,8 @@ def test_a_command_that_is_killed_leaves_no_process_and_a_second_run_finishes(
         until(lambda: len(workers_of(process.pid)) == 2)
         started = processes_of(process.pid)
         words = [process.stderr.readline()] if process.stderr else []
-        until(lambda: any(seconds_used(worker) > 1.0 for worker in workers_of(process.pid)))
+        with redis.Redis(unix_socket_path=stock_server_of(process.pid)) as client:
+            until(lambda: reached(client, MIDDLE))
         kill(process.pid)
         process.wait()
     assert words == [f"{file}: columns not used: ordered_on\n"]
