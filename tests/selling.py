@@ -124,8 +124,8 @@ def workers_of(pid: int) -> list[psutil.Process]:
 def stock_server_of(pid: int) -> str:
     """Return the socket of the embedded Valkey that a command has started."""
     (server,) = (process for process in processes_of(pid) if process.name().startswith("valkey"))
-    (path,) = {one.laddr for one in server.net_connections("unix") if one.laddr}
-    return str(path)
+    (path,) = {str(one.laddr) for one in server.net_connections("unix")} - {""}
+    return path
 
 
 def _words(process: psutil.Process) -> list[str]:
