@@ -11,11 +11,12 @@ WORKERS := 3
 demo: $(STAMP) ## the main job, measured
 	@$(BIN)/segmented demo
 
-test: lint quick ## in four minutes: style, types, layers, what needs no process, and one process test of each kind
+test: $(STAMP) ## in four minutes: style, types, layers, what needs no process, and one process test of each kind
+	@$(MAKE) --no-print-directory --jobs=2 lint quick
 
-test-full: lint rings ## all but long profiles: every side of every store, every command, fault and page
+test-full: $(STAMP) ## all but long profiles: every side of every store, every command, fault and page
+	@$(MAKE) --no-print-directory --jobs=2 lint rings
 
-# `make -j2` does lint beside the tests.
 PYTEST := -m pytest --no-header --quiet --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
 quick: $(STAMP)

@@ -87,7 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         ring = ring_of(item.path)
         item.add_marker(getattr(pytest.mark, ring))
-        if is_quick(ring, item.name):
+        if is_quick(ring, item.name) and item.get_closest_marker("full") is None:
             item.add_marker(pytest.mark.quick)
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(RINGS[ring]))

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 import pytest
 
+from tests.support.paths import ROOT
+from tests.support.rings import ring_of
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
@@ -115,7 +118,7 @@ class Sums:
         """Print the files that cost the most, and every ring."""
         rings: defaultdict[str, Cost] = defaultdict(Cost)
         for file, cost in self._files.items():
-            ring = file.split("/")[1]
+            ring = ring_of(ROOT / file)
             rings[ring] = rings[ring].plus(cost)
         for line in (*table("file", self._files), *table("ring", rings)):
             terminalreporter.write_line(line)

@@ -210,6 +210,7 @@ def test_without_the_checkout_its_commands_say_where_they_are() -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("typed", "completed"), [("segmented po", "pool"), ("segmented pool resto", "restock"), ("segmented dem", "demo")]
 )
@@ -318,6 +319,7 @@ def test_an_interrupt_ends_with_130(plugins: Path) -> None:
     assert (process.returncode, stderr) == (130, "segmented: interrupted\n")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["endless"]])
 def test_an_output_that_cannot_be_written_is_one_sentence(words: list[str], plugins: Path) -> None:
     with Path("/dev/full").open("w") as full:

@@ -116,6 +116,7 @@ def test_a_message_keeps_its_key_until_it_expires_however_it_is_put_off() -> Non
         assert charge.delay("o-9") != first
 
 
+@pytest.mark.full
 def test_an_attempt_keeps_its_key_until_it_expires() -> None:
     clock = ManualClock()
     with closing(new_app(MemoryStore(clock=clock))) as app:

@@ -83,6 +83,11 @@ def test_the_quick_ring_has_a_process_test_of_each_kind() -> None:
     assert marked_as_quick("faults") == {"test_worker_points"}
 
 
+@pytest.mark.full
+def test_a_test_that_waits_for_seconds_is_left_to_the_full_ring(request: pytest.FixtureRequest) -> None:
+    assert "quick" not in {mark.name for mark in request.node.iter_markers()}
+
+
 def test_a_run_says_what_it_left_out_and_the_command_for_it() -> None:
     asked = ("-q", "--no-header", "-n0", "--collect-only", "-p", "no:cacheprovider", "-m", "quick and not long")
     files = ("integration/test_cli_advise.py", "install/test_install.py", "simulation/test_sharded.py")

@@ -5,19 +5,20 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from segmented import Lock, RedisStore
 from segmented.errors import AcquireTimeout
 from tests.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
-    import pytest
-
     from segmented.servers import ValkeyServer
 
 TURNS: Final = 200
 THREADS: Final = 4
 
 
+@pytest.mark.full
 def test_a_process_that_hears_of_releases_late_is_passed_over_far_more_often_than_sixteen_times(
     valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -306,6 +306,7 @@ def test_d1_a_release_before_the_subscription_is_not_missed_and_costs_no_place(
     second.result(SOON).release()
 
 
+@pytest.mark.full
 def test_a_waiter_in_the_gap_that_never_comes_costs_the_claim_and_no_more(
     far_side: Side, proxy: Proxy, plain_redis_side: Side
 ) -> None:
@@ -324,6 +325,7 @@ def test_a_waiter_in_the_gap_that_never_comes_costs_the_claim_and_no_more(
     assert isinstance(lost.exception(PATIENCE), StoreUnavailable | AcquireTimeout)
 
 
+@pytest.mark.full
 def test_dead_waiters_at_the_head_are_passed_over_in_the_step_of_the_release(
     far_side: Side, proxy: Proxy, plain_redis_side: Side
 ) -> None:

@@ -83,6 +83,7 @@ def test_the_keeper_ends_when_there_is_nothing_left_to_look_after() -> None:
     wait_until(lambda: keepers() <= others)
 
 
+@pytest.mark.full
 def test_ten_thousand_leases_share_one_thread_and_are_renewed_in_batches(private_valkey_url: str) -> None:
     with RedisStore.from_url(private_valkey_url) as store, redis.Redis.from_url(private_valkey_url) as server:
         others = keepers()

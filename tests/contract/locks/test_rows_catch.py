@@ -21,6 +21,7 @@ ELSEWHERE: Final = {"E2", "F2", "J1"}
 """E2 and F2 fail in the published comparison only, as they take long; J1 has a test of its own."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("row_id", "broken"), CAUGHT, ids=lambda given: getattr(given, "__name__", given))
 def test_a_broken_lock_fails_its_row(row_id: str, broken: Callable[[], Contender], lab_urls: list[str]) -> None:
     with Lab(broken(), lab_urls) as lab:

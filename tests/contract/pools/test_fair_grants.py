@@ -108,6 +108,7 @@ def test_a_dead_holder_of_the_door_is_waited_for_until_its_lease_lapses(stores: 
     assert isinstance(grant, Grant)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("short_rounds")
 def test_whoever_waits_inside_keeps_the_door_for_longer_than_the_door_lives(stores: list[RedisStore]) -> None:
     pool, door = Pool(stores[0], "ticket"), fair_keys("pool:ticket:door")
@@ -128,6 +129,7 @@ def test_whoever_waits_inside_keeps_the_door_for_longer_than_the_door_lives(stor
     assert not stores[0].client.exists(door.lock)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("short_rounds")
 def test_whoever_finds_the_door_lost_stands_at_it_again_within_its_own_time(stores: list[RedisStore]) -> None:
     pool, door = Pool(stores[0], "ticket"), fair_keys("pool:ticket:door")
