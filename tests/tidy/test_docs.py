@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import segmented
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, TESTS
 from tests.tidy.sources import files
 
 START = ROOT / "docs" / "index.md"
@@ -115,3 +115,12 @@ def test_a_page_that_nothing_links_to_and_a_link_to_nothing_are_noticed(tmp_path
     assert reachable(start) == {start, linked}
     assert broken(start) == ["away.md", "linked.md#no-part"]
     assert broken(linked) == []
+
+
+def test_the_page_on_faults_names_tests_that_are_there_and_every_file_of_their_ring() -> None:
+    page = (START.parent / "reference" / "faults.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", page)
+    gone = [name for file, name in named if f"def {name}(" not in (TESTS / file).read_text(encoding="utf-8")]
+    assert (len(named) > 50, gone) == (True, [])
+    ring = {path.relative_to(TESTS).as_posix() for path in TESTS.glob("**/faults/test_*.py")}
+    assert ring - {file for file, _ in named} == set()
