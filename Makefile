@@ -34,7 +34,7 @@ explore: $(STAMP) ## simulations and properties with new seeds in each round, fo
 	  $(BIN)/python $(PYTEST) -m 'not install' tests/simulation tests/property || exit 1; done
 
 test-costs: $(STAMP) ## what each file of the full ring costs: CPU seconds, child processes, sleeps
-	@$(BIN)/python $(PYTEST) -p tests.costs -m 'not long and not install'
+	@$(BIN)/python $(PYTEST) -p tests.support.costs -m 'not long and not install'
 
 test-install: $(STAMP) ## the built wheel in clean environments: each extra alone, and the documented combination
 	@$(BIN)/python -m pytest --no-header --quiet --numprocesses=2 -m install tests/install
@@ -42,13 +42,13 @@ test-install: $(STAMP) ## the built wheel in clean environments: each extra alon
 test-long: $(STAMP) ## what `make test-full` leaves out: more seeds, flavours of Redis, and ways for workers to die
 	@$(BIN)/python -m pytest --no-header --quiet -m long
 
-# `make test` divides the Redis sides of each test among hiredis, redis-py's own parsers and uvloop (tests/stacks.py).
+# `make test` divides the Redis sides of each test among hiredis, redis-py's own parsers and uvloop (tests/support/stacks.py).
 # Here the Redis sides of the contract ring run on each of them, all under RESP2 and RESP3, sync and asyncio.
 CONTRACT := $(PYTEST) -m 'not long' -k redis- tests/contract
 
 test-stacks: $(STAMP) ## the contract ring with hiredis, without it, and under uvloop
 	@SEGMENTED_TEST_STACK=hiredis $(BIN)/python $(CONTRACT)
-	@SEGMENTED_TEST_STACK=python PYTHONPATH=tests/without_hiredis $(BIN)/python $(CONTRACT)
+	@SEGMENTED_TEST_STACK=python PYTHONPATH=tests/support/without_hiredis $(BIN)/python $(CONTRACT)
 	@SEGMENTED_TEST_STACK=uvloop $(BIN)/python $(CONTRACT)
 
 VERSIONS := 3.11 3.12 3.13 3.14

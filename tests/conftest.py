@@ -10,23 +10,24 @@ import signal
 import sys
 import tempfile
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import fixtures
-from tests.file_order import side_by_side
-from tests.quick_folder import quick_folder
-from tests.rings import RINGS, is_quick
-from tests.seeds import VARIABLE, seed_of_run
+from tests.support.file_order import side_by_side
+from tests.support.paths import TESTS
+from tests.support.quick_folder import quick_folder
+from tests.support.rings import RINGS, is_quick, ring_of
+from tests.support.sim.seeds import VARIABLE, seed_of_run
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
 pytest_plugins = [
-    "tests.left_out",
+    "tests.support.left_out",
     *(f"tests.fixtures.{module.name}" for module in pkgutil.iter_modules(fixtures.__path__)),
 ]
 
@@ -81,7 +82,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its folder's ring and the ring's time limit, and run the inner rings first.
 
-    Several workers run them side by side: see tests/file_order.py.
+    Several workers run them side by side: see tests/support/file_order.py.
     """
     for item in items:
         ring = ring_of(item.path)
@@ -98,20 +99,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: order.index(ring_of(item.path)))
 
 
-@cache  # asked for every test, of which a file has many
-def ring_of(path: Path) -> str:
-    """Return the ring a test file belongs to; raises UsageError for a file outside of all rings."""
-    ring = path.relative_to(Path(__file__).parent).parts[0]
-    if ring not in RINGS:
-        message = f"{path} is in no ring: tests live in tests/<ring>/, one of {', '.join(RINGS)}"
-        raise pytest.UsageError(message)
-    return ring
-
-
 @cache
 def file_of(path: Path) -> str:
     """Return a test file's path below tests/."""
-    return path.relative_to(Path(__file__).parent).as_posix()
+    return path.relative_to(TESTS).as_posix()
 
 
 @pytest.fixture(autouse=True)

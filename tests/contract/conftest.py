@@ -11,9 +11,9 @@ import redis
 
 from segmented.clock import SystemClock
 from segmented.stores.redis.scripts import load_script
-from tests.contract.proxy import Proxy
-from tests.contract.shop import Shop
+from tests.contract.pools.shop import Shop
 from tests.fixtures.stores import REDIS, Side, make_side
+from tests.support.wires.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,9 +16,9 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from segmented.servers.binaries import valkey_program
-from tests.deployments import start_cluster, start_sentinels
 from tests.fixtures.zookeeper import ZooKeeperNode
-from tests.nodes import Node, free_ports
+from tests.support.servers.deployments import start_cluster, start_sentinels
+from tests.support.servers.nodes import Node, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable

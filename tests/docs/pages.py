@@ -21,7 +21,8 @@ from tests.docs.addresses import Addresses
 from tests.docs.blocks import DATA, FILED, Block, blocks_of
 from tests.docs.compare import missing
 from tests.docs.sessions import Failed, PythonSession, ShellSession
-from tests.tidy.sources import ROOT, committed
+from tests.support.paths import ROOT
+from tests.tidy.sources import committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -32,8 +32,8 @@ import sqlalchemy
 
 from tests.docs.blocks import blocks_of, unfenced
 from tests.docs.pages import pages, run_page
-from tests.rings import require_module
-from tests.tidy.sources import ROOT
+from tests.support.paths import ROOT
+from tests.support.rings import require_module
 
 if TYPE_CHECKING:
     from pathlib import Path

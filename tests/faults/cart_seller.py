@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from segmented import Cart, RedisStore
 from segmented.plans import run_sync
-from tests.carting import ending_before, one_by_one, reserved_and_ended
+from tests.support.pools.carting import ending_before, one_by_one, reserved_and_ended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

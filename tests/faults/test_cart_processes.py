@@ -17,9 +17,9 @@ from segmented import Carts, Pool, RedisStore, operations as op
 from segmented.keys import cart_keys
 from segmented.models import cart_of
 from segmented.plans import run_sync
-from tests.carting import reserved_and_ended
 from tests.contract.parking import wait_until
 from tests.faults.cart_seller import SKUS, cart_that_dies
+from tests.support.pools.carting import reserved_and_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

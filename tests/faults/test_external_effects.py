@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -14,14 +13,15 @@ import pytest
 from segmented.dedup import Done, ExternalEffect, NotDone, operator
 from segmented.stores.redis import RedisStore
 from tests.faults.sms_herd import LEASE, MESSAGES, NAMESPACE, called
-from tests.rings import require_module
+from tests.support.paths import ROOT
+from tests.support.rings import require_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from segmented.servers import ValkeyServer
 
-ROOT: Final = Path(__file__).parents[2]
 SECONDS: Final = 90.0
 KILLS: Final = 12
 CALLED_BEFORE_THE_KILL: Final = 8

@@ -22,7 +22,7 @@ from segmented.keys import fair_keys
 from segmented.locks.fair import TIMES, AsyncFairLock, FairLock
 from tests.contract.parking import has_come_to_rest, wait_until
 from tests.fixtures.stores import REDIS, Side, make_side
-from tests.selling import ROOT
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

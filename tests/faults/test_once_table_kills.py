@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -13,11 +12,11 @@ from sqlalchemy import create_engine, func, select
 
 from segmented.dedup.sql import OnceTable
 from tests.faults.once_booker import bookings
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
-ROOT: Final = Path(__file__).parents[2]
 SECONDS: Final = 60.0
 
 

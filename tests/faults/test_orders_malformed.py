@@ -10,15 +10,15 @@ import pytest
 
 from segmented import operations as op
 from segmented.celery.envelopes import TASK
-from tests.long_run import in_the_long_run
-from tests.order_floor import IN_WORKER, QUEUE
-from tests.selling import until
+from tests.support.long_run import in_the_long_run
+from tests.support.workers.order_floor import IN_WORKER, QUEUE
+from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.fixtures.order_floors import FloorFactory
-    from tests.order_floor import Floor
+    from tests.support.workers.order_floor import Floor
 
 HUGE: Final = "x" * 5_000_000
 ENVELOPES: Final[dict[str, Any]] = {

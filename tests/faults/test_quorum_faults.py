@@ -16,9 +16,9 @@ from segmented.servers import ValkeyServer
 from segmented.stores.quorum import async_lane, lane
 from segmented.stores.redis.scripts import load_script
 from tests.contract.parking import scripts_run, wait_until
-from tests.contract.proxy import Proxy
 from tests.fixtures.stores_quorum import COLOURS, standing_still
-from tests.rings import require_module
+from tests.support.rings import require_module
+from tests.support.wires.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

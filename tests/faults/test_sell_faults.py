@@ -16,9 +16,9 @@ from segmented.celery.settings import WorkerSettings
 from segmented.errors import SegmentedError
 from segmented.keys import shard_keys
 from segmented.servers import ValkeyServer
-from tests.long_run import in_the_long_run
-from tests.processes import alive
-from tests.selling import (
+from tests.support.long_run import in_the_long_run
+from tests.support.processes import alive
+from tests.support.workers.selling import (
     Sold,
     ended,
     first_orders,

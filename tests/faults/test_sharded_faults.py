@@ -21,15 +21,15 @@ from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan
 from segmented.stock.sharded.placement import home_of
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
-from tests.nodes import LOOK_SECONDS, eventually
+from tests.support.servers.nodes import LOOK_SECONDS, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.models import PoolState, Shard
-    from tests.deployments import Cluster
     from tests.fixtures.stores import Side
-    from tests.nodes import Node
+    from tests.support.servers.deployments import Cluster
+    from tests.support.servers.nodes import Node
 
 LONG: Final = 50.0
 SHARDS: Final = 6

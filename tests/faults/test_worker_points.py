@@ -13,10 +13,10 @@ from celery import Celery
 from segmented.errors import InvalidInput
 from segmented.testing.worker_process import WorkerTrouble
 from tests.fixtures.servers import require_postgres
-from tests.long_run import in_the_long_run
-from tests.processes import alive, outlasting
-from tests.rings import require_module
-from tests.selling import until
+from tests.support.long_run import in_the_long_run
+from tests.support.processes import alive, outlasting
+from tests.support.rings import require_module
+from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.tidy.sources import ROOT
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,12 +13,12 @@ from segmented.keys import cart_keys, shard_keys
 from segmented.models import Cart, CartRefused, CartReserved, CartSettled, SoldOut
 from segmented.stock import AsyncCarts, Carts
 from segmented.stock.audit import audit_plan
-from tests.contract.shop import Shop
+from tests.contract.pools.shop import Shop
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
 
 if TYPE_CHECKING:
-    from tests.deployments import Cluster
     from tests.fixtures.stores import Side
+    from tests.support.servers.deployments import Cluster
 
 STOCK = 20
 

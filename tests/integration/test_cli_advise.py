@@ -14,15 +14,15 @@ from segmented.advise import measure, past_hold
 from segmented.errors import InvalidInput, StoreError
 from segmented.stock import Grant, Pool, ShardedPool
 from segmented.stores.redis import RedisStore
-from tests.command_line import on_a_terminal, ran, ran_apart, started
-from tests.selling import until
+from tests.support.command_line import on_a_terminal, ran, ran_apart, started
+from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.operations import Operation
     from segmented.servers import ValkeyServer
-    from tests.deployments import Cluster
+    from tests.support.servers.deployments import Cluster
 
 AnswerT = TypeVar("AnswerT")
 

@@ -16,13 +16,13 @@ from segmented.errors import InvalidInput
 from segmented.models.dedup import RecordName
 from segmented.once_keys import once_partition
 from segmented.stores.redis import RedisStore
-from tests import command_line
+from tests.support import command_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.servers import ValkeyServer
-    from tests.deployments import Cluster
+    from tests.support.servers.deployments import Cluster
 
 DAY_MS: Final = 86_400_000
 LONG_MS: Final = 600_000

@@ -17,14 +17,14 @@ from segmented.keys import lock_keys
 from segmented.locks import Lock, ReentrantLock, Semaphore
 from segmented.locks.operator import async_list_locks, async_revoke, async_show, list_locks
 from segmented.stores.redis import AsyncRedisStore, RedisStore
-from tests import command_line
+from tests.support import command_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from segmented.servers import ValkeyServer
-    from tests.deployments import Cluster
+    from tests.support.servers.deployments import Cluster
 
 ran = partial(command_line.ran, "lock")
 ran_apart = partial(command_line.ran_apart, "lock")

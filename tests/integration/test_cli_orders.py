@@ -14,9 +14,9 @@ from segmented.models import Order, Shard
 from segmented.stock import Pool, ShardedPool
 from segmented.stock.dead_letters import QUEUE as OURS
 from segmented.stores.redis import RedisStore
-from tests import command_line
 from tests.contract.parking import wait_until
-from tests.order_desk import DIGESTS, LONG_MS, MESSAGE, REASON, SKU, WORKER, Desk
+from tests.support import command_line
+from tests.support.workers.order_desk import DIGESTS, LONG_MS, MESSAGE, REASON, SKU, WORKER, Desk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

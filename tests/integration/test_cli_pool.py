@@ -14,7 +14,7 @@ from segmented.keys import shard_keys
 from segmented.models import Cart
 from segmented.stock import Carts, Pool
 from segmented.stores.redis import RedisStore
-from tests.command_line import on_a_terminal, ran, ran_apart, started
+from tests.support.command_line import on_a_terminal, ran, ran_apart, started
 
 if TYPE_CHECKING:
     import subprocess

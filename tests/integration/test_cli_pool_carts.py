@@ -10,9 +10,9 @@ import pytest
 from segmented import Cart, Carts, Pool, RedisStore, operations as op
 from segmented.plans import run_sync
 from segmented.stock.cart_plans import confirm_cart_plan
-from tests.carting import ending_before
-from tests.command_line import on_a_terminal, ran, started
-from tests.selling import until
+from tests.support.command_line import on_a_terminal, ran, started
+from tests.support.pools.carting import ending_before
+from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

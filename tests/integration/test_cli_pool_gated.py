@@ -16,9 +16,9 @@ from segmented.orders import open_gated, take_order
 from segmented.orders.engine import shown
 from segmented.stores.redis.scripts import load_script
 from segmented.stores.redis.wire import text
-from tests.command_line import ran, ran_apart, started
-from tests.dying import Died, DyingStore, Fuse
-from tests.stalling_wire import StallingWire
+from tests.support.command_line import ran, ran_apart, started
+from tests.support.dying import Died, DyingStore, Fuse
+from tests.support.wires.stalling_wire import StallingWire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

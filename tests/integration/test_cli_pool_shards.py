@@ -14,14 +14,14 @@ from segmented.keys import shard_keys
 from segmented.models import Reserved, Shard, ShardDirectory
 from segmented.stock import Grant, Pool, ShardedPool
 from segmented.stores.redis import RedisStore
-from tests.command_line import on_a_terminal, ran, ran_apart
+from tests.support.command_line import on_a_terminal, ran, ran_apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from segmented.servers import ValkeyServer
-    from tests.deployments import Cluster
+    from tests.support.servers.deployments import Cluster
 
 SKU: Final = "concert"
 SHARDS: Final = 3

@@ -12,8 +12,8 @@ from segmented.keys import shard_keys
 from segmented.models import Shard
 from segmented.stock import ShardedPool
 from segmented.stores.redis import RedisStore
-from tests.command_line import ran
-from tests.contract.sharding import at_home_in
+from tests.contract.shards.sharding import at_home_in
+from tests.support.command_line import ran
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

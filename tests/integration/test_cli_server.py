@@ -26,6 +26,7 @@ from segmented.errors import InvalidInput
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.fixtures.servers import require_postgres
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
 
 COMMAND: Final = [sys.executable, "-c", "from segmented.__main__ import main; main()", "server"]
-ROOT: Final = Path(__file__).parents[2]
 END_SECONDS: Final = 30.0
 
 

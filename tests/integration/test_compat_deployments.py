@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from segmented import AsyncRedisStore, RedisStore, compat
 
 if TYPE_CHECKING:
-    from tests.deployments import Cluster, Sentinels
+    from tests.support.servers.deployments import Cluster, Sentinels
 
 
 def check(client: Any) -> None:  # noqa: ANN401  # of one server or of a cluster

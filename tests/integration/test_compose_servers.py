@@ -15,9 +15,9 @@ from redis.retry import Retry
 
 from segmented.servers import PostgresServer, postgres
 from segmented.servers.binaries import postgres_tree
-from tests.composing import PASSWORDS, STOCKS, VALKEYS, Stand, postgres_options, valkey_options
-from tests.nodes import LOOPBACK, eventually, free_ports
-from tests.rings import require_module
+from tests.support.rings import require_module
+from tests.support.servers.composing import PASSWORDS, STOCKS, VALKEYS, Stand, postgres_options, valkey_options
+from tests.support.servers.nodes import LOOPBACK, eventually, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,10 +15,10 @@ from celery import Celery
 from segmented.errors import SegmentedError
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.composing import SERVICES, STOCKS, Stand, filled
-from tests.nodes import LOOPBACK, eventually, free_ports
-from tests.rings import require_module
-from tests.tidy.sources import ROOT
+from tests.support.paths import ROOT
+from tests.support.rings import require_module
+from tests.support.servers.composing import SERVICES, STOCKS, Stand, filled
+from tests.support.servers.nodes import LOOPBACK, eventually, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

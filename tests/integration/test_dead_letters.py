@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -19,13 +18,14 @@ from segmented.locks.dead_letters import DeadLetter, Replayed, Work, replay
 from segmented.locks.dead_letters_file import FileDeadLetters
 from segmented.locks.dead_letters_sql import SqlDeadLetters
 from tests.fixtures.dead_letters import ids
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.fixtures.dead_letters import Kept
 
-ROOT: Final = Path(__file__).parents[2]
 SECONDS: Final = 60.0
 
 

@@ -19,7 +19,7 @@ from segmented.operations import AcquireLock
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from segmented.stores.redis.wire import Send
 from tests.fixtures.stores import Flavour
-from tests.stacks import new_event_loop, parser_options
+from tests.support.stacks import new_event_loop, parser_options
 
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer

@@ -15,15 +15,15 @@ from redis.retry import Retry
 
 from segmented.errors import InvalidInput
 from segmented.servers.binaries import valkey_program
-from tests import nodes as nodes_module
-from tests.nodes import LOOPBACK, Node, eventually, free_ports, start_all
-from tests.rings import require_module
+from tests.support.rings import require_module
+from tests.support.servers import nodes as nodes_module
+from tests.support.servers.nodes import LOOPBACK, Node, eventually, free_ports, start_all
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.deployments import Cluster, ReplicaPair, Sentinels
     from tests.fixtures.deployments import TlsServer
+    from tests.support.servers.deployments import Cluster, ReplicaPair, Sentinels
 
 ONCE: Final = Retry(NoBackoff(), 0)
 

@@ -23,9 +23,9 @@ from tests.fixtures.stores import Blocking
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
 
 if TYPE_CHECKING:
-    from tests.deployments import ReplicaPair
     from tests.fixtures.stores import Side
-    from tests.nodes import Node
+    from tests.support.servers.deployments import ReplicaPair
+    from tests.support.servers.nodes import Node
 
 LONG: Final = 60.0
 SOON: Final = 5.0

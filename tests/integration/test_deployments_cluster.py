@@ -15,14 +15,14 @@ from segmented.operations import AcquireLock
 from segmented.stores.redis import RedisStore
 from tests.contract.parking import has_come_to_rest, wait_until
 from tests.fixtures.stores_deployed import COLOURS, batch, deployed_side
-from tests.nodes import eventually
+from tests.support.servers.nodes import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.deployments import Cluster
     from tests.fixtures.stores import Side
-    from tests.nodes import Node
+    from tests.support.servers.deployments import Cluster
+    from tests.support.servers.nodes import Node
 
 LONG: Final = 60.0
 SOON: Final = 5.0

@@ -12,10 +12,10 @@ from segmented.clock import SystemClock
 from segmented.stores.redis import async_listener, listener
 from tests.contract.parking import has_come_to_rest, wait_until
 from tests.fixtures.stores import REDIS, Flavour, make_side
-from tests.nodes import eventually
+from tests.support.servers.nodes import eventually
 
 if TYPE_CHECKING:
-    from tests.nodes import Node
+    from tests.support.servers.nodes import Node
 
 QUICK = 0.05
 LONG = 60.0

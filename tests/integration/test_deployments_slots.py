@@ -13,12 +13,12 @@ from segmented.models import Acquired, Released
 from segmented.operations import AcquireLock, ReleaseLock
 from tests.contract.parking import wait_until
 from tests.fixtures.stores_deployed import COLOURS, batch, deployed_side
-from tests.moving import WAYS, Mover
-from tests.nodes import eventually
+from tests.support.servers.moving import WAYS, Mover
+from tests.support.servers.nodes import eventually
 
 if TYPE_CHECKING:
-    from tests.deployments import Cluster
     from tests.fixtures.stores import Side
+    from tests.support.servers.deployments import Cluster
 
 LONG: Final = 60.0
 SOON: Final = 5.0

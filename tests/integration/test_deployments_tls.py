@@ -14,9 +14,9 @@ from tests.fixtures.stores_deployed import COLOURS, deployed_side
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.deployments import Cluster, Sentinels
     from tests.fixtures.deployments import TlsServer
-    from tests.nodes import Node
+    from tests.support.servers.deployments import Cluster, Sentinels
+    from tests.support.servers.nodes import Node
 
 LONG: Final = 60.0
 

@@ -19,7 +19,7 @@ from segmented.dedup.celery import Once, OnceRule
 from segmented.dedup.celery.points import ON_EXECUTE, ON_PUBLISH, POINTS
 from segmented.errors import InvalidInput
 from segmented.stores.redis import RedisStore
-from tests.tidy.sources import ROOT
+from tests.support.paths import ROOT
 from tests.tidy.test_docs import PYTHON
 
 if TYPE_CHECKING:

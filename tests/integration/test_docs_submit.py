@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.tidy.sources import ROOT
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     import pytest

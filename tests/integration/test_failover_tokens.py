@@ -10,7 +10,7 @@ from segmented import Grant, Lock, Pool, RedisStore
 from segmented.keys import lock_keys
 
 if TYPE_CHECKING:
-    from tests.deployments import ReplicaPair
+    from tests.support.servers.deployments import ReplicaPair
 
 HOUR_US: Final = 3_600 * 10**6
 

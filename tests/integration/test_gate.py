@@ -24,7 +24,7 @@ from segmented.orders.answers import (
     Superseded,
     Voided,
 )
-from tests.gating import NEW, REPLAY, claim, confirm, sold
+from tests.support.pools.gating import NEW, REPLAY, claim, confirm, sold
 
 if TYPE_CHECKING:
     from segmented.orders.answers import ConfirmAnswer

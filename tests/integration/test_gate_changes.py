@@ -23,7 +23,7 @@ from segmented.orders.changing import resize_gated, restock_gated, withdraw_gate
 from segmented.orders.opening import open_gated
 from segmented.orders.sale import take_order
 from segmented.stores.memory import AsyncMemoryStore
-from tests.dying import Died, DyingStore, Fuse, let_die
+from tests.support.dying import Died, DyingStore, Fuse, let_die
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,8 +14,8 @@ from segmented.orders import Claim
 from segmented.orders.answers import Confirmed, EpochChanged, Missing, SegmentRow, SoldOut, Superseded, Voided
 from segmented.orders.confirming_many import TRIES_MAX
 from segmented.orders.deciding import decide
-from tests.dying import Died, Fuse, let_die
-from tests.gating import NEW, REPLAY, claim, confirm, one_by_one, stored
+from tests.support.dying import Died, Fuse, let_die
+from tests.support.pools.gating import NEW, REPLAY, claim, confirm, one_by_one, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,10 +14,10 @@ from segmented.errors import DatabaseUnavailable
 from segmented.models import Order
 from segmented.orders import Claim
 from segmented.orders.answers import Confirmed, SegmentRow, SoldOut, Voided
-from tests.faulty_wire import FaultyWire
-from tests.gating import NEW, REPLAY, one_by_one, watch_errors
 from tests.integration.test_gate_postgresql import traced
 from tests.integration.test_gate_races import THREADS, at_once, deadlocks
+from tests.support.pools.gating import NEW, REPLAY, one_by_one, watch_errors
+from tests.support.wires.faulty_wire import FaultyWire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

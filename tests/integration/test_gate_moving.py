@@ -18,7 +18,7 @@ from segmented.orders.changing import resize_gated, restock_gated, withdraw_gate
 from segmented.orders.opening import open_gated
 from segmented.orders.sale import cancel_order, finish_reserved, take_order
 from segmented.orders.stocking import Change
-from tests.gating import NEW, confirm, watch_errors
+from tests.support.pools.gating import NEW, confirm, watch_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,9 +13,9 @@ from sqlalchemy import event, text
 from segmented.errors import DatabaseUnavailable, StoreRefused
 from segmented.orders import Gate, connect
 from segmented.orders.answers import NotConfirmed, SegmentRow
-from tests.faulty_wire import FaultyWire
-from tests.gating import NEW, REPLAY, claim, confirm, watch_errors
-from tests.rings import require_module
+from tests.support.pools.gating import NEW, REPLAY, claim, confirm, watch_errors
+from tests.support.rings import require_module
+from tests.support.wires.faulty_wire import FaultyWire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

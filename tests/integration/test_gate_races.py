@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from segmented.orders.answers import AlreadyConfirmed, SoldOut, Voided
-from tests.gating import NEW, REPLAY, claim, confirm, watch_errors
+from tests.support.pools.gating import NEW, REPLAY, claim, confirm, watch_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

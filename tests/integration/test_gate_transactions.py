@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 from segmented.errors import DatabaseUnavailable, GrantSuperseded, InvalidInput, OrderMismatch, StoreRefused
 from segmented.orders import Gate, confirming, connect
 from segmented.orders.answers import EpochChanged, Missing, NotConfirmed, SegmentRow, SoldOut, Voided
-from tests.gating import NEW, REPLAY, claim, confirm, sold
+from tests.support.pools.gating import NEW, REPLAY, claim, confirm, sold
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from segmented.models import AlreadyOpen, Opened, Restocked
 from segmented.orders.changing import restock_gated, withdraw_gated
 from segmented.orders.opening import open_gated, reopen_gated
 from segmented.orders.sale import finish_reserved, take_order
-from tests.dying import Died, DyingStore, Fuse, let_die
+from tests.support.dying import Died, DyingStore, Fuse, let_die
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,8 @@ import redis
 
 from segmented.dedup import FailedBefore, InFlight, OtherPayload
 from segmented.dedup.celery.settings import close_stores
-from tests.once_app import build
-from tests.once_steps import Setup
+from tests.support.workers.once_app import build
+from tests.support.workers.once_steps import Setup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from segmented.dedup import InFlight
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.once_workers import OnceSide
+    from tests.support.workers.once_workers import OnceSide
 
 SOON = 30
 

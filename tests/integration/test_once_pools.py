@@ -10,7 +10,7 @@ from celery import chord
 from segmented.dedup import FailedBefore, OtherPayload
 
 if TYPE_CHECKING:
-    from tests.once_workers import OnceSide
+    from tests.support.workers.once_workers import OnceSide
 
 SOON = 30
 

@@ -18,12 +18,12 @@ from celery.exceptions import TaskRevokedError
 from segmented.dedup import FailedBefore, InFlight, OtherPayload
 from segmented.dedup.celery import OnceResult
 from segmented.errors import StoreUnavailable
-from tests.once_workers import publisher
+from tests.support.workers.once_workers import publisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.once_workers import OnceSide
+    from tests.support.workers.once_workers import OnceSide
 
 SOON = 30
 CROWD = 16

@@ -12,16 +12,16 @@ import redis
 from segmented.dedup.celery.settings import close_stores
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
 from segmented.masking import masked
-from tests.nodes import free_ports
-from tests.once_app import build
-from tests.once_workers import close_app
+from tests.support.servers.nodes import free_ports
+from tests.support.workers.once_app import build
+from tests.support.workers.once_workers import close_app
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
     from segmented.servers import ValkeyServer
-    from tests.once_workers import OnceSide
+    from tests.support.workers.once_workers import OnceSide
 
 SOON = 30
 

@@ -13,15 +13,15 @@ import pytest
 from segmented.models import SoldOut
 from segmented.stock.sharded import ShardedPool
 from segmented.stores.redis import RedisStore
-from tests.long_run import in_the_long_run
-from tests.order_file import LIMIT, STOCK, all_orders, one_counter, sell
+from tests.support.long_run import in_the_long_run
+from tests.support.workers.order_file import LIMIT, STOCK, all_orders, one_counter, sell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from segmented.errors import SegmentedError
     from segmented.models import Order, Taken
-    from tests.deployments import Cluster
+    from tests.support.servers.deployments import Cluster
 
 SHARDS_MAX: Final = 6
 OTHERS_MAX: Final = 100

@@ -12,8 +12,8 @@ import pytest
 
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.long_run import in_the_long_run
-from tests.order_file import LIMIT, STOCK, all_orders, one_counter, sell
+from tests.support.long_run import in_the_long_run
+from tests.support.workers.order_file import LIMIT, STOCK, all_orders, one_counter, sell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from segmented.locks import Lease
-    from tests.deployments import Cluster
     from tests.fixtures.stores import Flavour, Side
-    from tests.nodes import Node
+    from tests.support.servers.deployments import Cluster
+    from tests.support.servers.nodes import Node
 
 SOON: Final = 5.0
 PATIENCE: Final = 20.0

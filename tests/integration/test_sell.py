@@ -16,7 +16,8 @@ from segmented.models import Order
 from segmented.orders import Gate, connect
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import RedisStore
-from tests.selling import COMMAND, ROOT, SALE_SECONDS, first_orders, sell
+from tests.support.paths import ROOT
+from tests.support.workers.selling import COMMAND, SALE_SECONDS, first_orders, sell
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import redis
 
 from segmented.cli.main import run
 from segmented.keys import shard_keys
-from tests.selling import sell
+from tests.support.workers.selling import sell
 
 if TYPE_CHECKING:
     from collections.abc import Callable

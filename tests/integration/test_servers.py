@@ -17,7 +17,7 @@ import sqlalchemy
 from segmented.errors import InvalidInput
 from segmented.servers import PostgresServer, ValkeyServer
 from tests.fixtures.servers import require_postgres
-from tests.rings import require_module
+from tests.support.rings import require_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable

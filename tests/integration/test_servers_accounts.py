@@ -21,7 +21,7 @@ import segmented
 from segmented.servers import PostgresServer
 from segmented.servers.account import Account, is_reachable
 from tests.fixtures.servers import require_postgres
-from tests.rings import require
+from tests.support.rings import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

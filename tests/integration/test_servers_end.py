@@ -19,15 +19,15 @@ import redis
 from segmented.errors import InvalidInput
 from segmented.servers import ValkeyServer
 from tests.fixtures.servers import require_postgres
-from tests.processes import outlasting
-from tests.rings import require_module
+from tests.support.paths import ROOT
+from tests.support.processes import outlasting
+from tests.support.rings import require_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.servers import PostgresServer
 
-ROOT: Final = Path(__file__).parents[2]
 GONE_SECONDS: Final = 15.0
 
 

@@ -14,15 +14,15 @@ from segmented.keys import directory_keys, shard_keys
 from segmented.models import Order, Reserved, Settled, SoldOut
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import COPIES, directory_plan
-from tests.moving import WAYS, Mover
+from tests.support.servers.moving import WAYS, Mover
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.models import Shard
-    from tests.deployments import Cluster
     from tests.fixtures.stores import Side
-    from tests.nodes import Node
+    from tests.support.servers.deployments import Cluster
+    from tests.support.servers.nodes import Node
 
 LONG: Final = 50.0
 SHARDS: Final = 6

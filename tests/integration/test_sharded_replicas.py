@@ -14,15 +14,15 @@ from segmented.models.shards import Transfer
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
-from tests.nodes import eventually
+from tests.support.servers.nodes import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segmented.models import Shard
     from segmented.operations import Operation
-    from tests.deployments import ReplicaPair
     from tests.fixtures.stores import Side
+    from tests.support.servers.deployments import ReplicaPair
 
 SKU: Final = "concert"
 ANSWER_SECONDS: Final = 25.0

@@ -20,8 +20,8 @@ from segmented.stores.redis import RedisStore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.deployments import Cluster
     from tests.fixtures.stores import Side
+    from tests.support.servers.deployments import Cluster
 
 LONG: Final = 50.0
 STOCK: Final = 2_000

@@ -17,8 +17,8 @@ from tests.fixtures.stores_deployed import COLOURS, deployed_side
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.deployments import Cluster
     from tests.fixtures.stores import Side
+    from tests.support.servers.deployments import Cluster
 
 VISITS: Final = 40
 

@@ -14,10 +14,10 @@ from sqlalchemy.exc import InvalidRequestError, SQLAlchemyError
 
 from segmented.errors import AcquireTimeout, TransactionConflict
 from segmented.locks.sql_row import HeldRow, SqlRowLock
-from tests.sql_locking import SyncSession, sent_by
+from tests.support.servers.sql_locking import SyncSession, sent_by
 
 if TYPE_CHECKING:
-    from tests.sql_locking import Session, SqlSide
+    from tests.support.servers.sql_locking import Session, SqlSide
 
 MICROSECOND_OF_2026 = 1_767_225_600_000_000
 

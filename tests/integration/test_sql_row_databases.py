@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from segmented.errors import AcquireTimeout, StoreRefused, StoreUnavailable, TransactionConflict
 from segmented.locks import sql_mysql, sql_postgresql
 from segmented.locks.sql_row import AsyncSqlRowLock, SqlRowLock
-from tests.sql_locking import SqlFlavour, SqlSide, SyncSession, eventually, make_engine
+from tests.support.servers.sql_locking import SqlFlavour, SqlSide, SyncSession, eventually, make_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

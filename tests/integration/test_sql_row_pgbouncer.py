@@ -11,7 +11,7 @@ import pytest
 
 from segmented.errors import AcquireTimeout
 from segmented.locks.sql_row import SqlRowLock
-from tests.sql_locking import SqlFlavour, SqlSide, make_engine
+from tests.support.servers.sql_locking import SqlFlavour, SqlSide, make_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,14 +13,14 @@ from segmented.errors import AcquireTimeout, InvalidInput, StoreRefused, StoreUn
 from segmented.locks.sql_row import AsyncSqlRowLock, SqlRowLock
 from segmented.locks.sql_table import NAME_BYTES_MAX, create_lock_table
 from segmented.orders import connect
-from tests.sql_locking import connect_args, make_engine, sent_by
+from tests.support.servers.sql_locking import connect_args, make_engine, sent_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqlalchemy import Connection
 
-    from tests.sql_locking import SqlSide
+    from tests.support.servers.sql_locking import SqlSide
 
 NO_TRANSACTION: Final = "a row lock lasts as long as a transaction, and this connection has not begun one"
 AUTOCOMMIT: Final = "a row lock lasts as long as a transaction, and this connection is in autocommit"

@@ -12,7 +12,7 @@ from segmented.orders.envelopes import EnvelopeReport
 from segmented.orders.work_terms import TryLater
 from segmented.plans import run_sync
 from segmented.stock.outbox import dead_plan
-from tests.dying import Died
+from tests.support.dying import Died
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from segmented.stores.redis import RedisStore
 
 
-from tests.envelope_till import SKU, SOON, Till, let_it_be_due, opened
+from tests.support.workers.envelope_till import SKU, SOON, Till, let_it_be_due, opened
 
 
 def no_address(order: BegunOrder) -> None:

@@ -21,7 +21,7 @@ from segmented.orders.envelopes import EnvelopeReport, take_envelope
 from segmented.orders.work_terms import WorkTerms
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.dying import AnswerT, Died, DyingStore, Fuse
+from tests.support.dying import AnswerT, Died, DyingStore, Fuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import Store
     from segmented.servers import ValkeyServer
 
-from tests.envelope_till import DEADLINE, SKU, SOON, Till, opened
+from tests.support.workers.envelope_till import DEADLINE, SKU, SOON, Till, opened
 
 # --- one worker at a time ---
 

@@ -13,7 +13,7 @@ from segmented.operations import ListDue, ReadOrders
 from segmented.orders.answers import AlreadyConfirmed, Voided
 from segmented.orders.opening import open_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
-from tests.gating import NEW, REPLAY, confirm
+from tests.support.pools.gating import NEW, REPLAY, confirm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from tests.fixtures.servers import require_postgres
-from tests.processes import alive, outlasting
-from tests.rings import require_module
-from tests.selling import ROOT, until
-from tests.tidy.sources import ROOT as SOURCES
+from tests.support.paths import ROOT
+from tests.support.processes import alive, outlasting
+from tests.support.rings import require_module
+from tests.support.workers.selling import until
 from tests.tidy.test_docs import PYTHON
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 RUN_SECONDS: Final = 120.0
 END_SECONDS: Final = 20.0
-HOW_TO: Final = SOURCES / "docs" / "how-to" / "test-your-workers.md"
-REFERENCE: Final = SOURCES / "docs" / "reference" / "pytest-plugin.md"
+HOW_TO: Final = ROOT / "docs" / "how-to" / "test-your-workers.md"
+REFERENCE: Final = ROOT / "docs" / "reference" / "pytest-plugin.md"
 NOTES_PROCESSES: Final = """
 import pathlib, psutil, pytest
 from segmented.testing import worker_main
-from tests.processes import alive
+from tests.support.processes import alive
 
 def note(*pids):
     with pathlib.Path("pids").open("a") as noted:

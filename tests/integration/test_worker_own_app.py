@@ -20,8 +20,8 @@ from segmented.orders import Gate, connect
 from segmented.orders.opening import open_gated
 from segmented.stock import Outbox, Pool
 from segmented.stores.redis import RedisStore
-from tests.selling import until
-from tests.worker_processes import clean_environment
+from tests.support.workers.selling import until
+from tests.support.workers.worker_processes import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,8 @@ from segmented.celery.settings import WorkerSettings
 from segmented.orders import Gate, connect
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.selling import ROOT, until
+from tests.support.paths import ROOT
+from tests.support.workers.selling import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -17,9 +16,10 @@ import pytest
 from segmented.errors import LeaseLost
 from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
 from tests.contract.parking import wait_until
-from tests.loops import said_of_leaving
-from tests.zookeeper_sides import line, new_name
-from tests.zookeeper_wire import ZooKeeperWire, is_request
+from tests.support.loops import said_of_leaving
+from tests.support.paths import ROOT
+from tests.support.servers.zookeeper_sides import line, new_name
+from tests.support.wires.zookeeper_wire import ZooKeeperWire, is_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from tests.fixtures.zookeeper import ZooKeeperNode
 
-ROOT: Final = Path(__file__).parents[2]
 SOON: Final = 10.0
 SESSION: Final = 2.0
 

@@ -14,12 +14,12 @@ import pytest
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, SegmentedError, StoreRefused
 from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
 from tests.contract.parking import wait_until
-from tests.zookeeper_sides import line, new_name
+from tests.support.servers.zookeeper_sides import line, new_name
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from tests.zookeeper_sides import ZooKeeperSide
+    from tests.support.servers.zookeeper_sides import ZooKeeperSide
 
 SOON: Final = 10.0
 

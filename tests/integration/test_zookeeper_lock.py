@@ -14,7 +14,7 @@ import pytest
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, StoreRefused
 from segmented.locks import ZooKeeperLock
 from tests.contract.parking import wait_until
-from tests.zookeeper_sides import has_length, line, new_name
+from tests.support.servers.zookeeper_sides import has_length, line, new_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from tests.fixtures.zookeeper import ZooKeeperNode
-    from tests.zookeeper_sides import ZooKeeperSide
+    from tests.support.servers.zookeeper_sides import ZooKeeperSide
 
 SOON: Final = 10.0
 

@@ -11,8 +11,8 @@ import pytest
 from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable
 from segmented.locks import ZooKeeperLock
 from tests.contract.parking import wait_until
-from tests.zookeeper_sides import line, new_name
-from tests.zookeeper_wire import ZooKeeperWire, is_request
+from tests.support.servers.zookeeper_sides import line, new_name
+from tests.support.wires.zookeeper_wire import ZooKeeperWire, is_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from tests.fixtures.zookeeper import ZooKeeperNode
-    from tests.zookeeper_sides import ZooKeeperSide
+    from tests.support.servers.zookeeper_sides import ZooKeeperSide
 
 SOON: Final = 10.0
 SESSION: Final = 2.0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pool_callers import Caller
+from tests.support.pools.pool_callers import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

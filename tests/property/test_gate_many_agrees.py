@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from segmented.models import Order
 from segmented.orders import Claim, Gate, connect
-from tests.gating import one_by_one, stored
+from tests.support.pools.gating import one_by_one, stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

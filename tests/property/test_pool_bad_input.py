@@ -13,7 +13,7 @@ from segmented.models import QUANTITY_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Cart, O
 from segmented.stock import AsyncPool, Pool
 
 if TYPE_CHECKING:
-    from tests.pool_callers import Ask, Caller
+    from tests.support.pools.pool_callers import Ask, Caller
 
 EXAMPLES: Final = settings(max_examples=150)
 SENTENCE_MAX: Final = 400

@@ -23,7 +23,7 @@ from segmented.stock import Pool
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.pool_callers import Caller
+    from tests.support.pools.pool_callers import Caller
 
 UNCHANGED: dict[str, tuple[Callable[[Any], object], type]] = {
     "open again": (lambda pool: pool.open(stock=50, segments=9, epoch=3), AlreadyOpen),

@@ -26,8 +26,8 @@ from segmented.models.dedup import (
 )
 from segmented.plans import Now, Plan, perform
 from segmented.testing import Killed, Simulation, Sleep
-from tests.contract.dedup_desk import POINTS, Point
-from tests.seeds import each_seed
+from tests.contract.dedup.dedup_desk import POINTS, Point
+from tests.support.sim.seeds import each_seed
 
 if TYPE_CHECKING:
     from segmented.operations import Operation

@@ -12,7 +12,7 @@ from segmented.models import Held
 from segmented.operations import AcquireFair, Operation
 from segmented.plans import Now, Plan, perform
 from segmented.testing import Killed, Simulation, Sleep
-from tests.seeds import each_seed
+from tests.support.sim.seeds import each_seed
 
 SEEDS = range(200)
 CLAIM_SECONDS = TIMES.claim_ms / 1000

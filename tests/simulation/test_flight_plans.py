@@ -12,7 +12,7 @@ from segmented.models import Cached
 from segmented.operations import ForgetCached, ReadCached
 from segmented.plans import perform
 from segmented.testing import Killed, Simulation, Sleep
-from tests.seeds import each_seed
+from tests.support.sim.seeds import each_seed
 
 if TYPE_CHECKING:
     from segmented.plans import Plan

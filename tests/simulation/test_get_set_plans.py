@@ -8,7 +8,7 @@ from segmented.errors import AcquireTimeout
 from segmented.locks.get_set import get_set_plan, give_back_plan
 from segmented.plans import Now, Plan, perform
 from segmented.testing import Simulation, Sleep
-from tests.seeds import each_seed
+from tests.support.sim.seeds import each_seed
 
 if TYPE_CHECKING:
     from segmented.clock import Clock

@@ -10,7 +10,7 @@ from segmented.operations import ReleaseLock
 from segmented.plans import Now, Plan, perform
 from segmented.plans.line import HAND_OFFS_MAX
 from segmented.testing import Killed, Simulation, Sleep
-from tests.seeds import each_seed
+from tests.support.sim.seeds import each_seed
 
 SEEDS = range(200)
 

@@ -17,7 +17,7 @@ from segmented.models import Acquired
 from segmented.operations import AcquireLock, ReleaseLock
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.testing import Killed, Simulation, Sleep
-from tests.seeds import each_seed
+from tests.support.sim.seeds import each_seed
 
 if TYPE_CHECKING:
     from segmented.operations import Effect

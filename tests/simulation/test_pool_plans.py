@@ -12,7 +12,7 @@ from segmented.plans import Plan, perform
 from segmented.stock.audit import audit_plan
 from segmented.stock.plans import expire_plan, grant_plan
 from segmented.testing import Killed, Simulation, Sleep
-from tests.seeds import each_seed
+from tests.support.sim.seeds import each_seed
 
 if TYPE_CHECKING:
     from segmented.stock import AuditReport, LedgerFold

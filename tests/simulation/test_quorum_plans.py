@@ -13,8 +13,8 @@ from segmented.models import Renewed
 from segmented.operations import AcquireVote, ReleaseVote
 from segmented.plans import Now, Plan, perform
 from segmented.testing import Killed, Sleep
-from tests.seeds import each_seed
-from tests.simulation.quorum_world import QuorumWorld
+from tests.support.sim.quorum_world import QuorumWorld
+from tests.support.sim.seeds import each_seed
 
 SEEDS = range(60)
 CLEANED_UP = 65.0

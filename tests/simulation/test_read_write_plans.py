@@ -13,7 +13,7 @@ from segmented.locks.lease_state import trusted_until
 from segmented.locks.read_write import ReadClaim, WriteClaim, WriteTry
 from segmented.plans import Now, Plan, perform
 from segmented.testing import Killed, Simulation, Sleep
-from tests.seeds import each_seed
+from tests.support.sim.seeds import each_seed
 
 if TYPE_CHECKING:
     from segmented.locks.claim import Claim

@@ -9,7 +9,7 @@ from segmented.locks.handle import acquire_plan
 from segmented.locks.reentrant import ReentrantClaim
 from segmented.plans import Plan, perform
 from segmented.testing import Killed, Simulation, Sleep
-from tests.seeds import each_seed
+from tests.support.sim.seeds import each_seed
 
 SEEDS = range(200)
 

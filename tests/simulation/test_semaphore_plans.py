@@ -13,7 +13,7 @@ from segmented.locks.lease_state import trusted_until
 from segmented.locks.semaphore import PermitClaim
 from segmented.plans import Now, Plan, perform
 from segmented.testing import Killed, Simulation, Sleep
-from tests.seeds import each_seed
+from tests.support.sim.seeds import each_seed
 
 if TYPE_CHECKING:
     from segmented.testing.simulator import Actor

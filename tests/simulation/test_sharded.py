@@ -9,9 +9,9 @@ from typing import Any
 from segmented import operations as op
 from segmented.models import Granted, Held, Order, Reserved, Settled, SoldOut
 from segmented.testing import Killed
-from tests.carting import ending_before
-from tests.seeds import each_seed
-from tests.sharded_shop import GATHER_LOCK, HOLD_MS, SEEDS, SKU, Shop, order_of, scattered
+from tests.support.pools.carting import ending_before
+from tests.support.sim.seeds import each_seed
+from tests.support.sim.sharded_shop import GATHER_LOCK, HOLD_MS, SEEDS, SKU, Shop, order_of, scattered
 
 
 def sellers(shop: Shop, count: int, *, processes: int | None = None, quantity_max: int = 6) -> list[Any]:

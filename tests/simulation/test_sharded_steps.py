@@ -13,9 +13,9 @@ from segmented.plans import Plan, perform
 from segmented.stock.settings import PoolSettings
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.testing import Sleep
-from tests.carting import ending_before, one_by_one
-from tests.seeds import each_seed
-from tests.sharded_shop import HOLD_MS, SEEDS, SKU, Shop, order_of, scattered
+from tests.support.pools.carting import ending_before, one_by_one
+from tests.support.sim.seeds import each_seed
+from tests.support.sim.sharded_shop import HOLD_MS, SEEDS, SKU, Shop, order_of, scattered
 
 if TYPE_CHECKING:
     from collections.abc import Callable

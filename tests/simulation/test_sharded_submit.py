@@ -10,9 +10,9 @@ from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.models import Order, Reserved, SoldOut
 from segmented.plans import perform
 from segmented.testing import Sleep
-from tests.carting import ending_before
-from tests.seeds import each_seed
-from tests.sharded_shop import SEEDS, SKU, TRIES, Refused, Shop, order_of, scattered
+from tests.support.pools.carting import ending_before
+from tests.support.sim.seeds import each_seed
+from tests.support.sim.sharded_shop import SEEDS, SKU, TRIES, Refused, Shop, order_of, scattered
 
 if TYPE_CHECKING:
     from segmented.plans import Plan

@@ -30,7 +30,7 @@ from segmented.stock.outbox import (
 from segmented.stock.plans import expire_plan, settle_many_plan
 from segmented.stock.sold_out_mark import SoldOutMark
 from segmented.testing import Simulation, Sleep
-from tests.seeds import each_seed
+from tests.support.sim.seeds import each_seed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.stock.transfers import TransferCount, count_transfers
 from segmented.clock import ManualClock
 from segmented.stores.memory import MemoryStore
-from tests.seeds import each_seed
+from tests.support.sim.seeds import each_seed
 
 EARLY_MAX = 0.05
 """Of the sales until 90 % of the stock is sold."""

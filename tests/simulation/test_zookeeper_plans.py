@@ -8,8 +8,8 @@ from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable
 from segmented.locks.zookeeper_plan import Claim, acquire_plan, release_plan
 from segmented.plans import Plan, perform
 from segmented.testing import Killed, Sleep
-from tests.seeds import each_seed
-from tests.zookeeper_world import Trouble, ZooKeeperWorld
+from tests.support.sim.seeds import each_seed
+from tests.support.sim.zookeeper_world import Trouble, ZooKeeperWorld
 
 SEEDS = range(200)
 PARENT = "/locks/door"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-ROOT: Final = Path(__file__).parents[2]
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 PACKAGES: Final = ("segmented", "workers", "bench")
 
 Rule = Callable[[str], Iterator[tuple[int, str]]]

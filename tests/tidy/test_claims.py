@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.support.paths import ROOT
 from tests.tidy import rules_claims as rules
-from tests.tidy.sources import ROOT, files, offences
+from tests.tidy.sources import files, offences
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,10 +16,10 @@ import yaml
 from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
 from segmented.servers.binaries import valkey_program
-from tests.composing import COMPOSE, PASSWORDS, SERVICES, STOCKS, TEXT, VALKEYS, filled, valkey_options
-from tests.deploying import PINNED, STAGES, is_there, settings_named, unknown_settings
-from tests.rings import require_module
-from tests.tidy.sources import ROOT
+from tests.support.paths import ROOT
+from tests.support.rings import require_module
+from tests.support.servers.composing import COMPOSE, PASSWORDS, SERVICES, STOCKS, TEXT, VALKEYS, filled, valkey_options
+from tests.support.servers.deploying import PINNED, STAGES, is_there, settings_named, unknown_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import Any, Final
 from bench.dedup_peers.page import render
 from bench.dedup_peers.registry import CONTENDERS
 from bench.dedup_peers.rows import ROWS
-from tests.tidy.sources import ROOT
+from tests.support.paths import ROOT
 
 PAGE: Final = ROOT / "docs" / "reference" / "celery-dedup-compared.md"
 RESULTS: Final[dict[str, Any]] = json.loads(

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests.composing import SERVICES
-from tests.deploying import is_there, unknown_settings
-from tests.rings import require
-from tests.tidy.sources import ROOT
+from tests.support.paths import ROOT
+from tests.support.rings import require
+from tests.support.servers.composing import SERVICES
+from tests.support.servers.deploying import is_there, unknown_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

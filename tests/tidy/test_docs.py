@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 import segmented
-from tests.tidy.sources import ROOT, files
+from tests.support.paths import ROOT
+from tests.tidy.sources import files
 
 START = ROOT / "docs" / "index.md"
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s#]*)(#(?P<part>[^)\s]*))?\)")

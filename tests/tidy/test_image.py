@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 
 import segmented
 from segmented.cli.main import DISTRIBUTION
-from tests.deploying import PINNED, STAGES
-from tests.tidy.sources import ROOT
+from tests.support.paths import ROOT
+from tests.support.servers.deploying import PINNED, STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import Any, Final
 from bench.peers.page import render
 from bench.peers.registry import PEERS
 from tests.contract.locks.rows import all_rows
-from tests.tidy.sources import ROOT
+from tests.support.paths import ROOT
 
 PAGE: Final = ROOT / "docs" / "explanation" / "lock-comparison.md"
 RESULTS: Final[dict[str, Any]] = json.loads((ROOT / "bench" / "peers" / "results.json").read_text(encoding="utf-8"))

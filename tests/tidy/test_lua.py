@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.paths import ROOT
 from tests.tidy import rules_lua as rules
-from tests.tidy.sources import ROOT, Rule, files, offences
+from tests.tidy.sources import Rule, files, offences
 
 SCRIPTS = [path for path in files("segmented", suffix=".lua") if path.parent.name != "shared"]
 SHARED = [path for path in files("segmented", suffix=".lua") if path.parent.name == "shared"]

@@ -12,7 +12,7 @@ import pytest
 import segmented
 from segmented import errors
 from segmented.cli.main import MEASURING
-from tests.tidy.sources import ROOT
+from tests.support.paths import ROOT
 
 NAMES: list[str] = list(getattr(segmented, "__all__", []))
 

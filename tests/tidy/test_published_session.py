@@ -15,7 +15,7 @@ from bench.report_page.comparisons import noise
 from bench.report_page.facts import Facts, Spot
 from bench.report_page.markdown import table, verdicts
 from bench.report_page.tables import with_interval
-from tests.tidy.sources import ROOT
+from tests.support.paths import ROOT
 
 PUBLISHED: Final = ROOT / "docs" / "results" / "2026-11-22"
 README: Final = ROOT / "README.md"

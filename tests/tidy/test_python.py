@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.paths import ROOT
 from tests.tidy import rules_python as rules
-from tests.tidy.sources import PACKAGES, ROOT, Rule, files, offences
+from tests.tidy.sources import PACKAGES, Rule, files, offences
 
 CLOCK = ROOT / "segmented" / "clock.py"
 LIKE_REDIS_PY = [ROOT / "segmented" / "compat" / name for name in ("lock.py", "async_lock.py")]

@@ -4,8 +4,9 @@ import tomllib
 
 import pytest
 
+from tests.support.paths import ROOT
 from tests.tidy import rules_text as rules
-from tests.tidy.sources import ROOT, Rule, committed, offences
+from tests.tidy.sources import Rule, committed, offences
 
 
 @pytest.mark.parametrize("rule", [rules.finished, rules.no_machine_path])

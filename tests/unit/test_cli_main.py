@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ran as ran_here
-from tests.tidy.sources import ROOT
+from tests.support.command_line import ran as ran_here
+from tests.support.paths import ROOT
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "segmented"
 READY = "ready"

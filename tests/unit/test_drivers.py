@@ -18,7 +18,7 @@ from segmented.operations import Effect
 from segmented.plans import Join, Now, Park, Plan, perform, run_async, run_sync
 from segmented.plans.tasks import begun
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
-from tests.loops import Leaving, run_a_round, said_of_leaving
+from tests.support.loops import Leaving, run_a_round, said_of_leaving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
-
 import pytest
 
-from tests.file_order import SECONDS, SECONDS_A_TEST, side_by_side
-from tests.rings import RINGS
-
-TESTS: Final = Path(__file__).parents[1]
+from tests.support.file_order import SECONDS, SECONDS_A_TEST, side_by_side
+from tests.support.paths import TESTS
+from tests.support.rings import RINGS
 
 
 def test_rings_go_side_by_side_each_with_its_longest_file_first() -> None:
@@ -19,8 +15,8 @@ def test_rings_go_side_by_side_each_with_its_longest_file_first() -> None:
 
 
 def test_a_file_that_is_named_counts_as_long_as_it_takes() -> None:
-    tests = ["faults/few"] * 20 + ["faults/test_torture.py"]
-    assert side_by_side(tests) == ["faults/test_torture.py", "faults/few"]
+    tests = ["faults/few"] * 20 + ["bench/faults/test_torture.py"]
+    assert side_by_side(tests) == ["bench/faults/test_torture.py", "faults/few"]
 
 
 def test_every_file_is_taken_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 from segmented.errors import InvalidInput
 from segmented.ledger_lines import Checkpoint, parse_checkpoint
 from segmented.stock import LedgerFold
-from tests.ledgers import chained, entry, opened
+from tests.support.pools.ledgers import chained, entry, opened
 
 if TYPE_CHECKING:
     from segmented.models import EntryKind, LedgerEntry, Part

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import gzip
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from segmented.celery.selling.orders_file import FileOrder, read_orders
 from segmented.errors import InvalidInput
 from segmented.models import Order
+from tests.support.paths import CDNOW
 
-CDNOW: Final = Path(__file__).parents[1] / "data" / "cdnow_orders.csv.gz"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 WHOLE: Final = "must be a whole number from 1 to 1,000,000,000"
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import ring_of
-from tests.rings import RINGS, is_quick, require, require_module
-
-TESTS = Path(__file__).parents[1]
+from tests.support.paths import TESTS
+from tests.support.rings import RINGS, is_quick, require, require_module, ring_of
 
 
 def marked_as_quick(ring: str) -> set[str]:
@@ -46,6 +43,10 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("ring", RINGS)
 def test_a_test_belongs_to_the_ring_of_its_folder(ring: str) -> None:
     assert ring_of(TESTS / ring / "deeper" / "test_something.py") == ring
+
+
+def test_the_benchs_own_tests_are_in_the_same_rings() -> None:
+    assert ring_of(TESTS / "bench" / "unit" / "test_something.py") == "unit"
 
 
 def test_a_test_outside_of_all_rings_is_an_error() -> None:

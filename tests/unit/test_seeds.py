@@ -10,9 +10,9 @@ import pytest
 
 from segmented.plans import Plan, perform
 from segmented.testing import Simulation, Sleep
-from tests import seeds
-from tests.seeds import VARIABLE, blocks, each_seed, kept_seeds, name_of
-from tests.shrinking import smallest
+from tests.support.sim import seeds
+from tests.support.sim.seeds import VARIABLE, blocks, each_seed, kept_seeds, name_of
+from tests.support.sim.shrinking import smallest
 
 if TYPE_CHECKING:
     from pathlib import Path

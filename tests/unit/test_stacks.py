@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
 
 from tests.fixtures.stores import REDIS, Flavour
-from tests.stacks import new_event_loop, parser_options
+from tests.support.paths import TESTS
+from tests.support.stacks import new_event_loop, parser_options
 
-WITHOUT = Path(__file__).parents[1] / "without_hiredis"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WITHOUT = TESTS / "support" / "without_hiredis"
 ASK = """
 from redis.utils import HIREDIS_AVAILABLE
 from segmented.stores.redis import wire

@@ -12,7 +12,7 @@ from segmented.celery.selling.servers import queue_name
 from segmented.celery.settings import LOCAL_DATABASE, LOCAL_URL, WorkerSettings
 from segmented.errors import InvalidInput
 from segmented.servers.announcement import announcement_file, announcing
-from tests.tidy.sources import ROOT
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

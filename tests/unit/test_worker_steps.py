@@ -12,8 +12,8 @@ import redis
 from segmented.celery import steps
 from segmented.celery.settings import WorkerSettings
 from segmented.errors import InvalidInput
-from tests.selling import ROOT
-from tests.worker_processes import clean_environment
+from tests.support.paths import ROOT
+from tests.support.workers.worker_processes import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

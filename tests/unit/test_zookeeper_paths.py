@@ -13,7 +13,7 @@ from segmented.errors import InvalidInput
 from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
 from segmented.operations.zookeeper import Contender
 from segmented.stores.zookeeper.paths import checked_root, contender, in_order, lock_path
-from tests.rings import require_module
+from tests.support.rings import require_module
 
 ROOT = "/segmented/locks"
 LAST = 2**31 - 1

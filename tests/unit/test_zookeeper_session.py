@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmented.stores.zookeeper import session_of
-from tests.rings import require_module
+from tests.support.rings import require_module
 
 if TYPE_CHECKING:
     from segmented.stores.zookeeper.session import ZooKeeperSession

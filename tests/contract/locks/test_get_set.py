@@ -27,8 +27,8 @@ from tests.contract.parking import lines_of
 if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.plans import Plan
-    from tests.contract.proxy import Proxy
     from tests.fixtures.stores import Side
+    from tests.support.wires.proxy import Proxy
 
 NOON = 1_700_000_000.0
 TTL = 10.0

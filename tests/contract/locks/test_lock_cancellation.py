@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from segmented.plans.drivers import AsyncStore
-    from tests.contract.proxy import Proxy
+    from tests.support.wires.proxy import Proxy
 
 _numbers = count()
 

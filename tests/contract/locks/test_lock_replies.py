@@ -13,14 +13,14 @@ from segmented.keys import lock_keys
 from segmented.models import Granted, Refusal
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from tests.contract.bodies import fail_after
-from tests.contract.shop import Shop
+from tests.contract.pools.shop import Shop
 from tests.fixtures.stores import REDIS, AsyncSide, Flavour, Side, SyncSide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.plans.drivers import AsyncStore
-    from tests.contract.proxy import Proxy
+    from tests.support.wires.proxy import Proxy
 
 SYNC, ASYNC = REDIS[0], REDIS[4]
 

@@ -20,8 +20,8 @@ from tests.contract.locks.shared import LONG, PATIENCE, SOON, new_names, several
 from tests.contract.parking import has_come_to_rest, lines_of, parked, wait_until
 
 if TYPE_CHECKING:
-    from tests.contract.proxy import Proxy
     from tests.fixtures.stores import Side
+    from tests.support.wires.proxy import Proxy
 
 
 def test_it_waits_for_what_is_held_and_is_woken(waiting_side: Side) -> None:

@@ -20,8 +20,8 @@ from segmented.stores.memory import MemoryStore
 from segmented.stores.quorum import QuorumStore
 from tests.contract.parking import wait_until
 from tests.fixtures.stores_quorum import COLOURS
-from tests.nodes import Node
-from tests.rings import require_module
+from tests.support.rings import require_module
+from tests.support.servers.nodes import Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

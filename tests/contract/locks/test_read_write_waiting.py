@@ -22,7 +22,7 @@ from tests.fixtures.stores import REDIS, Side, make_side
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.contract.proxy import Proxy
+    from tests.support.wires.proxy import Proxy
 
 BOTH_COLOURS = [REDIS[0], REDIS[-1]]
 

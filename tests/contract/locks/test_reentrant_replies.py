@@ -21,7 +21,7 @@ from tests.fixtures.stores import REDIS, Flavour, Side, make_side
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.contract.proxy import Proxy
+    from tests.support.wires.proxy import Proxy
 
 SCRIPT = b"EVALSHA"
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from segmented.locks import Lease
-    from tests.contract.proxy import Proxy
+    from tests.support.wires.proxy import Proxy
 
 BOTH_COLOURS = [REDIS[0], REDIS[-1]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.contract.proxy import Proxy
+from tests.support.wires.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

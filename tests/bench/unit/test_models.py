@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, strategies as st
+
+from bench.analysis.closed_network import any_free_lane, balanced_bound, ceiling, random_lane
+from bench.analysis.mg1 import erlang_c, load_points, utilisation, wait_any_lane, wait_one_lane, wait_own_lane
+from bench.analysis.usl import Fit, Law, NoFit, fit, fits_by_segments
+from tests.bench.session import whole_session
+
+COUNTS = st.integers(1, 60)
+THINKING = st.floats(0, 1)
+CLIENTS = (1, 2, 4, 8, 16, 32, 64, 128)
+LAW = Law(gamma=50.0, alpha=0.02, beta=0.0004)
+
+
+def test_as_many_clients_as_random_lanes_sell_half_of_the_ceiling() -> None:
+    assert random_lane(1, 1, service=0.02) == pytest.approx(50)
+    assert random_lane(16, 16, service=0.02) / ceiling(16, 16, service=0.02) == pytest.approx(16 / 31)
+    assert random_lane(1_000, 1_000, service=1.0) == pytest.approx(1_000 * 1_000 / 1_999)
+
+
+@given(clients=COUNTS, lanes=COUNTS)
+def test_random_lanes_without_thinking_have_the_product_form(clients: int, lanes: int) -> None:
+    assert random_lane(clients, lanes, service=2.0) == pytest.approx(lanes / 2 * clients / (clients + lanes - 1))
+
+
+@given(clients=COUNTS, lanes=COUNTS, thinking=THINKING)
+def test_no_model_is_above_the_ceiling_and_a_free_lane_is_never_worse_than_a_random_one(
+    clients: int, lanes: int, thinking: float
+) -> None:
+    free = any_free_lane(clients, lanes, service=0.5, thinking=thinking)
+    drawn = random_lane(clients, lanes, service=0.5, thinking=thinking)
+    above = 1 + 1e-9
+    assert drawn <= free * above
+    assert free <= balanced_bound(clients, lanes, service=0.5, thinking=thinking) * above
+    assert balanced_bound(clients, lanes, service=0.5, thinking=thinking) <= ceiling(clients, lanes, service=0.5)
+
+
+@given(clients=COUNTS, lanes=COUNTS, thinking=THINKING)
+def test_one_client_more_never_sells_less(clients: int, lanes: int, thinking: float) -> None:
+    for model in (any_free_lane, random_lane):
+        fewer = model(clients, lanes, service=0.5, thinking=thinking)
+        assert model(clients + 1, lanes, service=0.5, thinking=thinking) >= fewer * (1 - 1e-9)
+
+
+def test_a_free_lane_has_closed_forms_at_the_ends() -> None:
+    assert any_free_lane(1, 1, service=0.02, thinking=0.005) == pytest.approx(40)
+    assert any_free_lane(8, 16, service=0.02, thinking=0.005) == pytest.approx(8 / 0.025)
+    two = any_free_lane(2, 1, service=1.0, thinking=1.0)
+    assert two == pytest.approx(4 / 5)  # p0 = 1 / (1 + 2 + 2)
+    assert two == pytest.approx(random_lane(2, 1, service=1.0, thinking=1.0))  # one lane is one lane
+    assert any_free_lane(500, 20, service=0.02, thinking=0.0001) == pytest.approx(1_000)
+
+
+def test_one_lane_waits_as_mm1_and_half_as_long_with_even_holds() -> None:
+    assert wait_one_lane(0.5, 1.0, cv=1.0) == pytest.approx(1.0)  # M/M/1: rho / (1 - rho) x S
+    assert wait_one_lane(0.5, 1.0, cv=0.0) == pytest.approx(0.5)  # M/D/1
+    assert wait_one_lane(0.9, 1.0, cv=0.0) == pytest.approx(4.5)
+    assert wait_one_lane(1.0, 1.0, cv=0.0) is None
+    assert wait_any_lane(2.0, 1.0, cv=0.0, lanes=2) is None
+
+
+def test_several_lanes_wait_as_mm2_and_one_as_one() -> None:
+    assert erlang_c(1, 0.7) == pytest.approx(0.7)
+    assert erlang_c(2, 1.0) == pytest.approx(1 / 3)
+    assert wait_any_lane(1.0, 1.0, cv=1.0, lanes=2) == pytest.approx(1 / 3)
+    assert wait_any_lane(0.8, 1.0, cv=0.3, lanes=1) == wait_one_lane(0.8, 1.0, cv=0.3)
+
+
+def test_lanes_of_their_own_wait_about_k_times_as_long_when_they_are_busy() -> None:
+    own, pooled = (model(0.99 * 16, 1.0, cv=0.0, lanes=16) for model in (wait_own_lane, wait_any_lane))
+    assert own is not None
+    assert pooled is not None
+    assert own / pooled == pytest.approx(16, rel=0.1)
+
+
+def test_points_of_an_open_loop_stand_beside_their_model() -> None:
+    points = load_points(whole_session(rounds=1))
+    assert [point.offered_per_s for point in points] == [10, 20, 30, 40, 45, 60]
+    assert utilisation(0.040, 20.5) == pytest.approx(0.82)
+    for point in points[:-1]:
+        assert point.model_wait_ms == pytest.approx(point.measured_wait_ms, rel=0.03)
+    assert points[-1].model_wait_ms is None
+
+
+def test_a_law_is_recovered_from_its_own_points() -> None:
+    found = fit({number: [LAW.rate(number)] * 3 for number in CLIENTS}, resamples=20)
+    assert isinstance(found, Fit)
+    assert (found.law.gamma, found.law.alpha, found.law.beta) == pytest.approx((50, 0.02, 0.0004))
+    assert found.law.peak == pytest.approx(math.sqrt(0.98 / 0.0004))
+    assert found.largest_residual < 1e-9
+    assert found.describes
+
+
+def test_a_law_with_noise_is_within_its_intervals() -> None:
+    factors = (0.98, 1.01, 1.0, 1.02, 0.99)
+    rates = {number: [LAW.rate(number) * one for one in factors] for number in CLIENTS}
+    found = fit(rates, resamples=200)
+    assert isinstance(found, Fit)
+    for estimate, known in ((found.gamma, 50.0), (found.alpha, 0.02), (found.beta, 0.0004), (found.peak, 49.497)):
+        assert estimate.low is not None
+        assert estimate.high is not None
+        assert estimate.low < known < estimate.high
+    assert found == fit(rates, resamples=200)
+
+
+@pytest.mark.parametrize(
+    ("rates", "why"),
+    [
+        ({number: [LAW.rate(number)] * 3 for number in CLIENTS[:5]}, "5 values of N; a fit takes 6"),
+        (
+            {number: [LAW.rate(number)] * 3 for number in CLIENTS[:6]},
+            "throughput does not fall up to N = 32, so what a peak would be cannot be told",
+        ),
+    ],
+)
+def test_no_law_is_told_by_data_that_do_not_tell_it(rates: dict[int, list[float]], why: str) -> None:
+    assert fit(rates) == NoFit(why)
+
+
+def test_a_fall_within_the_intervals_is_none() -> None:
+    runs = {1: 47.0, 4: 185.0, 16: 730.0, 32: 741.0, 64: 739.0, 128: 736.0}
+    rates = {number: [rate] * 3 for number, rate in runs.items()} | {32: [727.0, 741.0, 755.0]}
+    assert fit(rates) == NoFit("throughput does not fall up to N = 128, so what a peak would be cannot be told")
+
+
+def test_a_ceiling_of_lanes_is_not_fitted() -> None:
+    found = fits_by_segments(whole_session(rounds=3))
+    assert list(found) == ["segment-locks K=16 B=1 20ms"]
+    assert isinstance(found["segment-locks K=16 B=1 20ms"], NoFit)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bench.assignment import Assignment
+from bench.cli.bench import whole
+from bench.cli.demo import demo
+from bench.conditions import conditions
+from bench.options import DemoOptions
+from bench.results import Results, check_writable, write
+from bench.servers import Servers
+from bench.strategies import STRATEGIES
+from segmented.errors import InvalidInput, SegmentedError
+from tests.bench.records import record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ASSIGNMENT = Assignment(
+    strategy="lock-free",
+    sku="tea",
+    url="redis://localhost",
+    database="sqlite:///orders",
+    segments=4,
+    buyers=16,
+    extra_hold=0.005,
+    seconds=2.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"hold_ms": -1.0}, "--hold -1 must be between 0 and 2,000 ms"),
+        ({"hold_ms": float("nan")}, "--hold nan must be between 0 and 2,000 ms"),
+        ({"hold_ms": 2_001.0}, "--hold 2001 must be between 0 and 2,000 ms"),
+        ({"buyers": 0}, "--buyers 0 must be between 1 and 1,000"),
+        ({"buyers": 1_001}, "--buyers 1001 must be between 1 and 1,000"),
+        ({"segments": 0}, "--segments 0 must be between 1 and 4,096"),
+        ({"segments": 4_097}, "--segments 4097 must be between 1 and 4,096"),
+        ({"seconds": 0.5}, "--seconds 0.5 must be between 1 and 600 s"),
+        (
+            {"seconds": 1.0, "hold_ms": 51.0},
+            "--hold 51 leaves one lock fewer than 20 orders in --seconds 1: measure longer, or hold for less",
+        ),
+        (
+            {"seconds": 60.0, "hold_ms": 500.0, "buyers": 300},
+            "--buyers 300 in line for one lock with --hold 500 would wait 150 s; at most 120 s can be measured",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        DemoOptions(**options)
+    assert str(caught.value) == sentence
+
+
+def test_the_command_line_refuses_before_anything_starts() -> None:
+    with pytest.raises(InvalidInput, match="--buyers 0 "):
+        demo(buyers=0)
+    with pytest.raises(InvalidInput) as caught:
+        whole(["speed"], ["locks", "stock"])
+    assert str(caught.value) == "there is no benchmark 'speed'; there is: locks, stock"
+
+
+def test_without_a_name_the_benchmark_is_granularity() -> None:
+    known = ["granularity", "locks"]
+    assert whole([], known) == ["granularity"]
+    assert whole(["--quick"], known) == ["granularity", "--quick"]
+    assert whole(["locks", "--quick"], known) == ["locks", "--quick"]
+    assert whole(["--help"], known) == ["--help"]
+
+
+def test_an_assignment_comes_back_as_it_was() -> None:
+    assert Assignment.from_json(ASSIGNMENT.as_json()) == ASSIGNMENT
+
+
+@pytest.mark.parametrize(
+    ("url", "pooled"),
+    [
+        ("redis://localhost:1/2", "redis://localhost:1/2?max_connections=24"),
+        ("unix:///run/valkey.sock?db=0", "unix:///run/valkey.sock?db=0&max_connections=24"),
+        ("redis://localhost?max_connections=9", "redis://localhost?max_connections=9"),
+    ],
+)
+def test_every_buyer_has_a_connection_unless_the_url_says_otherwise(url: str, pooled: str) -> None:
+    assert Assignment(**json.loads(ASSIGNMENT.as_json()) | {"url": url}).pooled_url == pooled
+
+
+def test_the_demos_strategies_are_there_and_one_of_all_is_the_control() -> None:
+    assert {"no-lock", "global-lock", "segment-locks", "lock-free"} <= set(STRATEGIES)
+    assert [name for name, strategy in STRATEGIES.items() if strategy.is_control] == ["no-lock"]
+
+
+def test_conditions_name_versions_cores_and_commit() -> None:
+    found = conditions(Servers("", "", {"valkey": "9.1.2", "postgresql": "18.4"}, {"fsync": "on"}))
+    assert {"python", "segmented-locks", "locust", "redis", "valkey", "postgresql"} - set(found["versions"]) == set()
+    assert found["cores"] >= 1
+    assert found["commit"] is None or len(found["commit"].removesuffix("-dirty")) == 40
+    assert found["settings"] == {"fsync": "on"}
+
+
+def test_results_are_written_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    results = Results("demo", (record(),), {"cores": 2}, {"ratio": 18.7}, ["a remark"])
+    write(results, file)
+    assert json.loads(file.read_text()) == {
+        "benchmark": "demo",
+        "runs": [record().as_json()],
+        "conditions": {"cores": 2},
+        "findings": {"ratio": 18.7},
+        "remarks": ["a remark"],
+    }
+
+
+def test_a_file_that_cannot_be_written_is_refused_beforehand(tmp_path: Path) -> None:
+    check_writable(None)
+    check_writable(tmp_path / "results.json")
+    with pytest.raises(InvalidInput, match=r"^--json \S+ is a folder, not a file$"):
+        check_writable(tmp_path)
+    with pytest.raises(InvalidInput, match=r"^--json \S+: there is no folder \S+$"):
+        check_writable(tmp_path / "missing" / "results.json")
+
+
+def test_a_file_that_could_not_be_written_afterwards_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SegmentedError, match=r"results\.json cannot be written: "):
+        write(Results("demo", (), {}), tmp_path / "missing" / "results.json")

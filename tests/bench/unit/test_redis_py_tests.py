@@ -1,0 +1,57 @@
+"""How a run of redis-py's own lock tests is read: which failures are expected, and that nothing else may happen."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from bench.peers.redis_py_tests import EXPECTED, NO_EXPIRY, POLLING, Environment, is_as_expected, read_report, summary
+from tests.support.paths import ROOT
+
+ASYNC = '<testcase classname="tests.test_asyncio.test_lock.TestLock" name="test_locked[single]"/>'
+
+
+def report(*cases: str) -> str:
+    return f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>"
+
+
+def case(name: str, failure: str = "") -> str:
+    inside = f'<failure message="{failure}&#10;more">text</failure>' if failure else ""
+    return f'<testcase classname="tests.test_lock.TestLock" name="{name}">{inside}</testcase>'
+
+
+def test_a_failure_that_is_expected_has_its_reason() -> None:
+    runs = read_report(report(case("test_lock", "assert 30 == -1"), case("test_locked"), ASYNC))
+    assert summary(runs).splitlines() == [
+        "threads: 1 of 2 passed",
+        "  test_lock: it expects a key without an expiry, and ours expires 30 s after its holder dies",
+        "asyncio: 1 of 1 passed",
+    ]
+    assert is_as_expected(runs)
+
+
+def test_any_other_failure_is_a_surprise() -> None:
+    runs = read_report(report(case("test_locked", "assert 1 == 2"), ASYNC))
+    assert "  test_locked: NOT EXPECTED: assert 1 == 2" in summary(runs)
+    assert not is_as_expected(runs)
+
+
+def test_a_test_that_passes_against_what_is_written_is_one_too() -> None:
+    runs = read_report(report(case("test_lock"), ASYNC))
+    assert "  test_lock: NOT EXPECTED to pass" in summary(runs)
+    assert not is_as_expected(runs)
+
+
+def test_a_run_without_one_of_the_files_is_none() -> None:
+    assert not is_as_expected(read_report(report(ASYNC)))
+
+
+def test_the_page_counts_the_failures_that_are_expected_and_no_others() -> None:
+    page = (ROOT / "docs" / "how-to" / "come-from-redis-py.md").read_text(encoding="utf-8")
+    rows = re.findall(r"\| (\d+) of (\d+) \| (\d+) expect a key .*?, (\d+) count the sleeps", page)
+    counts = [tuple(map(int, row)) for row in rows]
+    assert [passed + expiring + polling for passed, _, expiring, polling in counts] == [
+        count for _, count, *_ in counts
+    ]
+    assert counts[0][2:] == (Counter(EXPECTED.values())[NO_EXPIRY], Counter(EXPECTED.values())[POLLING])
+    assert Environment().requirement.split()[0].removeprefix("redis==") in page

