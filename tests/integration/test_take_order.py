@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import MemoryStore, Order, Pool, Reserved, Settled, SoldOut
-from segmented.errors import PoolGated, PoolNotGated
-from segmented.orders import Gate, connect
+from segmented.clock import ManualClock
+from segmented.errors import PoolDiverged, PoolGated, PoolNotGated
+from segmented.orders import Gate, connect, open_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from segmented.stock import Grant
 
@@ -42,6 +43,39 @@ def test_an_order_taken_twice_has_one_effect_in_both(gate: Gate) -> None:
     ]
     assert gate.confirmed_units(SKU) == pool.state().confirmed == 4
     assert isinstance(take_order(pool, gate, Order("b", 3), timeout=0), SoldOut)
+
+
+def overtaken(gate: Gate, times: int) -> tuple[Pool, Callable[[Grant], None], list[int]]:
+    """A pool, a body that lets its lease lapse so often while another order is sold, and the tokens that it was given."""
+    clock, tokens = ManualClock(), list[int]()
+    pool = Pool(MemoryStore(clock=clock), "cup")
+    open_gated(pool, gate, stock=20, segments=1)
+
+    def body(grant: Grant) -> None:
+        tokens.append(grant.fencing_token)
+        if len(tokens) <= times:
+            clock.advance(11.0)  # a grant's lease lives for 10
+            take_order(pool, gate, Order(f"other {len(tokens)}", 1), timeout=0)
+
+    return pool, body, tokens
+
+
+def test_an_order_whose_grant_a_later_one_overtook_is_granted_again_and_sold_once(gate: Gate) -> None:
+    pool, body, tokens = overtaken(gate, 1)
+    settled = take_order(pool, gate, Order("a", 2), timeout=0, body=body)
+    assert isinstance(settled, Settled)
+    assert (settled.state, settled.replay, len(tokens)) == ("confirmed", False, 2)
+    assert settled.fencing_token == tokens[1] > tokens[0] + 1
+    assert gate.totals("cup").sold == pool.state().confirmed == 3
+    assert gate.orders("cup", ["a"])["a"].fence == tokens[1]
+
+
+def test_after_ten_grants_that_were_overtaken_an_order_gives_up_and_keeps_its_units(gate: Gate) -> None:
+    pool, body, tokens = overtaken(gate, 10)
+    with pytest.raises(PoolDiverged, match="10 grants in a row were superseded"):
+        take_order(pool, gate, Order("a", 2), timeout=0, body=body)
+    assert len(tokens) == 10
+    assert (pool.state().confirmed, pool.state().reserved, gate.totals("cup").sold) == (10, 2, 10)
 
 
 def test_a_body_that_raises_voids_the_order_and_gives_its_units_back(gate: Gate) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from segmented import operations as op
 from segmented.dedup.operator import namespaces_plan
-from segmented.models import Lost, Released
+from segmented.models import Lost, Released, Renewed
 from segmented.models.dedup import (
     Freed,
     KeyHeld,
@@ -66,6 +66,17 @@ def test_a_run_in_doubt_never_lapses_by_itself(book: Book) -> None:
     assert book.side.execute(op.ReapKey(book.record, 1)) == Reaped("held")
     book.side.pass_time(0.01)
     assert book.begin("n") == KeyHeld("m", "unknown", None)
+
+
+@pytest.mark.parametrize("point_name", ["until_executed", "until_executing"])
+def test_a_retry_of_a_run_in_doubt_lives_and_is_renewed(side: Side, point_name: str) -> None:
+    desk = Desk(side, point_name)
+    desk.token("m")
+    side.execute(op.DoubtRun(desk.record, "m", "m's", LONG_MS, desk.point.run_on))
+    assert isinstance(desk.begin("m", "next", attempt=1), RunBegun)
+    assert desk.renew("m", "next") == Renewed(LONG_MS)
+    held = desk.begin("m", "third", attempt=1)
+    assert (held.state, held.message) == ("running", "m")
 
 
 def test_only_the_holder_puts_its_run_in_doubt(book: Book) -> None:
