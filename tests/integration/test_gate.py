@@ -55,6 +55,13 @@ def test_opening_again_changes_nothing_and_says_what_is_there(gate: Gate) -> Non
     assert gate.totals("mug") == before
 
 
+def test_an_order_behind_a_thousand_that_do_not_exist_is_found(gate: Gate) -> None:
+    gate.open("mug", [1])
+    confirm(gate, "last")
+    found = gate.orders("mug", [*(f"none-{number}" for number in range(1_000)), "last"])
+    assert [(row.order_id, row.quantity) for row in found.values()] == [("last", 1)]
+
+
 def test_of_six_who_open_at_once_one_opens(gate: Gate) -> None:
     with ThreadPoolExecutor(6) as threads:
         answers = list(threads.map(lambda stock: gate.open("mug", [stock] * 3), range(1, 7)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,9 +20,12 @@ from segmented.errors import (
     StoreRefused,
 )
 from segmented.models import Closed, Resized, Restocked, TooFew
+from segmented.orders.answers import TooFewUnsold
 from segmented.orders.changing import resize_gated, restock_gated, withdraw_gated
 from segmented.orders.opening import open_gated
 from segmented.orders.sale import take_order
+from segmented.orders.stocking import Change
+from segmented.orders.tables import RESTOCKED, WITHDRAWN
 from segmented.stores.memory import AsyncMemoryStore
 from tests.support.dying import Died, DyingStore, Fuse, let_die
 
@@ -106,6 +110,20 @@ def test_an_id_that_only_the_database_knows_yet_is_refused_for_another_change(po
     restock_gated(pool, gate, 5, restock_id="monday")
     assert pool.state().available == 15
     check_agree(pool, gate)
+
+
+def test_the_database_alone_refuses_other_units_under_an_id_and_a_withdrawal_of_more_than_is_unsold(
+    pool: Pool, gate: Gate
+) -> None:
+    restock = Change("mug", "monday", RESTOCKED, 5, epoch=1)
+    gate.stocking.begin_restock(restock, 2)
+    with pytest.raises(ChangeMismatch):
+        gate.stocking.begin_restock(replace(restock, units=6), 2)
+    sell(pool, gate, "a", 4)
+    withdrawal = Change("mug", "tuesday", WITHDRAWN, 12, epoch=1)
+    gate.stocking.begin_withdrawal(withdrawal)
+    assert gate.stocking.finish(withdrawal) == TooFewUnsold(total=15, sold=4)
+    assert sum(quotas(gate).values()) == 15
 
 
 def test_a_closed_pool_takes_no_restock_and_the_database_gives_it_up_again(pool: Pool, gate: Gate) -> None:

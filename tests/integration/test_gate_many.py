@@ -46,6 +46,13 @@ def shown(answers: Sequence[object]) -> list[object]:
     return [str(answer) if isinstance(answer, Exception) else answer for answer in answers]
 
 
+def test_an_id_that_comes_twice_in_an_envelope_is_decided_once() -> None:
+    rows = (SegmentRow(0, 5, 0, 0, 1),)
+    decision = decide([claimed("a"), claimed("a")], rows, {}, are_all_rows=True)
+    assert decision is not None
+    assert (decision.answers, decision.confirmed) == ((NEW, REPLAY), (claimed("a"),))
+
+
 def check_as_if_alone(gate: Gate, claims: list[Claim], quotas: list[int]) -> list[object]:
     """Confirm the claims together and, of another sku, one by one; both get the same and leave the same rows."""
     alone = [replace(claim, sku="cup") for claim in claims]

@@ -210,6 +210,28 @@ def test_a_holder_older_than_what_was_forgotten_is_refused_and_a_new_one_is_not(
     assert desk.count() == 2
 
 
+def test_a_holder_whose_own_row_was_forgotten_does_not_do_it_again(desk: Desk) -> None:
+    run = desk.begin()
+    desk.perform(run)
+    desk.grow_old()
+    with desk.engine.begin() as connection:
+        assert TABLE.forget(connection, older_than=0.001) == 1
+    with pytest.raises(StaleToken):
+        desk.perform(run)
+    assert desk.count() == 1
+
+
+def test_a_younger_row_of_an_older_token_is_kept(desk: Desk) -> None:
+    late = desk.begin("late")
+    desk.perform(desk.begin())
+    is_coarse = desk.engine.dialect.name == "mysql"  # its clock, as we use it, has whole seconds
+    time.sleep(2.2 if is_coarse else 0.8)
+    TABLE.perform(desk.engine, late, lambda _: None)
+    with desk.engine.begin() as connection:
+        assert TABLE.forget(connection, older_than=1.5 if is_coarse else 0.6) == 1
+        assert TABLE.stored(connection, late.key, namespace="bookings") is not None
+
+
 def test_only_rows_that_are_old_enough_and_of_the_namespace_are_forgotten(desk: Desk) -> None:
     run = desk.begin()
     desk.perform(run)

@@ -46,7 +46,7 @@ def test_an_order_taken_twice_has_one_effect_in_both(gate: Gate) -> None:
 
 
 def overtaken(gate: Gate, times: int) -> tuple[Pool, Callable[[Grant], None], list[int]]:
-    """A pool, a body that lets its lease lapse so often while another order is sold, and the tokens that it was given."""
+    """Return a pool, a body that lets its lease lapse so often while another order is sold, and its tokens."""
     clock, tokens = ManualClock(), list[int]()
     pool = Pool(MemoryStore(clock=clock), "cup")
     open_gated(pool, gate, stock=20, segments=1)

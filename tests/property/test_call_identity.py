@@ -76,6 +76,19 @@ def test_the_order_of_a_mapping_does_not_matter(pairs: dict[str, int], data: st.
     assert canonical(shuffled, "it") == canonical(pairs, "it")
 
 
+class Paint(Enum):
+    RED = 1
+
+
+class Wine(Enum):
+    RED = 1
+
+
+def test_members_of_two_enumerations_durations_and_bytes_are_told_apart() -> None:
+    values = [Paint.RED, Wine.RED, timedelta(days=1), timedelta(days=2), b"ab", b"ba", timedelta(seconds=1)]
+    assert len({canonical(value, "it") for value in values}) == len(values)
+
+
 def task(a: object, b: object = None, *rest: object, c: object = None, **more: object) -> None:
     """Have every kind of argument."""
 

@@ -15,6 +15,11 @@ ROWS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, m
 )
 
 
+def test_a_restock_goes_to_the_segments_that_the_pool_still_has() -> None:
+    rows = [SegmentRow(number, 1, 0, 0, 1) for number in range(3)]
+    assert plan_restock(rows, 5, segment_count=2) == (QuotaMove(0, 3), QuotaMove(1, 2))
+
+
 @given(rows=ROWS, data=st.data())
 def test_a_move_makes_room_keeps_the_sum_and_leaves_no_row_oversold(
     rows: list[SegmentRow], data: st.DataObject
