@@ -2,9 +2,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Three for two cores, because most tests wait, for a server or for a lease to lapse; at four those that mind the time
-# would be late on a small machine.
-WORKERS := 3
+# Four for two cores, because most tests wait, for a server or for a lease to lapse.
+WORKERS := 4
 
 .PHONY: demo test test-full test-long test-install test-costs test-mutants test-stacks test-pythons quick rings explore setup lint docs locked coverage clean
 

@@ -8,7 +8,7 @@ from bench.dedup.records import HOLDER, HOUR_MS, beginning, claiming, performed
 from bench.dedup.stage import MEMORY, server_of
 from bench.locks.figures import Figure
 from segmented.models.dedup import RunBegun
-from segmented.operations import FinishRun
+from segmented.protocol import FinishRun
 
 if TYPE_CHECKING:
     import redis

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.dedup.stage import NAMESPACE
 from segmented.models.dedup import RecordName
-from segmented.operations import BeginRun, ClaimKey
+from segmented.protocol import BeginRun, ClaimKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from bench.dedup.stage import Stage
     from segmented import RedisStore
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
 
 BATCH: Final = 1_000
 HOUR_MS: Final = 3_600_000

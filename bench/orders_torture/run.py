@@ -22,7 +22,7 @@ from bench.orders_torture.results import OrdersResults
 from bench.orders_torture.screen import Screen
 from bench.orders_torture.servers import ENVELOPE_MAX, SEGMENTS, SKU, Servers, servers
 from bench.orders_torture.submitter import SubmitterAssignment
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import SystemClock
 from segmented.errors import SegmentedError
 from segmented.orders.tables import orders as orders_table

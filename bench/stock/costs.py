@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.locks.figures import Figure
 from bench.stock.stage import BATCH, HOLD_MS, Counter, batches_of, open_pool, server_of
-from segmented import Pool, RedisStore, operations as op
+from segmented import Pool, RedisStore, protocol as op
 from segmented.keys import shard_keys
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.locks.figures import Figure
 from bench.stock.stage import STOCK, server_of
-from segmented import AsyncGrant, AsyncPool, AsyncRedisStore, operations as op
+from segmented import AsyncGrant, AsyncPool, AsyncRedisStore, protocol as op
 
 if TYPE_CHECKING:
     from bench.stock.stage import Stage

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from bench.locks.figures import Figure
 from bench.stock.bare import measure_bare, program
 from bench.stock.stage import HOLD_MS, STOCK, batches_of, server_of
-from segmented import AsyncPool, AsyncRedisStore, operations as op
+from segmented import AsyncPool, AsyncRedisStore, protocol as op
 from segmented.models import Order
 
 if TYPE_CHECKING:

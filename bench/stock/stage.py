@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import redis
 
-from segmented import RedisStore, operations as op
+from segmented import RedisStore, protocol as op
 from segmented.keys import shard_keys
 from segmented.models import Order
 

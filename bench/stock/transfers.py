@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import SoldOut
 from segmented.stock.sharded import ShardedPool
 

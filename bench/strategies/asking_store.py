@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.errors import SegmentedError
-    from segmented.operations import Operation
     from segmented.plans.drivers import Store, Wakeups
+    from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
 

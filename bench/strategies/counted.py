@@ -15,7 +15,7 @@ from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, del
 from bench.sizing import oversold
 from bench.strategies.base import Guarantees, Refused, Sold, Strategy, Verdict, mean_of
 from bench.strategies.clients import client_of
-from segmented.stores.redis.wire import text
+from segmented.protocol.wire import text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from bench.sizing import oversold
 from bench.strategies.base import Refused
 from bench.strategies.counted import CountedStrategy
 from segmented.errors import SegmentedError
-from segmented.stores.redis.wire import text
+from segmented.protocol.wire import text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,14 +13,14 @@ from bench.refusals import count_wrong
 from bench.sizing import oversold
 from bench.strategies.asking_store import AskingStore
 from bench.strategies.base import LEASE_SECONDS, Guarantees, Strategy, Verdict, mean_of
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.keys import shard_keys
 from segmented.models import AlreadyOpen, Restocked
 from segmented.orders import Gate
 from segmented.orders.tables import orders, segments
+from segmented.protocol.wire import text
 from segmented.stock import LedgerFold, Pool
-from segmented.stores.redis.wire import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,7 +16,7 @@ from redis.exceptions import WatchError
 from bench.strategies.base import GaveUp, Refused
 from bench.strategies.clients import WAIT_SECONDS
 from bench.strategies.counted import CountedStrategy, noted
-from segmented.stores.redis.wire import text
+from segmented.protocol.wire import text
 
 if TYPE_CHECKING:
     import redis

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segmented import operations as op
+from segmented import protocol as op
 
 if TYPE_CHECKING:
     from segmented.orders import Gate

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery import shared_task
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.celery.celery_settings import DELIVERY
 from segmented.celery.connections import connections
 from segmented.celery.current import settings

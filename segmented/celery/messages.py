@@ -7,7 +7,7 @@ import json
 import logging
 from typing import Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.celery.current import settings
 from segmented.errors import SegmentedError
 from segmented.stores.redis import RedisStore

@@ -22,7 +22,7 @@ from segmented.errors import SegmentedError, WrongKind
 from segmented.lock_state import LockHolder, LockState
 from segmented.locks import operator
 from segmented.locks.durations import checked_name
-from segmented.operations import ShowLock
+from segmented.protocol import ShowLock
 from segmented.stores.redis import RedisStore
 
 LIST_MAX: Final = 1_000

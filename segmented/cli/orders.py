@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.cli.orders_view import (
     DEAD_HEADS,
     MESSAGE_HEADS,

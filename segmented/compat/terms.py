@@ -26,8 +26,8 @@ from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import TTL_MS_MAX, milliseconds
 from segmented.locks.handle import Found, acquire_plan
 from segmented.locks.lock import LockClaim
-from segmented.operations import RenameHolder
 from segmented.plans import Plan, perform
+from segmented.protocol import RenameHolder
 from segmented.stores.redis.edge import is_password_refused
 
 if TYPE_CHECKING:

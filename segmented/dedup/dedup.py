@@ -18,8 +18,8 @@ from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import checked_timeout
 from segmented.locks.given_stores import async_store, check_given, sync_store
 from segmented.models.dedup import RecordName
-from segmented.operations import FreeKey, ReadRecord
 from segmented.plans import perform, run_async, run_sync
+from segmented.protocol import FreeKey, ReadRecord
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

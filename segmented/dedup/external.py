@@ -38,8 +38,8 @@ from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import milliseconds
 from segmented.locks.given_stores import async_store, check_given, sync_store
 from segmented.models.dedup import NotUnknown, RecordName
-from segmented.operations import ReadRecord, SettleRun
 from segmented.plans import perform, run_async, run_sync
+from segmented.protocol import ReadRecord, SettleRun
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

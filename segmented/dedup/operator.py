@@ -15,8 +15,8 @@ from segmented.errors import InvalidInput
 from segmented.locks.durations import checked_name, is_whole, milliseconds
 from segmented.models.dedup import NotUnknown, RecordName
 from segmented.once_keys import ONCE_PARTITIONS
-from segmented.operations import FreeKey, ListClaims, ListMasters, ListNamespaces, ReadRecord, SettleRun
 from segmented.plans import Plan, perform, run_sync
+from segmented.protocol import FreeKey, ListClaims, ListMasters, ListNamespaces, ReadRecord, SettleRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,14 +17,14 @@ from segmented.models.dedup import (
     RunBegun,
     RunFinished,
 )
-from segmented.operations import FinishRunWithEffect
 from segmented.plans import Now, Plan, Within, perform
 from segmented.plans.waiting import UNDO_SECONDS, wait_for
+from segmented.protocol import FinishRunWithEffect
 
 if TYPE_CHECKING:
     from segmented.dedup.effects_in_store import StoreEffect
     from segmented.dedup.terms import RunClaim
-    from segmented.operations import BeginRun, FinishRun
+    from segmented.protocol import BeginRun, FinishRun
 
 Begun = tuple[RunBegun, float]
 """The answer, and the local time from which its lease counts."""

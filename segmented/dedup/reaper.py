@@ -15,15 +15,15 @@ from segmented.errors import InvalidInput, SegmentedError
 from segmented.locks.durations import is_whole, milliseconds
 from segmented.models.dedup import RecordName
 from segmented.once_keys import ONCE_PARTITIONS
-from segmented.operations import ListClaims, ReapKey
 from segmented.plans import Batch, Now, Plan, perform, run_async, run_sync
+from segmented.protocol import ListClaims, ReapKey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.models.dedup import Claim
-    from segmented.operations import Operation
     from segmented.plans.drivers import AsyncStore, Store
+    from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
 LIMIT: Final = 10_000

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from segmented.locks.claim import LeaseClaim
 from segmented.once_keys import once_keys
-from segmented.operations import AbandonRun, BeginRun, DoubtRun, FinishRun, RenewRun
+from segmented.protocol import AbandonRun, BeginRun, DoubtRun, FinishRun, RenewRun
 
 if TYPE_CHECKING:
     from segmented.models.dedup import OnLapse, OutcomeKind, RecordName, RunOn, SeatEnd

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from segmented.errors import StaleToken
 from segmented.locks.sequencer import Sequencer, checked_token
-from segmented.operations import FencedSet
 from segmented.plans import perform, run_async, run_sync
+from segmented.protocol import FencedSet
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, SQLColumnExpression

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
 
 
 def new_holder_id() -> str:

@@ -16,8 +16,8 @@ from segmented.errors import AcquireTimeout, LeaseLost, StoreError
 from segmented.locks.lease_state import trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.models import Cached, Held, MayLoad, Outpaced
-from segmented.operations import ReadOrAcquire, WriteCached
 from segmented.plans import Now, Plan, perform, wait_for
+from segmented.protocol import ReadOrAcquire, WriteCached
 
 if TYPE_CHECKING:
     from segmented.locks.flight_options import Entry, FlightOptions

@@ -35,9 +35,9 @@ from segmented.locks.handle import DEFAULT_RENEW_MAX
 from segmented.locks.lease import AsyncLease, Lease
 from segmented.locks.lease_state import Renewal
 from segmented.models import Cached, Uncached
-from segmented.operations import ForgetCached, ReadCached
 from segmented.plans import perform, run_async, run_sync
 from segmented.plans.colours import is_async_store, is_sync_store
+from segmented.protocol import ForgetCached, ReadCached
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

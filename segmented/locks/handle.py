@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from types import CoroutineType, TracebackType
 
     from segmented.locks.claim import Claim
-    from segmented.operations import AdoptLock
     from segmented.plans.drivers import AsyncStore, Store
+    from segmented.protocol import AdoptLock
 
 DEFAULT_TTL: Final = 30.0
 DEFAULT_RENEW_MAX: Final = 3600.0

@@ -24,8 +24,8 @@ from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHa
 from segmented.locks.hints import LOCK_HINTS, SHOWN_HINTS
 from segmented.locks.lease import AsyncLease, Lease
 from segmented.locks.lease_state import Renewal
-from segmented.operations import AcquireLock, AdoptLock, ReleaseLock, RenewLock, ShowLock
 from segmented.plans import run_async, run_sync
+from segmented.protocol import AcquireLock, AdoptLock, ReleaseLock, RenewLock, ShowLock
 
 if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore, Store

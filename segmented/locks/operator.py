@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from segmented.errors import InvalidInput
 from segmented.locks.durations import checked_name, is_whole
-from segmented.operations import ListLocks, ListMasters, RevokeLock, ShowLock
 from segmented.plans import Plan, perform, run_async, run_sync
+from segmented.protocol import ListLocks, ListMasters, RevokeLock, ShowLock
 
 if TYPE_CHECKING:
     from segmented.lock_state import LockState, Revoked

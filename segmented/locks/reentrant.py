@@ -28,7 +28,7 @@ from segmented.locks.claim import Claim
 from segmented.locks.durations import DEFAULT_WAIT
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL, AsyncFencedHandle, FencedHandle
 from segmented.locks.owners import Owner, checked_owner
-from segmented.operations import AcquireReentrant, ReleaseReentrant, RenewReentrant
+from segmented.protocol import AcquireReentrant, ReleaseReentrant, RenewReentrant
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

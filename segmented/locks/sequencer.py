@@ -19,14 +19,14 @@ from urllib.parse import quote, unquote
 
 from segmented.errors import InvalidInput
 from segmented.locks.durations import NAME_LENGTH_MAX, checked_name, is_whole
-from segmented.operations import CheckSequencer
 from segmented.plans import perform, run_async, run_sync
+from segmented.protocol import CheckSequencer
 
 if TYPE_CHECKING:
     from segmented.locks.claim import LeaseClaim
-    from segmented.operations.sequencer import Mode
     from segmented.plans import Plan
     from segmented.plans.drivers import AsyncStore, Store
+    from segmented.protocol.sequencer.operations import Mode
 
 TOKEN_MAX: Final = 2**63 - 1
 SHOWN_MAX: Final = 80

@@ -31,7 +31,7 @@ from segmented.stores.zookeeper.paths import checked_root, lock_path
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from segmented.operations.zookeeper import Contender
+    from segmented.protocol.zookeeper.operations import Contender
 
 DEFAULT_ROOT: Final = "/segmented/locks"
 

@@ -21,7 +21,8 @@ from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented.errors import AcquireTimeout, LeaseError, LeaseLost, StoreError, StoreUnavailable
-from segmented.operations.zookeeper import (
+from segmented.plans import Join, Leave, Now, Park, Plan, Within, perform
+from segmented.protocol.zookeeper.operations import (
     ConfirmSession,
     Contender,
     CreateContender,
@@ -36,13 +37,12 @@ from segmented.operations.zookeeper import (
     Unanswered,
     WatchContender,
 )
-from segmented.plans import Join, Leave, Now, Park, Plan, Within, perform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.operations import Operation
     from segmented.plans import Place
+    from segmented.protocol import Operation
 
 ONE_TRY_SECONDS: Final = 5.0
 """What a try without waiting, a release, or a look at the line may take."""

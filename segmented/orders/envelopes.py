@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
 from weakref import WeakSet
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import (
     DatabaseUnavailable,
     InvalidInput,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import OrderMismatch, PoolDiverged, PoolNotGated, SegmentedError
 from segmented.models import Order, Reserved, Settled
 from segmented.orders import answers

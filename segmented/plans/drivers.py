@@ -7,9 +7,9 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
-from segmented.operations import Effect, Operation
 from segmented.plans.effects import Batch, IsWaitedFor, Join, Leave, Listen, Now, Park, Plan, Within
 from segmented.plans.tasks import begun
+from segmented.protocol import Effect, Operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

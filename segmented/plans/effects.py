@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from segmented.errors import SegmentedError
-from segmented.operations import Effect, Operation
+from segmented.protocol import Effect, Operation
 
 if TYPE_CHECKING:
     from segmented.plans.line import Offer, Place

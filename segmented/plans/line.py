@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
 
 
 HAND_OFFS_MAX: Final = 16

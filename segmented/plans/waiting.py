@@ -18,8 +18,8 @@ from segmented.plans.line import Offer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.operations import Operation
     from segmented.plans.line import Place
+    from segmented.protocol import Operation
 
 MILLISECOND = 0.001
 AT_ONCE = 0.0

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from types import TracebackType
 
-    from segmented import operations as op
+    from segmented import protocol as op
     from segmented.models import Granted, Refusal, Settled, Superseded
     from segmented.stock.async_pool import AsyncPool
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import PoolMissing, SegmentedError, StoreError, WrongKind
 from segmented.models import PINNED_UNTIL_MS
 from segmented.models.record_text import parse_record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models.record_text import parse_record
 from segmented.plans import Plan, perform
 from segmented.stock.audit_ledger import PAGE, extend_plan

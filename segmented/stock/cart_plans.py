@@ -28,7 +28,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import (
     CartDiverged,
     InvalidInput,

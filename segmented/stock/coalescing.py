@@ -17,7 +17,7 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
 from segmented.models import Busy, Order, Reserved, Settled, Taken
 from segmented.plans import run_async

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from string import ascii_lowercase, digits
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolMissing, ShardVanished
 from segmented.models import SKU_BYTES_MAX, Shard, check_id, shortened
 from segmented.models.shards import SHARD_MARK

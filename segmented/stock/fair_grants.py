@@ -11,7 +11,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import AcquireTimeout, StoreError
 from segmented.locks.claim import new_holder_id
 from segmented.locks.fair import FairClaim, FairTry

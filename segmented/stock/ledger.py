@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput
 from segmented.models import shortened
 from segmented.plans import Plan, perform

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, get_args
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError, StoreUnavailable
 from segmented.locks.durations import milliseconds
 from segmented.models.orders import Reserved

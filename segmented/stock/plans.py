@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Final, Literal
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import StockError, StoreError
 from segmented.keys import shard_keys
 from segmented.models import Busy, Granted, Lost, Renewed, Settled

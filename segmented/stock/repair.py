@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Differing, Mended, OrderRecord, Outrun, Sound
 from segmented.models.record_text import parse_record, record_text
 from segmented.plans import Plan, perform

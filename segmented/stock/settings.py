@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput
 from segmented.locks.durations import milliseconds
 from segmented.models import (

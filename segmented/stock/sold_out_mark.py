@@ -19,7 +19,7 @@ from segmented.stock.plans import grant_plan, reserve_many_plan, reserve_plan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented import operations as op
+    from segmented import protocol as op
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
     from segmented.models import Granted, Order, Refusal, Taken

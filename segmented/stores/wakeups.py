@@ -15,8 +15,8 @@ from segmented.plans.line import Line
 
 if TYPE_CHECKING:
     from segmented.clock import Clock
-    from segmented.operations import Operation
     from segmented.plans.line import Offer, Place
+    from segmented.protocol import Operation
 
 OWN_RELEASES_MAX = 1_000
 SLEEP_MAX = 60.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Final
 
-from segmented import operations
+from segmented import protocol
 from segmented.errors import InvalidInput
-from segmented.operations import Operation
+from segmented.protocol import Operation
 
 POPPED: Final = "popped"
 """A message has left its queue, and does not stand among the unacknowledged ones yet."""
@@ -20,7 +20,7 @@ SIDES: Final = ("before", "after")
 
 def operation_names() -> tuple[str, ...]:
     """Return the names of all operations on a store."""
-    named = {name: getattr(operations, name) for name in operations.__all__}
+    named = {name: getattr(protocol, name) for name in protocol.__all__}
     kinds = {name: kind for name, kind in named.items() if isinstance(kind, type)}
     return tuple(sorted(name for name, kind in kinds.items() if issubclass(kind, Operation) and kind is not Operation))
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented.clock import ManualClock
 from segmented.errors import SegmentedError, StoreUnavailable
-from segmented.operations import Effect, Operation
 from segmented.plans import Batch, IsWaitedFor, Join, Leave, Line, Listen, Now, Park, Plan, Within
+from segmented.protocol import Effect, Operation
 from segmented.stores.memory import MemoryModel
 from segmented.testing.schedule import Schedule, current_schedule
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +9,10 @@ import pytest
 import redis
 
 from segmented.clock import SystemClock
-from segmented.stores.redis.scripts import load_script
+from segmented.protocol.scripts import load_script
 from tests.contract.pools.shop import Shop
 from tests.fixtures.stores import REDIS, Side, make_side
+from tests.support.paths import ROOT
 from tests.support.wires.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
     from tests.fixtures.stores import Flavour
 
-FOLDER = resources.files("segmented.stores.redis") / "lua"
-SCRIPTS = sorted(entry.name.removesuffix(".lua") for entry in FOLDER.iterdir() if entry.name.endswith(".lua"))
+SCRIPTS = sorted(
+    path.stem for path in (ROOT / "segmented" / "protocol").glob("*/*.lua") if path.parent.name != "shared"
+)
 
 
 @pytest.fixture

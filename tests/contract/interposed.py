@@ -11,8 +11,8 @@ from segmented.stock.sharded.plans import ShardedPlans
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.operations import Effect, Operation
     from segmented.plans import Plan
+    from segmented.protocol import Effect, Operation
     from tests.fixtures.stores import Side
 
 Happening = tuple["Callable[[Effect[Any]], bool]", "Callable[[], Plan[Any]]"]

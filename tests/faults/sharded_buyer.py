@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Order
 from segmented.plans import run_sync
 from segmented.stock.settings import PoolSettings

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import redis
 
-from segmented import Carts, Pool, RedisStore, operations as op
+from segmented import Carts, Pool, RedisStore, protocol as op
 from segmented.keys import cart_keys
 from segmented.models import cart_of
 from segmented.plans import run_sync

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.plans import run_sync
 from segmented.stock.outbox import dead_plan
 from tests.support.long_run import in_the_long_run

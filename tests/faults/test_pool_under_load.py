@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import LimitReached, Order, Reserved, Restocked, Settled, SoldOut
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import RedisStore

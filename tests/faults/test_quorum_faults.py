@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import LeaseLost, StoreUnavailable
 from segmented.models import Lost, Released
+from segmented.protocol.scripts import load_script
 from segmented.servers import ValkeyServer
 from segmented.stores.quorum import async_lane, lane
-from segmented.stores.redis.scripts import load_script
 from tests.contract.parking import scripts_run, wait_until
 from tests.fixtures.stores_quorum import COLOURS, standing_still
 from tests.support.rings import require_module

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Order, Reserved, SoldOut

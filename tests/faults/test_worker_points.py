@@ -35,7 +35,7 @@ TASKS: Final = """
 import asyncio, os, sqlite3, subprocess
 from celery import Celery
 from sqlalchemy import create_engine, text
-from segmented.operations import ReadPool
+from segmented.protocol import ReadPool
 from segmented.stores.redis import AsyncRedisStore
 
 app = Celery("tasks")

@@ -20,7 +20,7 @@ from tests.support.workers.selling import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
     from segmented.servers import ValkeyServer
     from tests.support.servers.deployments import Cluster
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.dedup import Dedup, ExternalEffect, operator
 from segmented.dedup.outcomes import OutcomeForm
 from segmented.errors import InvalidInput

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import redis
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import LeaseLost
 from segmented.keys import lock_keys
 from segmented.locks import Lock, ReentrantLock, Semaphore

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.celery.settings import QUEUE
 from segmented.keys import shard_keys
 from segmented.models import Order, Shard

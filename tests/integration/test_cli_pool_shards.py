@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.models import Reserved, Shard, ShardDirectory
 from segmented.stock import Grant, Pool, ShardedPool

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import PoolDrifted
 from segmented.keys import shard_keys
 from segmented.models import Shard

@@ -15,15 +15,15 @@ from redis import asyncio as redis_asyncio
 
 from segmented.errors import LockUnreachable, SegmentedError
 from segmented.locks import AsyncLock, Lock
-from segmented.operations import AcquireLock
+from segmented.protocol import AcquireLock
+from segmented.protocol.wire import Send
 from segmented.stores.redis import AsyncRedisStore, RedisStore
-from segmented.stores.redis.wire import Send
 from tests.fixtures.stores import Flavour
 from tests.support.stacks import new_event_loop, parser_options
 
 if TYPE_CHECKING:
+    from segmented.protocol.wire import Exchange
     from segmented.servers import ValkeyServer
-    from segmented.stores.redis.wire import Exchange
 
 HURRY: Final = 0.15
 QUICK: Final = 0.5

@@ -14,9 +14,9 @@ from redis.exceptions import MovedError
 from segmented.errors import LeaseLost, StoreUnavailable
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed, SoldOut
-from segmented.operations import AcquireLock, ReleaseLock, RenewLock
 from segmented.plans import perform
 from segmented.plans.effects import Batch
+from segmented.protocol import AcquireLock, ReleaseLock, RenewLock
 from segmented.stock import Grant
 from tests.contract.parking import has_come_to_rest, wait_until
 from tests.fixtures.stores import Blocking

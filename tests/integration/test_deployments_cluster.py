@@ -11,7 +11,7 @@ import pytest
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.keys import lock_keys
 from segmented.models import Acquired
-from segmented.operations import AcquireLock
+from segmented.protocol import AcquireLock
 from segmented.stores.redis import RedisStore
 from tests.contract.parking import has_come_to_rest, wait_until
 from tests.fixtures.stores_deployed import COLOURS, batch, deployed_side

@@ -11,7 +11,7 @@ import pytest
 from segmented.errors import InvalidInput, LeaseLost, StoreUnavailable
 from segmented.masking import masked
 from segmented.models import Acquired
-from segmented.operations import AcquireLock
+from segmented.protocol import AcquireLock
 from segmented.stores.redis import RedisStore
 from tests.contract.parking import has_come_to_rest, wait_until
 from tests.fixtures.stores_deployed import COLOURS, deployed_side

@@ -10,7 +10,7 @@ import pytest
 
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Acquired, Released
-from segmented.operations import AcquireLock, ReleaseLock
+from segmented.protocol import AcquireLock, ReleaseLock
 from tests.contract.parking import wait_until
 from tests.fixtures.stores_deployed import COLOURS, batch, deployed_side
 from tests.support.servers.moving import WAYS, Mover

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import text
 
-from segmented import MemoryStore, Order, Pool, operations as op
+from segmented import MemoryStore, Order, Pool, protocol as op
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.orders.envelopes import take_envelope
 from segmented.orders.work_terms import TryLater, WorkTerms

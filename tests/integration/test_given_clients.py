@@ -19,15 +19,15 @@ from valkey import asyncio as valkey_asyncio
 
 from segmented.errors import InvalidInput, LockUnreachable, StoreBusy, StoreRefused, StoreUnavailable
 from segmented.locks import AsyncLock, FileDeadLetters, Lock, UnreachablePolicy, Work
+from segmented.protocol.wire import Send
 from segmented.stores.redis import AsyncRedisStore, RedisStore
-from segmented.stores.redis.wire import Send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from segmented.protocol.wire import Exchange
     from segmented.servers import ValkeyServer
-    from segmented.stores.redis.wire import Exchange
 
 LIMIT: Final = 5
 THREADS: Final = 20

@@ -13,7 +13,7 @@ from segmented.clock import SystemClock
 from segmented.keys import fair_keys
 from segmented.locks import AsyncFairLock, AsyncReentrantLock, FairLock, ReentrantLock
 from segmented.locks.fair import TIMES
-from segmented.operations import AcquireFair
+from segmented.protocol import AcquireFair
 from tests.contract.parking import has_come_to_rest, lines_of, wait_until
 from tests.fixtures.stores import REDIS, make_side
 from tests.fixtures.stores_deployed import COLOURS, deployed_side

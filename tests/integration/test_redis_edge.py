@@ -13,7 +13,7 @@ import redis
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
 from segmented.locks import AsyncLock, Lock
 from segmented.masking import masked
-from segmented.operations import AcquireLock, ReadPool
+from segmented.protocol import AcquireLock, ReadPool
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from segmented.stores.redis.edge import check_server
 

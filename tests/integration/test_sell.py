@@ -10,7 +10,7 @@ import pytest
 import redis
 import sqlalchemy
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.models import Order
 from segmented.orders import Gate, connect

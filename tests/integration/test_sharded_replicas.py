@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.keys import shard_keys
 from segmented.models import Received, Reserved
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segmented.models import Shard
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
     from tests.fixtures.stores import Side
     from tests.support.servers.deployments import ReplicaPair
 
@@ -80,7 +80,7 @@ def replicated(request: pytest.FixtureRequest, replica_pair: ReplicaPair) -> Ite
 @pytest.fixture
 def long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take a while to let the replica go on."""
-    monkeypatch.setattr("segmented.stores.redis.shard_codec.REPLICA_MS", 20_000)
+    monkeypatch.setattr("segmented.protocol.shards.wire.REPLICA_MS", 20_000)
 
 
 @pytest.mark.usefixtures("long_wait")

@@ -7,7 +7,7 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.models import Order, SoldOut
 from segmented.orders import take_envelope

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.orders.envelopes import EnvelopeReport
 from segmented.orders.work_terms import TryLater
 from segmented.plans import run_sync

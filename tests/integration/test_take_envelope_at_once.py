@@ -12,7 +12,7 @@ import pytest
 import redis
 from sqlalchemy import create_engine, event
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolNotGated, StoreUnavailable
 from segmented.models import Order
 from segmented.orders import Gate, connect
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segmented.models.submitted import BegunOrder, Deciding
-    from segmented.operations import Operation
     from segmented.plans.drivers import Store
+    from segmented.protocol import Operation
     from segmented.servers import ValkeyServer
 
 from tests.support.workers.envelope_till import DEADLINE, SKU, SOON, Till, opened

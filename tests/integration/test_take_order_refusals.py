@@ -9,10 +9,10 @@ import pytest
 from segmented import MemoryStore, Order, Pool, RedisStore, Reserved, Settled, SoldOut
 from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, SegmentedError, StoreUnavailable
 from segmented.models import Closed, LimitReached
-from segmented.operations import ListDue, ReadOrders
 from segmented.orders.answers import AlreadyConfirmed, Voided
 from segmented.orders.opening import open_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
+from segmented.protocol import ListDue, ReadOrders
 from tests.support.pools.gating import NEW, REPLAY, confirm
 
 if TYPE_CHECKING:

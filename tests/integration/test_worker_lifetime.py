@@ -15,7 +15,7 @@ import sqlalchemy
 from celery import Celery
 from pydantic import SecretStr
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
 from segmented.orders import Gate, connect, open_gated
@@ -269,7 +269,7 @@ def test_a_fork_gets_connections_of_its_own(tmp_path: Path, valkey: ValkeyServer
     """What the parent had open works on, and the child's say is its own, whatever was open at the fork."""
     script = """
 import os
-from segmented import operations as op
+from segmented import protocol as op
 from sqlalchemy import text
 from segmented.celery.connections import connections, disconnect
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from pydantic import SecretStr
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.celery import connections as opening, tasks
 from segmented.celery.current import settings
 from segmented.celery.envelopes import Envelope, read_envelope

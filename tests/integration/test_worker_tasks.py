@@ -12,7 +12,7 @@ import pytest
 from celery import Celery
 from pydantic import SecretStr
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.celery.celery_settings import celery_settings
 from segmented.celery.settings import WorkerSettings
 from segmented.orders import Gate, connect

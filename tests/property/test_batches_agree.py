@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.models import Order
 from segmented.plans import run_sync
@@ -21,7 +21,7 @@ from segmented.stores.redis import RedisStore
 from tests.property.test_stores_agree import outcome
 
 if TYPE_CHECKING:
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
 
 LONG_MS: Final = 600_000
 IDS: Final = st.integers(0, 11).map(lambda number: f"o{number}")

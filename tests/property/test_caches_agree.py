@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Acquired, Cached, MayLoad
+from segmented.protocol.dialect import Dialect
 from segmented.stores.memory import MemoryStore
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.dialect import Dialect
 from tests.property.test_stores_agree import HOLDERS, LIVES, LONG_MS, SETTINGS, Agreement, timeless
 
 VALUES = st.builds(Cached, st.sampled_from(["text", "bytes", "none", "error"]), st.sampled_from(["", "a", "ü b", "{}"]))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import SegmentedError
 from segmented.models import (
     Cart,
@@ -25,16 +25,16 @@ from segmented.models import (
     UnfinishedCarts,
 )
 from segmented.plans import run_sync
+from segmented.protocol.dialect import Dialect
 from segmented.stock import Carts, Pool
 from segmented.stock.audit import audit_plan
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
 from segmented.stores.memory import MemoryStore
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.dialect import Dialect
 from tests.property.test_stores_agree import LONG_MS, SETTINGS, Agreement
 
 if TYPE_CHECKING:
-    from segmented.operations.carts import CartMove
+    from segmented.protocol.carts.operations import CartMove
 
 SHORT_MS: Final = 2
 CART_IDS = st.sampled_from(["c1", "ü {%}"])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import SegmentedError
 from segmented.models import Released, Renewed
 from segmented.models.dedup import (
@@ -30,10 +30,10 @@ from segmented.models.dedup import (
     StillRunning,
 )
 from segmented.once_keys import once_keys, once_partition
+from segmented.protocol.dialect import Dialect
+from segmented.protocol.wire import text
 from segmented.stores.memory import MemoryModel
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.dialect import Dialect
-from segmented.stores.redis.wire import text
 from tests.property.test_stores_agree import LAPSED_AT_ONCE, LONG_MS, SETTINGS, STEP_SECONDS, Agreement
 
 if TYPE_CHECKING:

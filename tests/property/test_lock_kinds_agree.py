@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import SegmentedError
 from segmented.keys import read_write_keys
 from segmented.models import Acquired, Held
+from segmented.protocol.wire import text
 from segmented.stores.memory import MemoryModel
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.wire import text
 from tests.property.test_stores_agree import LAPSED_AT_ONCE, LIVES, LONG_MS, SETTINGS, STEP_SECONDS, Agreement
 
 if TYPE_CHECKING:

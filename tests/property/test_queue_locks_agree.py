@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Acquired, Held
 from segmented.stores.redis import RedisStore
 from tests.property.test_stores_agree import LAPSED_AT_ONCE, LIVES, LONG_MS, SETTINGS, Agreement, timeless

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Order, PoolState, Received, Shard, ShardDirectory, ShardFound, Transfer
 from segmented.plans import run_sync
+from segmented.protocol.dialect import Dialect
 from segmented.stock.audit import audit_plan
 from segmented.stock.sharded.audit import sharded_audit_plan
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.dialect import Dialect
 from tests.property.test_stores_agree import LAPSED_AT_ONCE, LONG_MS, SETTINGS, Agreement, outcome
 
 if TYPE_CHECKING:

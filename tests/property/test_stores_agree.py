@@ -23,16 +23,16 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import SegmentedError
 from segmented.models import Acquired, Busy, Granted, Held, Inspected, LedgerEntry, Order, OrderRecord
 from segmented.models.submitted import DeadOrder, OutboxState, Submitted, TakenOrders
 from segmented.plans import run_sync
+from segmented.protocol.dialect import Dialect
 from segmented.stock.audit import audit_plan
 from segmented.stores.memory import MemoryStore
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.dialect import Dialect
 
 STEP_SECONDS: Final = 0.003
 """More than a millisecond, in which one server may count a lease as lapsed that the other still counts as living."""

@@ -8,10 +8,10 @@ from typing import Final
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Order
+from segmented.protocol.dialect import Dialect
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.dialect import Dialect
 from tests.property.test_stores_agree import (
     CUSTOMERS,
     HOLDERS,

@@ -7,7 +7,7 @@ from functools import partial
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import HeldBy
 from segmented.stores.redis import RedisStore
 from tests.property.test_stores_agree import LIVES, SETTINGS, Agreement, timeless

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.models import Cart, CartRefused, CartReserved, CartSettled, Order, SoldOut
 from segmented.plans import Plan, perform

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.models.dedup import (
     KeyClaimed,
@@ -30,7 +30,7 @@ from tests.contract.dedup.dedup_desk import POINTS, Point
 from tests.support.sim.seeds import each_seed
 
 if TYPE_CHECKING:
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
 
 SEEDS: Final = range(150)
 KEYS: Final = ("k1", "k2")

@@ -9,8 +9,8 @@ from segmented.locks.fair import TIMES, FairClaim
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
 from segmented.models import Held
-from segmented.operations import AcquireFair, Operation
 from segmented.plans import Now, Plan, perform
+from segmented.protocol import AcquireFair, Operation
 from segmented.testing import Killed, Simulation, Sleep
 from tests.support.sim.seeds import each_seed
 

@@ -9,8 +9,8 @@ from segmented.errors import AcquireTimeout, SegmentedError, StoreUnavailable
 from segmented.locks.flight_options import FlightOptions
 from segmented.locks.flight_plan import Failed, Loaded, landing_plan, look_plan
 from segmented.models import Cached
-from segmented.operations import ForgetCached, ReadCached
 from segmented.plans import perform
+from segmented.protocol import ForgetCached, ReadCached
 from segmented.testing import Killed, Simulation, Sleep
 from tests.support.sim.seeds import each_seed
 

@@ -6,9 +6,9 @@ from segmented.errors import AcquireTimeout
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
 from segmented.locks.lock import LockClaim
-from segmented.operations import ReleaseLock
 from segmented.plans import Now, Plan, perform
 from segmented.plans.line import HAND_OFFS_MAX
+from segmented.protocol import ReleaseLock
 from segmented.testing import Killed, Simulation, Sleep
 from tests.support.sim.seeds import each_seed
 

@@ -14,13 +14,13 @@ from segmented.locks.lease_state import trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.locks.multi_plan import multi_plan
 from segmented.models import Acquired
-from segmented.operations import AcquireLock, ReleaseLock
 from segmented.plans import Batch, Now, Plan, perform
+from segmented.protocol import AcquireLock, ReleaseLock
 from segmented.testing import Killed, Simulation, Sleep
 from tests.support.sim.seeds import each_seed
 
 if TYPE_CHECKING:
-    from segmented.operations import Effect
+    from segmented.protocol import Effect
     from segmented.testing.simulator import Actor
 
 SEEDS = range(200)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.models import Granted, Order, Settled, SoldOut
 from segmented.plans import Plan, perform

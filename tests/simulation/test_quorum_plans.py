@@ -10,8 +10,8 @@ from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
 from segmented.locks.quorum import QuorumClaim
 from segmented.models import Renewed
-from segmented.operations import AcquireVote, ReleaseVote
 from segmented.plans import Now, Plan, perform
+from segmented.protocol import AcquireVote, ReleaseVote
 from segmented.testing import Killed, Sleep
 from tests.support.sim.quorum_world import QuorumWorld
 from tests.support.sim.seeds import each_seed

@@ -6,7 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Granted, Held, Order, Reserved, Settled, SoldOut
 from segmented.testing import Killed
 from tests.support.pools.carting import ending_before

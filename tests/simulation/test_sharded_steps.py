@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import PoolMissing
 from segmented.models import AlreadyOpen, Opened, Order, Reserved, SoldOut
 from segmented.plans import Plan, perform

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.models import Order, Reserved, SoldOut
 from segmented.plans import perform

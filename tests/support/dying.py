@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from segmented.errors import SegmentedError
-    from segmented.operations import Operation
     from segmented.orders import Gate
     from segmented.plans.drivers import Store
+    from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
 

@@ -10,9 +10,8 @@ SCRIPTS = [path for path in files("segmented", suffix=".lua") if path.parent.nam
 SHARED = [path for path in files("segmented", suffix=".lua") if path.parent.name == "shared"]
 
 
-def test_there_are_scripts_wherever_there_is_a_folder_for_them() -> None:
-    folders = {path for path in (ROOT / "segmented").rglob("lua") if path.is_dir()}
-    assert folders <= {path.parent for path in SCRIPTS}
+def test_every_script_is_in_the_folder_of_its_concept() -> None:
+    assert {path.parents[1] for path in SCRIPTS + SHARED} == {ROOT / "segmented" / "protocol"}
 
 
 def test_every_script_opens_with_its_contract() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Inspected, LedgerEntry, Order, PoolState
 from segmented.models.record_text import parse_record, record_text
 from segmented.plans import run_sync

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import StoreUnavailable
 from segmented.models import Cart

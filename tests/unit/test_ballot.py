@@ -9,8 +9,8 @@ import pytest
 
 from segmented.errors import InvalidInput, StoreUnavailable, WrongKind
 from segmented.models import Acquired, Held, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
-from segmented.operations import AcquireLock, AcquireVote, ReleaseVote, RenewVote
-from segmented.operations.quorum import ROUND_REESTABLISHED
+from segmented.protocol import AcquireLock, AcquireVote, ReleaseVote, RenewVote
+from segmented.protocol.vote.operations import ROUND_REESTABLISHED
 from segmented.stores.quorum.ballot import (
     AcquireBallot,
     Ballot,

@@ -22,7 +22,7 @@ from segmented.models import (
     cart_of,
 )
 from segmented.models.ids import check_id
-from segmented.stores.redis.cart_codec import _refusal, _refusal_text
+from segmented.protocol.carts.wire import _refusal, _refusal_text
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
 LINES = st.lists(st.tuples(st.sampled_from(["a", "b", "c", "ü", "Z", "{"]), st.integers(1, 1_000)), min_size=1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import CartDiverged, PoolMissing, SegmentedError, StoreUnavailable
 from segmented.models import Busy, Cart, CartRefused, CartReserved, CartSettled, Order

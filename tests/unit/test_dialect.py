@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from segmented.stores.redis.dialect import QUESTION, Dialect, dialect_of
-from segmented.stores.redis.wire import packed
+from segmented.protocol.dialect import QUESTION, Dialect, dialect_of
+from segmented.protocol.wire import packed
 
 VALKEY = [["delifeq", 3], None, None]
 REDIS = [None, ["delex", -2], None]

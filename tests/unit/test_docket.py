@@ -9,13 +9,13 @@ import pytest
 
 from segmented.errors import StoreRefused, StoreUnavailable
 from segmented.models import Acquired, Lost, Released, Renewed
-from segmented.operations import AcquireVote, ReleaseVote, RenewVote
+from segmented.protocol import AcquireVote, ReleaseVote, RenewVote
 from segmented.stores.quorum import docket as module
 from segmented.stores.quorum.ballot import Poll
 from segmented.stores.quorum.docket import LOOKS, Docket, Errand
 
 if TYPE_CHECKING:
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
 
 ACQUIRE = AcquireVote("lock", "h", 1_000, round=1)
 GIVE_BACK = ReleaseVote("lock", "h", 1)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import Clock, ManualClock
 from segmented.errors import StoreRefused, StoreUnavailable
 from segmented.models import Released
-from segmented.operations import Effect
 from segmented.plans import Join, Now, Park, Plan, perform, run_async, run_sync
 from segmented.plans.tasks import begun
+from segmented.protocol import Effect
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 from tests.support.loops import Leaving, run_a_round, said_of_leaving
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import Busy, MemoryStore, Order, Pool, operations as op
+from segmented import Busy, MemoryStore, Order, Pool, protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, OrderUnknown
 from segmented.models.submitted import Dead

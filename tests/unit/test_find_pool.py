@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models import ShardDirectory
 from segmented.plans import Now, Within

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import segmented
-from segmented import dedup, locks, servers
+from segmented import dedup, locks, operations, protocol, servers
 from segmented.imports import without_collecting
 from segmented.servers.valkey import ValkeyServer
 
@@ -34,9 +34,9 @@ def modules_after(program: str) -> list[str]:
     [
         ("import segmented", 2),
         ("import segmented.testing.plugin", 6),
-        ("from segmented import Lock", 35),
-        ("from segmented import Lock, RedisStore", 63),
-        ("from segmented import Pool, RedisStore", 84),
+        ("from segmented import Lock", 38),
+        ("from segmented import Lock, RedisStore", 66),
+        ("from segmented import Pool, RedisStore", 86),
     ],
 )
 def test_an_import_loads_no_more_of_our_modules_than_it_needs(program: str, budget: int) -> None:
@@ -141,3 +141,8 @@ def test_a_command_names_all_the_extras_that_it_needs(absent: tuple[str, ...], s
         2,
         f"segmented: {sentence}'segmented-locks[cli,embedded,postgres,workers]'\n",
     )
+
+
+def test_the_operations_are_found_under_their_earlier_name_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match=r"^segmented\.operations\.Grant is segmented\.protocol\.Grant now$"):
+        assert operations.Grant is protocol.Grant

@@ -4,8 +4,8 @@ import threading
 from math import inf
 
 from segmented.clock import ManualClock
-from segmented.operations import AcquireLock, ReleaseLock
 from segmented.plans.line import Line, Offer, Place
+from segmented.protocol import AcquireLock, ReleaseLock
 from segmented.stores.wakeups import ThreadWakeups
 
 AT_ONCE = 0.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable, WrongKind
 from segmented.locks.lock import LockClaim
 from segmented.locks.multi_plan import multi_plan

@@ -15,7 +15,7 @@ from segmented import MemoryStore
 from segmented.dedup.celery import Once, OnceRule
 from segmented.errors import InvalidInput
 from segmented.models.dedup import RecordName
-from segmented.operations import ReadRecord
+from segmented.protocol import ReadRecord
 from segmented.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -22,17 +22,17 @@ from redis.exceptions import (
 )
 
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable, WrongKind
-from segmented.operations import AcquireLock
+from segmented.protocol import AcquireLock
+from segmented.protocol.dialect import Dialect
+from segmented.protocol.wire import Send
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from segmented.stores.redis.addresses import Host
 from segmented.stores.redis.cluster_exchange import Attempts, asking, shares, slot_for
 from segmented.stores.redis.cluster_map import ClusterMap
-from segmented.stores.redis.dialect import Dialect
 from segmented.stores.redis.edge import our_error
-from segmented.stores.redis.wire import Send
 
 if TYPE_CHECKING:
-    from segmented.stores.redis.wire import Exchange
+    from segmented.protocol.wire import Exchange
 
 
 def two_rounds(log: list[Any], _: Dialect, attempt: int) -> Exchange[str]:

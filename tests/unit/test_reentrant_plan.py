@@ -9,8 +9,8 @@ import pytest
 from segmented.locks.handle import acquire_plan
 from segmented.locks.reentrant import ReentrantClaim
 from segmented.models import Acquired, Held
-from segmented.operations import AcquireReentrant
 from segmented.plans import IsWaitedFor, Join, Leave, Line, Listen, Now, Park, Within
+from segmented.protocol import AcquireReentrant
 
 if TYPE_CHECKING:
     from segmented.locks.handle import Found

@@ -18,7 +18,7 @@ from segmented.stock.sharded import placement
 from segmented.stock.sharded.opening import COPIES
 
 if TYPE_CHECKING:
-    from segmented import operations as op
+    from segmented import protocol as op
 
 
 def test_skus_that_look_like_places_of_each_other_share_no_key() -> None:

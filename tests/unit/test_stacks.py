@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WITHOUT = TESTS / "support" / "without_hiredis"
 ASK = """
 from redis.utils import HIREDIS_AVAILABLE
-from segmented.stores.redis import wire
+from segmented.protocol import wire
 print(HIREDIS_AVAILABLE, bool(wire.pack_command))
 """
 

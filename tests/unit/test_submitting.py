@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, strategies as st
 
-from segmented import MemoryStore, operations as op
+from segmented import MemoryStore, protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models import Busy, Closed, LimitReached, Order, OrderRecord, Reserved, Settled, SoldOut

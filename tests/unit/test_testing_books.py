@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Order, Reserved
 from segmented.orders import finish_reserved, open_gated
 from segmented.stock import Pool

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.errors import InvalidInput
-from segmented.stores.redis.codecs import CODECS
+from segmented.protocol.codecs import CODECS
 from segmented.testing.control import Control, Strike, has_struck, passages, release, write_plan
 from segmented.testing.points import checked_point, known_points, operation_names
 from segmented.testing.worker_process import Launch, WorkerProcess, WorkerTrouble

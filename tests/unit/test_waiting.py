@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import OrderMismatch, OrderUnknown, StoreRefused, StoreUnavailable
 from segmented.models import Acquired, Busy, Held
 from segmented.plans import IsWaitedFor, Join, Leave, Line, Listen, Now, Offer, Park, Within, wait_for

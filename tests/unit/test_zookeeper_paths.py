@@ -11,7 +11,7 @@ import pytest
 
 from segmented.errors import InvalidInput
 from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
-from segmented.operations.zookeeper import Contender
+from segmented.protocol.zookeeper.operations import Contender
 from segmented.stores.zookeeper.paths import checked_root, contender, in_order, lock_path
 from tests.support.rings import require_module
 

@@ -36,9 +36,9 @@ from segmented.models.dedup import (
     PayloadDiffers,
     RunBegun,
 )
-from segmented.operations import ReadRecord
 from segmented.plans import run_sync
 from segmented.plans.waiting import wait_for
+from segmented.protocol import ReadRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from segmented.dedup.celery.plan import OncePlan
     from segmented.dedup.celery.task import Once
     from segmented.dedup.terms import RunClaim
-    from segmented.operations import BeginRun
     from segmented.plans import Plan
     from segmented.plans.drivers import Store
+    from segmented.protocol import BeginRun
 
 ROUND_SECONDS: Final = 0.1
 ROUND_SECONDS_MAX: Final = 5.0

@@ -26,9 +26,9 @@ from segmented.dedup.plans import is_in_flight
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.models.dedup import KeyClaimed, KeyHeld, OutcomeKept, PayloadDiffers
 from segmented.once_keys import once_keys
-from segmented.operations import CancelMessage, ClaimKey
 from segmented.plans import run_sync
 from segmented.plans.waiting import wait_for
+from segmented.protocol import CancelMessage, ClaimKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable

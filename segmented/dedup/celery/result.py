@@ -8,7 +8,7 @@ from celery import states
 from celery.result import AsyncResult
 
 from segmented.dedup.errors import DedupError
-from segmented.operations import CancelMessage
+from segmented.protocol import CancelMessage
 
 if TYPE_CHECKING:
     from segmented.dedup.celery.plan import OncePlan

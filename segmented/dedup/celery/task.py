@@ -15,7 +15,7 @@ from segmented.dedup.celery.plan import OncePlan, body_of, checked_rule
 from segmented.dedup.celery.publication import Publication
 from segmented.dedup.celery.result import OnceResult
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.operations import CancelMessage
+from segmented.protocol import CancelMessage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

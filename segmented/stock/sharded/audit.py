@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models.shards import units_away
 from segmented.stock.audit import AuditReport, Drift, audit_plan
 from segmented.stock.sharded.opening import all_plan, summed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import PoolInShards, PoolMissing, SegmentedError, ShardVanished, StoreUnavailable
 from segmented.models import AlreadyOpen, Opened, PoolState, ShardDirectory, ShardedState
 from segmented.plans import Batch, Now, Plan, Within, perform
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import TypeVar
 
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
 
     AnswerT = TypeVar("AnswerT")
 

@@ -15,7 +15,7 @@ from segmented.keys import pool_tag
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from segmented.operations import SlotRanges
+    from segmented.protocol import SlotRanges
 
 SALTS_MAX: Final = 20_000
 """Salts tried for one shard: a master with a hundredth of the slots is hit after about 100."""

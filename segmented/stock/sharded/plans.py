@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError, StoreError
 from segmented.models import SKU_BYTES_MAX, Busy, LimitReached, PoolClosed, Resized, SoldOut, check_id
 from segmented.plans import Batch, Now, Plan, perform
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         Taken,
         TooFew,
     )
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
     from segmented.stock.settings import PoolSettings
     from segmented.stock.sharded.submitting import Submission
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import PoolDrifted
 from segmented.models import Transfer
 from segmented.plans import perform

@@ -16,7 +16,7 @@ from segmented.stock.fair_grants import fair_grant_plan
 from segmented.stock.plans import grant_plan, reserve_many_plan, reserve_plan
 
 if TYPE_CHECKING:
-    from segmented import operations as op
+    from segmented import protocol as op
     from segmented.models import Granted, Order, Refusal, Restocked, Shard, Taken
     from segmented.stock.sharded.gathering import Gathering
 

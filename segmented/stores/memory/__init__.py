@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.stores.memory.model import MemoryModel
+    from segmented.protocol.model import MemoryModel
     from segmented.stores.memory.store import AsyncMemoryStore, MemoryStore
 
 __all__ = ["AsyncMemoryStore", "MemoryModel", "MemoryStore"]
 
 LATE: Final = from_modules(
     {
-        "segmented.stores.memory.model": "MemoryModel",
+        "segmented.protocol.model": "MemoryModel",
         "segmented.stores.memory.store": "AsyncMemoryStore MemoryStore",
     }
 )

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import SegmentedError
-from segmented.stores.memory.model import MemoryModel
+from segmented.protocol.model import MemoryModel
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
 

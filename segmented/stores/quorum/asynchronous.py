@@ -28,8 +28,8 @@ from segmented.stores.quorum.wakeups import AsyncQuorumWakeups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.operations import Operation
     from segmented.plans.drivers import AsyncStore
+    from segmented.protocol import Operation
     from segmented.stores.quorum.docket import Errand
     from segmented.stores.quorum.voting import Step
 

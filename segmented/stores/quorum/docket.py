@@ -17,12 +17,12 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.errors import StoreUnavailable
-from segmented.operations import AcquireVote, ReleaseVote, RenewVote
+from segmented.protocol import AcquireVote, ReleaseVote, RenewVote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
     from segmented.stores.quorum.ballot import Poll
 
 BATCH_MAX: Final = 500

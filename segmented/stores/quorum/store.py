@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import InvalidInput, SegmentedError
-from segmented.operations import ReleaseVote
+from segmented.protocol import ReleaseVote
 from segmented.stores.quorum.docket import Errand
 from segmented.stores.quorum.lane import ThreadLane
 from segmented.stores.quorum.roster import Roster
@@ -20,8 +20,8 @@ from segmented.stores.quorum.wakeups import ThreadQuorumWakeups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.operations import Operation
     from segmented.plans.drivers import Store
+    from segmented.protocol import Operation
     from segmented.stores.quorum.voting import Step
 
 AnswerT = TypeVar("AnswerT")

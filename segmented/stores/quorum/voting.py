@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models import Held
-from segmented.operations import AcquireVote, ReleaseVote
 from segmented.plans import Now
+from segmented.protocol import AcquireVote, ReleaseVote
 from segmented.stores.quorum.ballot import AcquireBallot, Ballot, IdentityBallot, Poll, RenewBallot, ballot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from segmented.errors import SegmentedError
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
     from segmented.stores.quorum.roster import Roster
 
 AnswerT = TypeVar("AnswerT")

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from redis.asyncio.client import PubSub
 
     from segmented.clock import Clock
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
+    from segmented.protocol.dialect import Dialect
+    from segmented.protocol.wire import MakeExchange
     from segmented.stores.redis.addresses import Host
-    from segmented.stores.redis.dialect import Dialect
-    from segmented.stores.redis.wire import MakeExchange
 
 AnswerT = TypeVar("AnswerT")
 

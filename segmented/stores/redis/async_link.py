@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 from segmented.errors import StoreBusy
 from segmented.plans.alarm import Alarm
 from segmented.plans.tasks import begun
+from segmented.protocol.wire import packed
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import freeing, perform_all, perform_one, publishing
@@ -28,18 +29,17 @@ from segmented.stores.redis.link import (
     greeting,
     none_free,
 )
-from segmented.stores.redis.wire import packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
+    from segmented.protocol.dialect import Dialect
+    from segmented.protocol.wire import Command, Exchange, MakeExchange, Reply, Send
     from segmented.stores.redis.connections import Connections
-    from segmented.stores.redis.dialect import Dialect
     from segmented.stores.redis.server_check import ServerCheck
-    from segmented.stores.redis.wire import Command, Exchange, MakeExchange, Reply, Send
 
 AnswerT = TypeVar("AnswerT")
 

@@ -17,6 +17,7 @@ from segmented.errors import StoreUnavailable
 from segmented.keys import listener_channel
 from segmented.plans.alarm import Alarm
 from segmented.plans.tasks import begun
+from segmented.protocol.wire import readable, text
 from segmented.stores.redis.listener import (
     LINGER_SECONDS,
     LISTEN_TIMEOUT,
@@ -25,7 +26,6 @@ from segmented.stores.redis.listener import (
     RECONNECT_SECONDS,
     SILENT,
 )
-from segmented.stores.redis.wire import readable, text
 from segmented.stores.wakeups import AsyncioWakeups
 
 if TYPE_CHECKING:

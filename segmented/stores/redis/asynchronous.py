@@ -12,10 +12,10 @@ from redis.exceptions import RedisError
 from segmented.clock import Clock, SystemClock
 from segmented.errors import SegmentedError
 from segmented.plans.waiting import UNDO_SECONDS
+from segmented.protocol.codecs import CODECS
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.async_listener import AsyncRedisWakeups
 from segmented.stores.redis.clients import async_client, close_async_client
-from segmented.stores.redis.codecs import CODECS
 from segmented.stores.redis.edge import Translated, check_server, guarded, our_error, probing_scripts
 from segmented.stores.redis.given_clients import usable_client
 from segmented.stores.redis.linking import PATIENCE, async_linked
@@ -24,9 +24,9 @@ from segmented.stores.redis.store import described
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.operations import Operation
     from segmented.plans.line import Offer, Place
-    from segmented.stores.redis.dialect import Dialect
+    from segmented.protocol import Operation
+    from segmented.protocol.dialect import Dialect
 
 AnswerT = TypeVar("AnswerT")
 

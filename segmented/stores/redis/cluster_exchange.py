@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redis.exceptions import ResponseError
 
+from segmented.protocol.codecs import CODECS
+from segmented.protocol.wire import Exchange, MakeExchange, Reply, Send
 from segmented.stores.redis.addresses import Host
 from segmented.stores.redis.cluster_map import slot_of
-from segmented.stores.redis.codecs import CODECS
-from segmented.stores.redis.wire import Exchange, MakeExchange, Reply, Send
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
+    from segmented.protocol.dialect import Dialect
     from segmented.stores.redis.cluster_map import ClusterMap
-    from segmented.stores.redis.dialect import Dialect
 
 AnswerT = TypeVar("AnswerT")
 

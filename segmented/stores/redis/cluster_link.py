@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from redis.client import PubSub
 
     from segmented.clock import Clock
-    from segmented.operations import Operation
-    from segmented.stores.redis.dialect import Dialect
-    from segmented.stores.redis.wire import MakeExchange
+    from segmented.protocol import Operation
+    from segmented.protocol.dialect import Dialect
+    from segmented.protocol.wire import MakeExchange
 
 AnswerT = TypeVar("AnswerT")
 

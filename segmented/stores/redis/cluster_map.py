@@ -34,8 +34,8 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from segmented.protocol.wire import Reply, text
 from segmented.stores.redis.addresses import Host
-from segmented.stores.redis.wire import Reply, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

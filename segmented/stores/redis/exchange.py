@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis.exceptions import NoScriptError, ResponseError
 
 from segmented.errors import SegmentedError
-from segmented.stores.redis.codecs import CODECS
-from segmented.stores.redis.dialect import Dialect
+from segmented.protocol.codecs import CODECS
+from segmented.protocol.dialect import Dialect
+from segmented.protocol.wire import Command, Exchange, Reply, Send
 from segmented.stores.redis.edge import our_error
-from segmented.stores.redis.wire import Command, Exchange, Reply, Send
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
 

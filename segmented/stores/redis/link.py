@@ -27,22 +27,22 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from segmented.errors import StoreBusy
+from segmented.protocol.dialect import QUESTION, Dialect, dialect_of
+from segmented.protocol.wire import packed
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS
-from segmented.stores.redis.dialect import QUESTION, Dialect, dialect_of
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import freeing, perform_all, perform_one, publishing
 from segmented.stores.redis.server_check import pinging
-from segmented.stores.redis.wire import packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
+    from segmented.protocol.wire import Command, Exchange, MakeExchange, Reply, Send
     from segmented.stores.redis.connections import Connections
     from segmented.stores.redis.server_check import ServerCheck
-    from segmented.stores.redis.wire import Command, Exchange, MakeExchange, Reply, Send
 
 AnswerT = TypeVar("AnswerT")
 

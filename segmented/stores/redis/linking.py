@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from redis.client import PubSub
 
     from segmented.clock import Clock
-    from segmented.stores.redis.dialect import Dialect
+    from segmented.protocol.dialect import Dialect
 
 PATIENCE: Final = 5.0
 """Seconds for which an operation is asked again while a master is being replaced; never beyond its deadline."""

@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
 
 from segmented.errors import StoreUnavailable
 from segmented.keys import listener_channel
-from segmented.stores.redis.wire import readable, text
+from segmented.protocol.wire import readable, text
 from segmented.stores.wakeups import ThreadWakeups
 
 if TYPE_CHECKING:

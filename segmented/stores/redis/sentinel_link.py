@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.clock import Clock
+    from segmented.protocol.dialect import Dialect
+    from segmented.protocol.wire import MakeExchange
     from segmented.stores.redis.connections import Connections
-    from segmented.stores.redis.dialect import Dialect
     from segmented.stores.redis.server_check import ServerCheck
-    from segmented.stores.redis.wire import MakeExchange
 
 AnswerT = TypeVar("AnswerT")
 

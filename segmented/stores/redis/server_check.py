@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 from redis.exceptions import NoPermissionError, ResponseError
 
 from segmented.errors import InvalidInput
+from segmented.protocol.wire import Send, text
 from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.edge import check_server, probing_scripts
-from segmented.stores.redis.wire import Send, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.stores.redis.wire import Command, Exchange, Reply
+    from segmented.protocol.wire import Command, Exchange, Reply
 
 INFO: Final[Command] = ("INFO",)
 

@@ -12,9 +12,9 @@ from redis.exceptions import RedisError
 from segmented.clock import Clock, SystemClock
 from segmented.errors import InvalidInput, SegmentedError, StoreError
 from segmented.plans.waiting import UNDO_SECONDS
+from segmented.protocol.codecs import CODECS
 from segmented.stores.redis.addresses import parse_address
 from segmented.stores.redis.clients import close_client, sync_client
-from segmented.stores.redis.codecs import CODECS
 from segmented.stores.redis.edge import (
     CONNECT_TIMEOUT,
     Translated,
@@ -31,9 +31,9 @@ from segmented.stores.redis.listener import RedisWakeups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.operations import Operation
     from segmented.plans.line import Offer, Place
-    from segmented.stores.redis.dialect import Dialect
+    from segmented.protocol import Operation
+    from segmented.protocol.dialect import Dialect
 
 AnswerT = TypeVar("AnswerT")
 

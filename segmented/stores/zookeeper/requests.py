@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kazoo.exceptions import KazooException, NoNodeError
 
 from segmented.errors import StoreRefused
-from segmented.operations.zookeeper import (
+from segmented.protocol.zookeeper.operations import (
     ConfirmSession,
     Contender,
     CreateContender,
@@ -25,7 +25,7 @@ from segmented.stores.zookeeper.caretaker import CONNECTION_ERRORS
 from segmented.stores.zookeeper.paths import contender, contender_prefix, in_order
 
 if TYPE_CHECKING:
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
     from segmented.stores.zookeeper.session import ZooKeeperSession
 
 IF_MISSING = {

@@ -16,7 +16,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
-from segmented.operations.zookeeper import SessionSeen
+from segmented.protocol.zookeeper.operations import SessionSeen
 from segmented.stores.zookeeper.caretaker import Caretaker
 from segmented.stores.zookeeper.session_time import granted_seconds
 from segmented.stores.zookeeper.store import AsyncZooKeeperStore, ZooKeeperStore, post

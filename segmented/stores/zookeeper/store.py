@@ -13,7 +13,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, cast
 
 from segmented.errors import SegmentedError
-from segmented.operations.zookeeper import (
+from segmented.plans.alarm import Alarm
+from segmented.protocol.zookeeper.operations import (
     CreateContender,
     DeleteContender,
     LearnSessionTime,
@@ -21,14 +22,13 @@ from segmented.operations.zookeeper import (
     Unanswered,
     WatchContender,
 )
-from segmented.plans.alarm import Alarm
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 from segmented.stores.zookeeper.requests import CONFIRMING, answer, begin, begin_uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
     from segmented.stores.zookeeper.session import ZooKeeperSession
 
 AnswerT = TypeVar("AnswerT")

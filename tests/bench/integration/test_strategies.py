@@ -19,7 +19,7 @@ from bench.strategies.no_lock import NoLock
 from bench.strategies.pooled import PooledStrategy
 from bench.strategies.segment_locks import SegmentLocks
 from bench.summary import failures, violations
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.orders import Gate, connect
 from segmented.orders.tables import orders, segments

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import WrongKind
 from segmented.keys import cache_keys
 from segmented.models import Acquired, Cached, Forgotten, Held, MayLoad, Outpaced, Released, Uncached, Written
 
 if TYPE_CHECKING:
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
     from tests.fixtures.stores import Side
 
 TTL_MS = 60_000

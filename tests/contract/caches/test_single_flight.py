@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import AsyncMemoryStore, MemoryStore, operations as op
+from segmented import AsyncMemoryStore, MemoryStore, protocol as op
 from segmented.errors import AcquireTimeout, InvalidInput, LoaderFailed, StoreUnavailable
 from segmented.locks import AsyncLock
 from segmented.locks.call_keys import key_for
@@ -18,7 +18,7 @@ from tests.contract.caches.flights import Flight, Loader
 from tests.contract.locks.locked import is_free
 
 if TYPE_CHECKING:
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
     from tests.fixtures.stores import Side
 
 

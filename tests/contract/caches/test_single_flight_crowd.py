@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import AcquireTimeout, LoaderFailed
 from segmented.keys import lock_keys
 from tests.contract.caches.flights import SOON, Flight, Loader

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import CartReserved, Order
 from segmented.stock.audit import audit_plan
 from segmented.stock.cart_plans import finish_carts_plan
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.models import Cart
-    from segmented.operations.carts import CartMove
+    from segmented.protocol.carts.operations import CartMove
     from segmented.stock import AuditReport, Pool
     from tests.fixtures.stores import Side
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.keys import cart_keys, shard_keys
 from segmented.stock.audit import audit_plan
 from tests.contract.carts.carts import Market

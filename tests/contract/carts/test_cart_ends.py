@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import CartDiverged, InvalidInput, PoolMissing
 from segmented.models import CartSettled, Order, UnfinishedCarts
 from tests.contract.carts.carts import SHORT, SHORT_MS, Market
@@ -15,7 +15,7 @@ from tests.contract.carts.carts import SHORT, SHORT_MS, Market
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.operations.carts import CartMove
+    from segmented.protocol.carts.operations import CartMove
     from tests.fixtures.stores import Side
 
 

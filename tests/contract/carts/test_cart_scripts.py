@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import StoreRefused, WrongKind
 from segmented.keys import cart_keys, shard_keys
 from segmented.models import Cart
+from segmented.protocol.wire import text
 from segmented.stock.audit import audit_plan
-from segmented.stores.redis.wire import text
 from tests.contract.carts.carts import SHORT, SHORT_MS, Market
 
 if TYPE_CHECKING:

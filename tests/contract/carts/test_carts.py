@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import CartMismatch, CartUnknown, InvalidInput, PoolMissing
 from segmented.models import (
     CartRefused,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models.dedup import RecordName, RunBegun
 from segmented.once_keys import once_keys, once_partition
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.dedup.operator import namespaces_plan
 from segmented.models import Lost, Released, Renewed
 from segmented.models.dedup import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Lost, Released
 from segmented.models.dedup import Freed, KeyClaimed, Reaped, RunBegun
 from segmented.once_keys import once_keys

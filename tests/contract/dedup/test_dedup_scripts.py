@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import SystemClock
 from segmented.errors import SegmentedError
 from segmented.models.dedup import KeyHeld, MessageCancelled, OutcomeKept, Reaped, RunBegun, RunFinished, RunOvertaken
 from segmented.once_keys import once_claims, once_keys, once_partition
 from segmented.once_members import once_claimed
-from segmented.stores.redis.wire import text
+from segmented.protocol.wire import text
 from tests.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, Desk
 from tests.contract.dedup.test_dedup_claims import timeless
 from tests.fixtures.stores import REDIS, make_side

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Renewed
 from segmented.models.dedup import (
     AttemptOutdated,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.dedup import (
     AsyncExternalEffect,
     Dedup,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 
 if TYPE_CHECKING:

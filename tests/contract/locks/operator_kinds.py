@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.locks.fair import TIMES
 from segmented.locks.operator import revoke_plan, show_plan
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import WrongKind
 from segmented.keys import fair_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Held
 from tests.contract.locks.fair_queue import DYING_MS, HASTY, LAPSED, TIMES, Queue
 

@@ -17,8 +17,8 @@ from segmented.clock import SystemClock
 from segmented.errors import AcquireTimeout, LockUnreachable, StoreUnavailable
 from segmented.keys import fair_keys
 from segmented.locks.fair import TIMES, AsyncFairLock, FairLock
+from segmented.protocol.wire import text
 from segmented.stores.redis import AsyncRedisStore
-from segmented.stores.redis.wire import text
 from tests.contract.parking import has_come_to_rest, lines_of, parked, scripts_run, wait_until
 from tests.fixtures.stores import REDIS, Flavour, Side, make_side
 

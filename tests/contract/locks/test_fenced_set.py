@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, StaleToken, WrongKind
 from segmented.keys import fenced_keys
 from segmented.locks.checks import fenced_set, fenced_set_async

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import ManualClock, WallClock
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, WrongKind
 from segmented.keys import lock_keys

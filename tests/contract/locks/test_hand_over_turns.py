@@ -14,7 +14,7 @@ from segmented import AsyncLock, AsyncPool, AsyncRedisStore, Lock, Pool, RedisSt
 from segmented.errors import AcquireTimeout, OrderMismatch, OrderUnknown
 from segmented.keys import lock_keys, shard_keys
 from segmented.locks.lease_state import trusted_until
-from segmented.operations import AcquireLock
+from segmented.protocol import AcquireLock
 from segmented.stock import AsyncGrant, Grant
 from tests.contract.locks.test_hand_over import Spy, offers, wait_for_one
 from tests.contract.parking import wait_until

@@ -15,7 +15,7 @@ from segmented.errors import StoreUnavailable
 from segmented.locks.lease_state import Renewal
 from segmented.locks.lock import LockClaim
 from segmented.models import Acquired
-from segmented.operations import Operation, ReleaseLock, RenewLock
+from segmented.protocol import Operation, ReleaseLock, RenewLock
 from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:

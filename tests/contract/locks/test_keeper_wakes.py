@@ -14,7 +14,7 @@ import pytest
 
 from segmented import AsyncLock, AsyncMemoryStore, Lock, MemoryStore
 from segmented.locks import keeper
-from segmented.operations import Operation, RenewLock
+from segmented.protocol import Operation, RenewLock
 from tests.contract.parking import wait_until
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.keys import lock_keys
 from segmented.locks import AsyncLock
 from segmented.stock import AsyncPool

@@ -13,8 +13,8 @@ from segmented import AsyncLock, RedisStore
 from segmented.clock import Clock, SystemClock
 from segmented.errors import LeaseLost
 from segmented.keys import lock_keys
+from segmented.protocol.dialect import Dialect
 from segmented.stores.redis import AsyncRedisStore
-from segmented.stores.redis.dialect import Dialect
 from tests.fixtures.stores import AsyncSide, Flavour, Side, SyncSide
 
 if TYPE_CHECKING:

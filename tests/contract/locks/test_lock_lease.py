@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import SystemClock
 from segmented.errors import InvalidInput, LeaseLost
 from segmented.keys import lock_keys

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 import redis
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import SystemClock
 from segmented.errors import AcquireTimeout
 from segmented.keys import lock_keys

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import (
     AcquireTimeout,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.locks import MultiLease
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
     from tests.fixtures.stores import Side
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, SegmentedError, WrongKind
 from segmented.keys import lock_keys, lock_name, operator_keys

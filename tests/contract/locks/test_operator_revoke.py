@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import LeaseLost
 from segmented.keys import lock_keys, operator_keys
 from segmented.lock_state import Revoked

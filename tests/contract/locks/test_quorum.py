@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, WrongKind
 from segmented.keys import lock_keys

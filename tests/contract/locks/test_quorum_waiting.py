@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from segmented.locks.quorum import QuorumLease
-    from segmented.operations import Operation
+    from segmented.protocol import Operation
     from segmented.stores.redis import AsyncRedisStore
     from tests.fixtures.stores_quorum import Quorum
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, WrongKind
 from segmented.keys import read_write_keys
 from segmented.locks import AsyncReadWriteLock, ReadWriteLock

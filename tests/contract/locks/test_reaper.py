@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.dedup.operator import list_plan
 from segmented.dedup.reaper import ReapCount, reap, reap_async, reap_plan
 from segmented.errors import InvalidInput
 from segmented.models.dedup import OutcomeKept, Reaped, RecordName, RunBegun
 from segmented.once_keys import once_partition
+from segmented.protocol.model import MemoryModel
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
-from segmented.stores.memory.model import MemoryModel
 from tests.fixtures.stores import make_side
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import AcquireTimeout, LeaseLost, WrongKind
 from segmented.keys import lock_keys, reentrant_keys
 from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import MemoryStore, operations as op
+from segmented import MemoryStore, protocol as op
 from segmented.errors import InvalidInput
 from segmented.models import Acquired, Held, Lost, Released
 

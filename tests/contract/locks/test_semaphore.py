@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, PermitsMismatch, WrongKind
 from segmented.keys import lock_keys

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import WrongKind
 from segmented.keys import lock_keys
 from segmented.locks.read_write import AsyncReadWriteLock, ReadWriteLock
 from segmented.locks.sequencer import Sequencer
 from segmented.models import Acquired, Standing
-from segmented.operations.fair import FairTimes
+from segmented.protocol.fair.operations import FairTimes
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import redis
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import StoreRefused
 from segmented.keys import lock_keys, read_write_keys
 from segmented.models import Released, Renewed
+from segmented.protocol.wire import text
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.wire import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

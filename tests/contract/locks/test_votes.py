@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import WrongKind
 from segmented.keys import lock_keys
 from segmented.models import Acquired, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
-from segmented.operations.quorum import ROUND_MAX, ROUND_REESTABLISHED
+from segmented.protocol.vote.operations import ROUND_MAX, ROUND_REESTABLISHED
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Order
 from segmented.models.submitted import BegunOrder
 from tests.contract.pools.shop import LONG_MS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolMissing
 from segmented.models import Order, Settled
 from segmented.models.submitted import SUBMITTED_UNTIL_MS, KeptMessage, Replayed

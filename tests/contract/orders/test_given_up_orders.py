@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import StoreRefused
 from segmented.models import Order
 from tests.contract.pools.shop import LONG_MS, Shop

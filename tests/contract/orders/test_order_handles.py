@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown
 from segmented.models import Order, Settled, SoldOut
 from segmented.models.submitted import Dead, Deciding

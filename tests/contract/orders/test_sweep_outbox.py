@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Order, Settled
 from segmented.models.submitted import OutboxState, Queued, Replayed, SweepSuperseded, Swept
 from tests.contract.orders.submitting import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.keys import ShardKeys, shard_keys
 from segmented.models import Granted, Order, Reserved
 from segmented.stock.audit import audit_plan

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, OrderMismatch, OrderUnknown, PoolGated, PoolMissing, StoreUnavailable
 from segmented.models import Order, Reserved, Settled, SoldOut
 from segmented.stock import AsyncPool

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, OrderMismatch, StoreUnavailable
 from segmented.models import Reserved, Settled
 from segmented.stock import AsyncGrant, AsyncPool

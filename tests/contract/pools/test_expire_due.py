@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import PoolGated, PoolMissing
 from segmented.models import Order, Reserved, Settled
 from segmented.plans import perform

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import PoolDrifted, StoreRefused
 from segmented.models import Busy, Order, Refusal, Renewed, Settled
 from segmented.stock.plans import grant_plan

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import LedgerEntry
 from segmented.stock import LedgerFold
 from tests.contract.pools.shop import FIRST_FENCE, SHORT_MS

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import PoolMissing
 from segmented.models import STOCK_MAX, AlreadyOpen, Opened, Order, PoolState
 from tests.contract.pools.shop import FIRST_FENCE

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolMissing
 from segmented.models import Busy, Granted, Order, Refusal, Reserved, Settled
 

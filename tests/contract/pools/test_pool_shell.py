@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, LeaseLost, NotGranted, OrderMismatch, PoolGated
 from segmented.models import AlreadyOpen, Busy, Opened, Order, Refusal, Reserved, Settled, SoldOut, Superseded
 from tests.contract.bodies import fail_after

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput
 from segmented.models import Trimmed
+from segmented.protocol.model import MemoryModel
 from segmented.stock import AsyncPool, Pool
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
-from segmented.stores.memory.model import MemoryModel
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Differing, Inspected, Mended, Outrun, Sound
 from segmented.stock.audit import audit_plan
 from segmented.stock.repair import Repair, RepairReport, repair_plan

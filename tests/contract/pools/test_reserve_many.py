@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import OrderMismatch, PoolMissing
 from segmented.models import Busy, Closed, Order, Reserved, Settled, SoldOut
 from tests.contract.pools.shop import SHORT_MS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import OrderUnknown, PoolGated, PoolMissing
 from segmented.models import Order, Reserved, Settled
 from tests.contract.pools.shop import FIRST_FENCE, SHORT_MS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Received, Shard, ShardFound
 from segmented.stock.audit import audit_plan
 from tests.contract.pools.shop import Shop

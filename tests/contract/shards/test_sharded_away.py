@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.models import Order, Reserved, ShardDirectory, SoldOut, TooFew
 from segmented.plans import Batch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, PoolMissing, ShardVanished
 from segmented.models import Order, Settled, checked_pool_name
 from segmented.models.submitted import Dead, Replayed

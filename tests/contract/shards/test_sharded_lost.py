@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.stock.sharded.opening import COPIES
 from tests.contract.interposed import NeverReachedError, interposed, process_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.models import Busy, Granted, Order, Reserved, Restocked, SoldOut
 from segmented.plans import Join, Listen, Park, perform
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from segmented.models import Shard
-    from segmented.operations import Effect
     from segmented.plans import Plan
+    from segmented.protocol import Effect
     from tests.fixtures.stores import Side
 
 LONG_MS: Final = 600_000

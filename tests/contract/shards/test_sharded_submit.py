@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import InvalidInput, OrderMismatch, PoolMissing, SegmentedError
 from segmented.keys import OUTBOXES
 from segmented.models import Closed, LimitReached, Order, Settled, SoldOut

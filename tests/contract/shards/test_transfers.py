@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import ShardVanished
 from segmented.models import Mended, Order, PoolState, Received, Trimmed
 from segmented.models.shards import Transfer

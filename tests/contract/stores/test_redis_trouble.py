@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import PoolMissing, StoreRefused, WrongKind
 from segmented.keys import cart_keys, lock_keys
 from segmented.models import Acquired, Busy, Cart, Lost, Released, Renewed, Settled
-from segmented.stores.redis.wire import text
+from segmented.protocol.wire import text
 from tests.contract.pools.shop import SHORT_MS
 
 if TYPE_CHECKING:

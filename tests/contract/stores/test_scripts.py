@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.keys import OUTBOXES, lock_keys, message_keys, shard_keys
 from segmented.models import Acquired, Held, Order, Renewed
+from segmented.protocol.codecs import CODECS
+from segmented.protocol.scripts import load_script
+from segmented.protocol.wire import text
 from segmented.stores.redis import RedisStore
-from segmented.stores.redis.codecs import CODECS
-from segmented.stores.redis.scripts import load_script
-from segmented.stores.redis.wire import text
 from tests.contract.conftest import SCRIPTS
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from segmented.ledger_lines import NO_DIGEST, digest
 from segmented.models import LedgerEntry
-from segmented.stores.memory.pool_records import even_parts
+from segmented.protocol.pool.model_records import even_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,8 +13,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.errors import SegmentedError, StoreUnavailable
-from segmented.operations import Effect, Operation
 from segmented.plans import Batch, Plan, Within, perform
+from segmented.protocol import Effect, Operation
 from segmented.stores.memory import MemoryModel
 from segmented.stores.quorum.ballot import NotAsked
 from segmented.stores.quorum.docket import Docket

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.models import Granted, Order, Reserved, SoldOut
 from segmented.plans import Batch, Plan, perform

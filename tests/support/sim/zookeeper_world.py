@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from segmented.errors import StoreUnavailable
-from segmented.operations.zookeeper import (
+from segmented.plans import Plan, perform
+from segmented.protocol.zookeeper.operations import (
     Contender,
     CreateContender,
     DeleteContender,
@@ -24,11 +25,10 @@ from segmented.operations.zookeeper import (
     Unanswered,
     WatchContender,
 )
-from segmented.plans import Plan, perform
 from segmented.testing import Simulation, Sleep
 
 if TYPE_CHECKING:
-    from segmented.operations import Effect, Operation
+    from segmented.protocol import Effect, Operation
     from segmented.testing.simulator import Actor
 
 SESSION_SECONDS = 1.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.models import Order
 from segmented.models.submitted import BegunOrder, Deciding, Submitted, Swept
 from segmented.orders.envelopes import EnvelopeReport, take_envelope

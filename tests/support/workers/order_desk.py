@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.celery.settings import QUEUE
 from segmented.models import Order
 from segmented.stock import Pool

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from segmented import operations as op
+from segmented import protocol as op
 from segmented.celery.envelopes import TASK, Envelope
 from segmented.models import Order
 from segmented.stock import EnvelopePublisher, OrderHandle, Outbox, Pool

@@ -25,7 +25,7 @@ from segmented.locks.fair import AsyncFairLock, FairLock
 from segmented.locks.owners import task_owner, thread_owner
 from segmented.locks.quorum import AsyncQuorumLock, QuorumLock
 from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock
-from segmented.operations import DeleteValue, GetSet, Operation
+from segmented.protocol import DeleteValue, GetSet, Operation
 
 Make = Callable[..., Any]
 """Makes a handle of a store, a name and options."""

@@ -1,0 +1,1 @@
+"""Cached values under a lock: one caller loads, the others read."""

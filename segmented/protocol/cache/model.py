@@ -1,0 +1,85 @@
+"""The model of cached values, each beside the lock of its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
+
+from segmented.keys import lock_keys
+from segmented.models import Acquired, Cached, Forgotten, Held, MayLoad, Outpaced, Uncached, Written
+from segmented.protocol import AcquireLock, ForgetCached, ReadCached, ReadOrAcquire, ReleaseLock, WriteCached
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from segmented.clock import Clock
+    from segmented.protocol.lock.model import LockModel
+
+
+@dataclass(slots=True)
+class _Kept:
+    value: Cached
+    lapses_at: float
+    refresh_at: float
+
+
+class CacheModel:
+    """Values by name, and the lowest token that may still write each."""
+
+    def __init__(self, clock: Clock, locks: LockModel, publish: Callable[[str], None]) -> None:
+        """Lock with `locks`; tell `publish` each channel that gets a message."""
+        self._clock = clock
+        self._locks = locks
+        self._publish = publish
+        self._values: dict[str, _Kept] = {}
+        self._floors: dict[str, int] = {}
+
+    def _living(self, name: str) -> _Kept | None:
+        kept = self._values.get(name)
+        return kept if kept is not None and kept.lapses_at > self._clock.now() else None
+
+    def read(self, operation: ReadCached) -> Cached | Uncached:
+        """Read what is kept."""
+        kept = self._living(operation.name)
+        return Uncached() if kept is None else kept.value
+
+    def read_or_acquire(self, operation: ReadOrAcquire) -> Cached | Held | MayLoad:
+        """Read, or take the lock to make the value."""
+        now, name = self._clock.now(), operation.name
+        kept, holder = self._living(name), self._locks.holder(name)
+        is_ours = holder == operation.holder_id
+        if kept is not None and (now < kept.refresh_at or (holder is not None and not is_ours)):
+            if is_ours:
+                self._locks.release(ReleaseLock(name, operation.holder_id))
+            return kept.value
+        answer = self._locks.acquire(AcquireLock(name, operation.holder_id, operation.ttl_ms))
+        if not isinstance(answer, Acquired):
+            return Held(answer.free_in_ms)
+        if not answer.replay:
+            self._floors.setdefault(name, answer.fencing_token)
+            if kept is not None:
+                kept.refresh_at = now + operation.hold_off_ms / 1000
+        return MayLoad(answer, None if kept is None else kept.value)
+
+    def write(self, operation: WriteCached) -> Written | Outpaced:
+        """Keep a value, unless a newer token wrote or it was forgotten."""
+        name, now = operation.name, self._clock.now()
+        last = self._locks.last_token(name)
+        if last is None or operation.fencing_token < self._floors.get(name, last):
+            return Outpaced()
+        refresh_at = inf if operation.refresh_in_ms is None else now + operation.refresh_in_ms / 1000
+        self._values[name] = _Kept(operation.value, now + operation.ttl_ms / 1000, refresh_at)
+        self._floors[name] = operation.fencing_token
+        if self._locks.holder(name) != operation.holder_id:
+            self._publish(lock_keys(name).freed)
+        return Written()
+
+    def forget(self, operation: ForgetCached) -> Forgotten:
+        """Drop what is kept, and refuse all tokens given out so far."""
+        was_kept = self._living(operation.name) is not None
+        self._values.pop(operation.name, None)
+        last = self._locks.last_token(operation.name)
+        if last is not None:
+            self._floors[operation.name] = last + 1
+        return Forgotten(was_kept)

@@ -1,0 +1,1 @@
+"""Orders of several lines over several pools: all lines or none."""

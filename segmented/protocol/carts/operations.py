@@ -1,0 +1,105 @@
+"""Operations on carts: the record of one decision, in the pool of the cart's first sku; and the hold of a line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from segmented.models import Cart, CartRecord, InspectedCart, LineRefusal, OrderState, UnfinishedCarts
+from segmented.protocol.base import Operation
+
+if TYPE_CHECKING:
+    from segmented.models.audits import ScannedCarts
+
+CartMove = Literal["reserved", "refused", "cancelled", "expired", "confirmed"]
+"""A state that a cart may be moved to."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCart(Operation[CartRecord]):
+    """Begin a cart that lapses `hold_ms` from now; a known one is only read. Other content raises CartMismatch."""
+
+    cart: Cart
+    hold_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCart(Operation[CartRecord]):
+    """Read a cart. Raises CartUnknown."""
+
+    home: str
+    cart_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecideCart(Operation[CartRecord]):
+    """Move a cart on, if it may still move there; else nothing changes. Whoever comes first wins.
+
+    An open one may become reserved (expired instead, when it has lapsed), refused, cancelled or expired; a reserved one
+    confirmed, cancelled or expired. From a final state nothing leads away.
+    """
+
+    home: str
+    cart_id: str
+    state: CartMove
+    refusal: LineRefusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FinishCart(Operation[bool]):
+    """Note that a final decision is carried out in every line's pool; False when that was known."""
+
+    home: str
+    cart_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListDueCarts(Operation[tuple[CartRecord, ...]]):
+    """Read up to `limit` carts that have lapsed, or are decided but not finished; longest ago first, after `skip`."""
+
+    home: str
+    limit: int
+    skip: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ListCarts(Operation[UnfinishedCarts]):
+    """Read up to `limit` carts that are not finished, due or not, longest due first, and count all of them."""
+
+    home: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class PinOrder(Operation[OrderState]):
+    """Keep a reservation until it is confirmed or cancelled: its hold lapses no more. Returns the order's state."""
+
+    sku: str
+    order_id: str
+    home: str
+    """Of its cart: noted in the record, so that who finds it pinned knows where the decision is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanCarts(Operation[tuple[int, tuple[str, ...]]]):
+    """Read some cart ids of a key and the next cursor (0 at the end); one may come twice while the sale runs."""
+
+    home: str
+    key: ScannedCarts
+    cursor: int
+
+
+@dataclass(frozen=True, slots=True)
+class InspectCarts(Operation[tuple[InspectedCart, ...]]):
+    """Read what is kept of up to 1,000 carts, whatever it is, in one step. Raises PoolMissing."""
+
+    home: str
+    cart_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPinned(Operation[tuple[int, tuple[str, ...]]]):
+    """Read some ids of orders that carts have pinned, and the next cursor (0 at the end); one may come twice."""
+
+    sku: str
+    cursor: int

@@ -1,0 +1,48 @@
+"""Every operation's codec, by its type; the codecs of a concept are imported when one of them is first used."""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from segmented import protocol
+
+if TYPE_CHECKING:
+    from segmented.protocol import Operation
+    from segmented.protocol.wire import Codec
+
+PREFIX: Final = f"{protocol.__name__}."
+WIRES: Final = {
+    "dedup": ("dedup.wire", "operator.wire"),
+    "pool": ("pool.wire", "pool.orders_wire"),
+    "shards": ("shards.wire", "operator.wire"),
+}
+"""The modules with the codecs of a concept's operations, where that is not its `wire` alone."""
+
+
+class Codecs(dict[type["Operation[Any]"], "Codec"]):
+    """Codecs by operation; one that is not there yet is imported with all others of its concept."""
+
+    def __missing__(self, operation: type[Operation[Any]]) -> Codec:
+        """Import the codec. Raises KeyError for an operation that Redis does not have."""
+        if not operation.__module__.startswith(PREFIX):
+            raise KeyError(operation)
+        self.load(operation.__module__.removeprefix(PREFIX).partition(".")[0])
+        return dict(self)[operation]
+
+    def load(self, concept: str) -> None:
+        """Import the codecs of a concept's operations."""
+        for name in WIRES.get(concept, (f"{concept}.wire",)):
+            if find_spec(PREFIX + name) is not None:
+                self.update(import_module(PREFIX + name).CODECS)
+
+    def load_all(self) -> None:
+        """Import every codec there is."""
+        for module in pkgutil.iter_modules(protocol.__path__):
+            if module.ispkg:
+                self.load(module.name)
+
+
+CODECS: Final = Codecs()

@@ -1,0 +1,1 @@
+"""The fair lock: a queue, and direct hand-off."""

@@ -1,0 +1,1 @@
+"""The historical lock of SETNX, GET and GETSET."""

@@ -1,0 +1,60 @@
+"""The model of the historical lock's keys: plain strings without an end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from segmented.lock_state import HOLDER_ID_SHOWN, LockHolder, LockState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from segmented.protocol import DeleteValue, GetSet, GetValue, SetNx
+
+
+class GetSetModel:
+    """Values by name."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._values: dict[str, str] = {}
+
+    def holds(self, name: str) -> bool:
+        """Is there a value, of whatever age?"""
+        return name in self._values
+
+    def names(self) -> Iterable[str]:
+        """Return the names it has seen."""
+        return list(self._values)
+
+    def state(self, name: str, holders_max: int) -> LockState | None:  # noqa: ARG002  # there is one at most
+        """Tell that there is a value; when it expires is known to clients alone."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        return LockState(name, "get_set", (LockHolder(value[:HOLDER_ID_SHOWN], "exclusive", None),), 1, None, None)
+
+    def revoke(self, name: str) -> None:
+        """Delete; who waits polls."""
+        del self._values[name]
+
+    def set_nx(self, operation: SetNx) -> bool:
+        """Write if there is nothing."""
+        if operation.name in self._values:
+            return False
+        self._values[operation.name] = operation.value
+        return True
+
+    def get(self, operation: GetValue) -> str:
+        """Read."""
+        return self._values.get(operation.name, "")
+
+    def get_set(self, operation: GetSet) -> str:
+        """Write, and return what was there."""
+        before = self._values.get(operation.name, "")
+        self._values[operation.name] = operation.value
+        return before
+
+    def delete(self, operation: DeleteValue) -> bool:
+        """Delete."""
+        return self._values.pop(operation.name, None) is not None

@@ -1,0 +1,1 @@
+"""The plain lock: one string key a name."""

@@ -1,0 +1,133 @@
+"""The model of named locks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from segmented.errors import InvalidInput
+from segmented.keys import lock_keys
+from segmented.lock_state import HOLDER_ID_SHOWN, LockHolder, LockState
+from segmented.models import Acquired, Held, Lost, Released, Renewed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from segmented.clock import Clock
+    from segmented.protocol import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
+
+
+@dataclass(slots=True)
+class _Lease:
+    holder_id: str
+    ends_at: float
+    delay: float
+    """Seconds for which the name stays closed after the end."""
+
+
+class LockModel:
+    """Leases by name, and the last fencing token and last releaser of each."""
+
+    def __init__(self, clock: Clock, publish: Callable[[str], None]) -> None:
+        """Tell `publish` each channel that gets a message."""
+        self._clock = clock
+        self._publish = publish
+        self._leases: dict[str, _Lease] = {}
+        self._tokens: dict[str, int] = {}
+        self._releasers: dict[str, str] = {}
+
+    def holds(self, name: str) -> bool:
+        """Is the name taken, by a lease or by the delay after one?"""
+        lease = self._leases.get(name)
+        return lease is not None and lease.ends_at + lease.delay > self._clock.now()
+
+    def names(self) -> Iterable[str]:
+        """Return the names it has seen."""
+        return list(self._leases)
+
+    def state(self, name: str, holders_max: int) -> LockState | None:  # noqa: ARG002  # there is one at most
+        """Tell who holds the name, or that its delay runs."""
+        if not self.holds(name):
+            return None
+        lease, now = self._leases[name], self._clock.now()
+        is_delayed = lease.ends_at <= now
+        remaining_ms = round((lease.ends_at - now) * 1000)
+        holder = LockHolder(lease.holder_id[:HOLDER_ID_SHOWN], "exclusive", remaining_ms)
+        return LockState(
+            name=name,
+            kind="lock",
+            holders=() if is_delayed else (holder,),
+            holder_count=0 if is_delayed else 1,
+            free_in_ms=round((lease.ends_at + lease.delay - now) * 1000),
+            fencing_token=self._tokens[name],
+            is_delayed=is_delayed,
+        )
+
+    def revoke(self, name: str) -> None:
+        """End the lease and its delay, and wake; the holder is told that it has lost."""
+        del self._leases[name]
+        self._publish(lock_keys(name).freed)
+
+    def holder(self, name: str) -> str | None:
+        """Return who has the name taken, if anybody."""
+        return self._leases[name].holder_id if self.holds(name) else None
+
+    def last_token(self, name: str) -> int | None:
+        """Return the token given out last, if there was one."""
+        return self._tokens.get(name)
+
+    def _living(self, name: str, holder_id: str) -> _Lease | None:
+        lease = self._leases.get(name)
+        is_living = lease is not None and lease.holder_id == holder_id and lease.ends_at > self._clock.now()
+        return lease if is_living else None
+
+    def acquire(self, operation: AcquireLock) -> Acquired | Held:
+        """Take the lock if it is free, or again if it is the holder's."""
+        if operation.is_key:
+            message = f"{operation.name!r} is to be locked as a key of a server, and this store has none"
+            raise InvalidInput(message)
+        now = self._clock.now()
+        lease = self._leases.get(operation.name)
+        if lease is not None and lease.ends_at + lease.delay <= now:
+            lease = None
+        if lease is not None and lease.holder_id != operation.holder_id:
+            free_in_ms = round((lease.ends_at + lease.delay - now) * 1000)
+            return Held(free_in_ms, is_delayed=lease.ends_at <= now)
+        if lease is None:
+            self._tokens[operation.name] = max(self._tokens.get(operation.name, 0) + 1, int(now * 1_000_000))
+        ends_at = now + operation.ttl_ms / 1000
+        self._leases[operation.name] = _Lease(operation.holder_id, ends_at, operation.delay_ms / 1000)
+        return Acquired(self._tokens[operation.name], operation.ttl_ms, replay=lease is not None)
+
+    def adopt(self, operation: AdoptLock) -> Acquired | Lost:
+        """Tell the holder its token, and how long it has."""
+        lease = self._living(operation.name, operation.holder_id)
+        if lease is None:
+            return Lost()
+        remaining_ms = int((lease.ends_at - self._clock.now()) * 1000)
+        return Acquired(self._tokens[operation.name], remaining_ms, replay=True)
+
+    def renew(self, operation: RenewLock) -> Renewed | Lost:
+        """Push the end out, never re-create."""
+        lease = self._living(operation.name, operation.holder_id)
+        if lease is None:
+            return Lost()
+        lease.ends_at = self._clock.now() + operation.ttl_ms / 1000
+        return Renewed(operation.ttl_ms)
+
+    def rename(self, operation: RenameHolder) -> bool:
+        """Give the lease another holder id; a repeat is told yes again."""
+        lease = self._living(operation.name, operation.holder_id)
+        if lease is None:
+            return self._living(operation.name, operation.new_holder_id) is not None
+        lease.holder_id = operation.new_holder_id
+        return True
+
+    def release(self, operation: ReleaseLock) -> Released | Lost:
+        """Compare and delete, then wake; a repeat after a lost reply is no loss."""
+        if self._living(operation.name, operation.holder_id) is None:
+            return Released() if self._releasers.get(operation.name) == operation.holder_id else Lost()
+        del self._leases[operation.name]
+        self._releasers[operation.name] = operation.holder_id
+        self._publish(lock_keys(operation.name).freed)
+        return Released()

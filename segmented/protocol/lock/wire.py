@@ -1,0 +1,152 @@
+"""Named locks over the wire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from redis.exceptions import ResponseError
+
+from segmented.errors import WrongKind
+from segmented.keys import LockKeys, lock_keys, named_lock_keys
+from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
+from segmented.protocol import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
+from segmented.protocol.wire import Call, Codec, Native, Reply, Send, optional_number, script_call, text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from segmented.protocol.dialect import Dialect
+    from segmented.protocol.wire import Command, Exchange
+
+FENCE_IDLE_MS: Final = 24 * 3600 * 1000
+"""How long an idle lock's last token is kept. A lapsed one does no harm: the next is the server's microseconds."""
+LOOK_MS: Final = 1_000
+"""A holder that uses redis-py's own lock sends no message at its release: who waits for its key looks so often."""
+
+
+def _keys(operation: AcquireLock | AdoptLock | RenewLock | RenameHolder | ReleaseLock) -> LockKeys:
+    return named_lock_keys(operation.name) if operation.is_key else lock_keys(operation.name)
+
+
+def _encode_acquire(operation: AcquireLock) -> Call:
+    keys = _keys(operation).listed()
+    fence_ttl_ms = FENCE_IDLE_MS + operation.ttl_ms + operation.delay_ms
+    lease_ms = operation.ttl_ms + operation.delay_ms
+    return script_call("acquire_lock", keys, operation.holder_id, lease_ms, operation.delay_ms, fence_ttl_ms)
+
+
+def _decode_acquire(operation: AcquireLock, reply: Reply) -> Acquired | Held:
+    kind, number, flag = text(reply).split(" ")
+    _check_kind(operation.name, kind)
+    if kind == "held":
+        free_in_ms = optional_number(number)
+        if operation.is_key:
+            free_in_ms = LOOK_MS if free_in_ms is None else min(free_in_ms, LOOK_MS)
+        return Held(free_in_ms, is_delayed=flag == "1")
+    return Acquired(int(number), operation.ttl_ms, replay=flag == "1")
+
+
+def _check_kind(name: str, said: str) -> None:
+    if said == "wrong_kind":
+        message = f"{name!r} is a fair lock, which an operation on a plain lock cannot use"
+        raise WrongKind(message)
+
+
+def _encode_adopt(operation: AdoptLock) -> Call:
+    return script_call("adopt_lock", _keys(operation).listed(), operation.holder_id, operation.delay_ms)
+
+
+def _decode_adopt(operation: AdoptLock, reply: Reply) -> Acquired | Lost:
+    _check_kind(operation.name, text(reply[0]))
+    if text(reply[0]) == "lost":
+        return Lost()
+    remaining_ms = optional_number(reply[1])
+    return Acquired(int(reply[2]), operation.ttl_ms if remaining_ms is None else remaining_ms, replay=True)
+
+
+def _encode_renew(operation: RenewLock) -> Call:
+    keys = _keys(operation).listed()
+    return script_call("renew_lock", keys, operation.holder_id, operation.ttl_ms, operation.delay_ms)
+
+
+def _decode_renew(operation: RenewLock, reply: Reply) -> Renewed | Lost:
+    return Renewed(operation.ttl_ms) if text(reply[0]) == "renewed" else Lost()
+
+
+def _encode_rename(operation: RenameHolder) -> Call:
+    return script_call("rename_holder", _keys(operation).listed(), operation.holder_id, operation.new_holder_id)
+
+
+def _decode_rename(_: RenameHolder, reply: Reply) -> bool:
+    return text(reply[0]) == "renamed"
+
+
+def _encode_release(operation: ReleaseLock) -> Call:
+    return script_call("release_lock", _keys(operation).listed(), operation.holder_id, operation.delay_ms)
+
+
+def _decode_release(_: ReleaseLock, reply: Reply) -> Released | Lost:
+    return Released() if text(reply[0]) == "released" else Lost()
+
+
+# --- by the server's own commands ---
+
+
+def _native_renew(operation: RenewLock, dialect: Dialect) -> Sequence[Command]:
+    if operation.delay_ms:  # the script looks whether only the delay is left
+        return ()
+    return (dialect.compare_and_keep(_keys(operation).lock, operation.holder_id, operation.ttl_ms),)
+
+
+def _decode_native_renew(operation: RenewLock, replies: Sequence[Reply]) -> Renewed | Lost:
+    reply = replies[0]
+    is_renewed = reply is not None and (text(reply) == "OK" or (isinstance(reply, int) and reply > 0))
+    return Renewed(operation.ttl_ms) if is_renewed else Lost()
+
+
+def _native_release(operation: ReleaseLock, dialect: Dialect) -> Sequence[Command]:
+    if operation.delay_ms:
+        return ()
+    keys = _keys(operation)
+    return (dialect.compare_and_delete(keys.lock, operation.holder_id), ("PUBLISH", keys.freed, operation.holder_id))
+
+
+def _decode_native_release(_: ReleaseLock, replies: Sequence[Reply]) -> Released | None:
+    return Released() if int(replies[0]) > 0 else None  # 0 is "gone" and "another's" alike: the script can tell
+
+
+def _wakes(operation: ReleaseLock) -> tuple[str, str]:
+    return _keys(operation).freed, operation.holder_id
+
+
+def _doubted(answer: Released | Lost) -> Released | Lost:
+    return Lost(is_unsure=True) if isinstance(answer, Lost) else answer
+
+
+# --- and what follows on the same connection ---
+
+
+def _await_replicas(operation: AcquireLock, answer: Acquired | Held) -> Exchange[Acquired | Held | Unreplicated]:
+    """Have replicas acknowledge what was written: also a repeat has written, else WAIT would count falsely."""
+    if not operation.replicas or not isinstance(answer, Acquired):
+        return answer
+    wait: Command = ("WAIT", operation.replicas, operation.within_ms)
+    (count,) = yield Send((wait,), patience=operation.within_ms / 1000)
+    if isinstance(count, ResponseError):
+        raise count
+    return answer if int(count) >= operation.replicas else Unreplicated(operation.replicas, int(count))
+
+
+CODECS: Final = {
+    AcquireLock: Codec(_encode_acquire, _decode_acquire, finish=_await_replicas),
+    AdoptLock: Codec(_encode_adopt, _decode_adopt),
+    RenameHolder: Codec(_encode_rename, _decode_rename),
+    RenewLock: Codec(_encode_renew, _decode_renew, native=Native(_native_renew, _decode_native_renew)),
+    ReleaseLock: Codec(
+        _encode_release,
+        _decode_release,
+        native=Native(_native_release, _decode_native_release),
+        wakes=_wakes,
+        doubt=_doubted,
+    ),
+}

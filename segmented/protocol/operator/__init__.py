@@ -1,0 +1,1 @@
+"""What an operator asks: names, holders, and to revoke a lock."""

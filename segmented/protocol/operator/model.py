@@ -1,0 +1,85 @@
+"""The model of what an operator asks, over the models of all kinds of lock."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, Protocol
+
+from segmented.lock_state import NamesPage, Revoked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from segmented.lock_state import LockState
+    from segmented.protocol import ListLocks, ListMasters, RevokeLock, ShowLock, SlotRanges
+
+WILD: Final = re.compile(r"\\(?P<plain>.)|\[(?P<not>\^?)(?P<set>[^\]]*)\]|(?P<any>\*)|(?P<one>\?)", re.DOTALL)
+
+
+class Kind(Protocol):
+    """The model of one kind of lock."""
+
+    def names(self) -> Iterable[str]:
+        """Return the names that it has ever seen, or some of them."""
+
+    def state(self, name: str, holders_max: int) -> LockState | None:
+        """Tell who holds a name; None when nobody does."""
+
+    def revoke(self, name: str) -> None:
+        """End every lease on a name, and wake who waits."""
+
+
+class OperatorModel:
+    """Asks every kind; the name belongs to one of them at most."""
+
+    def __init__(self, *kinds: Kind) -> None:
+        """Look at `kinds`."""
+        self._kinds = kinds
+        self._revoked: dict[str, tuple[str, Revoked]] = {}
+
+    def show(self, operation: ShowLock) -> LockState | None:
+        """Tell who holds it."""
+        states = (kind.state(operation.name, operation.holders_max) for kind in self._kinds)
+        return next((state for state in states if state is not None), None)
+
+    def revoke(self, operation: RevokeLock) -> Revoked | None:
+        """End it, once an id."""
+        last_id, answer = self._revoked.get(operation.name, ("", None))
+        if last_id == operation.revoke_id:
+            return answer
+        for kind in self._kinds:
+            state = kind.state(operation.name, 0)
+            if state is not None:
+                kind.revoke(operation.name)
+                answer = Revoked(state.kind, state.fencing_token)
+                self._revoked[operation.name] = (operation.revoke_id, answer)
+                return answer
+        return None
+
+    def list_locks(self, operation: ListLocks) -> NamesPage:
+        """Name all at once."""
+        pattern = _regular(operation.match)
+        found = {name for kind in self._kinds for name in kind.names() if kind.state(name, 0) is not None}
+        return NamesPage(tuple(sorted(name for name in found if pattern.fullmatch(name))), 0)
+
+    def list_masters(self, _: ListMasters) -> tuple[SlotRanges, ...]:
+        """Belong to no cluster."""
+        return ()
+
+
+def _regular(match: str) -> re.Pattern[str]:
+    """Turn a server's pattern (`*`, `?`, `[abc]`, `[^abc]`, a backslash before any of them) into a regular one."""
+    written, end = "", 0
+    for found in WILD.finditer(match):
+        written += re.escape(match[end : found.start()])
+        end = found.end()
+        if found["plain"] is not None:
+            written += re.escape(found["plain"])
+        elif found["any"]:
+            written += ".*"
+        elif found["one"]:
+            written += "."
+        else:
+            inside = re.sub(r"([\\\[\]^&~|])", r"\\\1", found["set"])
+            written += f"[{found['not']}{inside}]"
+    return re.compile(written + re.escape(match[end:]), re.DOTALL)

@@ -1,0 +1,267 @@
+"""The model of submitted orders: accepting them, and a worker's envelope, in the order in which the scripts do it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from segmented import protocol as op
+from segmented.errors import OrderMismatch, OrderUnknown, SegmentedError
+from segmented.models import Busy, Closed, Order, Reserved, Settled, SoldOut
+from segmented.models.submitted import (
+    SUBMITTED_UNTIL_MS,
+    BegunOrder,
+    Dead,
+    Queued,
+    TakenOrders,
+    TooManyOthers,
+)
+from segmented.protocol.outbox.model_upkeep import OutboxUpkeep
+from segmented.protocol.pool.model import customer_missing
+from segmented.protocol.pool.model_books import Room
+from segmented.protocol.pool.model_records import (
+    FENCE_BITS,
+    Entry,
+    ModelPool,
+    entry_of,
+    new_record,
+    reserved_answer,
+    settled_answer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from segmented.models import EntryKind, OrderRecord
+
+ALL: Final = 1_000
+WITH_OTHERS: Final = {0: ALL, 1: 10}
+"""Orders in one envelope, by how often one of them was begun; else it is alone."""
+
+
+@dataclass(slots=True)
+class _Envelope:
+    """What one `TakeOrders` has done so far."""
+
+    asked: op.TakeOrders
+    room: Room = field(default_factory=Room)
+    segment: int | None = None
+    fencing_token: int = 0
+    has_looked: bool = False
+    taken: list[OrderRecord] = field(default_factory=list)
+    moved: list[OrderRecord] = field(default_factory=list)
+    refused: dict[str, OrderRecord] = field(default_factory=dict)
+    limited: set[str] = field(default_factory=set)
+    """Of the refused, those whose customer has no more to get."""
+    begun: dict[str, Entry] = field(default_factory=dict)
+
+
+class OutboxModel(OutboxUpkeep):
+    """Pools by sku, with what is submitted to them."""
+
+    def bodies(self) -> dict[type[op.Operation[Any]], Callable[[Any], object]]:
+        """Return what performs each operation."""
+        return {
+            **super().bodies(),
+            op.QueueOrders: self.queue,
+            op.TakeOrders: self.take,
+            op.RenewWork: self.renew_work,
+        }
+
+    # --- accepting ---
+
+    def queue(self, operation: op.QueueOrders) -> tuple[Queued | Reserved | Settled | Closed | SegmentedError, ...]:
+        """Accept orders whose units a worker takes."""
+        pool = self.found(operation.sku)
+        answers = tuple(self._queue(pool, order) for order in operation.orders)
+        waiting = [answer.order_id for answer in answers if isinstance(answer, Queued | Reserved)]
+        self.enter_outbox(pool, waiting, operation.publish_after_ms)
+        return answers
+
+    def _queue(self, pool: ModelPool, order: Order) -> Queued | Reserved | Settled | Closed | SegmentedError:
+        try:
+            record = self._known(pool, order)
+        except OrderMismatch as error:
+            return error
+        if record is not None:
+            is_reserved = record.state == "reserved"
+            if is_reserved:
+                pool.holds[order.order_id] = SUBMITTED_UNTIL_MS
+            return reserved_answer(pool, record, replay=True) if is_reserved else settled_answer(record, replay=True)
+        if pool.queued(order.order_id):
+            return Queued(order.order_id, replay=True)
+        if pool.is_closed:
+            return Closed(order.order_id)
+        if pool.customer_limit is not None and order.customer_id is None:
+            return customer_missing(pool.sku, order)
+        entry = pool.entries.setdefault(order.order_id, Entry())
+        entry.order = order
+        return Queued(order.order_id, replay=False)
+
+    # --- working ---
+
+    def take(self, operation: op.TakeOrders) -> TakenOrders:
+        """Begin work on orders that share a message."""
+        pool, envelope = self.found(operation.sku), _Envelope(operation)
+        found = {order_id: self._begin(pool, envelope, order_id) for order_id in operation.order_ids}
+        self._write_down(pool, "reserved", envelope.taken)
+        self._write_down(pool, "granted", envelope.moved)
+        self._write_down(pool, "refused", list(envelope.refused.values()), limited=envelope.limited)
+        for order_id in envelope.begun:
+            self._hold_begun(pool, order_id, operation.hold_ms)
+            if order_id in pool.outbox:
+                pool.outbox[order_id] = self._now_ms() + operation.work_ms
+        for order_id in envelope.refused:
+            found[order_id] = settled_answer(pool.orders[order_id], replay=True)
+        for order_id, answer in found.items():
+            if isinstance(answer, Settled | OrderUnknown):
+                pool.leave_outbox(order_id, is_dead_kept=True)
+        if envelope.segment is not None and not envelope.taken and not envelope.moved:
+            del pool.locks[envelope.segment]
+            pool.note_free_at(envelope.segment, self._now_ms())
+        answers = (
+            self._begun(pool, envelope, order_id) if answer is None else answer for order_id, answer in found.items()
+        )
+        numbered = (
+            replace(answer, sequence=pool.sequence) if isinstance(answer, Busy) else answer for answer in answers
+        )
+        return TakenOrders(tuple(numbered), self._free_in_ms(pool))
+
+    def _begin(
+        self, pool: ModelPool, envelope: _Envelope, order_id: str
+    ) -> Settled | Busy | TooManyOthers | Dead | SegmentedError | None:
+        """Return what stands against working on an order; None when it is begun, or refused."""
+        record, entry = pool.orders.get(order_id), pool.entries.get(order_id, Entry())
+        operation, now_ms = envelope.asked, self._now_ms()
+        is_own = entry.worker == operation.holder_id
+        if record is not None and record.state != "reserved":
+            return settled_answer(record, replay=True)
+        if record is None and entry.order is None:
+            return OrderUnknown(order_id)
+        answer: Busy | None = None
+        if entry.until_ms > now_ms and not is_own:
+            return Busy(order_id, 0, entry.until_ms - now_ms, is_in_hand=True)
+        if order_id in pool.dead or (entry.begun >= operation.begun_max and not is_own):
+            self.bury(pool, order_id, entry, operation.hold_ms)
+            return Dead(order_id, entry.begun)
+        if not is_own and len(operation.order_ids) > WITH_OTHERS.get(entry.begun, 1):
+            return TooManyOthers(order_id)
+        if record is not None:
+            answer = self._move(pool, envelope, record)
+        elif entry.order is not None:
+            answer = self._decide(pool, envelope, entry.order)
+        if answer is None and order_id not in envelope.refused:
+            begun = replace(
+                entry,
+                begun=entry.begun + (not is_own),
+                published=0,
+                until_ms=now_ms + operation.work_ms,
+                worker=operation.holder_id,
+            )
+            pool.entries[order_id] = envelope.begun[order_id] = begun
+            if record is not None:
+                self._hold_begun(pool, order_id, operation.hold_ms)  # at once: the next order may want what is due
+        return answer
+
+    def _hold_begun(self, pool: ModelPool, order_id: str, hold_ms: int) -> None:
+        """Hold units: for as long as the order is in the outbox, or for a while."""
+        if order_id in pool.outbox:
+            pool.holds[order_id] = SUBMITTED_UNTIL_MS
+        else:
+            self._hold(pool, pool.orders[order_id], hold_ms)
+
+    def _segment(self, pool: ModelPool, envelope: _Envelope) -> int | None:
+        """Return the segment of this envelope, taken when the first order needs it."""
+        if not envelope.has_looked:
+            envelope.has_looked = True
+            envelope.segment = self._free_segment(pool)
+            if envelope.segment is not None:
+                pool.fence += 1
+                envelope.fencing_token = (pool.epoch << FENCE_BITS) + pool.fence
+                lapses_at = self._now_ms() + envelope.asked.ttl_ms
+                pool.locks[envelope.segment] = (envelope.asked.holder_id, lapses_at)
+                pool.note_free_at(envelope.segment, lapses_at)
+        return envelope.segment
+
+    def _decide(self, pool: ModelPool, envelope: _Envelope, order: Order) -> Busy | None:
+        """Take an order's units, or refuse it; it was accepted, so a pool closed since still serves it."""
+        segment = self._segment(pool, envelope)
+        if segment is None:
+            return Busy(order.order_id, 0, self._free_in_ms(pool))
+        is_closed, pool.is_closed = pool.is_closed, False
+        allowed = self._allowed(pool, order, envelope.room, partial=False)
+        pool.is_closed = is_closed
+        if isinstance(allowed, Busy):
+            envelope.room.is_stuck = True
+            return replace(allowed, free_in_ms=0)
+        if not isinstance(allowed, int):
+            refused = replace(new_record(order, order.quantity, -1, ()), state="refused")
+            envelope.refused[order.order_id] = refused
+            if not isinstance(allowed, SoldOut):
+                envelope.limited.add(order.order_id)
+            return None
+        leased = replace(
+            new_record(order, allowed, segment, pool.gather(segment, allowed)),
+            holder_id=envelope.asked.holder_id,
+            fencing_token=envelope.fencing_token,
+        )
+        envelope.taken.append(self._take(pool, leased))
+        return None
+
+    def _move(self, pool: ModelPool, envelope: _Envelope, record: OrderRecord) -> Busy | None:
+        """Move an order whose holder's lease has lapsed to this envelope's segment."""
+        if record.holder_id is None:
+            return None
+        lease = self._lease(pool, record)
+        if lease is not None:
+            is_own = record.holder_id == envelope.asked.holder_id
+            return None if is_own else Busy(record.order_id, 0, lease[1] - self._now_ms(), is_in_hand=True)
+        segment = self._segment(pool, envelope)
+        if segment is None:
+            return Busy(record.order_id, 0, self._free_in_ms(pool))
+        moved = replace(
+            record, segment=segment, holder_id=envelope.asked.holder_id, fencing_token=envelope.fencing_token
+        )
+        envelope.moved.append(moved)
+        pool.orders[record.order_id] = moved
+        return None
+
+    def _write_down(
+        self, pool: ModelPool, kind: EntryKind, records: list[OrderRecord], *, limited: Collection[str] = ()
+    ) -> None:
+        if not records:
+            return
+        lines = [replace(entry_of(one), note="limit" if one.order_id in limited else "") for one in records]
+        sequence = self.append(pool, kind, lines)
+        for record in records:
+            pool.orders[record.order_id] = replace(record, sequence=sequence)
+
+    def _begun(self, pool: ModelPool, envelope: _Envelope, order_id: str) -> BegunOrder:
+        record, entry = pool.orders[order_id], envelope.begun[order_id]
+        return BegunOrder(
+            Order(order_id, record.asked, record.customer_id),
+            record.quantity,
+            record.segment,
+            record.parts,
+            record.fencing_token,
+            pool.epoch,
+            record.sequence,
+            entry.begun,
+        )
+
+    def renew_work(self, operation: op.RenewWork) -> tuple[str, ...]:
+        """Push out until when a worker has its orders."""
+        pool, own = self.found(operation.sku), []
+        until_ms = self._now_ms() + operation.work_ms
+        for order_id in operation.order_ids:
+            record, entry = pool.orders.get(order_id), pool.entries.get(order_id)
+            if record is None or record.state != "reserved" or entry is None or entry.worker != operation.holder_id:
+                continue
+            own.append(order_id)
+            entry.until_ms = until_ms
+            if order_id in pool.outbox:
+                pool.outbox[order_id] = max(pool.outbox[order_id], until_ms)
+            self._hold(pool, record, operation.hold_ms)
+            if record.holder_id == operation.holder_id and self._lease(pool, record):
+                self._renew(pool, record, operation.ttl_ms, operation.hold_ms)
+        return tuple(own)

@@ -1,0 +1,1 @@
+"""Stock pools: opened, reserved from, granted, settled, restocked, resized."""

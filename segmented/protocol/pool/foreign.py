@@ -1,0 +1,102 @@
+"""Numbers that somebody else may have written to a pool's keys: what cannot be read is named, and never raises."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from segmented.models import PoolState, Transfer
+from segmented.protocol.wire import Reply, readable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
+NAMES: Final = (
+    "epoch",
+    "segment_count",
+    "gated",
+    "sequence",
+    "opened",
+    "available",
+    "reserved",
+    "confirmed",
+    "restocked",
+    "withdrawn",
+    "sent",
+    "received",
+    "customer_limit",
+    "closed",
+    "order_count",
+)
+"""As the scripts answer them, from the second place on; the units of the segments follow."""
+TRANSFER: Final = re.compile(r"(sent|away|received):([0-9]{1,4})")
+TRANSFERRED: Final = re.compile(r"([0-9]{1,15}) ([0-9]{1,15})")
+MOMENT_MAX: Final = 1 << 62
+
+
+def whole(value: Reply) -> int | None:
+    """Read a whole number as the server counts with it; None for anything else."""
+    found = "" if value is None else readable(value)
+    return int(found) if WHOLE.fullmatch(found) else None
+
+
+def moment(score: Reply) -> int:
+    """Read the end of a hold in milliseconds: the score of a sorted set, which may be infinite."""
+    return int(max(-MOMENT_MAX, min(MOMENT_MAX, float(readable(score)))))
+
+
+def pool_state(sku: str, reply: Reply) -> PoolState:
+    """Read the answer of `read_pool`, or the shorter state in the answers of others; kind comes first in both."""
+    found = {name: whole(value) for name, value in zip(NAMES, reply[1:], strict=False)}
+    flat = reply[len(NAMES) + 1]
+    units = {readable(flat[index]): whole(flat[index + 1]) for index in range(0, len(flat), 2)}
+    more, transfers = (*reply[len(NAMES) + 2 :], None, None)[:2]
+    if more:
+        found |= {"fence": whole(more[1]), "cursor": whole(more[2])}
+    between = _transfers(transfers or ())
+    unreadable = [name for name, value in found.items() if value is None]
+    unreadable += [f"segment {name}" for name, value in units.items() if value is None or whole(name) is None]
+    unreadable += [field for field, transfer in between.items() if transfer is None]
+    number = {name: value or 0 for name, value in found.items()}
+    return PoolState(
+        sku=sku,
+        epoch=number["epoch"],
+        segment_count=number["segment_count"],
+        gated=bool(number["gated"]),
+        sequence=number["sequence"],
+        opened=number["opened"],
+        available=number["available"],
+        reserved=number["reserved"],
+        confirmed=number["confirmed"],
+        order_count=number["order_count"],
+        stock=tuple(units.get(str(segment)) or 0 for segment in range(number["segment_count"])),
+        restocked=number["restocked"],
+        withdrawn=number["withdrawn"],
+        sent=number["sent"],
+        received=number["received"],
+        customer_limit=number["customer_limit"] or None,
+        is_closed=bool(number["closed"]),
+        unreadable=tuple(unreadable),
+        ledger_end=_end_beyond(readable(more[0]), number["epoch"], number["sequence"]) if more else "",
+        transfers=tuple(sorted(transfer for transfer in between.values() if transfer is not None)),
+    )
+
+
+def _transfers(flat: Sequence[Reply]) -> dict[str, Transfer | None]:
+    """Read what a shard knows of units between it and others; None for what cannot be read."""
+    found: dict[str, Transfer | None] = {}
+    for index in range(0, len(flat), 2):
+        field, said = readable(flat[index]), readable(flat[index + 1])
+        about, numbers = TRANSFER.fullmatch(field), TRANSFERRED.fullmatch(said)
+        found[f"transfer {field}"] = (
+            Transfer(about[1], int(about[2]), int(numbers[1]), int(numbers[2])) if about and numbers else None  # type: ignore[arg-type]  # one of the three kinds
+        )
+    return found
+
+
+def _end_beyond(last_id: str, epoch: int, sequence: int) -> str:
+    """Return the id of the ledger's last entry if the pool's next entry could not follow it."""
+    first, _, second = last_id.partition("-")
+    is_beyond = second.isdecimal() and (int(first), int(second)) > (epoch, sequence)
+    return last_id if is_beyond else ""

@@ -1,0 +1,392 @@
+"""The model of stock pools: what the scripts do, in the order in which they do it, without their key juggling."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from segmented import protocol as op
+from segmented.errors import InvalidInput, OrderMismatch, OrderQueued, OrderUnknown, PoolGated, SegmentedError
+from segmented.models import (
+    Busy,
+    Closed,
+    Granted,
+    LimitReached,
+    Lost,
+    Order,
+    OrderRecord,
+    Renewed,
+    Reserved,
+    Settled,
+    SoldOut,
+    Superseded,
+    Taken,
+)
+from segmented.models.submitted import SUBMITTED_UNTIL_MS
+from segmented.protocol.audit.model import PoolAudits
+from segmented.protocol.pool.model_books import PoolBooks, Room
+from segmented.protocol.pool.model_records import (
+    FENCE_BITS,
+    ModelPool,
+    as_of_now,
+    entry_of,
+    new_record,
+    reserved_answer,
+    settled_answer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+SettledState = Literal["confirmed", "cancelled", "expired"]
+ALIVE = "alive"
+REPEATED = "repeated"
+
+
+class PoolModel(PoolBooks):
+    """Pools by sku: taking units, and deciding orders."""
+
+    def bodies(self) -> dict[type[op.Operation[Any]], Callable[[Any], object]]:
+        """Return what performs each operation."""
+        return {
+            op.OpenPool: self.open,
+            op.ReadPool: self.read,
+            op.Reserve: self.reserve,
+            op.ReserveMany: self.reserve_many,
+            op.Grant: self.grant,
+            op.RenewGrant: self.renew,
+            op.Confirm: self.confirm,
+            op.Cancel: self.cancel,
+            op.Expire: self.expire,
+            op.SettleMany: self.settle_many,
+            op.ExpireDue: self.expire_due,
+            op.PinOrder: self.pin,
+            op.Restock: self.restock,
+            op.Withdraw: self.withdraw,
+            op.Resize: self.resize,
+            op.ClosePool: self.close,
+            op.ListDue: self.list_due,
+            op.ReadOrders: self.read_orders,
+            op.ScanOrders: self.scan_orders,
+            op.ReadLedger: self.read_ledger,
+            **PoolAudits(self._clock, self.found, self._pools).bodies(),
+        }
+
+    # --- taking ---
+
+    def reserve(self, operation: op.Reserve) -> Taken:
+        """Take units without a lock, for one order."""
+        many = op.ReserveMany(operation.sku, (operation.order,), operation.hold_ms, operation.partial)
+        (answer,) = self.reserve_many(many)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer
+
+    def reserve_many(self, operation: op.ReserveMany) -> tuple[Taken | SegmentedError, ...]:
+        """Take units without a lock, for one order after the other."""
+        pool = self.found(operation.sku)
+        is_submitted = operation.publish_after_ms is not None
+        hold_until_ms = SUBMITTED_UNTIL_MS if is_submitted else self._now_ms() + operation.hold_ms
+        start = pool.sequence % pool.segment_count
+        room = Room()
+        answers: list[Taken | SegmentedError] = []
+        taken: dict[str, int] = {}
+        for index, order in enumerate(operation.orders):
+            try:
+                record = self._known(pool, order)
+            except OrderMismatch as error:
+                answers.append(error)
+                continue
+            if record is not None and order.order_id not in taken:
+                answers.append(self._reserved_again(pool, record, hold_until_ms))
+                continue
+            if record is None:
+                allowed = self._allowed(pool, order, room, partial=operation.partial)
+                if not isinstance(allowed, int):
+                    answers.append(allowed)
+                    room.is_stuck = isinstance(allowed, Busy)
+                    continue
+                parts = pool.gather(start, allowed)
+                start = parts[0][0]
+                record = self._take(pool, new_record(order, allowed, parts[0][0], parts))
+                taken[order.order_id] = index
+            answers.append(reserved_answer(pool, record, replay=index != taken[order.order_id]))
+        if taken:
+            records = [pool.orders[order_id] for order_id in taken]
+            sequence = self.append(pool, "reserved", [entry_of(record) for record in records])
+            for record in records:
+                pool.orders[record.order_id] = replace(record, sequence=sequence)
+                pool.holds[record.order_id] = hold_until_ms
+            answers = [
+                replace(answer, sequence=sequence)
+                if isinstance(answer, Reserved) and answer.order_id in taken
+                else answer
+                for answer in answers
+            ]
+        answers = [as_of_now(pool, answer) for answer in answers]
+        if operation.publish_after_ms is not None:
+            reserved = [answer.order_id for answer in answers if isinstance(answer, Reserved)]
+            self.enter_outbox(pool, reserved, operation.publish_after_ms)
+        return tuple(answers)
+
+    def enter_outbox(self, pool: ModelPool, order_ids: Iterable[str], after_ms: int) -> None:
+        """Publish these again after so long, unless it is to be done sooner already."""
+        for order_id in order_ids:
+            pool.outbox.setdefault(order_id, self._now_ms() + after_ms)
+
+    def grant(self, operation: op.Grant) -> Granted | SoldOut | Busy | Settled | Closed | LimitReached:
+        """Take units and a segment's lock."""
+        pool, order = self.found(operation.sku), operation.order
+        record = self._known(pool, order)
+        quantity = 0
+        # 1. a known order
+        if record is not None:
+            if answer := self._answer_of_known(pool, record, operation):
+                return answer
+        # 2. too few units
+        else:
+            allowed = self._allowed(pool, order, Room(), partial=operation.partial)
+            if isinstance(allowed, SegmentedError):
+                raise allowed
+            if isinstance(allowed, SoldOut) and operation.keep_refusal:
+                return self._keep_refusal(pool, order, allowed)
+            if not isinstance(allowed, int):
+                return allowed
+            quantity = allowed
+        # 3. a free segment
+        segment = self._free_segment(pool)
+        if segment is None:
+            return Busy(order.order_id, pool.sequence, self._free_in_ms(pool))
+        # 4. units, from this segment first
+        now_ms = self._now_ms()
+        pool.fence += 1
+        pool.locks[segment] = (operation.holder_id, now_ms + operation.ttl_ms)
+        pool.note_free_at(segment, now_ms + operation.ttl_ms)
+        again = record
+        if again is None:
+            again = self._take(pool, new_record(order, quantity, segment, pool.gather(segment, quantity)))
+        leased = replace(
+            again,
+            segment=segment,
+            holder_id=operation.holder_id,
+            fencing_token=(pool.epoch << FENCE_BITS) + pool.fence,
+        )
+        self._hold(pool, leased, operation.hold_ms)
+        sequence = self.append(pool, "reserved" if record is None else "granted", [entry_of(leased)])
+        leased = replace(leased, sequence=sequence)
+        pool.orders[order.order_id] = leased
+        return self._granted(pool, leased, replay=record is not None)
+
+    def renew(self, operation: op.RenewGrant) -> Renewed | Lost:
+        """Push the end of a grant's lease and hold out."""
+        pool, record = self._found(operation.sku, operation.order_id)
+        if record.state != "reserved" or record.holder_id != operation.holder_id or not self._lease(pool, record):
+            return Lost()
+        self._renew(pool, record, operation.ttl_ms, operation.hold_ms)
+        return Renewed(operation.ttl_ms)
+
+    def _allowed(
+        self, pool: ModelPool, order: Order, room: Room, *, partial: bool
+    ) -> int | SoldOut | Busy | Closed | LimitReached | InvalidInput:
+        """Return how many units an order gets, or what refuses it."""
+        if room.is_stuck:
+            return Busy(order.order_id, pool.sequence, 0)
+        if pool.is_closed:
+            return Closed(order.order_id)
+        wanted = order.quantity
+        if pool.customer_limit is not None:
+            if order.customer_id is None:
+                return customer_missing(pool.sku, order)
+            limited = self._limited(pool, order, order.customer_id, room, partial=partial)
+            if not isinstance(limited, int):
+                return limited
+            wanted = limited
+        refusal = self._want_of_units(pool, order, wanted, room)
+        if refusal is None:
+            return wanted
+        if isinstance(refusal, Busy) or not (partial and pool.available):
+            return refusal
+        return min(wanted, pool.available)
+
+    def _limited(
+        self, pool: ModelPool, order: Order, customer_id: str, room: Room, *, partial: bool
+    ) -> int | Busy | LimitReached:
+        """Return how many units the customer may have; what it let lapse does not count."""
+        limit, wanted = pool.customer_limit or 0, order.quantity
+        left = limit - pool.bought.get(customer_id, 0)
+        if left >= wanted:
+            return wanted
+        is_more_due = self.give_back_some(pool, room)
+        has = pool.bought.get(customer_id, 0)
+        left = limit - has
+        if left < wanted and is_more_due:
+            return Busy(order.order_id, pool.sequence, 0)
+        if left > 0 and (partial or left >= wanted):
+            return min(wanted, left)
+        return LimitReached(order.order_id, wanted, customer_id, limit, has)
+
+    def _take(self, pool: ModelPool, record: OrderRecord) -> OrderRecord:
+        pool.available -= record.quantity
+        pool.reserved += record.quantity
+        pool.add_bought(record.customer_id, record.quantity)
+        pool.orders[record.order_id] = record
+        return record
+
+    def _hold(self, pool: ModelPool, record: OrderRecord, hold_ms: int) -> None:
+        pool.holds[record.order_id] = max(pool.holds.get(record.order_id, 0), self._now_ms() + hold_ms)
+
+    def _reserved_again(self, pool: ModelPool, record: OrderRecord, hold_until_ms: int) -> Reserved | Settled:
+        if record.state != "reserved":
+            return settled_answer(record, replay=True)
+        pool.holds[record.order_id] = max(pool.holds.get(record.order_id, 0), hold_until_ms)
+        return reserved_answer(pool, record, replay=True)
+
+    def _keep_refusal(self, pool: ModelPool, order: Order, refusal: SoldOut) -> SoldOut:
+        kept = replace(new_record(order, order.quantity, -1, ()), state="refused")
+        kept = replace(kept, sequence=self.append(pool, "refused", [entry_of(kept)]))
+        pool.orders[order.order_id] = kept
+        pool.leave_outbox(order.order_id)
+        return replace(refusal, sequence=kept.sequence)
+
+    def _answer_of_known(
+        self, pool: ModelPool, record: OrderRecord, operation: op.Grant
+    ) -> Granted | SoldOut | Busy | Settled | None:
+        """Answer a repeat; None when the order's lease has lapsed, or it never had one."""
+        if record.state == "refused":
+            return SoldOut(record.order_id, record.asked, pool.available, pool.reserved, record.sequence, replay=True)
+        if record.state != "reserved":
+            return settled_answer(record, replay=True)
+        lease = self._lease(pool, record)
+        if lease is None:
+            return None
+        if record.holder_id != operation.holder_id:
+            return Busy(record.order_id, pool.sequence, lease[1] - self._now_ms(), is_in_hand=True)
+        self._renew(pool, record, operation.ttl_ms, operation.hold_ms)
+        return self._granted(pool, record, replay=True)
+
+    def _renew(self, pool: ModelPool, record: OrderRecord, ttl_ms: int, hold_ms: int) -> None:
+        lapses_at = self._now_ms() + ttl_ms
+        pool.locks[record.segment] = (record.holder_id or "", lapses_at)
+        pool.note_free_at(record.segment, lapses_at)
+        self._hold(pool, record, hold_ms)
+
+    def _free_segment(self, pool: ModelPool) -> int | None:
+        now_ms = self._now_ms()
+        free = [segment for segment in pool.free if segment not in pool.locks or pool.locks[segment][1] <= now_ms]
+        return min(free, key=lambda segment: (pool.free[segment], str(segment)), default=None)
+
+    def _free_in_ms(self, pool: ModelPool) -> int:
+        return max(0, min(pool.free.values()) - self._now_ms())
+
+    def _granted(self, pool: ModelPool, record: OrderRecord, *, replay: bool) -> Granted:
+        return Granted(
+            order_id=record.order_id,
+            quantity=record.quantity,
+            segment=record.segment,
+            parts=record.parts,
+            holder_id=record.holder_id or "",
+            fencing_token=record.fencing_token or 0,
+            epoch=pool.epoch,
+            sequence=record.sequence,
+            free_in_ms=self._free_in_ms(pool),
+            replay=replay,
+        )
+
+    # --- deciding ---
+
+    def confirm(self, operation: op.Confirm) -> Settled:
+        """Make it final."""
+        pool, record = self._found_to_end(operation.sku, operation.order_id)
+        if (answer := self._undecided(pool, record, "confirmed", operation.holder_id)) is not None:
+            return answer  # type: ignore[return-value]  # nothing but its fate stands against confirming
+        keeps = () if operation.holder_id in {None, record.holder_id} else (record.order_id,)
+        return self._settled_one(pool, record, "confirmed", keeps)
+
+    def cancel(self, operation: op.Cancel) -> Settled | Superseded:
+        """Give back on purpose."""
+        pool = self.found(operation.sku)
+        record = _queued_record(pool, operation.order_id) or self._found(operation.sku, operation.order_id)[1]
+        answer = self._undecided(pool, record, "cancelled", operation.holder_id, voided=operation.voided)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        return answer if isinstance(answer, Settled | Superseded) else self._settled_one(pool, record, "cancelled")
+
+    def expire(self, operation: op.Expire) -> Settled | None:
+        """Give back what lapsed."""
+        pool, record = self._found_to_end(operation.sku, operation.order_id)
+        answer = self._undecided(pool, record, "expired", None, voided=operation.voided)
+        if isinstance(answer, SegmentedError):
+            raise answer
+        if answer == ALIVE:
+            return None
+        return answer if isinstance(answer, Settled) else self._settled_one(pool, record, "expired")
+
+    def settle_many(self, operation: op.SettleMany) -> tuple[Settled | SegmentedError | None, ...]:
+        """End many in one step, each as if alone."""
+        pool = self.found(operation.sku)
+        ending: dict[str, OrderRecord] = {}
+        found: list[Settled | Superseded | SegmentedError | str | None] = []
+        for order_id in operation.order_ids:
+            record = pool.orders.get(order_id)
+            if record is None and operation.state == "cancelled":
+                record = _queued_record(pool, order_id)
+            if record is None:
+                found.append(OrderQueued(order_id) if pool.queued(order_id) else OrderUnknown(order_id))
+            elif order_id in ending:
+                found.append(REPEATED)
+            else:
+                answer = self._undecided(pool, record, operation.state, operation.holder_id, voided=operation.voided)
+                found.append(answer)
+                if answer is None:
+                    ending[order_id] = record
+        holder_id = operation.holder_id
+        keeps = [order_id for order_id, record in ending.items() if holder_id not in {None, record.holder_id}]
+        settled = {
+            record.order_id: record
+            for record in (self._settle(pool, list(ending.values()), operation.state, keeps=keeps) if ending else ())
+        }
+        answers: list[Settled | SegmentedError | None] = []
+        for order_id, one in zip(operation.order_ids, found, strict=True):
+            if one is None or one == REPEATED:
+                answers.append(settled_answer(settled[order_id], replay=one is not None))
+            else:
+                answers.append(one if isinstance(one, Settled | SegmentedError) else None)
+        return tuple(answers)
+
+    def _settled_one(
+        self, pool: ModelPool, record: OrderRecord, state: SettledState, keeps: tuple[str, ...] = ()
+    ) -> Settled:
+        (settled,) = self._settle(pool, [record], state, keeps=keeps)
+        return settled_answer(settled, replay=False)
+
+    def _undecided(
+        self, pool: ModelPool, record: OrderRecord, state: SettledState, holder_id: str | None, *, voided: bool = False
+    ) -> Settled | Superseded | SegmentedError | str | None:
+        """Return what stands against ending a reservation; None when nothing does."""
+        is_holders = holder_id in {None, record.holder_id}
+        if record.state != "reserved":
+            is_own = holder_id is not None and holder_id == record.holder_id
+            if is_own or (state == "confirmed" and is_holders):
+                self._free(pool, record)
+            return settled_answer(record, replay=True)
+        if state == "cancelled" and not is_holders:
+            return Superseded(record.order_id, record.fencing_token or 0)
+        if state == "expired" and (
+            pool.holds.get(record.order_id, 0) > self._now_ms() or self._lease(pool, record) is not None
+        ):
+            return ALIVE
+        if state != "confirmed" and pool.gated and not voided:
+            return PoolGated(pool.sku, record.order_id)
+        return None
+
+
+def _queued_record(pool: ModelPool, order_id: str) -> OrderRecord | None:
+    """Return an order that a worker would decide, as a reservation of no units: it may be cancelled before."""
+    order = pool.queued(order_id)
+    return None if order is None else new_record(order, 0, -1, ())
+
+
+def customer_missing(sku: str, order: Order) -> InvalidInput:
+    """Say that a pool which limits customers was asked without one."""
+    message = f"order {order.order_id!r} names no customer, but pool {sku!r} limits what one may have"
+    return InvalidInput(message)

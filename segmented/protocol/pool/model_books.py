@@ -1,0 +1,298 @@
+"""The model of stock pools, its books: opening, reading, restocking, resizing, closing, and ending reservations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from segmented.errors import ChangeMismatch, OrderMismatch, OrderQueued, OrderUnknown, PoolGated, PoolInShards
+from segmented.keys import shard_keys
+from segmented.models import (
+    PINNED_UNTIL_MS,
+    AlreadyOpen,
+    Busy,
+    Closed,
+    LedgerEntry,
+    Opened,
+    OrderRecord,
+    PoolClosed,
+    PoolState,
+    Resized,
+    Restocked,
+    Settled,
+    SoldOut,
+    TooFew,
+)
+from segmented.models.shards import no_keys_of
+from segmented.protocol.pool.model_records import ModelPool, entry_of, even_parts, pool_entry, settled_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from segmented import protocol as op
+    from segmented.clock import Clock
+    from segmented.models import EntryKind, Order, OrderState
+
+DUE_MAX = 16
+DUE_IN_ALL_MAX = 160
+"""Due holds that one operation gives back for want of units: for one order, and for a batch."""
+
+
+@dataclass(slots=True)
+class Room:
+    """How many due holds one operation has given back."""
+
+    due_so_far: int = 0
+    is_nothing_due: bool = False
+    is_stuck: bool = False
+    """Has an order to ask again? Those behind it must not have its units."""
+
+
+class PoolBooks:
+    """Pools by sku."""
+
+    def __init__(self, clock: Clock, publish: Callable[[str], None]) -> None:
+        """Tell `publish` each channel that gets a message."""
+        self._clock = clock
+        self._publish = publish
+        self._pools: dict[str, ModelPool] = {}
+        self.in_shards: set[str] = set()
+        """Skus with a directory of shards."""
+
+    # --- opening, reading, changing ---
+
+    def open(self, operation: op.OpenPool) -> Opened | AlreadyOpen:
+        """Open once."""
+        if pool := self._pools.get(operation.sku):
+            return AlreadyOpen(pool.state())
+        if operation.sku in self.in_shards:
+            raise PoolInShards(operation.sku)
+        count = operation.segment_count
+        parts = even_parts(operation.stock, count)
+        stock = [dict(parts).get(segment, 0) for segment in range(count)]
+        pool = ModelPool(
+            operation.sku, operation.epoch, operation.gated, operation.stock, stock, operation.customer_limit
+        )
+        pool.available = operation.stock
+        pool.free = dict.fromkeys(range(count), 0)
+        self._pools[operation.sku] = pool
+        self.append(pool, "opened", [pool_entry(operation.stock, parts, note=str(count))])
+        return Opened(pool.state())
+
+    def read(self, operation: op.ReadPool) -> PoolState:
+        """Read totals and units a segment."""
+        pool = self.found(operation.sku)
+        return pool.state(pool.transfers)
+
+    def read_orders(self, operation: op.ReadOrders) -> tuple[OrderRecord | None, ...]:
+        """Read records; a pool that is not open has none."""
+        pool = self._pools.get(operation.sku)
+        return tuple(pool.record_of(order_id) if pool else None for order_id in operation.order_ids)
+
+    def scan_orders(self, operation: op.ScanOrders) -> tuple[int, tuple[OrderRecord, ...]]:
+        """Read all records at once; a pool that is not open has none."""
+        pool = self._pools.get(operation.sku)
+        return 0, tuple(pool.orders.values()) if pool else ()
+
+    def read_ledger(self, operation: op.ReadLedger) -> tuple[LedgerEntry, ...]:
+        """Read entries by their sequence numbers."""
+        ledger = self.found(operation.sku).ledger
+        first = max(operation.after + 1, ledger[0].sequence)  # a trim may have taken what was before
+        return tuple(entry for entry in ledger if first <= entry.sequence < first + operation.limit)
+
+    def list_due(self, operation: op.ListDue) -> tuple[str, ...]:
+        """Name orders whose hold has lapsed."""
+        return tuple(self._due(self.found(operation.sku), operation.limit))
+
+    def restock(self, operation: op.Restock) -> Restocked | Closed:
+        """Put units in, once."""
+        pool = self.found(operation.sku)
+        if before := self._changed_before(pool, operation.change_id, "restocked", operation.units):
+            return before
+        if pool.is_closed:
+            return Closed(operation.change_id)
+        parts = even_parts(operation.units, pool.segment_count)
+        for segment, units in parts:
+            pool.stock[segment] += units
+        pool.available += operation.units
+        pool.restocked += operation.units
+        return self._change(pool, operation.change_id, "restocked", pool_entry(operation.units, parts))
+
+    def withdraw(self, operation: op.Withdraw) -> Restocked | TooFew:
+        """Take free units out, once."""
+        pool = self.found(operation.sku)
+        if before := self._changed_before(pool, operation.change_id, "withdrawn", operation.units):
+            return before
+        if pool.available < operation.units:
+            return TooFew(operation.change_id, operation.units, pool.available)
+        parts = pool.gather(pool.cursor, operation.units)
+        pool.available -= operation.units
+        pool.withdrawn += operation.units
+        return self._change(pool, operation.change_id, "withdrawn", pool_entry(operation.units, parts))
+
+    def resize(self, operation: op.Resize) -> Resized:
+        """Change the number of segments."""
+        pool, count = self.found(operation.sku), operation.segment_count
+        before = pool.segment_count
+        if before == count:
+            return Resized(pool.state(), replay=True)
+        parts = even_parts(pool.available, count)
+        pool.stock = [dict(parts).get(segment, 0) for segment in range(count)]
+        pool.free = {segment: at_ms for segment, at_ms in pool.free.items() if segment < count}
+        for segment in range(before, count):
+            lapses_at = pool.locks[segment][1] if segment in pool.locks else 0
+            pool.free[segment] = max(self._now_ms(), lapses_at)
+        if count > before:
+            self._publish(shard_keys(pool.sku).freed)
+        pool.cursor = 0
+        self.append(pool, "resized", [pool_entry(pool.available, parts, note=str(count))])
+        return Resized(pool.state(), replay=False)
+
+    def close(self, operation: op.ClosePool) -> PoolClosed:
+        """Take no new orders."""
+        pool = self.found(operation.sku)
+        if pool.is_closed:
+            return PoolClosed(pool.state(), replay=True)
+        pool.is_closed = True
+        self.append(pool, "closed", [pool_entry(pool.available, ())])
+        return PoolClosed(pool.state(), replay=False)
+
+    def _changed_before(self, pool: ModelPool, change_id: str, kind: EntryKind, units: int) -> Restocked | None:
+        before = pool.changes.get(change_id)
+        if before is None:
+            return None
+        if before[:2] != (kind, units):
+            raise ChangeMismatch(pool.sku, change_id)
+        return Restocked(change_id, units, before[2], pool.available, replay=True)
+
+    def _change(self, pool: ModelPool, change_id: str, kind: EntryKind, entry: LedgerEntry) -> Restocked:
+        sequence = self.append(pool, kind, [replace(entry, order_id=change_id)])
+        pool.changes[change_id] = (kind, entry.quantity, sequence)
+        return Restocked(change_id, entry.quantity, sequence, pool.available, replay=False)
+
+    def pin(self, operation: op.PinOrder) -> OrderState:
+        """Keep a reservation until it is confirmed or cancelled."""
+        pool, record = self._found(operation.sku, operation.order_id)
+        if record.state == "reserved":
+            pool.orders[record.order_id] = replace(record, cart_home=operation.home)
+            pool.holds[record.order_id] = PINNED_UNTIL_MS
+        return record.state
+
+    # --- ending reservations ---
+
+    def expire_due(self, operation: op.ExpireDue) -> tuple[tuple[Settled, ...], bool]:
+        """Give back what lapsed holds kept."""
+        pool = self.found(operation.sku)
+        if pool.gated:
+            raise PoolGated(operation.sku, None)
+        settled, is_more_due = self._expire_due(pool, operation.limit)
+        return tuple(settled_answer(record, replay=False) for record in settled), is_more_due
+
+    def _expire_due(self, pool: ModelPool, limit: int) -> tuple[list[OrderRecord], bool]:
+        due = self._due(pool, limit + 1)
+        records = [pool.orders[order_id] for order_id in due[:limit]]
+        lapsed = [record for record in records if not self._lease(pool, record)]
+        return self._settle(pool, lapsed, "expired") if lapsed else [], len(due) > limit
+
+    def _settle(
+        self,
+        pool: ModelPool,
+        records: Sequence[OrderRecord],
+        state: Literal["confirmed", "cancelled", "expired"],
+        *,
+        keeps: Collection[str] = (),
+    ) -> list[OrderRecord]:
+        """End reservations in one step; whose order id is in `keeps` leaves its segment to whoever has it."""
+        for record in records:
+            if state == "confirmed":
+                pool.confirmed += record.quantity
+            else:
+                pool.put_back(record)
+            pool.reserved -= record.quantity
+            if record.order_id not in keeps:
+                self._free(pool, record)
+        sequence = self.append(pool, state, [entry_of(record) for record in records])
+        settled = [replace(record, state=state, sequence=sequence) for record in records]
+        for record in settled:
+            pool.orders[record.order_id] = record
+            pool.holds.pop(record.order_id, None)
+            pool.leave_outbox(record.order_id, is_dead_kept=state == "expired")
+        return settled
+
+    def _want_of_units(self, pool: ModelPool, order: Order, quantity: int, room: Room) -> SoldOut | Busy | None:
+        """Return what refuses `quantity` units; due holds come back first, unless somebody else decides their fate."""
+        if pool.available >= quantity:
+            return None
+        is_more_due = self.give_back_some(pool, room)
+        if pool.available >= quantity:
+            return None
+        if is_more_due:
+            return Busy(order.order_id, pool.sequence, 0)
+        return SoldOut(order.order_id, order.quantity, pool.available, pool.reserved, pool.sequence)
+
+    def give_back_some(self, pool: ModelPool, room: Room) -> bool:
+        """Give back some due holds before an order is refused; True when more may be due."""
+        if pool.gated or room.is_nothing_due:
+            return False
+        if room.due_so_far >= DUE_IN_ALL_MAX:
+            return True
+        room.due_so_far += DUE_MAX
+        _, is_more_due = self._expire_due(pool, DUE_MAX)
+        room.is_nothing_due = not is_more_due
+        return is_more_due
+
+    # --- pieces ---
+
+    def _now_ms(self) -> int:
+        return int(self._clock.now() * 1000)
+
+    def has(self, sku: str) -> bool:
+        """Is the pool open?"""
+        return sku in self._pools
+
+    def found(self, sku: str) -> ModelPool:
+        """Return an open pool. Raises PoolMissing."""
+        if sku not in self._pools:
+            raise no_keys_of(sku)
+        return self._pools[sku]
+
+    def _found(self, sku: str, order_id: str) -> tuple[ModelPool, OrderRecord]:
+        pool = self.found(sku)
+        if order_id not in pool.orders:
+            raise OrderUnknown(order_id)
+        return pool, pool.orders[order_id]
+
+    def _found_to_end(self, sku: str, order_id: str) -> tuple[ModelPool, OrderRecord]:
+        pool = self.found(sku)
+        if pool.queued(order_id):
+            raise OrderQueued(order_id)
+        return self._found(sku, order_id)
+
+    def _known(self, pool: ModelPool, order: Order) -> OrderRecord | None:
+        record = pool.orders.get(order.order_id)
+        if record is not None and not record.is_of(order):
+            raise OrderMismatch(order.order_id)
+        if pool.queued(order.order_id) not in (None, order):
+            raise OrderMismatch(order.order_id)
+        return record
+
+    def append(self, pool: ModelPool, kind: EntryKind, entries: Sequence[LedgerEntry]) -> int:
+        """Put changes of one step into the ledger; returns their sequence number."""
+        return pool.append(kind, int(self._clock.now() * 1_000_000), entries)
+
+    def _lease(self, pool: ModelPool, record: OrderRecord) -> tuple[str, int] | None:
+        lease = pool.locks.get(record.segment)
+        if lease is None or lease[0] != record.holder_id or lease[1] <= self._now_ms():
+            return None
+        return lease
+
+    def _free(self, pool: ModelPool, record: OrderRecord) -> None:
+        if self._lease(pool, record):
+            del pool.locks[record.segment]
+            pool.note_free_at(record.segment, self._now_ms())
+            self._publish(shard_keys(pool.sku).freed)
+
+    def _due(self, pool: ModelPool, limit: int) -> list[str]:
+        now_ms = self._now_ms()
+        due = sorted((until_ms, order_id) for order_id, until_ms in pool.holds.items() if until_ms <= now_ms)
+        return [order_id for _, order_id in due[:limit]]

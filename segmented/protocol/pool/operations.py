@@ -1,0 +1,225 @@
+"""Operations on stock pools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from segmented.errors import SegmentedError
+from segmented.models import (
+    AlreadyOpen,
+    Closed,
+    Granted,
+    LedgerEntry,
+    Lost,
+    Opened,
+    Order,
+    OrderRecord,
+    PoolClosed,
+    PoolState,
+    Refusal,
+    Renewed,
+    Resized,
+    Restocked,
+    Settled,
+    Superseded,
+    Taken,
+    TooFew,
+)
+from segmented.protocol.base import Operation
+
+BATCH_MAX = 1_000
+"""Orders in one batch: a script must not keep others waiting for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPool(Operation[Opened | AlreadyOpen]):
+    """Put `stock` units into `segment_count` segments, as evenly as whole units allow."""
+
+    sku: str
+    stock: int
+    segment_count: int
+    gated: bool
+    epoch: int = 1
+    customer_limit: int | None = None
+    """Units that one customer may have, over all orders; None for no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPool(Operation[PoolState]):
+    """Read totals and units a segment, in one step."""
+
+    sku: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve(Operation[Taken]):
+    """Take units until `hold_ms` from now, without a lock; with `partial`, what is left if that is less."""
+
+    sku: str
+    order: Order
+    hold_ms: int
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveMany(Operation[tuple[Taken | SegmentedError, ...]]):
+    """`Reserve` for up to 1,000 orders in one step, in this order; an id that comes twice is a repeat.
+
+    One answer an order, or the failure that `Reserve` would have raised.
+    """
+
+    sku: str
+    orders: tuple[Order, ...]
+    hold_ms: int
+    partial: bool = False
+    publish_after_ms: int | None = None
+    """Of submitted orders: when the outbox publishes what nobody has finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant(Operation[Granted | Refusal]):
+    """Take units and the lock of a free segment in one step; `hold_ms` >= `ttl_ms`."""
+
+    sku: str
+    order: Order
+    holder_id: str
+    ttl_ms: int
+    hold_ms: int
+    keep_refusal: bool
+    """Store "refused" as the order's final state, so that a repeat gets that answer."""
+    partial: bool = False
+    """Take what is left, if that is less than asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenewGrant(Operation[Renewed | Lost]):
+    """Push the end of a grant's lease, and of its hold, out from now, if the lease is still the holder's."""
+
+    sku: str
+    order_id: str
+    holder_id: str
+    ttl_ms: int
+    hold_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm(Operation[Settled]):
+    """Make a reservation final and free its segment. Needs no lease; with a holder id, frees only that holder's."""
+
+    sku: str
+    order_id: str
+    holder_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel(Operation[Settled | Superseded]):
+    """Give the units back on purpose and free the segment; with a holder id, only if the order is still its own.
+
+    A gated pool refuses unless `voided` says that the order database has voided the order.
+    """
+
+    sku: str
+    order_id: str
+    holder_id: str | None = None
+    voided: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Expire(Operation[Settled | None]):
+    """Give the units back if the hold has lapsed and no lease lives; None when that is not so yet.
+
+    A gated pool refuses unless `voided` says that the order database has voided the order.
+    """
+
+    sku: str
+    order_id: str
+    voided: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
+    """`Confirm`, `Cancel` or `Expire` for up to 1,000 orders in one step, without a holder or with one for all of them.
+
+    One answer an order, or the failure that the single operation would have raised.
+    """
+
+    sku: str
+    state: Literal["confirmed", "cancelled", "expired"]
+    order_ids: tuple[str, ...]
+    voided: bool = False
+    holder_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireDue(Operation[tuple[tuple[Settled, ...], bool]]):
+    """Give back what up to `limit` lapsed holds kept, in one step; also says whether more are due."""
+
+    sku: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restock(Operation[Restocked | Closed]):
+    """Put units in, once for each change id."""
+
+    sku: str
+    change_id: str
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw(Operation[Restocked | TooFew]):
+    """Take free units out, all or none, once for each change id."""
+
+    sku: str
+    change_id: str
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resize(Operation[Resized]):
+    """Change the number of segments, and split the free units evenly over them."""
+
+    sku: str
+    segment_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClosePool(Operation[PoolClosed]):
+    """Take no new orders any more."""
+
+    sku: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListDue(Operation[tuple[str, ...]]):
+    """Name up to `limit` orders whose hold has lapsed, longest ago first."""
+
+    sku: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOrders(Operation[tuple[OrderRecord | None, ...]]):
+    """Read the records of up to 1,000 orders, in the order asked."""
+
+    sku: str
+    order_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanOrders(Operation[tuple[int, tuple[OrderRecord, ...]]]):
+    """Read some records and the next cursor (0 at the end); one may come twice while the sale runs."""
+
+    sku: str
+    cursor: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLedger(Operation[tuple[LedgerEntry, ...]]):
+    """Read the changes of up to `limit` sequence numbers after `after`, oldest first."""
+
+    sku: str
+    after: int
+    limit: int

@@ -1,0 +1,243 @@
+"""Stock pools over the wire: the pool as a whole. The contracts of the scripts stand at the head of each Lua file."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from segmented import protocol as op
+from segmented.errors import (
+    ChangeMismatch,
+    OrderMismatch,
+    OrderUnknown,
+    PoolDrifted,
+    PoolGated,
+    PoolInShards,
+    StoreRefused,
+)
+from segmented.keys import cart_keys, shard_keys
+from segmented.ledger_lines import parse_parts
+from segmented.models import (
+    AlreadyOpen,
+    Closed,
+    LedgerEntry,
+    Opened,
+    OrderRecord,
+    OrderState,
+    PoolClosed,
+    PoolState,
+    Resized,
+    Restocked,
+    TooFew,
+)
+from segmented.models.shards import no_keys_of
+from segmented.protocol.pool.foreign import moment, pool_state
+from segmented.protocol.wire import Call, Codec, Reply, optional_number, plain_call, readable, script_call, text
+
+SCAN_COUNT: Final = 1_000
+STATES: Final[dict[str, OrderState]] = {
+    "r": "reserved",
+    "c": "confirmed",
+    "x": "cancelled",
+    "e": "expired",
+    "f": "refused",
+}
+"""As the scripts shorten them."""
+
+
+def keys_of(sku: str) -> list[str]:
+    """Return KEYS of every pool script."""
+    return shard_keys(sku).listed()
+
+
+def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
+    """Name the answer, and raise for the answers that are failures."""
+    kind = text(reply[0])
+    if kind == "missing":
+        raise no_keys_of(sku)
+    if kind == "mismatch":
+        raise OrderMismatch(order_id)
+    if kind == "unknown":
+        raise OrderUnknown(order_id)
+    if kind == "drifted":
+        raise PoolDrifted(sku)
+    if kind == "gated":
+        raise PoolGated(sku, order_id or None)
+    return kind
+
+
+# --- opening, reading, changing ---
+
+
+def _encode_open(operation: op.OpenPool) -> Call:
+    gated = "1" if operation.gated else "0"
+    arguments = (operation.stock, operation.segment_count, gated, operation.epoch, operation.customer_limit or 0)
+    kept = cart_keys(operation.sku)
+    place = shard_keys(operation.sku)
+    keys = [*keys_of(operation.sku), kept.carts, kept.unfinished, place.directory]
+    return script_call("open_pool", keys, *arguments)
+
+
+def _decode_open(operation: op.OpenPool, reply: Reply) -> Opened | AlreadyOpen:
+    kind = text(reply[0])
+    if kind == "remains":
+        message = f"pool {operation.sku!r} lost some of its keys; opening it again could sell its units twice"
+        raise StoreRefused(message)
+    if kind == "in_shards":
+        raise PoolInShards(operation.sku)
+    state = _state(operation.sku, reply[1])
+    return Opened(state) if kind == "opened" else AlreadyOpen(state)
+
+
+def _encode_read(operation: op.ReadPool) -> Call:
+    return script_call("read_pool", keys_of(operation.sku))
+
+
+def _decode_read(operation: op.ReadPool, reply: Reply) -> PoolState:
+    return _state(operation.sku, reply)
+
+
+def _state(sku: str, reply: Reply) -> PoolState:
+    kind_of(sku, reply)
+    return pool_state(sku, reply)
+
+
+def order_record(order_id: str, raw: Reply, hold_until_ms: int | None) -> OrderRecord:
+    """Read a record."""
+    fields = text(raw).split("\t")
+    state, quantity, segment, sequence = fields[0], int(fields[1]), optional_number(fields[2]), int(fields[3])
+    parts, customer, asked, holder, fence, home = (*fields[4:], "", "", "", "", "", "")[:6]
+    return OrderRecord(
+        order_id=order_id,
+        state=STATES[state],
+        quantity=quantity,
+        segment=-1 if segment is None else segment,
+        parts=parse_parts(parts, segment=segment, quantity=quantity),
+        holder_id=holder or None,
+        fencing_token=int(fence) if fence else None,
+        hold_until_ms=hold_until_ms,
+        customer_id=customer or None,
+        sequence=sequence,
+        asked=int(asked) if asked else quantity,
+        cart_home=home or None,
+    )
+
+
+def _encode_read_orders(operation: op.ReadOrders) -> Call:
+    return script_call("read_orders", keys_of(operation.sku), *operation.order_ids)
+
+
+def _decode_read_orders(operation: op.ReadOrders, reply: Reply) -> tuple[OrderRecord | None, ...]:
+    found = zip(operation.order_ids, reply[1], reply[2], strict=True)
+    return tuple(
+        None if raw is None else order_record(order_id, raw, None if until is None else moment(until))
+        for order_id, raw, until in found
+    )
+
+
+def _encode_scan_orders(operation: op.ScanOrders) -> Call:
+    return plain_call("HSCAN", shard_keys(operation.sku).orders, operation.cursor, "COUNT", SCAN_COUNT)
+
+
+def _decode_scan_orders(_: op.ScanOrders, reply: Reply) -> tuple[int, tuple[OrderRecord, ...]]:
+    cursor, found = reply
+    pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
+    return int(cursor), tuple(order_record(text(order_id), raw, None) for order_id, raw in pairs)
+
+
+def _encode_read_ledger(operation: op.ReadLedger) -> Call:
+    return script_call("read_ledger", keys_of(operation.sku), operation.after, operation.limit)
+
+
+def _decode_read_ledger(operation: op.ReadLedger, reply: Reply) -> tuple[LedgerEntry, ...]:
+    kind_of(operation.sku, reply)
+    return tuple(entry for entry_id, flat in reply[1] for entry in _entries(text(entry_id), flat))
+
+
+def _entries(entry_id: str, flat: Reply) -> list[LedgerEntry]:
+    epoch, _, sequence = entry_id.partition("-")
+    found = {readable(flat[index]): readable(flat[index + 1]) for index in range(0, len(flat), 2)}
+    try:
+        head = (int(epoch), int(sequence), found["kind"], int(found["at_us"]))
+        return [_entry(head, line, found["chain"]) for line in found["lines"].split("\n")]
+    except (KeyError, ValueError):
+        return []  # somebody else's; where one of the pool's should be, the audit finds it missing
+
+
+def _entry(head: tuple[int, int, Any, int], line: str, chain: str) -> LedgerEntry:
+    order_id, quantity, segment, parts, customer, fence, note = (*line.split("\t"), *[""] * 6)[:7]
+    number = int(segment) if segment else None
+    return LedgerEntry(
+        *head,
+        order_id=order_id or None,
+        quantity=int(quantity),
+        parts=parse_parts(parts, segment=number, quantity=int(quantity)),
+        segment=number,
+        fencing_token=int(fence) if fence else None,
+        customer_id=customer or None,
+        note=note,
+        chain=chain,
+    )
+
+
+def _encode_list_due(operation: op.ListDue) -> Call:
+    return script_call("list_due", keys_of(operation.sku), operation.limit)
+
+
+def _decode_list_due(operation: op.ListDue, reply: Reply) -> tuple[str, ...]:
+    kind_of(operation.sku, reply)
+    return tuple(text(order_id) for order_id in reply[1:])
+
+
+def _encode_restock(operation: op.Restock | op.Withdraw) -> Call:
+    kind = "restocked" if isinstance(operation, op.Restock) else "withdrawn"
+    return script_call("restock", keys_of(operation.sku), operation.change_id, kind, operation.units)
+
+
+def _restocked(operation: op.Restock | op.Withdraw, reply: Reply) -> Restocked | None:
+    kind = text(reply[0])
+    if kind == "mismatch":
+        raise ChangeMismatch(operation.sku, operation.change_id)
+    if kind_of(operation.sku, reply) != "done":
+        return None
+    units, sequence, available = int(reply[1]), int(reply[2]), int(reply[3])
+    return Restocked(operation.change_id, units, sequence, available, replay=text(reply[4]) == "1")
+
+
+def _decode_restock(operation: op.Restock, reply: Reply) -> Restocked | Closed:
+    return _restocked(operation, reply) or Closed(operation.change_id)
+
+
+def _decode_withdraw(operation: op.Withdraw, reply: Reply) -> Restocked | TooFew:
+    return _restocked(operation, reply) or TooFew(operation.change_id, operation.units, int(reply[1]))
+
+
+def _encode_resize(operation: op.Resize) -> Call:
+    return script_call("resize", keys_of(operation.sku), operation.segment_count)
+
+
+def _decode_resize(operation: op.Resize, reply: Reply) -> Resized:
+    kind_of(operation.sku, reply)
+    return Resized(_state(operation.sku, reply[1]), replay=text(reply[2]) == "1")
+
+
+def _encode_close(operation: op.ClosePool) -> Call:
+    return script_call("close_pool", keys_of(operation.sku))
+
+
+def _decode_close(operation: op.ClosePool, reply: Reply) -> PoolClosed:
+    kind_of(operation.sku, reply)
+    return PoolClosed(_state(operation.sku, reply[1]), replay=text(reply[2]) == "1")
+
+
+CODECS: Final = {
+    op.OpenPool: Codec(_encode_open, _decode_open),
+    op.ReadPool: Codec(_encode_read, _decode_read),
+    op.ListDue: Codec(_encode_list_due, _decode_list_due),
+    op.ReadOrders: Codec(_encode_read_orders, _decode_read_orders),
+    op.ScanOrders: Codec(_encode_scan_orders, _decode_scan_orders),
+    op.ReadLedger: Codec(_encode_read_ledger, _decode_read_ledger),
+    op.Restock: Codec(_encode_restock, _decode_restock),
+    op.Withdraw: Codec(_encode_restock, _decode_withdraw),
+    op.Resize: Codec(_encode_resize, _decode_resize),
+    op.ClosePool: Codec(_encode_close, _decode_close),
+}

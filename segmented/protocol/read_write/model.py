@@ -1,0 +1,146 @@
+"""The model of locks of readers and writers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil
+from typing import TYPE_CHECKING
+
+from segmented.keys import read_write_keys
+from segmented.lock_state import HOLDER_ID_SHOWN, LockHolder, LockState
+from segmented.models import Acquired, Held, Lost, Released, Renewed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from segmented.clock import Clock
+    from segmented.lock_state import HolderMode
+    from segmented.protocol import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One name. All times are ends, by the server's clock."""
+
+    token: int = 0
+    readers: dict[str, float] = field(default_factory=dict)
+    writer: tuple[str, float] | None = None
+    waiting: dict[str, float] = field(default_factory=dict)
+    """Writers that wait and for how long they shut the door."""
+
+    def forget(self, now: float) -> None:
+        self.readers = {holder_id: end for holder_id, end in self.readers.items() if end > now}
+        self.waiting = {holder_id: end for holder_id, end in self.waiting.items() if end > now}
+        if self.writer is not None and self.writer[1] <= now:
+            self.writer = None
+
+
+class ReadWriteModel:
+    """Readers, the writer, and the writers that wait, by name."""
+
+    def __init__(self, clock: Clock, publish: Callable[[str], None]) -> None:
+        """Tell `publish` each channel that gets a message."""
+        self._clock = clock
+        self._publish = publish
+        self._entries: dict[str, _Entry] = {}
+
+    def holds(self, name: str) -> bool:
+        """Is somebody in?"""
+        entry, _ = self._entry(name)
+        return entry.writer is not None or bool(entry.readers)
+
+    def names(self) -> Iterable[str]:
+        """Return the names it has seen."""
+        return list(self._entries)
+
+    def state(self, name: str, holders_max: int) -> LockState | None:
+        """Tell who reads, or writes, and how many writers wait."""
+        entry, now = self._entry(name)
+        mode: HolderMode = "read" if entry.writer is None else "write"
+        inside = entry.readers if entry.writer is None else dict([entry.writer])
+        ends = sorted((end, holder_id) for holder_id, end in inside.items())
+        if not ends:
+            return None
+        holders = tuple(
+            LockHolder(holder_id[:HOLDER_ID_SHOWN], mode, _ms(end - now)) for end, holder_id in ends[:holders_max]
+        )
+        free_in_ms, waiting = _ms(ends[-1][0] - now), len(entry.waiting)
+        return LockState(name, "read_write", holders, len(ends), free_in_ms, entry.token, waiters=waiting)
+
+    def revoke(self, name: str) -> None:
+        """End the lease of the writer, or of all readers, and wake both kinds."""
+        entry, keys = self._entries[name], read_write_keys(name)
+        entry.writer = None
+        entry.readers.clear()
+        self._publish(keys.freed)
+        self._publish(keys.opened)
+
+    def _entry(self, name: str) -> tuple[_Entry, float]:
+        entry, now = self._entries.setdefault(name, _Entry()), self._clock.now()
+        entry.forget(now)
+        return entry, now
+
+    def read(self, operation: AcquireRead) -> Acquired | Held:
+        """Let a reader in, unless a writer holds the lock or waits."""
+        entry, now = self._entry(operation.name)
+        if entry.writer is not None:
+            return Held(_ms(entry.writer[1] - now))
+        is_replay = operation.holder_id in entry.readers
+        if entry.waiting and not is_replay:
+            return Held(_ms(max(entry.waiting.values()) - now))
+        if not entry.readers:
+            entry.token = max(entry.token + 1, int(now * 1_000_000))
+        entry.readers[operation.holder_id] = now + operation.ttl_ms / 1000
+        return Acquired(entry.token, operation.ttl_ms, replay=is_replay, next_in_ms=0)
+
+    def write(self, operation: AcquireWrite) -> Acquired | Held:
+        """Let a writer in if nobody is in, else shut the door while it is present."""
+        entry, now = self._entry(operation.name)
+        is_replay = entry.writer is not None and entry.writer[0] == operation.holder_id
+        ends = list(entry.readers.values()) if entry.writer is None else [entry.writer[1]]
+        if ends and not is_replay:
+            left_ms, presence_ms = _ms(max(ends) - now), operation.presence_ms
+            if presence_ms:
+                entry.waiting[operation.holder_id] = now + presence_ms / 1000
+                left_ms = min(left_ms, ceil(presence_ms / 3))
+            return Held(left_ms)
+        if not is_replay:
+            entry.token = max(entry.token + 1, int(now * 1_000_000))
+            entry.waiting.pop(operation.holder_id, None)
+        entry.writer = (operation.holder_id, now + operation.ttl_ms / 1000)
+        return Acquired(entry.token, operation.ttl_ms, replay=is_replay)
+
+    def renew(self, operation: RenewReadWrite) -> Renewed | Lost:
+        """Push an end out, never re-create."""
+        entry, now = self._entry(operation.name)
+        end = now + operation.ttl_ms / 1000
+        if entry.writer is not None and entry.writer[0] == operation.holder_id:
+            entry.writer = (operation.holder_id, end)
+        elif operation.holder_id in entry.readers:
+            entry.readers[operation.holder_id] = end
+        else:
+            return Lost()
+        return Renewed(operation.ttl_ms)
+
+    def release(self, operation: ReleaseReadWrite) -> Released | Lost:
+        """End a lease, or a writer's waiting, and wake who may get in because of it."""
+        entry, _ = self._entry(operation.name)
+        keys, holder_id = read_write_keys(operation.name), operation.holder_id
+        if entry.writer is not None and entry.writer[0] == holder_id:
+            entry.writer = None
+            self._publish(keys.freed)
+            self._publish(keys.opened)
+            return Released()
+        if holder_id in entry.readers:
+            end = entry.readers.pop(holder_id)
+            if all(other < end for other in entry.readers.values()):
+                self._publish(keys.freed)
+            return Released()
+        is_last = entry.waiting.pop(holder_id, None) is not None and not entry.waiting
+        if is_last and entry.writer is None:
+            self._publish(keys.opened)
+        return Lost()
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

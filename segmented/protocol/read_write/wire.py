@@ -1,0 +1,71 @@
+"""Locks of readers and writers over the wire."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from segmented.errors import WrongKind
+from segmented.keys import read_write_keys
+from segmented.models import Acquired, Held, Lost, Released, Renewed
+from segmented.protocol import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
+from segmented.protocol.lock.wire import FENCE_IDLE_MS
+from segmented.protocol.wire import Call, Codec, Reply, optional_number, script_call, text
+
+
+def _encode_read(operation: AcquireRead) -> Call:
+    keys = read_write_keys(operation.name).listed()
+    fence_ttl_ms = FENCE_IDLE_MS + operation.ttl_ms
+    return script_call("acquire_read", keys, operation.holder_id, operation.ttl_ms, fence_ttl_ms)
+
+
+def _encode_write(operation: AcquireWrite) -> Call:
+    keys = read_write_keys(operation.name).listed()
+    fence_ttl_ms, presence_ms = FENCE_IDLE_MS + operation.ttl_ms, operation.presence_ms
+    return script_call("acquire_write", keys, operation.holder_id, operation.ttl_ms, fence_ttl_ms, presence_ms)
+
+
+def _decode_read(operation: AcquireRead, reply: Reply) -> Acquired | Held:
+    return _decoded(operation, reply, next_in_ms=0)
+
+
+def _decode_write(operation: AcquireWrite, reply: Reply) -> Acquired | Held:
+    return _decoded(operation, reply, next_in_ms=None)
+
+
+def _decoded(operation: AcquireRead | AcquireWrite, reply: Reply, *, next_in_ms: int | None) -> Acquired | Held:
+    match text(reply[0]):
+        case "wrong_kind":
+            message = f"the name {operation.name!r} belongs to another kind of lock than one of readers and writers"
+            raise WrongKind(message)
+        case "held":
+            return Held(optional_number(reply[1]))
+    return Acquired(int(reply[1]), operation.ttl_ms, replay=text(reply[2]) == "1", next_in_ms=next_in_ms)
+
+
+def _encode_renew(operation: RenewReadWrite) -> Call:
+    keys = read_write_keys(operation.name).listed()
+    return script_call("renew_read_write", keys, operation.holder_id, operation.ttl_ms)
+
+
+def _decode_renew(operation: RenewReadWrite, reply: Reply) -> Renewed | Lost:
+    return Renewed(operation.ttl_ms) if text(reply[0]) == "renewed" else Lost()
+
+
+def _encode_release(operation: ReleaseReadWrite) -> Call:
+    return script_call("release_read_write", read_write_keys(operation.name).listed(), operation.holder_id)
+
+
+def _decode_release(_: ReleaseReadWrite, reply: Reply) -> Released | Lost:
+    return Released() if text(reply[0]) == "released" else Lost()
+
+
+def _doubted(answer: Released | Lost) -> Released | Lost:
+    return Lost(is_unsure=True) if isinstance(answer, Lost) else answer
+
+
+CODECS: Final = {
+    AcquireRead: Codec(_encode_read, _decode_read),
+    AcquireWrite: Codec(_encode_write, _decode_write),
+    RenewReadWrite: Codec(_encode_renew, _decode_renew),
+    ReleaseReadWrite: Codec(_encode_release, _decode_release, doubt=_doubted),
+}

@@ -1,0 +1,1 @@
+"""The reentrant lock: a holder and its count."""

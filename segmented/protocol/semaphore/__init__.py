@@ -1,0 +1,1 @@
+"""Permits that expire."""

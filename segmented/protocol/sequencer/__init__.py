@@ -1,0 +1,1 @@
+"""Chubby's sequencers, and values that refuse an older token."""

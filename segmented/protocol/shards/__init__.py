@@ -1,0 +1,1 @@
+"""Pools in shards: the directory, and units on their way between two."""

@@ -1,0 +1,132 @@
+"""Pools in shards over the wire: the directory, and transfers between shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from redis.exceptions import ResponseError
+
+from segmented import protocol as op
+from segmented.errors import PoolDrifted, StoreUnavailable
+from segmented.keys import directory_keys, shard_keys
+from segmented.models import Received, ShardDirectory, ShardFound, Transfer
+from segmented.models.shards import parse_directory
+from segmented.protocol.pool.wire import keys_of, kind_of
+from segmented.protocol.wire import Call, Codec, Exchange, Reply, Send, plain_call, readable, script_call, text
+
+if TYPE_CHECKING:
+    from segmented.protocol.wire import Command
+
+AnswerT = TypeVar("AnswerT")
+
+REPLICA_MS: Final = 1_000
+"""How long a replica has to acknowledge a transfer."""
+
+
+def _encode_read(operation: op.ReadDirectory) -> Call:
+    return plain_call("GET", directory_keys(operation.sku, operation.copy).directory)
+
+
+def _decode_read(operation: op.ReadDirectory, reply: Reply) -> ShardDirectory | None:
+    if reply is None:
+        return None
+    state, _, content = text(reply).partition(" ")
+    return _directory(operation.sku, state, content)
+
+
+def _directory(sku: str, state: str, content: str) -> ShardDirectory:
+    try:
+        return parse_directory(sku, content, is_open={"open": True, "opening": False}[state])
+    except (KeyError, ValueError):
+        raise PoolDrifted(sku) from None
+
+
+def _encode_write(operation: op.WriteDirectory) -> Call:
+    directory = operation.directory
+    keys = directory_keys(directory.sku, operation.copy).listed()
+    return script_call("write_directory", keys, directory.content, "open" if directory.is_open else "opening")
+
+
+def _decode_write(operation: op.WriteDirectory, reply: Reply) -> ShardDirectory | None:
+    if text(reply[0]) == "one_slot":
+        return None
+    return _directory(operation.directory.sku, text(reply[1]), text(reply[2]))
+
+
+def _encode_look(operation: op.LookAtShard) -> Call:
+    return script_call("look_at_shard", keys_of(operation.shard))
+
+
+def _decode_look(operation: op.LookAtShard, reply: Reply) -> ShardFound:
+    kind_of(operation.shard, reply)
+    flat = [int(value) for value in reply[5]]
+    away = tuple(sorted(Transfer("away", *flat[first : first + 4]) for first in range(0, len(flat), 4)))
+    return ShardFound(
+        shard=operation.shard,
+        available=int(reply[1]),
+        reserved=int(reply[2]),
+        away=away,
+        is_more_due=text(reply[4]) == "1",
+        increases=int(reply[3]),
+        sequence=int(reply[6]),
+    )
+
+
+def _encode_send(operation: op.SendUnits) -> Call:
+    return script_call("send_units", keys_of(operation.shard), operation.target, operation.units)
+
+
+def _decode_send(operation: op.SendUnits, reply: Reply) -> Transfer | None:
+    if kind_of(operation.shard, reply) == "none":
+        return None
+    return Transfer("away", operation.target, int(reply[1]), int(reply[2]), int(reply[3]))
+
+
+def _encode_receive(operation: op.ReceiveUnits) -> Call:
+    return script_call("receive_units", keys_of(operation.shard), operation.source, operation.number, operation.sent)
+
+
+def _decode_receive(operation: op.ReceiveUnits, reply: Reply) -> Received:
+    kind_of(operation.shard, reply)
+    return Received(operation.number, int(reply[1]))
+
+
+def _encode_acknowledge(operation: op.AcknowledgeUnits) -> Call:
+    return script_call("acknowledge_units", [shard_keys(operation.shard).transfers], operation.target, operation.number)
+
+
+def _decode_acknowledge(_: op.AcknowledgeUnits, __: Reply) -> None:
+    """Whether it was away or not, it is not now."""
+
+
+# --- replicas ---
+
+
+def _await_replica(operation: op.SendUnits | op.ReceiveUnits, answer: AnswerT) -> Exchange[AnswerT]:
+    """Have a replica, where there is one, acknowledge what was written: a failover would otherwise double the units.
+
+    Units whose sending is not acknowledged stay away, and the next who looks brings them in.
+    """
+    (info,) = yield Send((("INFO", "replication"),), patience=0.0)
+    if isinstance(info, ResponseError):
+        raise info
+    if "state=online" not in readable(info):
+        return answer
+    wait: Command = ("WAIT", 1, REPLICA_MS)
+    (count,) = yield Send((wait,), patience=REPLICA_MS / 1000)
+    if isinstance(count, ResponseError):
+        raise count
+    if int(count) < 1:
+        message = f"no replica of {operation.shard!r} has acknowledged a transfer within {REPLICA_MS} ms"
+        raise StoreUnavailable(message)
+    return answer
+
+
+CODECS: Final = {
+    op.ReadDirectory: Codec(_encode_read, _decode_read),
+    op.WriteDirectory: Codec(_encode_write, _decode_write),
+    op.LookAtShard: Codec(_encode_look, _decode_look),
+    op.SendUnits: Codec(_encode_send, _decode_send, finish=_await_replica),
+    op.ReceiveUnits: Codec(_encode_receive, _decode_receive, finish=_await_replica),
+    op.AcknowledgeUnits: Codec(_encode_acknowledge, _decode_acknowledge),
+}

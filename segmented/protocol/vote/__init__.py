@@ -1,0 +1,1 @@
+"""One server's vote for a lock that a majority keeps."""

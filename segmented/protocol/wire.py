@@ -1,0 +1,131 @@
+"""What goes over the wire and what comes back, without regard to RESP2, RESP3 or `decode_responses`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from segmented.protocol.scripts import Script, load_script
+
+pack_command: Callable[[Any], bytes] | None = None
+with suppress(ImportError):  # an extra, and faster
+    from hiredis import pack_command
+
+if TYPE_CHECKING:
+    from segmented.protocol.dialect import Dialect
+
+Reply = Any
+"""A server's reply: bytes or str, int, None, lists of these, or the ResponseError that it was."""
+Command = Sequence[str | int]
+
+
+@dataclass(slots=True)  # not frozen, nor is Call: each operation makes one, and a frozen one takes twice the time
+class Send:
+    """Commands for one connection, sent together; `patience` is the time that the server may take on purpose."""
+
+    commands: Sequence[Command]
+    patience: float = 0.0
+
+
+AnswerT = TypeVar("AnswerT")
+Exchange = Generator[Send, list[Reply], AnswerT]
+"""A conversation on one connection: yields what to send, is sent the replies, returns the answer."""
+MakeExchange = Callable[["Dialect", int], Exchange[AnswerT]]
+"""Makes an exchange for a server's dialect and the number of the attempt, from 1."""
+
+
+def packed(commands: Sequence[Command]) -> bytes:
+    """Encode commands as the protocol has them. Shorter than the driver's packer, which serves more types."""
+    if pack_command is not None:
+        return b"".join([pack_command(tuple(command)) for command in commands])
+    pieces: list[str] = []
+    for command in commands:
+        pieces.append(f"*{len(command)}\r\n")
+        for argument in command:
+            said = argument if type(argument) is str else str(argument)
+            pieces.append(f"${len(said) if said.isascii() else len(said.encode())}\r\n{said}\r\n")
+    return "".join(pieces).encode()
+
+
+@dataclass(slots=True)
+class Call:
+    """One command: a script with its keys and arguments, or, without a script, the plain command in `arguments`."""
+
+    script: Script | None
+    keys: Sequence[str]
+    arguments: Sequence[str | int]
+
+    def command(self) -> Command:
+        """Return the command, with the script by its digest."""
+        if self.script is None:
+            return self.arguments
+        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.arguments)
+
+    def full_command(self) -> Command:
+        """Return the command with the script's text, which also caches it."""
+        if self.script is None:
+            return self.arguments
+        return ("EVAL", self.script.text, len(self.keys), *self.keys, *self.arguments)
+
+    @property
+    def key(self) -> str:
+        """The key that decides which server of a cluster is asked."""
+        return self.keys[0] if self.script is not None else str(self.arguments[1])
+
+
+def script_call(name: str, keys: Sequence[str], *arguments: str | int) -> Call:
+    """Call `lua/<name>.lua`."""
+    return Call(load_script(name), keys, arguments)
+
+
+def plain_call(*arguments: str | int) -> Call:
+    """Send a command as it is; its first argument is its key."""
+    return Call(None, (), arguments)
+
+
+def text(value: Reply) -> str:
+    """Read a string that may come as bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def readable(value: Reply) -> str:
+    """Read a string that somebody else may have written, in no encoding of ours."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def optional_number(value: Reply) -> int | None:
+    """Read a number for which the scripts say -1 or "" when there is none."""
+    found = text(value)
+    return None if found in ("", "-1") else int(found)
+
+
+Encode = Callable[[Any], Call]
+Decode = Callable[[Any, Reply], Any]
+"""Takes the operation and the reply; returns the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """An operation by the server's own commands, where its dialect has them."""
+
+    encode: Callable[[Any, Dialect], Sequence[Command]]
+    """The commands; none when this one has to be a script."""
+    decode: Callable[[Any, Sequence[Reply]], Any]
+    """The answer; None when only the script can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How one kind of operation is sent and read."""
+
+    encode: Encode
+    decode: Decode
+    native: Native | None = None
+    finish: Callable[[Any, Any], Exchange[Any]] | None = None
+    """What follows on the same connection: takes the operation and its answer, returns the final one."""
+    wakes: Callable[[Any], tuple[str, str] | None] | None = None
+    """For what may be a release: the channel of those who wait, and the holder id that its message carries."""
+    doubt: Callable[[Any], Any] | None = None
+    """Takes the answer to a repeat after a lost reply, which may have met the first one's effect."""

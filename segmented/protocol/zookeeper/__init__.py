@@ -1,0 +1,1 @@
+"""What plans ask of ZooKeeper."""
