@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from segmented.models import Refusal
 
 
 class SegmentedError(Exception):
@@ -251,10 +249,21 @@ class PoolVanished(StockError):
         self.epoch = epoch
 
 
+class Refused(Protocol):
+    """An answer that refuses, such as SoldOut: see `segmented.models.Refusal`."""
+
+    @property
+    def order_id(self) -> str:
+        """The order."""
+
+    def describe(self) -> str:
+        """Say why, in a few words."""
+
+
 class NotGranted(StockError):
     """The order was refused, so the body of the `with` statement did not run."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: Refused) -> None:
         """Carry the answer that refused."""
         super().__init__(f"order {refusal.order_id!r} was not granted: {refusal.describe()}")
         self.refusal = refusal

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from segmented.dedup.dedup import AsyncDedup, Dedup
     from segmented.dedup.effects_in_store import StoreEffect
     from segmented.dedup.errors import (
-        AlreadyDone,
         AttemptSuperseded,
         CallCancelled,
         DedupError,
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
         RunLost,
     )
     from segmented.dedup.external import AsyncExternalEffect, Done, ExternalEffect, NotDone, StillUnknown
-    from segmented.dedup.run import AsyncRun, Replay, Run
+    from segmented.dedup.run import AlreadyDone, AsyncRun, Replay, Run
 
 __all__ = [
     "AlreadyDone",
@@ -53,11 +52,11 @@ LATE: Final = from_modules(
         "segmented.dedup.dedup": "AsyncDedup Dedup",
         "segmented.dedup.effects_in_store": "StoreEffect",
         "segmented.dedup.errors": (
-            "AlreadyDone AttemptSuperseded CallCancelled DedupError EffectUnknown FailedBefore InFlight "
+            "AttemptSuperseded CallCancelled DedupError EffectUnknown FailedBefore InFlight "
             "OtherPayload ResultUnkept RunLost"
         ),
         "segmented.dedup.external": "AsyncExternalEffect Done ExternalEffect NotDone StillUnknown",
-        "segmented.dedup.run": "AsyncRun Replay Run",
+        "segmented.dedup.run": "AlreadyDone AsyncRun Replay Run",
     }
 )
 """Imported when asked for, and from where."""

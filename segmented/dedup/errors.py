@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from segmented.errors import SegmentedError
-
-if TYPE_CHECKING:
-    from segmented.dedup.run import Replay
 
 
 class DedupError(SegmentedError):
@@ -102,20 +99,6 @@ class ResultUnkept(DedupError):
         """Say why it was not kept."""
         super().__init__(f"the first call with key {key!r} ended, but its result was not kept: {detail}", key, detail)
         self.detail = detail
-
-
-class AlreadyDone(DedupError):
-    """The effect under this key was committed before; roll the transaction back and take the stored outcome."""
-
-    def __init__(self, key: str, replay: Replay) -> None:
-        """Carry the stored outcome."""
-        super().__init__(f"key {key!r} was done before, by message {replay.message_id!r}: roll back", key)
-        self.replay = replay
-
-    @property
-    def result(self) -> Any:  # noqa: ANN401  # whatever the first gave
-        """The stored result; raises ResultUnkept where it could not be stored."""
-        return self.replay.result
 
 
 class RunLost(DedupError):

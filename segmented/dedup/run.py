@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from segmented.dedup.errors import RunLost
+from segmented.dedup.errors import DedupError, RunLost
 from segmented.dedup.outcomes import failure_written
 from segmented.dedup.plans import begin_plan, finish_plan
 from segmented.errors import InvalidInput, SegmentedError, StoreRefused
@@ -299,3 +299,17 @@ async def begun_async(
     if isinstance(found, OutcomeKept):
         return Replay(claim.name, found, form)
     return AsyncRun(store, claim, found, form)
+
+
+class AlreadyDone(DedupError):
+    """The effect under this key was committed before; roll the transaction back and take the stored outcome."""
+
+    def __init__(self, key: str, replay: Replay) -> None:
+        """Carry the stored outcome."""
+        super().__init__(f"key {key!r} was done before, by message {replay.message_id!r}: roll back", key)
+        self.replay = replay
+
+    @property
+    def result(self) -> Any:  # noqa: ANN401  # whatever the first gave
+        """The stored result; raises ResultUnkept where it could not be stored."""
+        return self.replay.result

@@ -7,21 +7,37 @@ outside, goes through untouched.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from segmented.errors import InvalidInput, LeaseLost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
-    from segmented.locks.lease import AsyncHeldLease
-    from segmented.locks.multi_lease import AsyncMultiLease
+
+class Losable(Protocol):
+    """A lease, of one name or of several, that tells of its loss."""
+
+    @property
+    def name(self) -> str:
+        """What it is on."""
+
+    @property
+    def holder_id(self) -> str:
+        """Whose it is."""
+
+    def require(self) -> None:
+        """Raise LeaseLost unless it may be trusted."""
+
+    def on_lost(self, callback: Callable[[], None]) -> object:
+        """Have this called once it is lost."""
 
 
 class CancelScope:
     """Made by `AsyncLease.cancel_scope()`. To be entered once."""
 
-    def __init__(self, lease: AsyncHeldLease | AsyncMultiLease) -> None:
+    def __init__(self, lease: Losable) -> None:
         """Watch `lease`."""
         self._lease = lease
         self._task: asyncio.Task[object] | None = None

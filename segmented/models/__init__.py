@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         Resized,
         Restocked,
         TooFew,
+        Transfer,
     )
     from segmented.models.shards import (
         SHARD_COUNT_MAX,
@@ -93,7 +94,6 @@ if TYPE_CHECKING:
         ShardDirectory,
         ShardedState,
         ShardFound,
-        Transfer,
         checked_pool_name,
     )
 
@@ -200,10 +200,10 @@ LATE: Final = from_modules(
             "Superseded Taken"
         ),
         "segmented.models.pools": (
-            "AlreadyOpen EntryKind LedgerEntry Opened PoolClosed PoolState Resized Restocked TooFew"
+            "AlreadyOpen EntryKind LedgerEntry Opened PoolClosed PoolState Resized Restocked TooFew Transfer"
         ),
         "segmented.models.shards": (
-            "Received SHARD_COUNT_MAX Shard ShardDirectory ShardFound ShardedState Transfer checked_pool_name"
+            "Received SHARD_COUNT_MAX Shard ShardDirectory ShardFound ShardedState checked_pool_name"
         ),
     }
 )

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from segmented.models.orders import Part
-    from segmented.models.shards import Transfer
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Transfer:
+    """Units between this shard and another: the number of the last transfer, and units.
+
+    | kind | units |
+    | --- | --- |
+    | sent | all that this shard has ever sent to the other |
+    | away | those of the last transfer to the other, as long as it is not known that they arrived |
+    | received | all that this shard has ever received from the other |
+    """
+
+    kind: Literal["sent", "away", "received"]
+    other: int
+    """Number of the other shard."""
+    number: int
+    units: int
+    sent: int = field(default=0, compare=False)
+    """Of one that is away, as it is answered: all units that were sent there, these included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from string import ascii_lowercase, digits
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from segmented.errors import InvalidInput, PoolMissing, ShardVanished, StockError
 from segmented.models.ids import SKU_BYTES_MAX, check_id, shortened
-from segmented.models.pools import PoolState
+from segmented.models.pools import PoolState, Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,26 +114,6 @@ def parse_directory(sku: str, content: str, *, is_open: bool) -> ShardDirectory:
     salts, *numbers = content.split(" ")
     stock, segment_count, epoch, customer_limit = map(int, numbers)
     return ShardDirectory(sku, tuple(salts.split(",")), stock, segment_count, epoch, customer_limit or None, is_open)
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class Transfer:
-    """Units between this shard and another: the number of the last transfer, and units.
-
-    | kind | units |
-    | --- | --- |
-    | sent | all that this shard has ever sent to the other |
-    | away | those of the last transfer to the other, as long as it is not known that they arrived |
-    | received | all that this shard has ever received from the other |
-    """
-
-    kind: Literal["sent", "away", "received"]
-    other: int
-    """Number of the other shard."""
-    number: int
-    units: int
-    sent: int = field(default=0, compare=False)
-    """Of one that is away, as it is answered: all units that were sent there, these included."""
 
 
 @dataclass(frozen=True, slots=True)

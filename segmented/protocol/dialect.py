@@ -13,11 +13,13 @@ its version, so that a fork or a managed service that has them is served by them
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from segmented.protocol.wire import Command, Reply
+Reply = Any
+"""A server's reply: bytes or str, int, None, lists of these, or the ResponseError that it was."""
+Command = Sequence[str | int]
 
 
 class Dialect(Enum):

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from segmented.protocol.dialect import Command, Dialect, Reply
 from segmented.protocol.scripts import Script, load_script
 
 pack_command: Callable[[Any], bytes] | None = None
 with suppress(ImportError):  # an extra, and faster
     from hiredis import pack_command
-
-if TYPE_CHECKING:
-    from segmented.protocol.dialect import Dialect
-
-Reply = Any
-"""A server's reply: bytes or str, int, None, lists of these, or the ResponseError that it was."""
-Command = Sequence[str | int]
 
 
 @dataclass(slots=True)  # not frozen, nor is Call: each operation makes one, and a frozen one takes twice the time

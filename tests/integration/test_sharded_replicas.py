@@ -10,7 +10,7 @@ from segmented import protocol as op
 from segmented.errors import StoreUnavailable
 from segmented.keys import shard_keys
 from segmented.models import Received, Reserved
-from segmented.models.shards import Transfer
+from segmented.models.pools import Transfer
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import directory_plan
 from tests.fixtures.stores_deployed import COLOURS, deployed_side

@@ -43,10 +43,9 @@ from segmented.protocol import ReadRecord
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from celery.app.task import Context
+    from celery.app.task import Context, Task
 
     from segmented.dedup.celery.plan import OncePlan
-    from segmented.dedup.celery.task import Once
     from segmented.dedup.terms import RunClaim
     from segmented.plans import Plan
     from segmented.plans.drivers import Store
@@ -72,7 +71,7 @@ def _is_at_work(answer: object) -> bool:
 class Execution:
     """One delivery of one message."""
 
-    task: Once
+    task: Task[..., Any]
     plan: OncePlan
     request: Context
     arguments: tuple[Any, ...]

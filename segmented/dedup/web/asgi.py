@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from segmented.dedup.errors import DedupError
 from segmented.dedup.run import Replay
 from segmented.dedup.web.answers import Answer
-from segmented.dedup.web.asgi_messages import ClientGone, Intake, Outlet, answer_messages
+from segmented.dedup.web.asgi_messages import ClientGone, Intake, Outlet, Receive, Send, answer_messages
 from segmented.dedup.web.guard import Guard
 from segmented.dedup.web.options import WebOptions
 from segmented.dedup.web.request import WebRequest
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from segmented.dedup.dedup import AsyncDedup
     from segmented.dedup.run import AsyncRun
 
-Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 

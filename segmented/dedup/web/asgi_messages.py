@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from segmented.dedup.web.answers import Answer, Unkept
@@ -11,8 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.dedup.run import AsyncRun
-    from segmented.dedup.web.asgi import Message, Receive, Send
     from segmented.dedup.web.guard import Guard
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 
 class ClientGone(Exception):

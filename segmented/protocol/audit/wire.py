@@ -10,10 +10,12 @@ from segmented.keys import shard_keys
 from segmented.models import Differing, Inspected, Mended, Outrun, Sound, Trimmed
 from segmented.protocol.pool.foreign import moment, whole
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of
-from segmented.protocol.wire import Call, Codec, Reply, plain_call, script_call, text
+from segmented.protocol.wire import Call, Codec, plain_call, script_call, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from segmented.protocol.dialect import Reply
 
 
 def foreign_text(value: Reply) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from segmented.keys import cache_keys
 from segmented.models import Acquired, Cached, CachedKind, Forgotten, Held, MayLoad, Outpaced, Uncached, Written
 from segmented.protocol import ForgetCached, ReadCached, ReadOrAcquire, WriteCached
-from segmented.protocol.wire import Call, Codec, Reply, optional_number, plain_call, script_call, text
+from segmented.protocol.wire import Call, Codec, optional_number, plain_call, script_call, text
+
+if TYPE_CHECKING:
+    from segmented.protocol.dialect import Reply
 
 FENCE_IDLE_MS: Final = 3600 * 1000
 """How long the fence of an idle value is kept. What takes longer to load is not kept: nobody knows what came since."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
 from segmented.errors import CartMismatch, CartUnknown, InvalidInput
@@ -29,7 +29,10 @@ from segmented.models import (
 from segmented.protocol.audit.wire import foreign_text, pairs_in
 from segmented.protocol.pool.foreign import moment
 from segmented.protocol.pool.wire import SCAN_COUNT, STATES, keys_of, kind_of
-from segmented.protocol.wire import Call, Codec, Reply, plain_call, script_call, text
+from segmented.protocol.wire import Call, Codec, plain_call, script_call, text
+
+if TYPE_CHECKING:
+    from segmented.protocol.dialect import Reply
 
 CART_STATES: Final[dict[str, CartState]] = {"o": "open", **STATES}
 RECORD: Final = re.compile(r"([a-z])\t[0-9]{1,18}\t([^\n]*)\n(.*)", re.DOTALL)

@@ -48,10 +48,11 @@ from segmented.protocol.dedup.operations import (
     SettleRun,
 )
 from segmented.protocol.scripts import Script, load_script
-from segmented.protocol.wire import Call, Codec, Reply, optional_number, script_call, text
+from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
 
 if TYPE_CHECKING:
     from segmented.models.dedup import RecordName
+    from segmented.protocol.dialect import Reply
 
 EFFECT_MARK: Final = "--@effect"
 EFFECT: Final = """local function effect(KEYS, ARGV)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from segmented.errors import WrongKind
 from segmented.keys import fair_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.protocol import AcquireFair, ReleaseFair, RenewFair
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
-from segmented.protocol.wire import Call, Codec, Reply, script_call, text
+from segmented.protocol.wire import Call, Codec, script_call, text
+
+if TYPE_CHECKING:
+    from segmented.protocol.dialect import Reply
 
 
 def _encode_acquire(operation: AcquireFair) -> Call:

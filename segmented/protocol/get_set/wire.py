@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from segmented.keys import lock_keys
 from segmented.protocol import DeleteValue, GetSet, GetValue, SetNx
-from segmented.protocol.wire import Call, Codec, Reply, plain_call, text
+from segmented.protocol.wire import Call, Codec, plain_call, text
+
+if TYPE_CHECKING:
+    from segmented.protocol.dialect import Reply
 
 
 def _encode_set_nx(operation: SetNx) -> Call:

@@ -10,13 +10,13 @@ from segmented.errors import WrongKind
 from segmented.keys import LockKeys, lock_keys, named_lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
 from segmented.protocol import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
-from segmented.protocol.wire import Call, Codec, Native, Reply, Send, optional_number, script_call, text
+from segmented.protocol.wire import Call, Codec, Native, Send, optional_number, script_call, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.protocol.dialect import Dialect
-    from segmented.protocol.wire import Command, Exchange
+    from segmented.protocol.dialect import Command, Dialect, Reply
+    from segmented.protocol.wire import Exchange
 
 FENCE_IDLE_MS: Final = 24 * 3600 * 1000
 """How long an idle lock's last token is kept. A lapsed one does no harm: the next is the server's microseconds."""

@@ -17,10 +17,12 @@ from segmented.models.dedup import NamespacesPage
 from segmented.protocol import ListLocks, ListMasters, ListNamespaces, RevokeLock, ShowLock, SlotRanges
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
 from segmented.protocol.scripts import load_script
-from segmented.protocol.wire import Call, Codec, Reply, optional_number, script_call, text
+from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from segmented.protocol.dialect import Reply
 
 SCAN_COUNT: Final = 1_000
 """Keys that the server looks at in one step: others are answered in between."""

@@ -29,10 +29,12 @@ from segmented.models.submitted import (
 )
 from segmented.protocol.pool.orders_wire import customer_missing, settled_line
 from segmented.protocol.pool.wire import SCAN_COUNT, keys_of, kind_of, order_record
-from segmented.protocol.wire import Call, Codec, Reply, optional_number, plain_call, readable, script_call, text
+from segmented.protocol.wire import Call, Codec, optional_number, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from segmented.protocol.dialect import Reply
 
 MESSAGES_MAX: Final = 1_000
 """Messages that are kept of one queue: a broken publisher must not fill the stock's server."""

@@ -6,10 +6,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from segmented.models import PoolState, Transfer
-from segmented.protocol.wire import Reply, readable
+from segmented.protocol.wire import readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from segmented.protocol.dialect import Reply
 
 WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 NAMES: Final = (

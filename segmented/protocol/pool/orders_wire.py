@@ -33,10 +33,12 @@ from segmented.models import (
     Taken,
 )
 from segmented.protocol.pool.wire import STATES, keys_of, kind_of
-from segmented.protocol.wire import Call, Codec, Reply, optional_number, script_call, text
+from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from segmented.protocol.dialect import Reply
 
 
 # --- lines of an answer ---

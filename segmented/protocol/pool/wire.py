@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
 from segmented.errors import (
@@ -31,7 +31,10 @@ from segmented.models import (
 )
 from segmented.models.shards import no_keys_of
 from segmented.protocol.pool.foreign import moment, pool_state
-from segmented.protocol.wire import Call, Codec, Reply, optional_number, plain_call, readable, script_call, text
+from segmented.protocol.wire import Call, Codec, optional_number, plain_call, readable, script_call, text
+
+if TYPE_CHECKING:
+    from segmented.protocol.dialect import Reply
 
 SCAN_COUNT: Final = 1_000
 STATES: Final[dict[str, OrderState]] = {

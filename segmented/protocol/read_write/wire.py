@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from segmented.errors import WrongKind
 from segmented.keys import read_write_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.protocol import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
-from segmented.protocol.wire import Call, Codec, Reply, optional_number, script_call, text
+from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
+
+if TYPE_CHECKING:
+    from segmented.protocol.dialect import Reply
 
 
 def _encode_read(operation: AcquireRead) -> Call:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from segmented.errors import WrongKind
 from segmented.keys import fenced_keys, operator_keys
 from segmented.models import Standing
 from segmented.protocol import CheckSequencer, FencedSet
-from segmented.protocol.wire import Call, Codec, Reply, optional_number, script_call, text
+from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
+
+if TYPE_CHECKING:
+    from segmented.protocol.dialect import Reply
 
 
 def _encode_check(operation: CheckSequencer) -> Call:

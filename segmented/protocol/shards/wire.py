@@ -12,10 +12,10 @@ from segmented.keys import directory_keys, shard_keys
 from segmented.models import Received, ShardDirectory, ShardFound, Transfer
 from segmented.models.shards import parse_directory
 from segmented.protocol.pool.wire import keys_of, kind_of
-from segmented.protocol.wire import Call, Codec, Exchange, Reply, Send, plain_call, readable, script_call, text
+from segmented.protocol.wire import Call, Codec, Exchange, Send, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.wire import Command
+    from segmented.protocol.dialect import Command, Reply
 
 AnswerT = TypeVar("AnswerT")
 

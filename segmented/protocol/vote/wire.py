@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from segmented.keys import lock_keys
 from segmented.models import Acquired, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
@@ -10,7 +10,10 @@ from segmented.protocol import AcquireVote, IdentifyServer, ReleaseVote, RenewVo
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
 from segmented.protocol.scripts import load_script
 from segmented.protocol.vote.operations import ROUND_MAX, ROUND_REESTABLISHED
-from segmented.protocol.wire import Call, Codec, Reply, optional_number, script_call, text
+from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
+
+if TYPE_CHECKING:
+    from segmented.protocol.dialect import Reply
 
 NO_TOKEN: Final = 0
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
     from segmented.protocol import Operation
-    from segmented.protocol.dialect import Dialect
-    from segmented.protocol.wire import Command, Exchange, MakeExchange, Reply, Send
+    from segmented.protocol.dialect import Command, Dialect, Reply
+    from segmented.protocol.wire import Exchange, MakeExchange, Send
     from segmented.stores.redis.connections import Connections
     from segmented.stores.redis.server_check import ServerCheck
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from redis.exceptions import ResponseError
 
 from segmented.protocol.codecs import CODECS
-from segmented.protocol.wire import Exchange, MakeExchange, Reply, Send
+from segmented.protocol.wire import Exchange, MakeExchange, Send
 from segmented.stores.redis.addresses import Host
 from segmented.stores.redis.cluster_map import slot_of
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.protocol import Operation
-    from segmented.protocol.dialect import Dialect
+    from segmented.protocol.dialect import Dialect, Reply
     from segmented.stores.redis.cluster_map import ClusterMap
 
 AnswerT = TypeVar("AnswerT")

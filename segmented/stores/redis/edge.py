@@ -24,13 +24,13 @@ from redis.exceptions import (
 
 from segmented.errors import InvalidInput, StoreError, StoreRefused, StoreUnavailable, WrongKind
 from segmented.masking import masked
-from segmented.protocol.wire import Reply, text
+from segmented.protocol.wire import text
 from segmented.stores.redis.addresses import ENCODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from segmented.protocol.wire import Command
+    from segmented.protocol.dialect import Command, Reply
 
 CONNECT_TIMEOUT: Final = 2.0
 SOCKET_TIMEOUT: Final = 5.0

@@ -8,8 +8,8 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from segmented.errors import SegmentedError
 from segmented.protocol.codecs import CODECS
-from segmented.protocol.dialect import Dialect
-from segmented.protocol.wire import Command, Exchange, Reply, Send
+from segmented.protocol.dialect import Command, Dialect, Reply
+from segmented.protocol.wire import Exchange, Send
 from segmented.stores.redis.edge import our_error
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from segmented.stores.redis.edge import check_server, probing_scripts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.protocol.wire import Command, Exchange, Reply
+    from segmented.protocol.dialect import Command, Reply
+    from segmented.protocol.wire import Exchange
 
 INFO: Final[Command] = ("INFO",)
 

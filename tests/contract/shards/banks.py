@@ -10,7 +10,7 @@ from segmented.stock.audit import audit_plan
 from tests.contract.pools.shop import Shop
 
 if TYPE_CHECKING:
-    from segmented.models.shards import Transfer
+    from segmented.models.pools import Transfer
     from tests.fixtures.stores import Side
 
 

@@ -9,7 +9,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import ShardVanished
 from segmented.models import Mended, Order, PoolState, Received, Trimmed
-from segmented.models.shards import Transfer
+from segmented.models.pools import Transfer
 from segmented.stock.audit import audit_plan
 from segmented.stock.repair import repair_plan
 from tests.contract.pools.shop import LONG_MS, SHORT_MS

@@ -8,7 +8,7 @@ import pytest
 
 from segmented import protocol as op
 from segmented.errors import PoolDrifted
-from segmented.models.shards import Transfer
+from segmented.models.pools import Transfer
 from tests.contract.shards.banks import Banks
 
 if TYPE_CHECKING:
