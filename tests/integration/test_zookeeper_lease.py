@@ -205,5 +205,5 @@ def test_what_was_not_needed_is_forgotten_by_this_process(
             with pytest.raises(AcquireTimeout):
                 lock.acquire(timeout=0.01)
     session = ZooKeeperLock(kazoo_client, "any")._session  # noqa: SLF001  # a leak shows nowhere else
-    wait_until(lambda: not session.caretaker._litter)  # noqa: SLF001  # as above
+    wait_until(lambda: not session.caretaker._leftovers)  # noqa: SLF001  # as above
     assert (session.stores, session.caretaker.leases, session._watches) == (set(), {}, {})  # noqa: SLF001  # as above

@@ -81,4 +81,4 @@ def test_who_stops_watching_takes_nobody_elses_watch_away(session: ZooKeeperSess
 
 def test_what_was_left_with_a_closed_client_is_not_remembered(session: ZooKeeperSession) -> None:
     session.abandon("/locks/job", "somebody")
-    assert session.caretaker._litter == {}  # noqa: SLF001  # shown nowhere else
+    assert session.caretaker._leftovers == {}  # noqa: SLF001  # shown nowhere else

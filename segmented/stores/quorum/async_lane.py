@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from segmented.errors import SegmentedError
 from segmented.plans.tasks import begun
-from segmented.stores.quorum.ballot import NotAsked
-from segmented.stores.quorum.docket import Docket, Errand
 from segmented.stores.quorum.lane import PATIENCE, unexpected
+from segmented.stores.quorum.request_queue import Errand, RequestQueue
+from segmented.stores.quorum.tally import NotAsked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,14 +28,14 @@ class AsyncLane:
         self._server = server
         self._clock = clock
         self._tell = tell
-        self._docket = Docket(pause)
+        self._queue = RequestQueue(pause)
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
 
     def submit(self, errands: Sequence[Errand]) -> None:
         """Have errands done after those before them."""
-        refused = errands if self._is_closing else self._docket.add(errands)
+        refused = errands if self._is_closing else self._queue.add(errands)
         self._wake()
         for errand in refused:
             self._tell(self._server, errand, self._not_sent())
@@ -43,7 +43,7 @@ class AsyncLane:
     async def close(self, seconds: float) -> None:
         """Send what is left, what failed before once more, and end; within `seconds`, if the server answers."""
         self._is_closing = True
-        if len(self._docket):
+        if len(self._queue):
             self._wake()
         self._changed.set()
         if self._task is not None:
@@ -61,7 +61,7 @@ class AsyncLane:
 
     async def _run(self) -> None:
         while await self._is_busy():
-            batch, late = self._docket.take_all() if self._is_closing else self._docket.take(self._clock.now())
+            batch, late = self._queue.take_all() if self._is_closing else self._queue.take(self._clock.now())
             for errand in late:
                 self._tell(self._server, errand, self._not_sent())
             if batch:
@@ -70,8 +70,8 @@ class AsyncLane:
 
     async def _is_busy(self) -> bool:
         """Sleep until there is something to do; False when there is nothing left."""
-        while len(self._docket):
-            seconds = self._docket.next_time() - self._clock.now()
+        while len(self._queue):
+            seconds = self._queue.next_time() - self._clock.now()
             if seconds <= 0 or self._is_closing:
                 return True
             self._changed.clear()
@@ -87,7 +87,7 @@ class AsyncLane:
         now = self._clock.now()
         for errand, vote in zip(batch, votes, strict=True):
             if not self._is_closing:
-                self._docket.settle(errand, vote, now)
+                self._queue.settle(errand, vote, now)
         for errand, vote in zip(batch, votes, strict=True):
             self._tell(self._server, errand, vote)
 

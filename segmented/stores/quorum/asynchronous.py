@@ -14,7 +14,7 @@ from segmented.errors import SegmentedError
 from segmented.plans.alarm import Alarm
 from segmented.plans.tasks import begun
 from segmented.stores.quorum.async_lane import AsyncLane
-from segmented.stores.quorum.roster import Roster
+from segmented.stores.quorum.membership import Membership
 from segmented.stores.quorum.store import (
     CLOSE_SECONDS,
     DEFAULT_ANSWER_WITHIN,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from segmented.plans.drivers import AsyncStore
     from segmented.protocol import Operation
-    from segmented.stores.quorum.docket import Errand
+    from segmented.stores.quorum.request_queue import Errand
     from segmented.stores.quorum.voting import Step
 
 AnswerT = TypeVar("AnswerT")
@@ -51,7 +51,7 @@ class AsyncQuorumStore:
         within = checked_answer_within(answer_within)
         self.clock: Clock = clock or SystemClock()
         self._rules = Rules(len(self._stores), within, SystemRandom().uniform)
-        self._roster = Roster([repr(store) for store in self._stores])
+        self._membership = Membership([repr(store) for store in self._stores])
         self._lanes = [
             AsyncLane(server, store, self.clock, pause=within, tell=_told) for server, store in enumerate(self._stores)
         ]
@@ -68,7 +68,7 @@ class AsyncQuorumStore:
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
         """Perform operations together, each decided by itself; one answer or failure each."""
-        return await self._run(voting(self._rules, self._roster, operations, deadline))
+        return await self._run(voting(self._rules, self._membership, operations, deadline))
 
     async def _run(self, steps: Steps[AnswerT]) -> AnswerT:
         now = 0.0

@@ -1,4 +1,4 @@
-"""The lane to one server, for threads: it sends what the docket says, one request after the other.
+"""The lane to one server, for threads: it sends what the queue says, one request after the other.
 
 Its thread starts with the first errand and ends by itself when there has been nothing to do for a while, so a store
 that nobody closes leaves no thread behind.
@@ -11,8 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.errors import SegmentedError, StoreUnavailable
-from segmented.stores.quorum.ballot import NotAsked
-from segmented.stores.quorum.docket import Docket, Errand
+from segmented.stores.quorum.request_queue import Errand, RequestQueue
+from segmented.stores.quorum.tally import NotAsked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ class ThreadLane:
         self._server = server
         self._clock = clock
         self._tell = tell
-        self._docket = Docket(pause)
+        self._queue = RequestQueue(pause)
         self._chores: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -47,7 +47,7 @@ class ThreadLane:
     def submit(self, errands: Sequence[Errand]) -> None:
         """Have errands done after those before them."""
         with self._changed:
-            refused = errands if self._is_closing else self._docket.add(errands)
+            refused = errands if self._is_closing else self._queue.add(errands)
             self._wake()
         for errand in refused:
             self._tell(self._server, errand, self._not_sent())
@@ -62,7 +62,7 @@ class ThreadLane:
         """Send what is left, what failed before once more, and end; within `seconds`, if the server answers."""
         with self._changed:
             self._is_closing = True
-            if len(self._docket):
+            if len(self._queue):
                 self._wake()
             thread = self._thread
             self._changed.notify()
@@ -93,18 +93,18 @@ class ThreadLane:
         """Sleep until there is something to do; False when there has been nothing for a while, and the thread ends."""
         with self._changed:
             while True:
-                seconds = self._docket.next_time() - self._clock.now()
-                if self._chores or seconds <= 0 or (self._is_closing and len(self._docket)):
+                seconds = self._queue.next_time() - self._clock.now()
+                if self._chores or seconds <= 0 or (self._is_closing and len(self._queue)):
                     return True
                 was_woken = not self._is_closing and self._changed.wait(min(seconds, IDLE_SECONDS))
-                if not was_woken and not len(self._docket) and not self._chores:
+                if not was_woken and not len(self._queue) and not self._chores:
                     self._thread = None
                     return False
 
     def _take(self) -> tuple[list[Errand], list[Errand]]:
         if self._is_closing:
-            return self._docket.take_all()
-        return self._docket.take(self._clock.now())
+            return self._queue.take_all()
+        return self._queue.take(self._clock.now())
 
     def _send(self, batch: Sequence[Errand]) -> None:
         votes = self._asked(batch)
@@ -112,7 +112,7 @@ class ThreadLane:
         with self._changed:
             for errand, vote in zip(batch, votes, strict=True):
                 if not self._is_closing:
-                    self._docket.settle(errand, vote, now)
+                    self._queue.settle(errand, vote, now)
         for errand, vote in zip(batch, votes, strict=True):
             self._tell(self._server, errand, vote)
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from segmented.clock import Clock, SystemClock
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.protocol import ReleaseVote
-from segmented.stores.quorum.docket import Errand
 from segmented.stores.quorum.lane import ThreadLane
-from segmented.stores.quorum.roster import Roster
+from segmented.stores.quorum.membership import Membership
+from segmented.stores.quorum.request_queue import Errand
 from segmented.stores.quorum.voting import Ask, Await, Pause, Rules, Steps, voting
 from segmented.stores.quorum.wakeups import ThreadQuorumWakeups
 
@@ -62,7 +62,7 @@ class QuorumStore:
         self._process_id = os.getpid()
         self._guard = threading.Lock()
         self._rules = Rules(len(self._stores), self._answer_within, SystemRandom().uniform)
-        self._roster = Roster([repr(store) for store in self._stores])
+        self._membership = Membership([repr(store) for store in self._stores])
         self._lanes = [
             ThreadLane(server, store, self.clock, pause=self._answer_within, tell=self._told)
             for server, store in enumerate(self._stores)
@@ -92,7 +92,7 @@ class QuorumStore:
     ) -> list[AnswerT | SegmentedError]:
         """Perform operations together, each decided by itself; one answer or failure each."""
         self._follow_fork()
-        return self._run(voting(self._rules, self._roster, operations, deadline))
+        return self._run(voting(self._rules, self._membership, operations, deadline))
 
     def _run(self, steps: Steps[AnswerT]) -> AnswerT:
         now = 0.0
@@ -173,9 +173,9 @@ def checked_answer_within(seconds: object) -> float:
 def errands_of(step: Ask) -> dict[int, list[Errand]]:
     """Return what each server is to be asked."""
     errands: dict[int, list[Errand]] = {}
-    for index, ballot in enumerate(step.poll.ballots):
-        send_by = inf if isinstance(ballot.operation, ReleaseVote) else step.send_by  # it is never too late for these
-        for server in ballot.servers:
-            errand = Errand(ballot.operation, send_by, step.poll, index)
+    for index, tally in enumerate(step.poll.tallies):
+        send_by = inf if isinstance(tally.operation, ReleaseVote) else step.send_by  # it is never too late for these
+        for server in tally.servers:
+            errand = Errand(tally.operation, send_by, step.poll, index)
             errands.setdefault(server, []).append(errand)
     return errands

@@ -18,14 +18,14 @@ from segmented.errors import InvalidInput, StoreUnavailable
 from segmented.models import Held
 from segmented.plans import Now
 from segmented.protocol import AcquireVote, ReleaseVote
-from segmented.stores.quorum.ballot import AcquireBallot, Ballot, IdentityBallot, Poll, RenewBallot, ballot_of
+from segmented.stores.quorum.tally import AcquireTally, IdentityTally, Poll, RenewTally, Tally, tally_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from segmented.errors import SegmentedError
     from segmented.protocol import Operation
-    from segmented.stores.quorum.roster import Roster
+    from segmented.stores.quorum.membership import Membership
 
 AnswerT = TypeVar("AnswerT")
 
@@ -107,7 +107,7 @@ class Rules:
 
 
 def voting(
-    rules: Rules, roster: Roster, operations: Sequence[Operation[Any]], deadline: float
+    rules: Rules, membership: Membership, operations: Sequence[Operation[Any]], deadline: float
 ) -> Steps[list[Any | SegmentedError]]:
     """Have operations decided, each by itself; returns the answer or the failure of each.
 
@@ -115,7 +115,7 @@ def voting(
     """
     tries = TRIES if all(isinstance(operation, AcquireVote) for operation in operations) else 1
     while True:
-        answers = yield from _voted(rules, roster, operations, deadline)
+        answers = yield from _voted(rules, membership, operations, deadline)
         tries -= 1
         if not tries or not any(isinstance(answer, StoreUnavailable) for answer in answers):
             return answers
@@ -126,56 +126,55 @@ def voting(
 
 
 def _voted(
-    rules: Rules, roster: Roster, operations: Sequence[Operation[Any]], deadline: float
+    rules: Rules, membership: Membership, operations: Sequence[Operation[Any]], deadline: float
 ) -> Steps[list[Any | SegmentedError]]:
-    ballots = _ballots(rules, operations)
-    attempts = [ballot for ballot in ballots if isinstance(ballot, AcquireBallot)]
+    tallies = _tallies(rules, operations)
+    attempts = [tally for tally in tallies if isinstance(tally, AcquireTally)]
     if attempts:
-        yield from _introduced(rules, roster)
+        yield from _introduced(rules, membership)
     began = yield Now()
     within = min([rules.answer_within, *(one.operation.ttl_ms / 1000 / TTL_PER_ANSWER for one in attempts)])
     until = min(began + within, deadline)
-    poll = Poll(ballots)
+    poll = Poll(tallies)
     yield Ask(poll, until)
     now = yield Await(poll, until, for_all=False)
-    conflict = roster.conflict if attempts else None
+    conflict = membership.conflict if attempts else None
     refused = [one for one in attempts if conflict is not None or not one.is_acquired]
     backs = [one.giving_back() for one in refused]
-    backs += [back for ballot in ballots if isinstance(ballot, RenewBallot) and (back := ballot.giving_back())]
+    backs += [back for tally in tallies if isinstance(tally, RenewTally) and (back := tally.giving_back())]
     if backs:
-        poll = Poll(_ballots(rules, backs))
+        poll = Poll(_tallies(rules, backs))
         yield Ask(poll, inf)
-    if backs or any(isinstance(ballot.operation, ReleaseVote) for ballot in ballots):
+    if backs or any(isinstance(tally.operation, ReleaseVote) for tally in tallies):
         # so that nothing is left on a server that answers, and so that it is known whose the other votes are
         linger = min(max(LINGER_TIMES * (now - began), LINGER_MIN), LINGER_PART * rules.answer_within)
         now = yield Await(poll, now + linger, for_all=True)
     if conflict is not None:
-        return [conflict] * len(ballots)
+        return [conflict] * len(tallies)
     may_wait = deadline < began + within
     pause_ms = partial(rules.pause_ms, now - began)
     return [
-        _refusal(ballot, pause_ms, is_cut_short=may_wait) if ballot in refused else ballot.outcome()
-        for ballot in ballots
+        _refusal(tally, pause_ms, is_cut_short=may_wait) if tally in refused else tally.outcome() for tally in tallies
     ]
 
 
-def _ballots(rules: Rules, operations: Sequence[Operation[Any]]) -> list[Ballot]:
-    ballots = []
+def _tallies(rules: Rules, operations: Sequence[Operation[Any]]) -> list[Tally]:
+    tallies = []
     for operation in operations:
-        ballot = ballot_of(operation, range(rules.servers), next(rules.rounds))
-        if ballot is None:
+        tally = tally_of(operation, range(rules.servers), next(rules.rounds))
+        if tally is None:
             kind = type(operation).__name__
             message = f"a quorum cannot decide {kind}: it has no fencing tokens and keeps nothing but a QuorumLock"
             raise InvalidInput(message)
-        ballots.append(ballot)
-    return ballots
+        tallies.append(tally)
+    return tallies
 
 
-def _introduced(rules: Rules, roster: Roster) -> Steps[None]:
+def _introduced(rules: Rules, membership: Membership) -> Steps[None]:
     """Ask those who have not told who they are. They are waited for once; who comes up later is asked along the way."""
-    if not roster.unknown:
+    if not membership.unknown:
         return
-    poll = Poll([IdentityBallot(roster.unknown, roster.admit)])
+    poll = Poll([IdentityTally(membership.unknown, membership.admit)])
     until = (yield Now()) + rules.answer_within
     yield Ask(poll, until)
     if not rules.has_met:
@@ -183,13 +182,13 @@ def _introduced(rules: Rules, roster: Roster) -> Steps[None]:
         yield Await(poll, until, for_all=True)
 
 
-def _refusal(ballot: AcquireBallot, pause_ms: Callable[..., int], *, is_cut_short: bool) -> Held | SegmentedError:
+def _refusal(tally: AcquireTally, pause_ms: Callable[..., int], *, is_cut_short: bool) -> Held | SegmentedError:
     """Tell an attempt that was taken back when the next one may succeed, or why it cannot."""
-    if not ballot.is_answered:
-        return Held(None) if is_cut_short and ballot.may_be_answered else ballot.failure()
-    match ballot.has_holder():
+    if not tally.is_answered:
+        return Held(None) if is_cut_short and tally.may_be_answered else tally.failure()
+    match tally.has_holder():
         case True:
-            return ballot.held()
+            return tally.held()
         case False:
             return Held(pause_ms(is_split=True))
     return Held(pause_ms(is_split=False))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from segmented.errors import SegmentedError
 from segmented.plans.tasks import begun
-from segmented.stores.quorum.ballot import majority_of
-from segmented.stores.quorum.ears import Ear, Heard
+from segmented.stores.quorum.listeners import Heard, ServerListener
+from segmented.stores.quorum.tally import majority_of
 from segmented.stores.wakeups import AsyncioWakeups, ThreadWakeups
 
 if TYPE_CHECKING:
@@ -36,27 +36,27 @@ class ThreadQuorumWakeups(ThreadWakeups):
         self._grace = grace
         self._majority = majority_of(len(lanes))
         self._opening = threading.Lock()
-        self._ears: dict[str, tuple[Heard, list[Ear]]] = {}
+        self._listeners: dict[str, tuple[Heard, list[ServerListener]]] = {}
         self._confirmed: set[str] = set()
 
     def listen(self, channel: str, deadline: float) -> None:
         """Return once a majority of the servers has confirmed the subscription, or cannot."""
         with self._opening:
-            if channel not in self._ears:
+            if channel not in self._listeners:
                 heard = Heard(len(self._lanes), self._grace)
-                self._ears[channel] = (
+                self._listeners[channel] = (
                     heard,
                     [
-                        Ear(lane.store.wakeups, channel, partial(self._hear, channel, heard, server))
+                        ServerListener(lane.store.wakeups, channel, partial(self._hear, channel, heard, server))
                         for server, lane in enumerate(self._lanes)
                     ],
                 )
-            heard, _ = self._ears[channel]
+            heard, _ = self._listeners[channel]
             if channel in self._confirmed:
                 return
         if self._are_listening(channel, heard, deadline):
             with self._opening:
-                if channel in self._ears:
+                if channel in self._listeners:
                     self._confirmed.add(channel)
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
@@ -66,11 +66,11 @@ class ThreadQuorumWakeups(ThreadWakeups):
         with self._opening:
             with self._guard:
                 is_empty = channel not in self._lines
-            _, ears = self._ears.pop(channel, (None, [])) if is_empty else (None, [])
+            _, listeners = self._listeners.pop(channel, (None, [])) if is_empty else (None, [])
             if is_empty:
                 self._confirmed.discard(channel)
-        for ear in ears:
-            ear.close()
+        for listener in listeners:
+            listener.close()
 
     def _are_listening(self, channel: str, heard: Heard, deadline: float) -> bool:
         count = _Count(self._majority, len(self._lanes))
@@ -128,36 +128,36 @@ class AsyncQuorumWakeups(AsyncioWakeups):
         super().__init__(clock)
         self._stores = stores
         self._grace = grace
-        self._ears: dict[str, tuple[Heard, list[Ear]]] = {}
+        self._listeners: dict[str, tuple[Heard, list[ServerListener]]] = {}
         self._confirmed: set[str] = set()
         self._asking: set[asyncio.Task[bool]] = set()
 
     async def listen(self, channel: str, deadline: float) -> None:
         """Return once a majority of the servers has confirmed the subscription, or cannot."""
-        if channel not in self._ears:
+        if channel not in self._listeners:
             heard = Heard(len(self._stores), self._grace)
-            self._ears[channel] = (
+            self._listeners[channel] = (
                 heard,
                 [
-                    Ear(store.wakeups, channel, partial(self._hear, channel, heard, server))
+                    ServerListener(store.wakeups, channel, partial(self._hear, channel, heard, server))
                     for server, store in enumerate(self._stores)
                 ],
             )
-        heard, _ = self._ears[channel]
+        heard, _ = self._listeners[channel]
         if channel in self._confirmed:
             return
-        if await self._are_listening(channel, heard, deadline) and channel in self._ears:
+        if await self._are_listening(channel, heard, deadline) and channel in self._listeners:
             self._confirmed.add(channel)
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
         """Give the place up; nobody listens for an empty line."""
         super().leave(place, due, in_time=in_time)
         channel = place.line.channel
-        if channel not in self._lines and channel in self._ears:
+        if channel not in self._lines and channel in self._listeners:
             self._confirmed.discard(channel)
-            _, ears = self._ears.pop(channel)
-            for ear in ears:
-                ear.close()
+            _, listeners = self._listeners.pop(channel)
+            for listener in listeners:
+                listener.close()
 
     async def close(self) -> None:
         """Ask nobody any more."""

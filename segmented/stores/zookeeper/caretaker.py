@@ -40,7 +40,7 @@ _log = logging.getLogger("segmented.locks")
 
 
 @dataclass(slots=True, eq=False)
-class Litter:
+class Leftover:
     """What a holder may have left in line."""
 
     parent: str
@@ -60,7 +60,7 @@ class Caretaker:
         self._session = session
         self._client = session.client
         self._changed = session.changed
-        self._litter: dict[str, Litter] = {}
+        self._leftovers: dict[str, Leftover] = {}
         self._thread: threading.Thread | None = None
         self._is_stirred = False
         self._beat_due = -inf
@@ -82,13 +82,13 @@ class Caretaker:
                 self._thread = threading.Thread(target=self._run, name="segmented-zookeeper", daemon=True)
                 self._thread.start()
 
-    def add_litter(self, parent: str, holder_id: str) -> None:
+    def add_leftover(self, parent: str, holder_id: str) -> None:
         """Delete the holder's nodes as soon as the servers can be reached; the session's lock is held."""
-        self._litter[holder_id] = Litter(parent, holder_id)
+        self._leftovers[holder_id] = Leftover(parent, holder_id)
 
-    def forget_litter(self) -> None:
+    def forget_leftovers(self) -> None:
         """There is no session left that could own any; the session's lock is held."""
-        self._litter.clear()
+        self._leftovers.clear()
 
     def look_after(self, lease: Held) -> None:
         """Look after a lease until it is over."""
@@ -127,7 +127,7 @@ class Caretaker:
             return True
 
     def _has_work(self) -> bool:
-        return bool(self._session.stores or self.leases or self._litter)
+        return bool(self._session.stores or self.leases or self._leftovers)
 
     def _due(self) -> float:
         trust = self._session.trust
@@ -141,7 +141,7 @@ class Caretaker:
             now = self._session.clock.now()
             trust.look_at_clock(now)
             has_ended, self._told_era = trust.era != self._told_era, trust.era
-            leases, litter, link = list(self.leases), list(self._litter.values()), trust.link
+            leases, leftover, link = list(self.leases), list(self._leftovers.values()), trust.link
         if has_ended:
             self._session.wake_stores()
         living = self._tell_the_losers(leases)
@@ -153,7 +153,7 @@ class Caretaker:
         for lease in living:
             if lease.watched_link != link:
                 self._look_at(lease, link)
-        for one in litter:
+        for one in leftover:
             if one.link != link:
                 self._clean(one, link)
 
@@ -201,37 +201,37 @@ class Caretaker:
         lease.note_gone()
         self.stir()
 
-    # --- litter ---
+    # --- leftover ---
 
-    def _clean(self, litter: Litter, link: int) -> None:
-        litter.link = link
-        self._client.sync_async(litter.parent)  # what is read next is then no older than the last request of ours
-        listing = self._client.get_children_async(litter.parent)
-        listing.rawlink(partial(self._listed, litter))
+    def _clean(self, leftover: Leftover, link: int) -> None:
+        leftover.link = link
+        self._client.sync_async(leftover.parent)  # what is read next is then no older than the last request of ours
+        listing = self._client.get_children_async(leftover.parent)
+        listing.rawlink(partial(self._listed, leftover))
 
-    def _listed(self, litter: Litter, result: Any) -> None:  # noqa: ANN401  # kazoo's, untyped
+    def _listed(self, leftover: Leftover, result: Any) -> None:  # noqa: ANN401  # kazoo's, untyped
         if result.exception is not None:
-            self._settle(litter, result.exception)
+            self._settle(leftover, result.exception)
             return
-        prefix = contender_prefix(litter.parent, litter.holder_id)
-        paths = [path for node in result.value if (path := f"{litter.parent}/{node}").startswith(prefix)]
+        prefix = contender_prefix(leftover.parent, leftover.holder_id)
+        paths = [path for node in result.value if (path := f"{leftover.parent}/{node}").startswith(prefix)]
         if not paths:
-            self._settle(litter, None)
+            self._settle(leftover, None)
         for path in paths:  # there is one, unless a server has lost what it had confirmed
-            self._client.delete_async(path).rawlink(lambda deleted: self._settle(litter, deleted.exception))
+            self._client.delete_async(path).rawlink(lambda deleted: self._settle(leftover, deleted.exception))
 
-    def _settle(self, litter: Litter, error: Exception | None) -> None:
+    def _settle(self, leftover: Leftover, error: Exception | None) -> None:
         if isinstance(error, CONNECTION_ERRORS):
             return  # tried again on the next connection
         with self._changed:
             if error is None or isinstance(error, NoNodeError):
-                self._litter.pop(litter.holder_id, None)
+                self._leftovers.pop(leftover.holder_id, None)
                 return
-            litter.link, litter.refusals = NO_LINK, litter.refusals + 1
-            if litter.refusals < REFUSALS_MAX:
+            leftover.link, leftover.refusals = NO_LINK, leftover.refusals + 1
+            if leftover.refusals < REFUSALS_MAX:
                 return
-            self._litter.pop(litter.holder_id, None)
-        _log.error("contender.undeletable", extra={"parent": litter.parent, "error": repr(error)})
+            self._leftovers.pop(leftover.holder_id, None)
+        _log.error("contender.undeletable", extra={"parent": leftover.parent, "error": repr(error)})
 
 
 def _tell_all(lost: list[Held]) -> None:

@@ -78,7 +78,7 @@ class ZooKeeperSession:
             if state == KazooState.LOST:
                 self.trust.end_session()
                 if self.client.client_state in CLOSED_STATES:
-                    self.caretaker.forget_litter()  # the nodes go with the session, and nobody is left to delete them
+                    self.caretaker.forget_leftovers()  # the nodes go with the session, and nobody can delete them
             elif self.client.client_state == KeeperState.CONNECTED:
                 self.trust.connect()
             else:  # suspended; or connected to a server that only reads, which does not know whether the session lives
@@ -171,7 +171,7 @@ class ZooKeeperSession:
         """Delete what a holder has left in line, in the background, as soon as the servers can be reached."""
         with self.changed:
             if self.client.client_state not in CLOSED_STATES:
-                self.caretaker.add_litter(parent, holder_id)
+                self.caretaker.add_leftover(parent, holder_id)
         self.caretaker.stir()
 
     def wake_stores(self) -> None:

@@ -16,19 +16,19 @@ from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans import Batch, Plan, Within, perform
 from segmented.protocol import Effect, Operation
 from segmented.stores.memory import MemoryModel
-from segmented.stores.quorum.ballot import NotAsked
-from segmented.stores.quorum.docket import Docket
-from segmented.stores.quorum.ears import Heard
-from segmented.stores.quorum.roster import Roster
+from segmented.stores.quorum.listeners import Heard
+from segmented.stores.quorum.membership import Membership
+from segmented.stores.quorum.request_queue import RequestQueue
 from segmented.stores.quorum.store import errands_of
+from segmented.stores.quorum.tally import NotAsked
 from segmented.stores.quorum.voting import Ask, Await, Pause, Rules, Steps, voting
 from segmented.testing import Simulation, Sleep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from segmented.stores.quorum.ballot import Poll
-    from segmented.stores.quorum.docket import Errand
+    from segmented.stores.quorum.request_queue import Errand
+    from segmented.stores.quorum.tally import Poll
     from segmented.testing.simulator import Actor
 
 ANSWER_WITHIN: Final = 0.05
@@ -59,8 +59,8 @@ class Process:
     """What one process knows of the quorum."""
 
     rules: Rules
-    roster: Roster
-    dockets: list[Docket]
+    membership: Membership
+    queues: list[RequestQueue]
     lanes: list[Actor] = field(default_factory=list)
     heard: dict[str, Heard] = field(default_factory=dict)
 
@@ -137,7 +137,7 @@ class QuorumWorld(Simulation):
 
     def _vote(self, actor: Actor, operations: tuple[Operation[Any], ...], deadline: float) -> None:
         process = self._process(actor.process)
-        self._votings[id(actor)] = voting(process.rules, process.roster, operations, deadline)
+        self._votings[id(actor)] = voting(process.rules, process.membership, operations, deadline)
         self._vote_on(actor, None)
 
     def _step(self, actor: Actor) -> None:
@@ -196,8 +196,8 @@ class QuorumWorld(Simulation):
     def _process(self, name: str) -> Process:
         if name not in self._processes:
             rules = Rules(self.servers, ANSWER_WITHIN, self._random.uniform)
-            dockets = [Docket(ANSWER_WITHIN) for _ in range(self.servers)]
-            process = Process(rules, Roster([str(server) for server in range(self.servers)]), dockets)
+            queues = [RequestQueue(ANSWER_WITHIN) for _ in range(self.servers)]
+            process = Process(rules, Membership([str(server) for server in range(self.servers)]), queues)
             self._processes[name] = process
             for server in range(self.servers):
                 plan = self._lane(process, server)
@@ -206,23 +206,23 @@ class QuorumWorld(Simulation):
 
     def _ask(self, process: Process, step: Ask) -> None:
         for server, errands in errands_of(step).items():
-            process.dockets[server].add(errands)
+            process.queues[server].add(errands)
             lane = process.lanes[server]
             if id(lane) in self._resting:
                 lane.asleep_until = -inf
 
     def _lane(self, process: Process, server: int) -> Plan[None]:
-        docket = process.dockets[server]
+        queue = process.queues[server]
         while True:
-            batch, late = docket.take(self.clock.now())
+            batch, late = queue.take(self.clock.now())
             _tell(server, [(errand, NotAsked()) for errand in late])
             if not batch:
-                yield from perform(Rest(docket.next_time()))
+                yield from perform(Rest(queue.next_time()))
                 continue
             operations = tuple(errand.operation for errand in batch)
             votes = yield from self._request(server, operations)
             for errand, vote in zip(batch, votes, strict=True):
-                docket.settle(errand, vote, self.clock.now())
+                queue.settle(errand, vote, self.clock.now())
             _tell(server, list(zip(batch, votes, strict=True)))
 
     def _request(self, server: int, operations: tuple[Operation[Any], ...]) -> Plan[list[Any]]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from segmented.models import ServerIdentity
 
 
-class Roster:
+class Membership:
     """Which servers have told who they are."""
 
     def __init__(self, names: Sequence[str]) -> None:

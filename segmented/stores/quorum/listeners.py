@@ -11,7 +11,7 @@ import threading
 from math import inf
 from typing import TYPE_CHECKING
 
-from segmented.stores.quorum.ballot import majority_of
+from segmented.stores.quorum.tally import majority_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ class Heard:
             line.leave(line.join(_nothing), now + self._grace)  # a place given up at once leaves word of the time
 
 
-class Ear:
+class ServerListener:
     """A place in one server's line for a channel, which passes each message on: to us, and to who else is in it."""
 
     def __init__(self, wakeups: Wakeups | AsyncWakeups, channel: str, hear: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.protocol import Operation
-    from segmented.stores.quorum.ballot import Poll
+    from segmented.stores.quorum.tally import Poll
 
 BATCH_MAX: Final = 500
 QUEUE_MAX: Final = 10_000
@@ -61,7 +61,7 @@ class _Leftover:
     """How many answers are still wanted."""
 
 
-class Docket:
+class RequestQueue:
     """Not thread-safe by itself."""
 
     def __init__(self, pause: float) -> None:

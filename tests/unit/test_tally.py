@@ -11,19 +11,19 @@ from segmented.errors import InvalidInput, StoreUnavailable, WrongKind
 from segmented.models import Acquired, Held, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
 from segmented.protocol import AcquireLock, AcquireVote, ReleaseVote, RenewVote
 from segmented.protocol.vote.operations import ROUND_REESTABLISHED
-from segmented.stores.quorum.ballot import (
-    AcquireBallot,
-    Ballot,
+from segmented.stores.quorum.membership import Membership
+from segmented.stores.quorum.tally import (
+    AcquireTally,
     Poll,
-    ReleaseBallot,
-    RenewBallot,
-    ballot_of,
+    ReleaseTally,
+    RenewTally,
+    Tally,
     majority_of,
+    tally_of,
 )
-from segmented.stores.quorum.roster import Roster
 from segmented.stores.quorum.voting import Rules
 
-BallotT = TypeVar("BallotT", bound=Ballot)
+BallotT = TypeVar("BallotT", bound=Tally)
 
 YES = Acquired(0, 1_000, replay=False)
 GONE = StoreUnavailable("gone")
@@ -33,24 +33,24 @@ def by(mark: str, free_in_ms: int | None = 500) -> HeldBy:
     return HeldBy(free_in_ms, holder_mark=mark)
 
 
-def acquired(*votes: object, servers: int = 3) -> AcquireBallot:
-    ballot = AcquireBallot(AcquireVote("lock", "h", 1_000, round=7), range(servers))
-    return cast_votes(ballot, *votes)
+def acquired(*votes: object, servers: int = 3) -> AcquireTally:
+    tally = AcquireTally(AcquireVote("lock", "h", 1_000, round=7), range(servers))
+    return cast_votes(tally, *votes)
 
 
-def renewed(*votes: object, servers: int = 3) -> RenewBallot:
-    return cast_votes(RenewBallot(RenewVote("lock", "h", 1_000), range(servers)), *votes)
+def renewed(*votes: object, servers: int = 3) -> RenewTally:
+    return cast_votes(RenewTally(RenewVote("lock", "h", 1_000), range(servers)), *votes)
 
 
-def released(*votes: object, servers: int = 3) -> ReleaseBallot:
-    return cast_votes(ReleaseBallot(ReleaseVote("lock", "h"), range(servers)), *votes)
+def released(*votes: object, servers: int = 3) -> ReleaseTally:
+    return cast_votes(ReleaseTally(ReleaseVote("lock", "h"), range(servers)), *votes)
 
 
-def cast_votes(ballot: BallotT, *votes: object) -> BallotT:
+def cast_votes(tally: BallotT, *votes: object) -> BallotT:
     for server, vote in enumerate(votes):
         if vote is not None:
-            ballot.note(server, vote)
-    return ballot
+            tally.note(server, vote)
+    return tally
 
 
 @pytest.mark.parametrize(("servers", "majority"), [(3, 2), (4, 3), (5, 3), (15, 8)])
@@ -70,16 +70,16 @@ def test_a_decision_is_never_changed_by_the_votes_that_are_missing(make: object,
         final = make(*votes, servers=servers)  # type: ignore[operator]  # a function
         assert final.is_decided
         for known in range(servers):
-            ballot = make(*votes[:known], servers=servers)  # type: ignore[operator]  # a function
-            if ballot.is_decided:
-                assert told(ballot) == told(final), (votes, known)
+            tally = make(*votes[:known], servers=servers)  # type: ignore[operator]  # a function
+            if tally.is_decided:
+                assert told(tally) == told(final), (votes, known)
 
 
-def told(ballot: Ballot) -> object:
+def told(tally: Tally) -> object:
     """Name the outcome: what a missing vote may change is only how a failure is worded."""
-    if isinstance(ballot, AcquireBallot):
-        return ballot.is_acquired
-    return type(ballot.outcome())
+    if isinstance(tally, AcquireTally):
+        return tally.is_acquired
+    return type(tally.outcome())
 
 
 # --- to acquire ---
@@ -92,9 +92,9 @@ def test_two_of_three_votes_are_the_lock() -> None:
 
 
 def test_the_first_vote_of_a_server_counts() -> None:
-    ballot = acquired(GONE)
-    ballot.note(0, YES)
-    assert ballot.votes == {0: GONE}
+    tally = acquired(GONE)
+    tally.note(0, YES)
+    assert tally.votes == {0: GONE}
 
 
 def test_an_attempt_out_of_reach_is_decided_without_the_rest() -> None:
@@ -176,10 +176,10 @@ def test_a_release_is_lost_only_if_no_majority_can_have_been_ours() -> None:
 
 
 def test_each_attempt_has_a_number_and_other_operations_have_no_ballot() -> None:
-    ballot = ballot_of(AcquireVote("lock", "h", 1_000), range(3), 9)
-    assert ballot is not None
-    assert ballot.operation == AcquireVote("lock", "h", 1_000, round=9)
-    assert ballot_of(AcquireLock("lock", "h", 1_000), range(3), 9) is None
+    tally = tally_of(AcquireVote("lock", "h", 1_000), range(3), 9)
+    assert tally is not None
+    assert tally.operation == AcquireVote("lock", "h", 1_000, round=9)
+    assert tally_of(AcquireLock("lock", "h", 1_000), range(3), 9) is None
 
 
 def test_a_poll_wakes_who_waits_once_all_is_decided_or_all_have_voted() -> None:
@@ -207,21 +207,23 @@ def test_a_poll_wakes_who_waits_once_all_is_decided_or_all_have_voted() -> None:
     ],
 )
 def test_servers_that_are_not_independent_are_told_apart(one: ServerIdentity, other: ServerIdentity, why: str) -> None:
-    roster = Roster(["first", "second", "third"])
-    roster.admit(0, one)
-    assert roster.conflict is None
-    roster.admit(2, other)
-    assert str(roster.conflict) == f"first and third {why}: a quorum needs servers that are independent of each other"
-    assert isinstance(roster.conflict, InvalidInput)
-    assert roster.unknown == [1]
+    membership = Membership(["first", "second", "third"])
+    membership.admit(0, one)
+    assert membership.conflict is None
+    membership.admit(2, other)
+    assert (
+        str(membership.conflict) == f"first and third {why}: a quorum needs servers that are independent of each other"
+    )
+    assert isinstance(membership.conflict, InvalidInput)
+    assert membership.unknown == [1]
 
 
 def test_a_server_that_restarted_is_still_itself() -> None:
-    roster = Roster(["first", "second"])
-    roster.admit(0, ServerIdentity("r1"))
-    roster.admit(0, ServerIdentity("r2"))
-    roster.admit(1, ServerIdentity("r1"))
-    assert roster.conflict is None
+    membership = Membership(["first", "second"])
+    membership.admit(0, ServerIdentity("r1"))
+    membership.admit(0, ServerIdentity("r2"))
+    membership.admit(1, ServerIdentity("r1"))
+    assert membership.conflict is None
 
 
 def test_a_split_vote_is_repeated_sooner_than_one_that_too_few_answered() -> None:

@@ -1,6 +1,6 @@
 """What becomes of one operation that is put to several servers. Pure: votes come in, a decision comes out.
 
-A ballot is decided as soon as no vote that is still missing could change it. A server that failed has not voted for
+A tally is decided as soon as no vote that is still missing could change it. A server that failed has not voted for
 anything: whether it did what it was asked is unknown, so it counts neither as a yes nor as a no.
 """
 
@@ -34,7 +34,7 @@ def majority_of(servers: int) -> int:
     return servers // 2 + 1
 
 
-class Ballot(ABC):
+class Tally(ABC):
     """One operation, put to some servers, and what they have answered."""
 
     def __init__(self, operation: Operation[Any], servers: Sequence[int]) -> None:
@@ -83,7 +83,7 @@ class Ballot(ABC):
         return StoreUnavailable(message)
 
 
-class AcquireBallot(Ballot):
+class AcquireTally(Tally):
     """An attempt to get a majority of the votes."""
 
     operation: AcquireVote
@@ -142,7 +142,7 @@ class AcquireBallot(Ballot):
         return Held(None if due == inf else int(due))
 
 
-class RenewBallot(Ballot):
+class RenewTally(Tally):
     """An attempt to have a majority of the votes live on."""
 
     operation: RenewVote
@@ -176,7 +176,7 @@ class RenewBallot(Ballot):
         return ReleaseVote(self.operation.name, self.operation.holder_id, ROUND_REESTABLISHED)
 
 
-class ReleaseBallot(Ballot):
+class ReleaseTally(Tally):
     """The votes given back."""
 
     operation: ReleaseVote
@@ -202,7 +202,7 @@ class ReleaseBallot(Ballot):
         return Lost() if self._is_lost else self.failure()
 
 
-class IdentityBallot(Ballot):
+class IdentityTally(Tally):
     """The question which servers they are."""
 
     def __init__(self, servers: Sequence[int], admit: Callable[[int, ServerIdentity], None]) -> None:
@@ -225,41 +225,41 @@ class IdentityBallot(Ballot):
         """Return nothing: the answers went to `admit`."""
 
 
-def ballot_of(operation: Operation[Any], servers: Sequence[int], number: int) -> Ballot | None:
-    """Make the ballot of an operation in round `number`; None for one that no quorum can decide."""
+def tally_of(operation: Operation[Any], servers: Sequence[int], number: int) -> Tally | None:
+    """Make the tally of an operation in round `number`; None for one that no quorum can decide."""
     match operation:
         case AcquireVote():
-            return AcquireBallot(replace(operation, round=number), servers)
+            return AcquireTally(replace(operation, round=number), servers)
         case RenewVote():
-            return RenewBallot(operation, servers)
+            return RenewTally(operation, servers)
         case ReleaseVote():
-            return ReleaseBallot(operation, servers)
+            return ReleaseTally(operation, servers)
     return None
 
 
 class Poll:
-    """Ballots that are put to the servers together, and somebody who waits for them."""
+    """Tallies of operations that are put to the servers together, and somebody who waits for them."""
 
-    def __init__(self, ballots: Sequence[Ballot]) -> None:
+    def __init__(self, tallies: Sequence[Tally]) -> None:
         """Have nobody wait yet."""
-        self.ballots = ballots
-        self._undecided = len(ballots)
-        self._missing = sum(len(ballot.servers) for ballot in ballots)
+        self.tallies = tallies
+        self._undecided = len(tallies)
+        self._missing = sum(len(tally.servers) for tally in tallies)
         self._wake: Callable[[], None] | None = None
         self._for_all = False
 
     def note(self, index: int, server: int, vote: object) -> None:
-        """Take a vote for one of the ballots, and wake who waits if that was what he waited for."""
-        ballot = self.ballots[index]
-        was_decided = ballot.is_decided
-        ballot.note(server, vote)
+        """Take a vote for one of the tallies, and wake who waits if that was what he waited for."""
+        tally = self.tallies[index]
+        was_decided = tally.is_decided
+        tally.note(server, vote)
         self._missing -= 1
-        self._undecided -= ballot.is_decided and not was_decided
+        self._undecided -= tally.is_decided and not was_decided
         if self._wake is not None and self.is_over(for_all=self._for_all):
             self._wake()
 
     def is_over(self, *, for_all: bool) -> bool:
-        """Are all ballots decided; or, with `for_all`, have all servers voted?"""
+        """Are all tallies decided; or, with `for_all`, have all servers voted?"""
         return not (self._missing if for_all else self._undecided)
 
     def when_over(self, wake: Callable[[], None], *, for_all: bool) -> None:

@@ -6,7 +6,7 @@ from math import inf
 
 from segmented.clock import ManualClock
 from segmented.plans import Line
-from segmented.stores.quorum.ears import Ear, Heard
+from segmented.stores.quorum.listeners import Heard, ServerListener
 from segmented.stores.wakeups import ThreadWakeups
 
 GRACE = 0.1
@@ -91,7 +91,7 @@ def test_what_a_server_sends_before_it_is_listened_to_means_nothing() -> None:
 def test_every_ear_in_one_line_hears_every_message_and_who_waits_there_is_woken_too() -> None:
     wakeups = ThreadWakeups(ManualClock())
     heard: list[str] = []
-    ears = [Ear(wakeups, "freed", lambda name=name: heard.append(name)) for name in ("a", "b")]  # type: ignore[misc]  # a default argument
+    listeners = [ServerListener(wakeups, "freed", lambda name=name: heard.append(name)) for name in ("a", "b")]  # type: ignore[misc]  # a default argument
     place = wakeups.join("freed")
     for _ in range(3):
         wakeups.signal("freed")
@@ -99,8 +99,8 @@ def test_every_ear_in_one_line_hears_every_message_and_who_waits_there_is_woken_
     assert place.woken
     wakeups.leave(place, inf)  # which passes the message on
     heard.clear()
-    for ear in ears:
-        ear.close()
+    for listener in listeners:
+        listener.close()
     wakeups.signal("freed")
     assert heard == []
     assert wakeups._lines == {}  # noqa: SLF001  # a leak shows nowhere else
