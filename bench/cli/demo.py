@@ -18,10 +18,12 @@ from segmented.cli.console import Console
 def demo(
     *,
     json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
-    hold: Annotated[float, typer.Option(help="Extra milliseconds inside the critical section.", metavar="MS")] = 20.0,
-    buyers: Annotated[int, typer.Option(help="Buyers who order at once.", metavar="N")] = 64,
-    segments: Annotated[int, typer.Option(help="Segments, each with a lock of its own.", metavar="K")] = 20,
-    seconds: Annotated[float, typer.Option(help="How long each sale lasts at its bound.", metavar="S")] = 15.0,
+    hold: Annotated[
+        float, typer.Option(help="Extra time inside the critical section, milliseconds.", metavar="MS")
+    ] = 20.0,
+    buyers: Annotated[int, typer.Option(help="Number of concurrent buyers.", metavar="N")] = 64,
+    segments: Annotated[int, typer.Option(help="Number of segments, each with its own lock.", metavar="K")] = 20,
+    seconds: Annotated[float, typer.Option(help="Duration of each sale at its bound.", metavar="S")] = 15.0,
     url: Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")] = None,
     database: Annotated[str | None, typer.Option(help="Order database to use instead of an embedded one.")] = None,
 ) -> None:

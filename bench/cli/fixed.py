@@ -17,11 +17,11 @@ from segmented.cli.console import Console
 JsonOption = Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")]
 ReportOption = Annotated[
     Path | None,
-    typer.Option(help="New folder for the results, a page of them, and a table in Markdown.", metavar="DIR"),
+    typer.Option(help="New folder for the results, their page, and a Markdown table.", metavar="DIR"),
 ]
 UrlOption = Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")]
 DatabaseOption = Annotated[str | None, typer.Option(help="Order database to use instead of an embedded one.")]
-QuickOption = Annotated[bool, typer.Option("--quick", help="Take less than two minutes, and say what is left out.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Finish within two minutes, and list what is skipped.")]
 
 
 def add_fixed(application: typer.Typer) -> None:
@@ -49,7 +49,7 @@ def _sized(name: str) -> Callable[..., None]:
     def run(
         *,
         quick: QuickOption = False,
-        rounds: Annotated[int | None, typer.Option(help="Take each ratio in so many rounds.", metavar="N")] = None,
+        rounds: Annotated[int | None, typer.Option(help="Rounds per ratio.", metavar="N")] = None,
         report: ReportOption = None,
         json: JsonOption = None,
         url: UrlOption = None,

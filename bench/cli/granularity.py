@@ -21,24 +21,24 @@ from segmented.errors import InvalidInput, SegmentedError
 EXIT_BY_SIGNAL: Final = 128
 FOLDER: Final = Path("bench-results")
 
-QuickOption = Annotated[bool, typer.Option("--quick", help="Take less than two minutes, and say what is left out.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Finish within two minutes, and list what is skipped.")]
 PlanOption = Annotated[
-    Path | None, typer.Option("--plan", help="The plan. [default: that of the published figures]", metavar="FILE")
+    Path | None, typer.Option("--plan", help="Plan file. [default: the plan of the published figures]", metavar="FILE")
 ]
 SweepOption = Annotated[
-    list[str] | None, typer.Option("--sweep", help="Only this sweep of the plan; may be said again.", metavar="NAME")
+    list[str] | None, typer.Option("--sweep", help="Run only this sweep of the plan; repeatable.", metavar="NAME")
 ]
 ReportOption = Annotated[
     Path | None,
     typer.Option(
         "--report",
-        help="Folder for results; a session that was stopped goes on there. [default: a new one in bench-results]",
+        help="Folder for the results; a stopped session continues there. [default: a new one in bench-results]",
         metavar="DIR",
     ),
 ]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Write all results to this file, too.", metavar="FILE")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write all results to this file.", metavar="FILE")]
 UrlOption = Annotated[
-    str | None, typer.Option("--url", help="Redis or Valkey to use instead of a fresh embedded one a run.")
+    str | None, typer.Option("--url", help="Redis or Valkey to use instead of a fresh embedded server per run.")
 ]
 DatabaseOption = Annotated[
     str | None, typer.Option("--database", help="PostgreSQL to use instead of an embedded one.", metavar="URL")

@@ -18,11 +18,11 @@ from segmented.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ResultsArgument = Annotated[Path, typer.Argument(help="A results.jsonl, or the folder that has it.")]
+ResultsArgument = Annotated[Path, typer.Argument(help="Results file results.jsonl, or its folder.")]
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder with a results.jsonl, or that file.", metavar="DIR")],
+    folder: Annotated[Path, typer.Argument(help="Results file results.jsonl, or its folder.", metavar="DIR")],
 ) -> None:
     """Draw everything of a session again from its results: figures, page, table."""
     draw(folder.parent if folder.name == RESULTS and folder.is_file() else folder, Console())
@@ -51,8 +51,8 @@ def lint(results: ResultsArgument) -> None:
 
 def counts(
     *,
-    write: Annotated[bool, typer.Option("--write", help="Make what is counted now the baseline.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Compare with the baseline, as without any option.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Save the current counts as the baseline.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Compare with the baseline. This is the default.")] = False,
 ) -> None:
     """Count what an order costs (commands, round trips, attempts), and compare with the committed baseline."""
     if write and check:

@@ -16,27 +16,29 @@ from bench.torture.run import torture_locks
 from bench.watch import watch_on
 from segmented.cli.console import Console
 
-torture = typer.Typer(no_args_is_help=True, help="Break what can be broken, and check that the promises hold.")
+torture = typer.Typer(no_args_is_help=True, help="Inject faults, and check that the guarantees hold.")
 
 
 @torture.callback()
 def _group() -> None:
-    """Break what can be broken, and check that the promises hold."""
+    """Inject faults, and check that the guarantees hold."""
 
 
 @torture.command()
 def locks(  # noqa: PLR0913  # an option each
     *,
-    seconds: Annotated[float, typer.Option(help="How long holders are tormented.", metavar="S")] = 30.0,
-    processes: Annotated[int, typer.Option(help="Processes that contend.", metavar="N")] = 8,
-    threads: Annotated[int, typer.Option(help="Threads of each process.", metavar="N")] = 8,
+    seconds: Annotated[float, typer.Option(help="Duration of the fault injection.", metavar="S")] = 30.0,
+    processes: Annotated[int, typer.Option(help="Number of contending processes.", metavar="N")] = 8,
+    threads: Annotated[int, typer.Option(help="Threads per process.", metavar="N")] = 8,
     kind: Annotated[str, typer.Option(help=f"Kind of lock: {', '.join(KINDS)}.")] = "lock",
     url: Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")] = None,
-    seed: Annotated[int, typer.Option(help="Draws who is tormented, when and how.", metavar="N")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed of the faults.", metavar="N")] = 1,
     cut_connections: Annotated[
-        bool, typer.Option("--cut-connections", help="Also cut connections to the server now and then.")
+        bool, typer.Option("--cut-connections", help="Also cut connections to the server at random.")
     ] = False,
-    log: Annotated[Path | None, typer.Option(help="Keep the log of every access.", metavar="FILE")] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="Keep the log of every access to the resource.", metavar="FILE")
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
 ) -> None:
     """Contend for a few names, with holders that are killed, paused past their lease, or oversleep.
@@ -66,17 +68,17 @@ def locks(  # noqa: PLR0913  # an option each
 @torture.command()
 def orders(  # an option each
     *,
-    orders: Annotated[int, typer.Option(help="Orders to submit.", metavar="N")] = 20_000,
-    kills: Annotated[int, typer.Option(help="Workers to kill meanwhile.", metavar="N")] = 40,
+    orders: Annotated[int, typer.Option(help="Number of orders to submit.", metavar="N")] = 20_000,
+    kills: Annotated[int, typer.Option(help="Number of workers to kill meanwhile.", metavar="N")] = 40,
     decides: Annotated[
         str, typer.Option(help='Where stock is decided: "at acceptance", or "in the worker".', metavar="WHERE")
     ] = ("at acceptance"),
     effect: Annotated[
-        str, typer.Option(help="Where an order's effect is: redis, or postgresql, too.", metavar="WHERE")
+        str, typer.Option(help="Where orders take effect: redis, or postgresql as well.", metavar="WHERE")
     ] = "redis",
-    workers: Annotated[int, typer.Option(help="Worker processes.", metavar="N")] = 2,
-    seed: Annotated[int, typer.Option(help="Draws what is ordered, who is killed and when.", metavar="N")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the orders and of the kills.")] = False,
+    workers: Annotated[int, typer.Option(help="Number of worker processes.", metavar="N")] = 2,
+    seed: Annotated[int, typer.Option(help="Random seed of the orders and the kills.", metavar="N")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a tenth of the orders and kills.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
 ) -> None:
     """Submit orders to Celery workers, kill busy workers with SIGKILL, and count what became of every order.

@@ -37,40 +37,45 @@ HEADS: Final = ("segments", "orders/s", "wait", "95 % wait up to", "stock lasts"
 
 HoldOption = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="The slow work of one order under its lock: 20ms, 1.5s; 0ms if nothing is slow."),
+    typer.Option(
+        metavar="TIME", help="Duration of an order's slow work under its lock, such as 20ms or 1.5s; 0ms for none."
+    ),
 ]
 HoldOfOption = Annotated[
     str | None,
-    typer.Option(metavar="SKU", help="Take the hold from the orders that this pool on --url has granted and sold."),
+    typer.Option(metavar="SKU", help="Measure the hold from the orders that this pool on --url has granted and sold."),
 ]
-WorkersOption = Annotated[int, typer.Option(metavar="W", help="Who works on orders at once, over all processes.")]
+WorkersOption = Annotated[int, typer.Option(metavar="W", help="Concurrent workers across all processes.")]
 StockOption = Annotated[int, typer.Option(metavar="N", help="Units to sell.")]
-QuantityOption = Annotated[str, typer.Option(metavar="N-M", help="Units in the smallest and the largest order.")]
-ServersOption = Annotated[int, typer.Option(metavar="S", help="Redis masters that the pool is spread over.")]
+QuantityOption = Annotated[str, typer.Option(metavar="N-M", help="Smallest and largest order, in units.")]
+ServersOption = Annotated[int, typer.Option(metavar="S", help="Number of Redis masters that share the pool.")]
 RoundTripOption = Annotated[
     str | None,
     typer.Option(
-        metavar="TIME", help=f"One call of the pool, there and back. [default: {duration(ROUND_TRIP)}, an assumption]"
+        metavar="TIME", help=f"Round trip of one call to the pool. [default: {duration(ROUND_TRIP)}, an assumption]"
     ),
 ]
 ServerTimeOption = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help=f"Of the server's thread, for one order. [default: {duration(SERVER_TIME)}]"),
+    typer.Option(metavar="TIME", help=f"Server CPU time for one order. [default: {duration(SERVER_TIME)}]"),
 ]
 RowRateOption = Annotated[
-    float | None, typer.Option(metavar="N", help="Commits a second on one row of the order database, a row a segment.")
+    float | None,
+    typer.Option(
+        metavar="N", help="Commits per second that one row of the order database allows; there is one row per segment."
+    ),
 ]
 DatabaseRateOption = Annotated[
-    float | None, typer.Option(metavar="N", help="Commits a second of the whole order database.")
+    float | None, typer.Option(metavar="N", help="Commits per second that the whole order database allows.")
 ]
 ArrivalsOption = Annotated[
     float | None,
-    typer.Option(metavar="N", help="Orders that come a second. [default: always one more, so that all are busy]"),
+    typer.Option(metavar="N", help="Arrival rate, orders per second. [default: saturated]"),
 ]
 MeasureOption = Annotated[
-    bool, typer.Option("--measure", help="Find the round trip and the server's time by a short run against --url.")
+    bool, typer.Option("--measure", help="Measure round trip and server time with a short run against --url.")
 ]
-SecondsOption = Annotated[float, typer.Option("--for", metavar="SECONDS", help="With --measure: for how long.")]
+SecondsOption = Annotated[float, typer.Option("--for", metavar="SECONDS", help="With --measure: duration of the run.")]
 
 
 def advise(  # noqa: PLR0913  # an option each
@@ -91,7 +96,7 @@ def advise(  # noqa: PLR0913  # an option each
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Say whether to segment a stock, into how many segments, and what to expect: orders a second, and waiting.
+    """Advise whether to segment a stock, into how many segments, and predict throughput and waiting time.
 
     Arithmetic: for the rush in which all workers are busy, or for so many --arrivals. Asks for --hold where that and
     --hold-of are left out. With --measure a pool of its own is opened, sold from for two seconds, and removed again.

@@ -32,21 +32,19 @@ from segmented.stores.redis import RedisStore
 LIST_MAX: Final = 1_000
 EXIT_REFUSED: Final = 1
 
-dedup = typer.Typer(no_args_is_help=True, help="Look at the keys of deduplication on a server; free or settle one.")
+dedup = typer.Typer(no_args_is_help=True, help="Inspect deduplication keys on a server; free or settle one.")
 
 KeyArgument = Annotated[
-    str, typer.Argument(metavar="KEY", help="The record's key, as list shows it; with --given the caller's own.")
+    str, typer.Argument(metavar="KEY", help="Key as `list` shows it, or with --given the caller's idempotency key.")
 ]
 NamespaceOption = Annotated[
-    str | None, typer.Option("--namespace", metavar="NS", help="Look there only; else in all of the server.")
+    str | None, typer.Option("--namespace", metavar="NS", help="Namespace to search. [default: all]")
 ]
-GivenOption = Annotated[bool, typer.Option("--given", help="KEY is an idempotency key that a caller gave.")]
-MessageOption = Annotated[
-    str, typer.Option(metavar="ID", help="Not the key itself, but this message of it, whose run keeps out its copies.")
-]
+GivenOption = Annotated[bool, typer.Option("--given", help="Treat KEY as an idempotency key that a caller passed.")]
+MessageOption = Annotated[str, typer.Option(metavar="ID", help="Act on this message's own run instead of the key.")]
 ScopeOption = Annotated[
     str | None,
-    typer.Option(metavar="SCOPE", help="With --given: the task or function it was used under; else the namespace."),
+    typer.Option(metavar="SCOPE", help="With --given: task or function that used the key. [default: the namespace]"),
 ]
 
 
@@ -55,13 +53,13 @@ def list_keys(
     *,
     namespace: NamespaceOption = None,
     state: Annotated[
-        Literal["waiting", "running", "unknown", "lapsed", "all"], typer.Option(help="List these only.")
+        Literal["waiting", "running", "unknown", "lapsed", "all"], typer.Option(help="State to list. [default: all]")
     ] = "all",
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="List so many at most.")] = LIST_MAX,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number to list.")] = LIST_MAX,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """List the keys that are held, those first that end first: who holds each, and for how much longer.
+    """List held keys, soonest to end first, with their holders and remaining times.
 
     Of a holder's id only the start is shown. Keys that change hands meanwhile may be missed.
     """
@@ -88,7 +86,7 @@ def explain(
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Say all that is known of a key, and what would become of a repeat now. Results are not shown."""
+    """Show everything known about a key, and what a repeat would get now. Results are not shown."""
     with RedisStore.from_url(url) as store:
         record = operator.find(store, key, namespace=namespace, is_given=given, scope=scope)
         state = operator.read(store, record, message=message)
@@ -114,7 +112,7 @@ def free(  # an option each
     yes: YesOption = False,
     json_file: JsonOption = None,
 ) -> None:
-    """End whatever holds a key, and forget its outcome, so that a repeat runs. Asks first, or needs --yes.
+    """End what holds a key and forget its outcome, so that a repeat runs. Asks for confirmation unless --yes.
 
     A holder at work is not stopped: its outcome is refused, but what it does outside the store is done twice when the
     next one runs. Make sure that it is dead.
@@ -140,10 +138,12 @@ def settle(  # noqa: PLR0913  # each is an option of its own
     key: KeyArgument,
     *,
     done: Annotated[
-        str | None, typer.Option(metavar="JSON", help="The work was done; repeats get this result.")
+        str | None, typer.Option(metavar="JSON", help="Record that the work was done; repeats get this result.")
     ] = None,
-    not_done: Annotated[bool, typer.Option("--not-done", help="The work was not done; the next repeat runs.")] = False,
-    keep: Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="Keep the result so long.")] = DAY,
+    not_done: Annotated[
+        bool, typer.Option("--not-done", help="Record that the work was not done; the next repeat runs.")
+    ] = False,
+    keep: Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="Time to keep the result.")] = DAY,
     namespace: NamespaceOption = None,
     given: GivenOption = False,
     scope: ScopeOption = None,
@@ -151,7 +151,7 @@ def settle(  # noqa: PLR0913  # each is an option of its own
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Say what became of a key in the unknown state: --done with the result, or --not-done.
+    """Settle a key in the unknown state: --done with the result, or --not-done.
 
     Ask the provider first: it knows the call by the record's key. Exit code 1 where nothing is unknown.
     """
@@ -175,11 +175,13 @@ def settle(  # noqa: PLR0913  # each is an option of its own
 def reap(
     *,
     namespace: NamespaceOption = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Look at so many at most, in each.")] = REAP_MAX,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum number to check in each namespace.")
+    ] = REAP_MAX,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Free what has lapsed: claims of holders that died, and of messages that did not come. What lives is not touched.
+    """Free expired claims: those of dead holders, and of messages that never arrived. Live ones are not touched.
 
     Safe at any time, also in many places at once. What became unknown waits for settle.
     """

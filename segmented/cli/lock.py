@@ -29,14 +29,14 @@ LIST_MAX: Final = 1_000
 STATES_AT_ONCE: Final = 200
 EXIT_REFUSED: Final = 1
 
-lock = typer.Typer(no_args_is_help=True, help="Look at locks on a server, of whatever kind, and revoke one.")
+lock = typer.Typer(no_args_is_help=True, help="Inspect locks of every kind on a server; revoke one.")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The lock's name, as the program gives it.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the lock, as the program passes it.")]
 
 
 @lock.command()
 def show(name: NameArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None) -> None:
-    """Show who holds a lock, for how long, and who waits. Prints "free" when nobody does.
+    """Show a lock's holders, remaining times and waiters. Prints "free" when nobody does.
 
     Of a holder's id only the start is shown: whoever knows the whole could release the lock.
     """
@@ -61,7 +61,7 @@ def revoke(
     yes: YesOption = False,
     json_file: JsonOption = None,
 ) -> None:
-    """End every lease on a lock, and wake who waits. Asks first; --yes is needed where nobody can be asked.
+    """End every lease on a lock and wake its waiters. Asks for confirmation; without a terminal, --yes is required.
 
     Its holder is told at its next renewal or release, and may work on until then: make sure that it has stopped, or
     that what the lock protects checks fencing tokens.
@@ -88,13 +88,13 @@ def revoke(
 def list_locks(
     *,
     match: Annotated[
-        str, typer.Option(metavar="GLOB", help="Names to list: * for anything, ? for one character, [abc] for one of.")
+        str, typer.Option(metavar="GLOB", help="Pattern of names: * any text, ? one character, [abc] one of these.")
     ] = "*",
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="List so many at most.")] = LIST_MAX,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number to list.")] = LIST_MAX,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """List the locks that are held, sorted by name. Locks that change hands meanwhile may be missed."""
+    """List held locks by name. A lock that changes hands during the listing may be missed."""
     with RedisStore.from_url(url) as store:
         found = operator.list_locks(store, match, names_max=limit)
         states = _states(store, found.names)

@@ -58,16 +58,15 @@ from segmented.stores.redis import RedisStore
 EXIT_REFUSED: Final = 1
 QUEUE_BYTES_MAX: Final = 200
 
-orders = typer.Typer(
-    no_args_is_help=True, help="Look at orders that were submitted to workers; replay what was given up."
-)
+orders = typer.Typer(no_args_is_help=True, help="Inspect submitted orders; replay dead ones.")
 
-SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="What is sold, as the program names it.")]
+SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
 QueueOption = Annotated[
-    str, typer.Option(metavar="QUEUE", envvar="SEGMENTED_QUEUE", help="The workers' queue whose messages are kept.")
+    str,
+    typer.Option(metavar="QUEUE", envvar="SEGMENTED_QUEUE", help="Celery queue of the workers that kept the messages."),
 ]
 DigestArgument = Annotated[
-    str, typer.Argument(metavar="DIGEST", help="The message, as dead shows it; a start will do.")
+    str, typer.Argument(metavar="DIGEST", help="Message id as `dead` shows it, or its first characters.")
 ]
 
 
@@ -75,13 +74,13 @@ DigestArgument = Annotated[
 def list_outboxes(
     skus: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SKU", help="These only; else all that orders were submitted to."),
+        typer.Argument(metavar="SKU", help="Pools to list. [default: every pool with submitted orders]"),
     ] = None,
     *,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """List what waits for workers: orders in a pool's outbox, those due to be published again, dead ones.
+    """List what waits for workers, by pool: queued orders, orders due to be republished, dead orders.
 
     Every accepted order waits until it is decided. Due for long: nobody sweeps. A pool in shards has a row a shard.
     """
@@ -99,12 +98,12 @@ def list_outboxes(
 @orders.command()
 def show(
     sku: SkuArgument,
-    order_id: Annotated[str, typer.Argument(metavar="ORDER_ID", help="The order.")],
+    order_id: Annotated[str, typer.Argument(metavar="ORDER_ID", help="Order id.")],
     *,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Say all that is known of an order: its state, its units, who has it in hand, and why it was put off last.
+    """Show everything known about an order: state, units, current worker, and the last reason for a delay.
 
     Exit code 1 when the pool knows nothing of it, as of one that was refused when it was submitted.
     """
@@ -126,14 +125,14 @@ def show(
 def dead(
     sku: Annotated[
         str | None,
-        typer.Argument(metavar="SKU", help="Orders of this one only; else of all that any were submitted to."),
+        typer.Argument(metavar="SKU", help="Pool whose dead orders are listed. [default: all]"),
     ] = None,
     *,
     queue: QueueOption = QUEUE,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """List what was given up: orders that were begun too often and not finished, and messages that nobody can read.
+    """List dead orders, which were started too often without finishing, and messages that no worker can read.
 
     A dead order still keeps its units from others, until their hold lapses; replay it, or they are given back then.
     """
@@ -151,15 +150,17 @@ def dead(
 def replay(  # an option each
     sku: SkuArgument,
     order_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ORDER_ID", help="Dead orders, as dead shows them.")
+        list[str] | None, typer.Argument(metavar="ORDER_ID", help="Dead orders, by id as `dead` shows them.")
     ] = None,
     *,
-    all_orders: Annotated[bool, typer.Option("--all", help="All of the set. Asks first, or needs --yes.")] = False,
+    all_orders: Annotated[
+        bool, typer.Option("--all", help="Every dead order. Asks for confirmation unless --yes.")
+    ] = False,
     url: UrlOption = DEFAULT_URL,
     yes: YesOption = False,
     json_file: JsonOption = None,
 ) -> None:
-    """Take orders out of the dead-letter set, so that the next sweep publishes them again, as if for the first time.
+    """Move orders out of the dead-letter set; the next sweep publishes them as new.
 
     What was decided meanwhile is told, and only leaves the set. Exit code 1 when one is not in the set.
     """
@@ -197,7 +198,7 @@ def show_message(
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Print the whole text of a message that no worker could read, as far as it was kept.
+    """Print the stored text of a message that no worker could read.
 
     Lines that could steer a terminal are quoted; --json has the text as it is.
     """
@@ -213,14 +214,14 @@ def show_message(
 @orders.command("forget-message")
 def forget_message(
     digests: Annotated[
-        list[str], typer.Argument(metavar="DIGEST", help="Messages, as dead shows them; a start of each will do.")
+        list[str], typer.Argument(metavar="DIGEST", help="Message ids as `dead` shows them, or their first characters.")
     ],
     *,
     queue: QueueOption = QUEUE,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Forget messages that no worker could read, for good. Submitted orders are not lost: the outbox has them.
+    """Delete messages that no worker could read. Submitted orders are not lost: the outbox has them.
 
     Nothing is forgotten when one of the digests names no message, or several.
     """

@@ -104,7 +104,7 @@ JsonOption = Annotated[
         "--json",
         metavar="FILE",
         parser=output_file,
-        help="Write what was found as a JSON object; - is standard output.",
+        help="Write the result as a JSON object to this file; - is standard output.",
     ),
 ]
 DatabaseOption = Annotated[
@@ -116,7 +116,7 @@ DatabaseOption = Annotated[
         help="Order database of a gated pool: postgresql:// or sqlite:///path.",
     ),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 Row = tuple[str, ...]
 

@@ -34,11 +34,9 @@ EXIT_REFUSED: Final = 1
 WATCH_SECONDS_MIN: Final = 0.1
 WATCH_SECONDS_MAX: Final = 86_400.0
 
-pool = typer.Typer(
-    no_args_is_help=True, help="Open a stock pool, look at it, change it while it sells, and check its books."
-)
+pool = typer.Typer(no_args_is_help=True, help="Open, inspect, change and audit stock pools.")
 
-SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="What is sold, as the program names it.")]
+SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
 
 
 @pool.command("open")
@@ -47,27 +45,31 @@ def open_pool(  # noqa: PLR0913  # an option each
     sku: SkuArgument,
     *,
     stock: Annotated[int, typer.Option(metavar="N", help="Units to sell.")],
-    segments: Annotated[int, typer.Option(metavar="K", help="Segments that the stock is split into.")],
+    segments: Annotated[int, typer.Option(metavar="K", help="Number of segments that the stock is split into.")],
     shards: Annotated[
-        int, typer.Option(metavar="N", help="Hash slots that it is split over, for the masters of a cluster to share.")
+        int,
+        typer.Option(
+            metavar="N", help="Number of shards, each in its own hash slot, for the masters of a cluster to share."
+        ),
     ] = 1,
     limit_per_customer: Annotated[
-        int | None, typer.Option(metavar="N", help="Units that one customer may have; every order then names one.")
+        int | None,
+        typer.Option(metavar="N", help="Maximum units per customer; every order must then name its customer."),
     ] = None,
     gated: Annotated[
-        bool, typer.Option("--gated", help="The order database named by --database decides every order.")
+        bool, typer.Option("--gated", help="Let the order database given by --database decide every order.")
     ] = False,
     database: DatabaseOption = None,
     create_tables: Annotated[
-        bool, typer.Option("--create-tables", help="Make the tables that the order database lacks.")
+        bool, typer.Option("--create-tables", help="Create missing tables in the order database.")
     ] = False,
     epoch: Annotated[
-        int, typer.Option(metavar="N", help="Higher than any before, for a pool that is opened anew.")
+        int, typer.Option(metavar="N", help="Epoch of a pool that is opened again; higher than any before.")
     ] = 1,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Open a pool, once. A pool that is open stays as it is; exit code 1 if it is not the one asked for.
+    """Open a pool once. An open pool is unchanged; exit code 1 if it differs from the one asked for.
 
     A gated pool gets its rows in the order database first; what was interrupted, the same command finishes.
     """
@@ -114,10 +116,10 @@ def open_pool(  # noqa: PLR0913  # an option each
 def show(
     sku: SkuArgument,
     *,
-    is_live: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(metavar="SECONDS", help="With --watch: between two looks.")] = 1.0,
+    is_live: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="With --watch: interval between two readings.")] = 1.0,
     seconds: Annotated[
-        float | None, typer.Option("--for", metavar="SECONDS", help="With --watch: end by itself after so long.")
+        float | None, typer.Option("--for", metavar="SECONDS", help="With --watch: duration after which to stop.")
     ] = None,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
@@ -148,7 +150,7 @@ pool.command()(pool_changes.resize)
 def close(
     sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, yes: YesOption = False, json_file: JsonOption = None
 ) -> None:
-    """Take no new orders any more, for good. Asks first; --yes is needed where nobody can be asked.
+    """Stop taking new orders, permanently. Asks for confirmation; without a terminal, --yes is required.
 
     What is reserved can still be confirmed, cancelled, or lapse.
     """

@@ -39,11 +39,11 @@ Placed = tuple[int | None, LedgerEntry]
 """A change, and the number of its shard."""
 COLUMNS: Final = tuple(field.name for field in fields(LedgerEntry))
 
-SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="What is sold, as the program names it.")]
+SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
 
 
 def audit(sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None) -> None:
-    """Fold a pool's ledger and compare it with every number, also while the pool sells.
+    """Recompute a pool from its ledger and compare every number. Safe while the pool sells.
 
     Prints each drift, and the order it concerns. Exit code 0 when all is explained, 1 when anything is not.
     """
@@ -60,7 +60,7 @@ def audit(sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOpti
 def repair(
     sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, yes: YesOption = False, json_file: JsonOption = None
 ) -> None:
-    """Audit a pool, show what would put it right, and do that. Asks first; --yes is needed where nobody can be asked.
+    """Audit a pool, show the repairs it needs, and make them. Asks for confirmation unless --yes.
 
     Each repair is an entry of the ledger, like any other change. What is wrong in the ledger itself cannot be mended.
     Of a pool in shards, units on the way are brought in. Exit code 1 if anything is left, or the answer was no.
@@ -92,20 +92,25 @@ def export(
     sku: SkuArgument,
     *,
     to: Annotated[
-        Path, typer.Option(metavar="FILE", parser=output_file, help="Where to; - is standard output.")
+        Path, typer.Option(metavar="FILE", parser=output_file, help="Output file; - is standard output.")
     ] = STDOUT,
     form: Annotated[
-        Literal["jsonl", "csv"], typer.Option("--format", help="An object a line, or columns with a head.")
+        Literal["jsonl", "csv"],
+        typer.Option("--format", help="Format: one JSON object per line, or CSV with a header."),
     ] = "jsonl",
     after: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Only changes after this one, as the last export ended.")
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Export only changes after this sequence number, where the last export ended."
+        ),
     ] = 0,
     shard: Annotated[
-        int | None, typer.Option(metavar="N", help="Only this shard's changes; --after counts those of one shard.")
+        int | None,
+        typer.Option(metavar="N", help="Export only this shard's changes; --after then counts that shard's."),
     ] = None,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
-    """Write a pool's ledger, oldest change first, also while the pool sells. A file is written whole or not at all.
+    """Export a pool's ledger, oldest change first. Safe while the pool sells. A file is complete, or not written.
 
     Of a pool in shards: shard after shard, with a field that says which.
     """

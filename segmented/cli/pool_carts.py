@@ -16,18 +16,18 @@ from segmented.stores.redis import RedisStore
 EXIT_UNFINISHED: Final = 1
 
 HomeArgument = Annotated[
-    str, typer.Argument(metavar="SKU", help="The carts' home: the first of a cart's skus in sorted order.")
+    str, typer.Argument(metavar="SKU", help="Home pool of the carts: the first of a cart's skus in sorted order.")
 ]
 
 
 def carts(
     sku: HomeArgument,
     *,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=LIST_MAX, help="List so many at most.")] = LIST_MAX,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=LIST_MAX, help="Maximum number to list.")] = LIST_MAX,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """List the carts of a home that are not finished, longest due first: id, state, since when they are due, lines.
+    """List a home's unfinished carts, longest overdue first: id, state, due time, lines.
 
     One that is due stays on hold until somebody finishes it; the others are bought just now.
     """
@@ -46,11 +46,11 @@ def carts(
 def finish_carts(
     sku: HomeArgument,
     *,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Finish so many at most.")] = SWEEP_LIMIT,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number to finish.")] = SWEEP_LIMIT,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Finish the carts of a home that are due: their hold has lapsed, or who decided them died. Safe to run twice.
+    """Finish a home's overdue carts: their hold expired, or the process deciding them died. Safe to run twice.
 
     Any number may run at once. Exit code 1 if any cannot be finished now; the next run tries again.
     """

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 EXIT_REFUSED: Final = 1
 
-SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="What is sold, as the program names it.")]
-UnitsArgument = Annotated[int, typer.Argument(metavar="UNITS", help="How many units.")]
+SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
+UnitsArgument = Annotated[int, typer.Argument(metavar="UNITS", help="Number of units.")]
 IdOption = Annotated[
     str,
-    typer.Option("--id", metavar="ID", help="Names this change: run again with the same id, nothing is done twice."),
+    typer.Option("--id", metavar="ID", help="Id of this change; a repeat with the same id has no further effect."),
 ]
 
 
@@ -42,7 +42,7 @@ def restock(
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Put units in while the sale runs, once for each id. A closed pool refuses, with exit code 1.
+    """Add units while the sale runs, once per id. Exit code 1 if the pool is closed.
 
     Of a gated pool, the order database has them first. What was interrupted, a run with the same id finishes.
     """
@@ -61,7 +61,7 @@ def withdraw(
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Take free units out while the sale runs, all or none, once for each id. Exit code 1 if fewer are free.
+    """Remove free units while the sale runs, all or none, once per id. Exit code 1 if fewer are free.
 
     Of a gated pool, the order database gives them up last. What was interrupted, a run with the same id finishes.
     """
@@ -73,13 +73,13 @@ def withdraw(
 def resize(
     context: typer.Context,
     sku: SkuArgument,
-    segments: Annotated[int, typer.Argument(metavar="SEGMENTS", help="How many segments from now on.")],
+    segments: Annotated[int, typer.Argument(metavar="SEGMENTS", help="New number of segments.")],
     *,
     database: DatabaseOption = None,
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Change the number of segments while the sale runs, without a pause; free units are split evenly.
+    """Change the number of segments while the sale runs, without downtime; free units are split evenly.
 
     Whoever holds a segment that goes away finishes undisturbed. Of a gated pool, new segments have their rows in the
     order database first.

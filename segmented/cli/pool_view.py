@@ -141,7 +141,7 @@ def _blocks(state: PoolState) -> list[tuple[Row, list[Row]]]:
 def looks(
     read: Callable[[], PoolState], *, every: float, seconds: float | None, clock: Clock
 ) -> Iterator[tuple[float, PoolState | StoreUnavailable]]:
-    """Read every so often, for so many seconds or for ever; a server that is away for a while is told, not raised."""
+    """Read every so often, for so many seconds or forever; a server that is away for a while is told, not raised."""
     began = clock.now()
     pause = threading.Event()
     while True:

@@ -25,19 +25,19 @@ OrdersArgument = Annotated[
     Path,
     typer.Argument(
         metavar="ORDERS.csv",
-        help="Orders: columns order_id, quantity, and if there are any customer_id and sku. May be gzipped.",
+        help="CSV file of orders, may be gzipped: columns order_id, quantity, and optionally customer_id and sku.",
     ),
 ]
-StockOption = Annotated[int, typer.Option(metavar="N", help="Units to sell, of each sku.")]
-SegmentsOption = Annotated[int, typer.Option(metavar="K", help="Segments that the stock of each sku is split into.")]
+StockOption = Annotated[int, typer.Option(metavar="N", help="Units to sell per sku.")]
+SegmentsOption = Annotated[int, typer.Option(metavar="K", help="Number of segments per sku.")]
 SkuOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help=f"The sku, for a file without a sku column. [default: {DEFAULT_SKU}]"),
+    typer.Option(metavar="NAME", help=f"Sku of a file without a sku column. [default: {DEFAULT_SKU}]"),
 ]
-WorkersOption = Annotated[int, typer.Option(metavar="W", help="Worker processes.")]
+WorkersOption = Annotated[int, typer.Option(metavar="W", help="Number of worker processes.")]
 UrlOption = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Redis or Valkey that holds the stock. [default: an embedded Valkey]"),
+    typer.Option(metavar="URL", help="URL of the Redis or Valkey server for the stock. [default: an embedded Valkey]"),
 ]
 DatabaseOption = Annotated[
     str | None,
@@ -59,12 +59,14 @@ RepublishOption = Annotated[
     float,
     typer.Option(
         metavar="SECONDS",
-        help="Publish an order again that is still undecided so long after a later one was decided.",
+        help="Republish an order that is still undecided this many seconds after a later one was decided.",
     ),
 ]
 ResultsOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", parser=output_file, help="Write one line an order: outcome, segment, fencing token."),
+    typer.Option(
+        metavar="FILE", parser=output_file, help="Write one CSV line per order: outcome, segment, fencing token."
+    ),
 ]
 JsonOption = Annotated[
     Path | None,
@@ -90,7 +92,7 @@ def sell(  # noqa: PLR0913  # an option each
     """Sell the orders of a file through Celery workers, each order under the lock of one segment.
 
     Starts the servers that are not named, and the workers. A second run of the same file against the same servers
-    decides nothing anew, and finishes what the first one left. Ends with an audit; exit code 0 only if nothing was
+    decides nothing again, and finishes what the first one left. Ends with an audit; exit code 0 only if nothing was
     oversold, nobody was refused wrongly, every order is decided, and Redis and the database agree.
     """
     choices = Choices(

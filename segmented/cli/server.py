@@ -34,7 +34,7 @@ def server(
         typer.Option(
             metavar="DIR",
             parser=data_folder,
-            help="Keep the servers' data in this folder; without it, nothing is kept.",
+            help="Folder for the servers' data. [default: nothing is kept]",
         ),
     ] = None,
     port: Annotated[
@@ -43,12 +43,12 @@ def server(
             metavar="PORT",
             min=0,
             max=PORT_MAX,
-            help=f"Port of Valkey on the loopback addresses; 0: a socket only. [default: {PORT}, or a free one]",
+            help=f"Valkey's port on the loopback addresses; 0 for a socket only. [default: {PORT}, or a free one]",
         ),
     ] = None,
     max_connections: Annotated[
         int,
-        typer.Option(metavar="N", help="Connections that PostgreSQL takes: those of all programs that will use it."),
+        typer.Option(metavar="N", help="Maximum number of PostgreSQL connections, over all programs."),
     ] = CONNECTIONS,
     json_file: Annotated[
         Path | None,
@@ -56,7 +56,7 @@ def server(
             "--json",
             metavar="FILE",
             parser=output_file,
-            help="Write the two URLs to this file once both servers answer.",
+            help="Write both URLs to this file once the servers answer.",
         ),
     ] = None,
 ) -> None:

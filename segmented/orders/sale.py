@@ -47,7 +47,7 @@ def take_order(
     either side knows with other content; what this call took for it goes back.
     """
     _require_gated(pool)
-    before = _decided_before(pool, gate, order)
+    before = _decided_before(pool, gate, order, pool.epoch())
     if before is not None:
         return before
     for _ in range(SUPERSEDED_MAX):
@@ -96,28 +96,37 @@ def finish_reserved(pool: Pool, gate: Gate, order: Order, reserved: Reserved) ->
 
 
 def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
-    """Void the order in the database, then give its units back; if it was confirmed first, that stands."""
+    """Void the order in the database, then give its units back; if it was confirmed first, that stands.
+
+    What a pool holds for an order that a pool of an earlier epoch sold goes back, too.
+    """
     (record,) = pool.store.execute(op.ReadOrders(pool.sku, (order.order_id,)))
     if record is not None and record.asked != order.quantity:
         raise OrderMismatch(order.order_id, f"quantity {record.asked} was asked for, {order.quantity} was given")
     taken = order.quantity if record is None or record.state == "refused" else record.quantity
     voided = gate.void(order_id=order.order_id, sku=pool.sku, quantity=taken, asked=order.quantity)
     if isinstance(voided, answers.AlreadyConfirmed):
-        return pool.confirm(order.order_id)
+        before = _decided_before(pool, gate, order, pool.state().epoch)
+        if before is None:
+            return pool.confirm(order.order_id)
+        if record is not None and record.state == "reserved":
+            pool.cancel(order.order_id, voided=True)
+        return before
     return _settled(pool, order, pool.cancel(order.order_id, voided=True))
 
 
 def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settled, ...]:
     """Give back what lapsed holds of a gated pool kept, up to `limit` orders, each voided in the database first.
 
-    An order that the database has confirmed is confirmed in the pool instead. One that it knows with other content can
-    never be sold as the pool has it, so its units go back, too. Returns what this call decided.
+    An order that the database has confirmed is confirmed in the pool instead. One that it knows with other content, or
+    from a pool of an earlier epoch, can never be sold as the pool has it, so its units go back, too. Returns what this
+    call decided.
     """
     store = pool.store
     records = run_sync(due_plan(pool.sku, checked_expire_limit(pool.sku, limit)), store)
     decided: list[Settled] = []
     for record in records:
-        if _is_confirmed(gate, pool.sku, record):
+        if _is_confirmed(pool, gate, record):
             answer: Settled | None = pool.confirm(record.order_id)
         else:
             answer = store.execute(op.Expire(pool.sku, record.order_id, voided=True))
@@ -126,22 +135,24 @@ def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settle
     return tuple(decided)
 
 
-def _is_confirmed(gate: Gate, sku: str, record: OrderRecord) -> bool:
-    """Void an order as the pool has it; was it confirmed first?"""
+def _is_confirmed(pool: Pool, gate: Gate, record: OrderRecord) -> bool:
+    """Void an order as the pool has it, and return whether it was confirmed first, in this pool's epoch."""
     asked = record.asked if record.asked != record.quantity else None
     try:
-        voided = gate.void(order_id=record.order_id, sku=sku, quantity=record.quantity, asked=asked)
+        voided = gate.void(order_id=record.order_id, sku=pool.sku, quantity=record.quantity, asked=asked)
     except OrderMismatch:  # the id is taken in the database
         return False
-    return isinstance(voided, answers.AlreadyConfirmed)
+    if not isinstance(voided, answers.AlreadyConfirmed):
+        return False
+    return _decided_before(pool, gate, Order(record.order_id, record.asked), pool.state().epoch) is None
 
 
-def _decided_before(pool: Pool, gate: Gate, order: Order) -> Settled | None:
-    """Return what the database knows of an order that a pool of an earlier epoch sold: this pool does not."""
-    if pool.epoch() == 1:
+def _decided_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
+    """Return what the database knows of an order that a pool before this `epoch` sold: this pool does not."""
+    if epoch == 1:
         return None
     row = gate.orders(pool.sku, [order.order_id]).get(order.order_id)
-    if row is None or row.epoch is None or row.epoch >= pool.epoch():
+    if row is None or row.epoch is None or row.epoch >= epoch:
         return None
     if row.quantity > order.quantity:
         raise OrderMismatch(order.order_id, f"quantity {row.quantity} is stored, {order.quantity} was given")
@@ -159,8 +170,8 @@ def tell_pool(
     holder_id: str | None = None,
 ) -> Settled:
     """Tell the pool what the database decided. Raises PoolDiverged where the two cannot be brought together."""
-    if decided == answers.Confirmed(replay=True) and pool.epoch(at_least=epoch) > 1:
-        before = _decided_before(pool, gate, order)
+    if decided == answers.Confirmed(replay=True):
+        before = _decided_before(pool, gate, order, pool.epoch(at_least=epoch))
         if before is not None:  # its units were left out when this pool was opened: those it took now go back
             pool.cancel(order.order_id, voided=True)
             return before

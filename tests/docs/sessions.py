@@ -51,7 +51,8 @@ class PythonSession:
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._errors = (folder / ".python-errors").open("w+")
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", str(PROCESS)],
+            # the second: celery_once, where its byte code was not compiled when it was installed
+            [sys.executable, "-W", "error", "-W", "ignore:invalid escape sequence", str(PROCESS)],
             cwd=folder,
             env=dict(environment),
             stdin=subprocess.PIPE,

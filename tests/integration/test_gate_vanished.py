@@ -12,13 +12,17 @@ from segmented.errors import InvalidInput, OrderMismatch, PoolDiverged, PoolMiss
 from segmented.keys import shard_keys
 from segmented.models import AlreadyOpen, Opened, Restocked
 from segmented.orders.changing import restock_gated, withdraw_gated
+from segmented.orders.envelopes import take_envelope
 from segmented.orders.opening import open_gated, reopen_gated
-from segmented.orders.sale import finish_reserved, take_order
+from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
+from segmented.stock.outbox import Outbox
 from tests.support.dying import Died, DyingStore, Fuse, let_die
+from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from segmented.models.submitted import Deciding
     from segmented.orders import Gate
     from segmented.servers import ValkeyServer
 
@@ -160,6 +164,67 @@ def test_a_new_epoch_sells_what_the_database_has_not_sold_and_knows_what_it_has(
     assert take(pool, gate, "a", 4).replay
     totals = gate.totals("mug")
     assert (totals.quota, totals.sold, gate.confirmed_units("mug"), pool.state().confirmed) == (10, 10, 10, 6)
+    assert pool.audit().is_clean
+
+
+@pytest.mark.parametrize("end", ["lapses", "is cancelled"])
+@pytest.mark.parametrize("asked", [4, 9])
+def test_units_that_a_new_epoch_holds_for_an_order_that_an_earlier_one_sold_go_back(
+    store: RedisStore, gate: Gate, flush: Callable[[], None], end: str, asked: int
+) -> None:
+    """Its message came again, and the worker died between the pool and the database."""
+    pool = Pool(store, "mug", ttl=0.001, hold=0.001)
+    open_gated(pool, gate, stock=10, segments=2)
+    pool.reserve(Order("other", 6))
+    order = Order("a", asked)
+    taken = take_order(pool, gate, order, timeout=0, partial=True)
+    assert isinstance(taken, Settled)
+    assert (taken.state, taken.quantity) == ("confirmed", 4)
+    flush()
+    reopen_gated(Pool(store, "mug"), gate, segments=2, epoch=2)
+    pool.reserve(order, partial=True)
+    if end == "lapses":
+        decided: tuple[Settled, ...] = ()
+        while not decided:
+            decided = expire_voided(pool, gate)
+        assert [(one.state, one.quantity) for one in decided] == [("expired", min(asked, 6))]
+    for _ in range(2):
+        answer = cancel_order(pool, gate, order)
+        assert (answer.state, answer.quantity, answer.replay) == ("confirmed", 4, True)
+    assert (pool.state().available, pool.state().confirmed, gate.totals("mug").sold) == (6, 0, 4)
+    assert take(pool, gate, "all-that-is-left", 6).state == "confirmed"
+    assert pool.audit().is_clean
+
+
+def test_an_order_that_an_earlier_epoch_sold_and_the_new_pool_has_not_heard_of_is_not_cancelled(
+    pool: Pool, gate: Gate, flush: Callable[[], None]
+) -> None:
+    take(pool, gate, "a", 4)
+    flush()
+    reopen_gated(pool, gate, segments=2, epoch=2)
+    answer = cancel_order(pool, gate, Order("a", 4))
+    assert (answer.state, answer.quantity, answer.replay) == ("confirmed", 4, True)
+    assert pool.state().available == 6
+
+
+@pytest.mark.parametrize("decides", BOTH)
+def test_an_envelope_sells_nothing_again_that_an_earlier_epoch_has_sold(
+    gate: Gate, store: RedisStore, flush: Callable[[], None], decides: Deciding
+) -> None:
+    pool = Pool(store, "mug", outbox=Outbox(decides=decides))
+    open_gated(pool, gate, stock=10, segments=2)
+    take(pool, gate, "a", 4)
+    flush()
+    reopen_gated(pool, gate, segments=3, epoch=2)
+    pool.submit_many([Order("a", 4), Order("b", 1)])
+    settled = {one.order_id: one for one in take_envelope(pool, ["a", "b"], gate=gate).settled}
+    assert [(one.state, one.quantity, one.replay) for one in (settled["a"], settled["b"])] == [
+        ("confirmed", 4, True),
+        ("confirmed", 1, False),
+    ]
+    state, totals = pool.state(), gate.totals("mug")
+    assert (state.available, state.reserved, state.confirmed) == (5, 0, 1)
+    assert (totals.sold, gate.confirmed_units("mug")) == (5, 5)
     assert pool.audit().is_clean
 
 

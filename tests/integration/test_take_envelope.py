@@ -70,6 +70,12 @@ def test_more_than_there_is_sells_out_exactly(till: Till) -> None:
     till.check(confirmed=198, available=2)
 
 
+def test_an_id_that_comes_twice_in_an_envelope_is_settled_once(till: Till) -> None:
+    (first,) = till.submit(1)
+    assert [one.order_id for one in till.take([first, first]).settled] == [first]
+    till.check(confirmed=1, available=199)
+
+
 def test_ids_that_nobody_submitted_are_told(till: Till) -> None:
     ids = till.submit(1)
     report = till.take([*ids, "nobody"])

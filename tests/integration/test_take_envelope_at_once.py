@@ -224,6 +224,20 @@ def test_a_gated_pool_without_its_gate_is_put_off_uncounted(gated_till: Till) ->
     assert gated_till.found("o000").begun == 0
 
 
+def test_an_order_that_failed_before_is_not_given_up_by_a_worker_without_its_database(gated_till: Till) -> None:
+    def fail(_: BegunOrder) -> None:
+        message = "no address"
+        raise ValueError(message)
+
+    ids = gated_till.submit(1)
+    gated_till.take(ids, step=fail)
+    before = gated_till.found(ids[0])
+    take_envelope(gated_till.pool, ids, terms=WorkTerms(begun_max=1))
+    after = gated_till.found(ids[0])
+    assert (before.begun, after.begun, after.state) == (1, 1, before.state)
+    assert gated_till.waiting() == 1
+
+
 @pytest.mark.parametrize(
     ("order_ids", "sentence"),
     [

@@ -157,6 +157,19 @@ def test_lapsed_partial_holds_are_voided_with_what_they_took(open_pool: Callable
     check_agree(pool, gate)
 
 
+def test_a_lapsed_hold_of_an_order_that_was_stored_with_another_part_stays_sold(
+    open_pool: Callable[..., Pool], gate: Gate
+) -> None:
+    """As after a failover that lost the first reservation, which a worker had stored before."""
+    pool = open_pool(hold=0.001)
+    pool.reserve(Order("a", 9), partial=True)
+    confirm(gate, "a", quantity=2, asked=9)
+    decided: tuple[Settled, ...] = ()
+    while not decided:
+        decided = expire_voided(pool, gate)
+    assert [state_of(one) for one in decided] == [("confirmed", 6, False)]
+
+
 def test_the_gate_takes_any_part_of_what_was_asked_and_no_more(gate: Gate) -> None:
     gate.open("mug", [9])
     assert confirm(gate, "a", quantity=3, asked=5) == NEW

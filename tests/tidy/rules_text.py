@@ -14,8 +14,17 @@ if TYPE_CHECKING:
 UNFINISHED: Final = re.compile(rf"\b({'TO' + 'DO'}|{'FIX' + 'ME'}|{'XX' + 'X'})\b")
 FOLDERS: Final = "|".join(["wo" + "rk", "tm" + "p", "ro" + "ot", "ho" + "me", "Us" + "ers"])
 MACHINE_PATH: Final = re.compile(rf"(?<![\w.~*}}\])/-])/({FOLDERS})/\w")
+HIDDEN: Final = re.compile(r"<!--.*?-->")
 REASON: Final = re.compile(r"#\s*\w+\W+\w+")
 EXCEPTIONS: Final = re.compile(r'^("[^"]+"|ignore|filterwarnings|module) = \[')
+BANNED: Final = (
+    ("a" + "new", "again"),
+    ("for e" + "ver", "forever"),
+    ("both col" + "ours", "sync and async"),
+    ("so many at " + "most", "a maximum number"),
+    ("may be said " + "again", "repeatable"),
+)
+"""Turns that read as translated, and what to write: users meet these texts."""
 UNRELEASED: Final = re.compile(r"^## \[?Unreleased\]?", re.MULTILINE)
 
 
@@ -31,6 +40,14 @@ def no_machine_path(text: str) -> Iterator[tuple[int, str]]:
     for number, line in _lines(text):
         for found in MACHINE_PATH.finditer(line):
             yield number, f"{found.group()}...: a path of one machine"
+
+
+def plain_english(text: str) -> Iterator[tuple[int, str]]:
+    """The usual word instead of a turn that reads as translated; names of tests in comments are left alone."""
+    for number, line in _lines(text):
+        for turn, plain in BANNED:
+            if re.search(rf"\b{turn}\b", HIDDEN.sub("", line), re.IGNORECASE):
+                yield number, f"{turn!r}: write {plain!r}"
 
 
 def exceptions_have_reasons(text: str) -> Iterator[tuple[int, str]]:

@@ -82,6 +82,7 @@ BROKEN: list[tuple[Rule, str, int]] = [
     (rules_text.exceptions_have_reasons, 'ignore = ["D203"]', 1),
     (rules_text.exceptions_have_reasons, '"tests/**" = [\n    "S101", # pytest asserts\n    "D",\n]', 3),
     (rules_text.has_unreleased_part, "# Changelog\n\n## 0.1.0\n", 1),
+    (rules_text.plain_english, "Print it for e" + "ver.", 1),
 ]
 
 KEPT: list[tuple[Rule, str]] = [
@@ -101,6 +102,7 @@ KEPT: list[tuple[Rule, str]] = [
     (rules_text.no_machine_path, "https://example.org/ho" + "me/page and docs/wo" + "rk/page"),
     (rules_text.exceptions_have_reasons, 'ignore = [\n    "D203", # D211 holds\n]\nselect = ["ALL"]'),
     (rules_text.has_unreleased_part, "# Changelog\n\n## [Unreleased]\n"),
+    (rules_text.plain_english, "Print it again. <!-- claim: test_it_is_sent_a" + "new -->"),
 ]
 
 

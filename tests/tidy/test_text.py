@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.tidy import rules_text as rules
-from tests.tidy.sources import Rule, committed, offences
+from tests.tidy.sources import Rule, committed, files, offences
 
 
 @pytest.mark.parametrize("rule", [rules.finished, rules.no_machine_path])
@@ -14,6 +14,14 @@ def test_all_text_keeps(rule: Rule) -> None:
     looked_at = [path for path in committed() if path.name != "LICENSE"]
     assert ROOT / "pyproject.toml" in looked_at
     assert offences(rule, looked_at) == []
+
+
+def test_pages_and_helps_are_in_plain_english() -> None:
+    kept = {"lock-comparison.md", "celery-dedup-compared.md", "models-of-locks.md"}  # of published results
+    pages = [path for path in files("docs", suffix=".md") if "results" not in path.parts and path.name not in kept]
+    helps = [path for name in ("segmented/cli", "bench/cli") for path in sorted((ROOT / name).glob("*.py"))]
+    assert len(pages) > 60
+    assert offences(rules.plain_english, [ROOT / "README.md", *pages, *helps]) == []
 
 
 def test_every_exception_in_the_configuration_has_a_reason() -> None:
