@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import ModuleType
 
 MODULES: Final = (
@@ -92,7 +91,7 @@ def _call(name: str, value: Any) -> str:  # noqa: ANN401  # a class or a functio
     """Return how a class or function is called, or its name alone where that would be too long to read."""
     if inspect.isclass(value) and not _is_made_by_us(value):
         return name
-    code = f"{name}({', '.join(_parameters(inspect.signature(value)))})"
+    code = f"{name}{_arguments(inspect.signature(value))}"
     return code if len(code) <= LINE_MAX else f"{name}(...)"
 
 
@@ -103,27 +102,29 @@ def _is_made_by_us(value: type) -> bool:
     return getattr(value.__init__, "__module__", "segmented").partition(".")[0] == "segmented"
 
 
-def _parameters(signature: inspect.Signature) -> Iterator[str]:
-    """Yield the parameters, with the marks between their kinds, as they are written but for their types."""
-    before: Any = None
-    for each in signature.parameters.values():
-        if each.name.startswith("_") and each.default is not each.empty:
-            continue  # a private field of a dataclass
-        if before is inspect.Parameter.POSITIONAL_ONLY and each.kind is not before:
-            yield "/"
-        if each.kind is inspect.Parameter.KEYWORD_ONLY and before not in {each.kind, inspect.Parameter.VAR_POSITIONAL}:
-            yield "*"
-        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(each.kind, "")
-        yield f"{stars}{each.name}{'' if each.default is each.empty else f'={_default(each.default)}'}"
-        before = each.kind
-    if before is inspect.Parameter.POSITIONAL_ONLY:
-        yield "/"
+def _arguments(signature: inspect.Signature) -> str:
+    """Return a signature without types, and without private fields of a dataclass."""
+    empty = inspect.Parameter.empty
+    shown = [each for each in signature.parameters.values() if each.default is empty or not each.name.startswith("_")]
+    plain = [
+        each.replace(annotation=empty, default=empty if each.default is empty else _Default(each.default))
+        for each in shown
+    ]
+    return str(inspect.Signature(plain))
 
 
-def _default(value: object) -> str:
-    if isinstance(value, Enum):
-        return f"{type(value).__name__}.{value.name}"
-    return repr(value) if isinstance(value, PLAIN) else "..."
+class _Default:
+    """A default, as the page shows it."""
+
+    def __init__(self, value: object) -> None:
+        """Take any value."""
+        self._value = value
+
+    def __repr__(self) -> str:
+        """Return plain values as the code has them, members of an enum by name, and `...` for all others."""
+        if isinstance(self._value, Enum):
+            return f"{type(self._value).__name__}.{self._value.name}"
+        return repr(self._value) if isinstance(self._value, PLAIN) else "..."
 
 
 def _assigned(module: ModuleType, name: str) -> tuple[str, str | None]:
@@ -131,13 +132,15 @@ def _assigned(module: ModuleType, name: str) -> tuple[str, str | None]:
     home = module
     while name in getattr(home, "LATE", {}):
         home = import_module(home.LATE[name])
-    body = ast.parse(inspect.getsource(home)).body
+    source = inspect.getsource(home)
+    body = ast.parse(source).body
     for node, below in zip(body, [*body[1:], None], strict=True):
-        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-        if isinstance(target, ast.Name) and target.id == name:
-            doc = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else None
-            written = ast.get_source_segment(inspect.getsource(home), node.value)
-            return f"{name} = {' '.join((written or '').split())}", str(doc) if doc else None
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or not node.value:
+            continue
+        if ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target) == name:
+            said = below.value if isinstance(below, ast.Expr) else None
+            written = " ".join((ast.get_source_segment(source, node.value) or "").split())
+            return f"{name} = {written}", str(said.value) if isinstance(said, ast.Constant) else None
     message = f"{name} is not assigned in {home.__name__}"
     raise LookupError(message)
 
