@@ -77,6 +77,8 @@ lint: $(STAMP)
 docs: $(STAMP) ## write the generated pages and charts, then check every link
 	@$(BIN)/python -m segmented.cli.reference > docs/reference/command-line.new
 	@mv docs/reference/command-line.new docs/reference/command-line.md
+	@$(BIN)/python -m segmented.cli.python_reference > docs/reference/python.new
+	@mv docs/reference/python.new docs/reference/python.md
 	@$(BIN)/python -m segmented.celery.reference > docs/reference/worker-settings.new
 	@mv docs/reference/worker-settings.new docs/reference/worker-settings.md
 	@$(BIN)/python -m bench.front docs/results/2026-11-22 docs/charts >/dev/null

@@ -1,4 +1,8 @@
-"""Segment locks, fencing and a durable gate: sell a limited stock without ever selling a unit twice."""
+"""Segment locks, fencing and a durable gate: sell a limited stock without ever selling a unit twice.
+
+Here are the names that most programs need. `segmented.locks`, `.stock`, `.orders`, `.dedup`, `.errors` and `.models`
+have the others.
+"""
 
 from __future__ import annotations
 
@@ -7,146 +11,37 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
-    from segmented.dedup import (
-        AlreadyDone,
-        AsyncDedup,
-        AsyncExternalEffect,
-        AsyncRun,
-        AttemptSuperseded,
-        CallCancelled,
-        Dedup,
-        DedupError,
-        Done,
-        EffectUnknown,
-        ExternalEffect,
-        FailedBefore,
-        InFlight,
-        NotDone,
-        OtherPayload,
-        Replay,
-        ResultUnkept,
-        Run,
-        RunLost,
-        StillUnknown,
-        StoreEffect,
-    )
-    from segmented.dedup.sql import OnceTable
+    from segmented.dedup import AsyncDedup, Dedup, InFlight, OtherPayload
     from segmented.errors import (
         AcquireTimeout,
-        CartDiverged,
-        CartMismatch,
-        CartUnknown,
-        ChangeDiverged,
-        ChangeGated,
-        ChangeMismatch,
-        DatabaseUnavailable,
-        GrantSuperseded,
         InvalidInput,
-        LeaseError,
         LeaseLost,
-        LoaderFailed,
-        LockUnreachable,
         NotGranted,
-        OrderMismatch,
-        OrderQueued,
-        OrderUnknown,
-        PartlyReleased,
-        PermitsMismatch,
-        PoolDiverged,
-        PoolDrifted,
-        PoolGated,
-        PoolInShards,
         PoolMissing,
-        PoolNotGated,
-        PoolVanished,
-        ReplicasMissing,
         SegmentedError,
-        ShardVanished,
-        StaleToken,
-        StockError,
-        StoreBusy,
-        StoreError,
-        StoreRefused,
         StoreUnavailable,
-        TransactionConflict,
-        WrongKind,
     )
     from segmented.locks import (
         AsyncFairLock,
-        AsyncGetSetLease,
-        AsyncGetSetLock,
         AsyncLease,
         AsyncLock,
-        AsyncMultiLease,
         AsyncMultiLock,
-        AsyncQuorumLease,
-        AsyncQuorumLock,
         AsyncReadWriteLock,
         AsyncReentrantLock,
         AsyncSemaphore,
-        AsyncSingleFlight,
-        AsyncSqlRowLock,
-        AsyncZooKeeperLease,
-        AsyncZooKeeperLock,
         FairLock,
-        FenceGuard,
-        FileDeadLetters,
-        FlightOptions,
-        GetSetLease,
-        GetSetLock,
-        HeldRow,
         Lease,
         Lock,
-        MultiLease,
         MultiLock,
-        QuorumLease,
-        QuorumLock,
         ReadWriteLock,
         ReentrantLock,
         Semaphore,
-        Sequencer,
-        SingleFlight,
-        SqlDeadLetters,
-        SqlRowLock,
-        UnreachablePolicy,
-        Work,
-        ZooKeeperLease,
-        ZooKeeperLock,
-        async_create_lock_table,
-        create_lock_table,
-        fenced_set,
-        fenced_set_async,
-        fenced_where,
-        key_for,
         lockable,
         single_flight,
-        task_owner,
-        thread_owner,
     )
-    from segmented.models import Busy, Cart, CartRefused, CartReserved, CartSettled, Order, Reserved, Settled, SoldOut
-    from segmented.stock import (
-        AsyncCarts,
-        AsyncGrant,
-        AsyncOrderHandle,
-        AsyncPool,
-        AsyncShardedPool,
-        AuditReport,
-        Carts,
-        EnvelopePublisher,
-        Grant,
-        OrderHandle,
-        Outbox,
-        Pool,
-        Publisher,
-        RepairReport,
-        ShardedAuditReport,
-        ShardedPool,
-        find_async_pool,
-        find_pool,
-        pool_of,
-    )
+    from segmented.models import Busy, Closed, LimitReached, Order, Reserved, Settled, SoldOut, Superseded
+    from segmented.stock import AsyncGrant, AsyncPool, Grant, Outbox, Pool
     from segmented.stores.memory import AsyncMemoryStore, MemoryStore
-    from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
     from segmented.stores.redis import AsyncRedisStore, RedisStore
 
 __version__ = "0.2.0"
@@ -154,10 +49,8 @@ __version__ = "0.2.0"
 __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     # where operations run
     "AsyncMemoryStore",
-    "AsyncQuorumStore",
     "AsyncRedisStore",
     "MemoryStore",
-    "QuorumStore",
     "RedisStore",
     # locks
     "AsyncLease",
@@ -166,188 +59,94 @@ __all__ = [  # noqa: RUF022  # grouped by what a reader looks for
     "Lock",
     "AsyncReentrantLock",
     "ReentrantLock",
-    "task_owner",
-    "thread_owner",
     "AsyncFairLock",
     "FairLock",
-    "AsyncZooKeeperLease",
-    "AsyncZooKeeperLock",
-    "ZooKeeperLease",
-    "ZooKeeperLock",
-    "AsyncMultiLease",
-    "AsyncMultiLock",
     "AsyncReadWriteLock",
-    "AsyncSemaphore",
-    "MultiLease",
-    "MultiLock",
     "ReadWriteLock",
+    "AsyncSemaphore",
     "Semaphore",
-    "AsyncQuorumLease",
-    "AsyncQuorumLock",
-    "QuorumLease",
-    "QuorumLock",
-    # what a resource checks
-    "FenceGuard",
-    "Sequencer",
-    "fenced_set",
-    "fenced_set_async",
-    "fenced_where",
+    "AsyncMultiLock",
+    "MultiLock",
     # locks around functions, and values computed once
-    "AsyncSingleFlight",
-    "FlightOptions",
-    "SingleFlight",
-    "key_for",
     "lockable",
     "single_flight",
-    # when Redis cannot be reached
-    "FileDeadLetters",
-    "SqlDeadLetters",
-    "UnreachablePolicy",
-    "Work",
-    # locks in a database's rows
-    "AsyncSqlRowLock",
-    "HeldRow",
-    "SqlRowLock",
-    "async_create_lock_table",
-    "create_lock_table",
-    # calls that are run once
-    "AsyncDedup",
-    "AsyncExternalEffect",
-    "AsyncRun",
-    "Dedup",
-    "Done",
-    "ExternalEffect",
-    "NotDone",
-    "OnceTable",
-    "StillUnknown",
-    "Replay",
-    "Run",
-    "StoreEffect",
-    # locks, historical
-    "AsyncGetSetLease",
-    "AsyncGetSetLock",
-    "GetSetLease",
-    "GetSetLock",
-    # stock
-    "AsyncCarts",
+    # stock, and orders submitted to workers
     "AsyncGrant",
     "AsyncPool",
-    "AsyncShardedPool",
-    "AuditReport",
-    "Carts",
     "Grant",
-    "Pool",
-    "ShardedPool",
-    "find_async_pool",
-    "find_pool",
-    # orders submitted to workers
-    "AsyncOrderHandle",
-    "EnvelopePublisher",
-    "OrderHandle",
-    "Outbox",
-    "Publisher",
-    "pool_of",
-    # orders and answers
-    "Busy",
-    "Cart",
-    "CartRefused",
-    "CartReserved",
-    "CartSettled",
     "Order",
-    "RepairReport",
-    "ShardedAuditReport",
+    "Outbox",
+    "Pool",
+    # answers of grant, reserve, confirm and cancel
+    "Busy",
+    "Closed",
+    "LimitReached",
     "Reserved",
     "Settled",
     "SoldOut",
+    "Superseded",
+    # calls that are run once
+    "AsyncDedup",
+    "Dedup",
     # errors
     "AcquireTimeout",
-    "AttemptSuperseded",
-    "CallCancelled",
-    "AlreadyDone",
-    "CartDiverged",
-    "CartMismatch",
-    "CartUnknown",
-    "ChangeDiverged",
-    "ChangeGated",
-    "ChangeMismatch",
-    "DatabaseUnavailable",
-    "DedupError",
-    "EffectUnknown",
-    "FailedBefore",
-    "GrantSuperseded",
     "InFlight",
     "InvalidInput",
-    "LeaseError",
     "LeaseLost",
-    "LoaderFailed",
-    "LockUnreachable",
     "NotGranted",
-    "OrderMismatch",
-    "OrderQueued",
-    "OrderUnknown",
     "OtherPayload",
-    "PartlyReleased",
-    "PermitsMismatch",
-    "PoolDiverged",
-    "PoolDrifted",
-    "PoolGated",
-    "PoolInShards",
-    "ResultUnkept",
-    "RunLost",
-    "ShardVanished",
     "PoolMissing",
-    "PoolNotGated",
-    "PoolVanished",
-    "ReplicasMissing",
     "SegmentedError",
-    "StaleToken",
-    "StockError",
-    "StoreBusy",
-    "StoreError",
-    "StoreRefused",
     "StoreUnavailable",
-    "TransactionConflict",
-    "WrongKind",
 ]
 
 LATE: Final = from_modules(
     {
-        "segmented.dedup": (
-            "AlreadyDone AsyncDedup AsyncExternalEffect AsyncRun AttemptSuperseded CallCancelled Dedup DedupError "
-            "Done EffectUnknown ExternalEffect FailedBefore InFlight NotDone OtherPayload Replay ResultUnkept Run "
-            "RunLost StillUnknown StoreEffect"
-        ),
-        "segmented.dedup.sql": "OnceTable",
+        "segmented.dedup": "AsyncDedup Dedup InFlight OtherPayload",
         "segmented.errors": (
-            "AcquireTimeout CartDiverged CartMismatch CartUnknown ChangeDiverged ChangeGated ChangeMismatch "
-            "DatabaseUnavailable GrantSuperseded InvalidInput LeaseError LeaseLost LoaderFailed LockUnreachable "
-            "NotGranted OrderMismatch OrderQueued OrderUnknown PartlyReleased PermitsMismatch PoolDiverged "
-            "PoolDrifted PoolGated PoolInShards PoolMissing PoolNotGated PoolVanished ReplicasMissing "
-            "SegmentedError ShardVanished StaleToken StockError StoreBusy StoreError StoreRefused StoreUnavailable "
-            "TransactionConflict WrongKind"
+            "AcquireTimeout InvalidInput LeaseLost NotGranted PoolMissing SegmentedError StoreUnavailable"
         ),
         "segmented.locks": (
-            "AsyncFairLock AsyncGetSetLease AsyncGetSetLock AsyncLease AsyncLock AsyncMultiLease AsyncMultiLock "
-            "AsyncQuorumLease AsyncQuorumLock AsyncReadWriteLock AsyncReentrantLock AsyncSemaphore "
-            "AsyncSingleFlight AsyncSqlRowLock AsyncZooKeeperLease AsyncZooKeeperLock FairLock FenceGuard "
-            "FileDeadLetters FlightOptions GetSetLease GetSetLock HeldRow Lease Lock MultiLease MultiLock "
-            "QuorumLease QuorumLock ReadWriteLock ReentrantLock Semaphore Sequencer SingleFlight SqlDeadLetters "
-            "SqlRowLock UnreachablePolicy Work ZooKeeperLease ZooKeeperLock async_create_lock_table "
-            "create_lock_table fenced_set fenced_set_async fenced_where key_for lockable single_flight task_owner "
-            "thread_owner"
+            "AsyncFairLock AsyncLease AsyncLock AsyncMultiLock AsyncReadWriteLock AsyncReentrantLock AsyncSemaphore "
+            "FairLock Lease Lock MultiLock ReadWriteLock ReentrantLock Semaphore lockable single_flight"
         ),
-        "segmented.models": "Busy Cart CartRefused CartReserved CartSettled Order Reserved Settled SoldOut",
-        "segmented.stock": (
-            "AsyncCarts AsyncGrant AsyncOrderHandle AsyncPool AsyncShardedPool AuditReport Carts "
-            "EnvelopePublisher Grant OrderHandle Outbox Pool Publisher RepairReport ShardedAuditReport "
-            "ShardedPool find_async_pool find_pool pool_of"
-        ),
+        "segmented.models": "Busy Closed LimitReached Order Reserved Settled SoldOut Superseded",
+        "segmented.stock": "AsyncGrant AsyncPool Grant Outbox Pool",
         "segmented.stores.memory": "AsyncMemoryStore MemoryStore",
-        "segmented.stores.quorum": "AsyncQuorumStore QuorumStore",
         "segmented.stores.redis": "AsyncRedisStore RedisStore",
     }
 )
 """Imported when asked for, and from where."""
 
+MOVED: Final = from_modules(
+    {
+        "segmented.dedup": (
+            "AlreadyDone AsyncExternalEffect AsyncRun AttemptSuperseded CallCancelled DedupError Done EffectUnknown "
+            "ExternalEffect FailedBefore NotDone OnceTable Replay ResultUnkept Run RunLost StillUnknown StoreEffect"
+        ),
+        "segmented.errors": (
+            "CartDiverged CartMismatch CartUnknown ChangeDiverged ChangeGated ChangeMismatch DatabaseUnavailable "
+            "GrantSuperseded LeaseError LoaderFailed LockUnreachable OrderMismatch OrderQueued OrderUnknown "
+            "PartlyReleased PermitsMismatch PoolDiverged PoolDrifted PoolGated PoolInShards PoolNotGated "
+            "PoolVanished ReplicasMissing ShardVanished StaleToken StockError StoreBusy StoreError StoreRefused "
+            "TransactionConflict WrongKind"
+        ),
+        "segmented.locks": (
+            "AsyncGetSetLease AsyncGetSetLock AsyncMultiLease AsyncQuorumLease AsyncQuorumLock AsyncQuorumStore "
+            "AsyncSingleFlight AsyncSqlRowLock AsyncZooKeeperLease AsyncZooKeeperLock FenceGuard FileDeadLetters "
+            "FlightOptions GetSetLease GetSetLock HeldRow MultiLease QuorumLease QuorumLock QuorumStore Sequencer "
+            "SingleFlight SqlDeadLetters SqlRowLock UnreachablePolicy Work ZooKeeperLease ZooKeeperLock "
+            "async_create_lock_table create_lock_table fenced_set fenced_set_async fenced_where key_for task_owner "
+            "thread_owner"
+        ),
+        "segmented.stock": (
+            "AsyncCarts AsyncOrderHandle AsyncShardedPool AuditReport Cart CartRefused CartReserved CartSettled "
+            "Carts EnvelopePublisher OrderHandle Publisher RepairReport ShardedAuditReport ShardedPool "
+            "find_async_pool find_pool pool_of"
+        ),
+    }
+)
+"""Names that this package had until 0.2, and where they are: importing them from here warns, and ends with 0.3."""
+
 if not TYPE_CHECKING:  # for a type checker every other name would exist, too
-    __getattr__, __dir__ = late(__name__, LATE)
+    __getattr__, __dir__ = late(__name__, LATE, MOVED)

@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+from warnings import warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -50,26 +51,38 @@ def from_modules(names: Mapping[str, str]) -> dict[str, str]:
     return {name: module for module, found in names.items() for name in found.split()}
 
 
-def late(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def late(
+    package: str, modules: Mapping[str, str], moved: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return a package's `__getattr__` and `__dir__` (PEP 562).
 
     A name in `modules` is imported from there when it is first asked for, and is an ordinary name of the package then.
+    A name in `moved` is given each time with a DeprecationWarning that says where it is now, and is not listed.
     Where a package of one of our extras is missing, the error says which extra installs it.
     """
+    earlier = moved or {}
 
     def found(name: str) -> Any:  # noqa: ANN401  # whatever the name stands for
+        if name in earlier:
+            # `from package import name` asks twice: importlib whether the name exists, then the importing module.
+            if sys._getframe(1).f_globals.get("__name__") != "importlib._bootstrap":  # noqa: SLF001  # names the caller
+                warn(f"{package}.{name} is {earlier[name]}.{name} now", DeprecationWarning, stacklevel=2)
+            return imported(name, earlier[name])
         if name in modules:
-            try:
-                value = getattr(import_module(modules[name]), name)
-            except ModuleNotFoundError as error:
-                absent = missing_package(error)
-                if absent is None:
-                    raise
-                raise ModuleNotFoundError(needs(f"{package}.{name}", absent), name=error.name) from error
+            value = imported(name, modules[name])
             setattr(sys.modules[package], name, value)
             return value
         message = f"module {package!r} has no attribute {name!r}"
         raise AttributeError(message)
+
+    def imported(name: str, module: str) -> Any:  # noqa: ANN401  # whatever the name stands for
+        try:
+            return getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            absent = missing_package(error)
+            if absent is None:
+                raise
+            raise ModuleNotFoundError(needs(f"{package}.{name}", absent), name=error.name) from error
 
     def listed() -> list[str]:
         return sorted({*vars(sys.modules[package]), *modules})

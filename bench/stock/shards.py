@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from bench.locks.figures import Figure
 from bench.stock.stage import Counter, server_of
 from bench.stock.transfers import count_transfers
-from segmented import ShardedPool
 from segmented.keys import directory_keys, shard_keys
+from segmented.stock import ShardedPool
 from segmented.stock.sharded.opening import COPIES
 
 if TYPE_CHECKING:

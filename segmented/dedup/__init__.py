@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from segmented.dedup.external import AsyncExternalEffect, Done, ExternalEffect, NotDone, StillUnknown
     from segmented.dedup.run import AlreadyDone, AsyncRun, Replay, Run
+    from segmented.dedup.sql import OnceTable
 
 __all__ = [
     "AlreadyDone",
@@ -38,6 +39,7 @@ __all__ = [
     "FailedBefore",
     "InFlight",
     "NotDone",
+    "OnceTable",
     "OtherPayload",
     "Replay",
     "ResultUnkept",
@@ -57,6 +59,7 @@ LATE: Final = from_modules(
         ),
         "segmented.dedup.external": "AsyncExternalEffect Done ExternalEffect NotDone StillUnknown",
         "segmented.dedup.run": "AlreadyDone AsyncRun Replay Run",
+        "segmented.dedup.sql": "OnceTable",
     }
 )
 """Imported when asked for, and from where."""

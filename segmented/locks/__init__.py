@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from segmented.locks.unreachable import UnreachablePolicy
     from segmented.locks.zookeeper import AsyncZooKeeperLock, ZooKeeperLock
     from segmented.locks.zookeeper_lease import AsyncZooKeeperLease, ZooKeeperLease
+    from segmented.stores.quorum import AsyncQuorumStore, QuorumStore
 
 __all__ = [
     "AsyncFairLock",
@@ -43,6 +44,7 @@ __all__ = [
     "AsyncMultiLock",
     "AsyncQuorumLease",
     "AsyncQuorumLock",
+    "AsyncQuorumStore",
     "AsyncReadWriteLock",
     "AsyncReentrantLock",
     "AsyncSemaphore",
@@ -65,6 +67,7 @@ __all__ = [
     "MultiLock",
     "QuorumLease",
     "QuorumLock",
+    "QuorumStore",
     "ReadWriteLock",
     "ReentrantLock",
     "Replayed",
@@ -116,6 +119,7 @@ LATE: Final = from_modules(
         "segmented.locks.unreachable": "UnreachablePolicy",
         "segmented.locks.zookeeper": "AsyncZooKeeperLock ZooKeeperLock",
         "segmented.locks.zookeeper_lease": "AsyncZooKeeperLease ZooKeeperLease",
+        "segmented.stores.quorum": "AsyncQuorumStore QuorumStore",
     }
 )
 """Imported when asked for, and from where."""

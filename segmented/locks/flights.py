@@ -223,7 +223,7 @@ def single_flight(  # noqa: PLR0913  # each is an option of its own, by name
     load: Callable[[Any], Any] = json.loads,
     size_max: int = DEFAULT_SIZE_MAX,
 ) -> SingleFlight | AsyncSingleFlight:
-    """Make a flight on a store, of the store's colour.
+    """Return a flight on a store: sync on a sync store, async on an async one.
 
     All lives are seconds. A value is kept for `ttl`; None is kept for `negative_ttl` (as long as a value, if it is not
     given); a loader's failure, by type and message, for `error_ttl`. 0 keeps none of that kind, and then callers load

@@ -46,7 +46,7 @@ def open_gated(
 def reopen_gated(
     pool: Pool, gate: Gate, *, segments: int, epoch: int, customer_limit: int | None = None
 ) -> Opened | AlreadyOpen:
-    """Open a pool whose keys vanished anew, in a later epoch, with the units that the database has not sold.
+    """Open a pool whose keys vanished again, in a later epoch, with the units that the database has not sold.
 
     Waits for confirms that are under way and refuses those of earlier epochs from then on. Units that were only
     reserved are free again, and customers' limits count anew. Safe to run twice. Raises InvalidInput where the pool is

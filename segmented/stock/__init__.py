@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
+    from segmented.models import Cart, CartRefused, CartReserved, CartSettled
     from segmented.stock.async_grant import AsyncGrant
     from segmented.stock.async_pool import AsyncPool
     from segmented.stock.audit import AuditReport, Drift
@@ -33,6 +34,10 @@ __all__ = [
     "AsyncPool",
     "AsyncShardedPool",
     "AuditReport",
+    "Cart",
+    "CartRefused",
+    "CartReserved",
+    "CartSettled",
     "Carts",
     "Drift",
     "EnvelopePublisher",
@@ -53,6 +58,7 @@ __all__ = [
 
 LATE: Final = from_modules(
     {
+        "segmented.models": "Cart CartRefused CartReserved CartSettled",
         "segmented.stock.async_grant": "AsyncGrant",
         "segmented.stock.async_pool": "AsyncPool",
         "segmented.stock.audit": "AuditReport Drift",

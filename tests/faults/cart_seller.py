@@ -14,8 +14,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from segmented import Cart, RedisStore
+from segmented import RedisStore
 from segmented.plans import run_sync
+from segmented.stock import Cart
 from tests.support.pools.carting import ending_before, one_by_one, reserved_and_ended
 
 if TYPE_CHECKING:

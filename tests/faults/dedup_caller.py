@@ -12,7 +12,8 @@ import time
 
 import redis
 
-from segmented import AsyncDedup, AsyncRedisStore, Dedup, DedupError, RedisStore
+from segmented import AsyncDedup, AsyncRedisStore, Dedup, RedisStore
+from segmented.dedup import DedupError
 
 NAMESPACE = "callers"
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import redis
 
-from segmented import Carts, Pool, RedisStore, protocol as op
+from segmented import Pool, RedisStore, protocol as op
 from segmented.keys import cart_keys
 from segmented.models import cart_of
 from segmented.plans import run_sync
+from segmented.stock import Carts
 from tests.contract.parking import wait_until
 from tests.faults.cart_seller import SKUS, cart_that_dies
 from tests.support.pools.carting import reserved_and_ended

@@ -26,8 +26,8 @@ BLOCK: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 IMPORTS: Final = {
     "orders": "from segmented.orders import Gate, connect; Gate(connect('sqlite:///orders.sqlite')).create()",
     "postgres": "from segmented.orders import connect; import psycopg, sqlalchemy.ext.asyncio",
-    "mysql": "from segmented import SqlRowLock; import pymysql, asyncmy",
-    "zookeeper": "from segmented import ZooKeeperLock; import kazoo.client",
+    "mysql": "from segmented.locks import SqlRowLock; import pymysql, asyncmy",
+    "zookeeper": "from segmented.locks import ZooKeeperLock; import kazoo.client",
     "fast": "import hiredis, uvloop, redis.utils; assert redis.utils.HIREDIS_AVAILABLE",
     "embedded": "from segmented.servers import ValkeyServer\nwith ValkeyServer.start() as server: print(server.url)",
     "workers": "import celery, kombu.transport.redis; from segmented.celery import add_tasks, publisher",
@@ -115,6 +115,7 @@ def test_the_core_needs_the_driver_alone_and_runs_the_examples_of_the_readme(
         "segmented-locks",
         *drivers_own,
     }
+    assert core.python("from segmented import *; print(Pool.__name__)") == "Pool\n"
     pool, lock = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))[:2]
     assert core.python(pool.replace("redis://localhost:6379/0", valkey.url)).endswith("2 sold\n")
     assert core.python(lock.replace("redis://localhost:6379/0", valkey.url)).startswith("writing the report")

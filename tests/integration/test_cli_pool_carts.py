@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from segmented import Cart, Carts, Pool, RedisStore, protocol as op
+from segmented import Pool, RedisStore, protocol as op
 from segmented.plans import run_sync
+from segmented.stock import Cart, Carts
 from segmented.stock.cart_plans import confirm_cart_plan
 from tests.support.command_line import on_a_terminal, ran, started
 from tests.support.pools.carting import ending_before

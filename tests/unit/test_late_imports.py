@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import segmented
-from segmented import dedup, locks, operations, protocol, servers
+from segmented import locks, operations, protocol, servers
 from segmented.imports import without_collecting
 from segmented.servers.valkey import ValkeyServer
 
@@ -91,13 +91,6 @@ def test_a_late_name_is_the_same_wherever_it_is_imported_from(name: str) -> None
     assert segmented.LATE[name] == "segmented.locks"
 
 
-def test_every_name_of_deduplication_is_found_at_the_top() -> None:
-    late = {name for name, module in segmented.LATE.items() if module == "segmented.dedup"}
-    assert late == set(dedup.__all__)
-    assert [name for name in late if getattr(segmented, name) is not getattr(dedup, name)] == []
-    assert late <= set(segmented.__all__)
-
-
 @pytest.mark.parametrize("module", [segmented, locks, servers])
 def test_a_name_that_does_not_exist_is_an_attribute_error(module: object) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'SqlRowLok'"):
@@ -116,7 +109,7 @@ def test_locks_pools_and_their_commands_need_nothing_that_only_unix_has(private_
     program = f"""{WITHOUT_UNIX}
 import segmented
 from segmented.cli.main import run
-names = set(segmented.__all__) - {{"FileDeadLetters"}}
+names = segmented.__all__
 print(len([getattr(segmented, name) for name in names]) == len(names))
 with segmented.RedisStore.from_url({private_valkey.url!r}) as store:
     with segmented.Lock(store, "report").acquire():

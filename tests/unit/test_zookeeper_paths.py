@@ -92,7 +92,8 @@ def test_without_kazoo_a_lock_says_what_to_install() -> None:
     program = """
 import sys
 sys.modules["kazoo"] = None  # as if it were not installed
-from segmented import InvalidInput, ZooKeeperLock
+from segmented import InvalidInput
+from segmented.locks import ZooKeeperLock
 try:
     ZooKeeperLock(None, "report")
 except InvalidInput as error:

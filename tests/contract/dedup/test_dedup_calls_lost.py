@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segmented import InFlight, RunLost, StoreEffect
+from segmented import InFlight
+from segmented.dedup import RunLost, StoreEffect
 from segmented.errors import StoreRefused, StoreUnavailable
 from segmented.protocol.scripts import load_script
 from tests.contract.dedup.dedup_calls import SOON, Calls, Work

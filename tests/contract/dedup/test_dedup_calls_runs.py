@@ -8,21 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import (
-    AsyncDedup,
-    Dedup,
-    FailedBefore,
-    InFlight,
-    RedisStore,
-    ResultUnkept,
-    RunLost,
-    StaleToken,
-    StoreEffect,
-    fenced_set,
-    fenced_set_async,
-)
+from segmented import AsyncDedup, Dedup, InFlight, RedisStore
 from segmented.clock import ManualClock
-from segmented.errors import InvalidInput, LeaseLost, StoreRefused
+from segmented.dedup import FailedBefore, ResultUnkept, RunLost, StoreEffect
+from segmented.errors import InvalidInput, LeaseLost, StaleToken, StoreRefused
+from segmented.locks import fenced_set, fenced_set_async
 from segmented.stores.memory import AsyncMemoryStore, MemoryStore
 from tests.contract.dedup.dedup_calls import SOON, Calls, Refused
 from tests.fixtures.stores import ASYNC, FEW_REDIS, AsyncSide

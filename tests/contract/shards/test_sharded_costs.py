@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from segmented import Reserved, Settled, ShardedPool, SoldOut
+from segmented import Reserved, Settled, SoldOut
+from segmented.stock import ShardedPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
