@@ -45,13 +45,13 @@ class Entry:
 
     @property
     def room(self) -> str:
-        """Return the folder of the file."""
-        return self.place.rpartition("/")[0] or "."
+        """Return the top folder of the file, which is empty for a file of segmented/ itself."""
+        return self.place.partition("/")[0] if "/" in self.place else ""
 
     @property
     def name(self) -> str:
-        """Return the file's own name."""
-        return self.place.rpartition("/")[2]
+        """Return the path of the file inside of its room."""
+        return self.place.partition("/")[2] or self.place
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Walk:
 
     def _move(self, place: str | None) -> None:
         if place != self._at:
-            self.moves += 1
+            self.moves += place is not None and self._at is not None  # those from and to the caller are not ours
             self._at = place
 
     def _first(self, caller: str | None, place: str, function: str, *, is_later_better: bool = False) -> None:

@@ -1,0 +1,136 @@
+"""Draws walks as SVG: rooms are columns, files are boxes in them, one a row, and an arrow leads to each first entry.
+
+One picture serves light and dark pages: its colours follow the reader's setting.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from bench.front import FONT, PALETTES
+
+if TYPE_CHECKING:
+    from bench.front import Palette
+    from bench.source_map.walk import Entry, Walk
+
+LEFT: Final = 236
+"""Width of the names of functions."""
+PITCH: Final = 96
+GUTTER: Final = 16
+"""Left of a room's boxes: the lines that lead to what its files call."""
+LANES: Final = 4
+LETTER: Final = 6.6
+ROW: Final = 24
+BOX: Final = 19
+HEAD: Final = 62
+"""Height above the rows of a walk: its title and the names of rooms."""
+BELOW: Final = 22
+RIGHT: Final = 60
+BOXES: Final = {"light": "#ffffff", "dark": "#151b23"}
+BANDS: Final = {"light": "#f1f4f7", "dark": "#1d242d"}
+
+
+def picture(head: str, walks: list[Walk]) -> str:
+    """Return the picture of some walks, one below the other."""
+    width = LEFT + PITCH * max(len(_rooms(walk)) for walk in walks) + RIGHT
+    lines: list[str] = []
+    top = 34
+    for walk in walks:
+        lines += _walk(walk, top)
+        top += HEAD + ROW * len(walk.entries) + BELOW
+    size = f'viewBox="0 0 {width} {top}" width="{width}" height="{top}" font-family="{FONT}" font-size="12"'
+    said = "; ".join(f"{walk.title}: {count(walk)}" for walk in walks)
+    arrow = '<path class="a" d="M0 0L7 3.5L0 7z"/>'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(f"{head}. {said}")}">',
+            f"<style>{_style('light')}@media(prefers-color-scheme:dark){{{_style('dark')}}}</style>",
+            f'<defs><marker id="m" markerWidth="7" markerHeight="7" refX="6.5" refY="3.5" orient="auto">{arrow}'
+            "</marker></defs>",
+            f'<text class="t" x="0" y="18" font-size="16" font-weight="600">{escape(head)}</text>',
+            *lines,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def count(walk: Walk) -> str:
+    """Return how far a walk goes, in words."""
+    return f"{walk.moves} moves between {walk.files} files"
+
+
+def _style(name: str) -> str:
+    palette: Palette = PALETTES[name]
+    return (
+        f".t{{fill:{palette.text}}}.f,.a{{fill:{palette.faint}}}.r{{fill:{BANDS[name]}}}"
+        f".b{{fill:{BOXES[name]};stroke:{palette.bar}}}.e{{fill:{BOXES[name]};stroke:{palette.best};stroke-width:2}}"
+        f".l{{fill:none;stroke:{palette.faint};marker-end:url(#m)}}"
+    )
+
+
+def _rooms(walk: Walk) -> list[str]:
+    return list(dict.fromkeys(entry.room for entry in walk.entries))
+
+
+def _walk(walk: Walk, top: int) -> list[str]:
+    first = top + HEAD
+    height = ROW * len(walk.entries)
+    columns = {room: LEFT + PITCH * index for index, room in enumerate(_rooms(walk))}
+    lines = [
+        f'<text class="t" x="0" y="{top + 20}" font-size="14" font-weight="600">{escape(walk.title)}</text>',
+        f'<text class="f" x="{LEFT}" y="{top + 20}" font-size="14">{count(walk)}</text>',
+    ]
+    for room, x in columns.items():
+        lines += [
+            f'<rect class="r" x="{x}" y="{top + 32}" width="{PITCH - 4}" height="{height + HEAD - 26}" rx="5"/>',
+            f'<text class="t" x="{x + 5}" y="{top + 48}" font-weight="600">{escape(_label(room))}</text>',
+        ]
+    rows = {entry.place: (columns[entry.room], first + ROW * index) for index, entry in enumerate(walk.entries)}
+    lanes = _lanes(walk)
+    lines += [
+        _arrow(rows[entry.caller], rows[entry.place], lanes[entry.caller], _width(number, entry))
+        for number, entry in enumerate(walk.entries, start=1)
+        if entry.caller is not None
+    ]
+    for number, entry in enumerate(walk.entries, start=1):
+        x, y = rows[entry.place]
+        look = "b" if entry.place.endswith(".py") else "e"
+        width = _width(number, entry)
+        lines += [
+            f'<text class="f" x="0" y="{y + 14}">{number} {escape(entry.function)}</text>',
+            f'<rect class="{look}" x="{x + GUTTER}" y="{y}" width="{width:g}" height="{BOX}" rx="3"/>',
+            f'<text class="t" x="{x + GUTTER + 5}" y="{y + 14}">{number} {escape(entry.name)}</text>',
+        ]
+    return lines
+
+
+def _label(room: str) -> str:
+    if not room:
+        return "segmented/"
+    return room if " " in room else f"{room}/"
+
+
+def _lanes(walk: Walk) -> dict[str, int]:
+    """Return for each file that calls others which of its room's lines is its own."""
+    found: dict[str, int] = {}
+    used: dict[str, int] = {}
+    rooms = {entry.place: entry.room for entry in walk.entries}
+    for caller in (entry.caller for entry in walk.entries):
+        if caller is not None and caller not in found:
+            found[caller] = used.get(rooms[caller], 0) % LANES
+            used[rooms[caller]] = found[caller] + 1
+    return found
+
+
+def _width(number: int, entry: Entry) -> float:
+    return round(10 + LETTER * len(f"{number} {entry.name}"), 1)
+
+
+def _arrow(start: tuple[int, int], end: tuple[int, int], lane: int, width: float) -> str:
+    """Lead from the left of the caller's box along its room's gutter to the row of what it calls."""
+    x = start[0] + 2 + 4 * lane
+    middle = end[1] + BOX // 2
+    target = end[0] + GUTTER if end[0] >= start[0] else round(end[0] + GUTTER + width, 1)
+    return f'<path class="l" d="M{start[0] + GUTTER} {start[1] + BOX - 4}H{x}V{middle}H{target:g}"/>'
