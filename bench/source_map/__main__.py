@@ -7,33 +7,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.source_map.picture import count, picture
-from bench.source_map.steps import walks
+from bench.source_map.steps import traces
 
 if TYPE_CHECKING:
-    from bench.source_map.walk import Walk
+    from bench.source_map.trace import Trace
 
 HEADS: Final = {
     "lock": "A lock, from acquire to the script",
     "order": "An order, from reserve or submit to SQL",
 }
-GOALS: Final = {"Lock.acquire": 30, "Pool.grant": 30}
-"""Moves that are allowed, by walk."""
+MOVES_MAX: Final = 30
+"""The goal for the calls of HAVE_A_GOAL."""
+HAVE_A_GOAL: Final = frozenset({"Lock.acquire", "Pool.grant"})
 
 
-def drawn(found: dict[str, list[Walk]]) -> dict[str, str]:
+def drawn(found: dict[str, list[Trace]]) -> dict[str, str]:
     """Return each picture by the name of its file."""
-    return {f"source-{name}.svg": picture(HEADS[name], ways) for name, ways in found.items()}
+    return {f"source-{name}.svg": picture(HEADS[name], traced) for name, traced in found.items()}
 
 
-def counts(found: dict[str, list[Walk]]) -> list[str]:
-    """Return a line for each walk."""
-    goals = {title: f" (goal: at most {most})" for title, most in GOALS.items()}
-    return [f"{walk.title}: {count(walk)}{goals.get(walk.title, '')}" for ways in found.values() for walk in ways]
+def counts(found: dict[str, list[Trace]]) -> list[str]:
+    """Return a line for each call."""
+    return [f"{one.title}: {count(one)}{_goal(one.title)}" for traced in found.values() for one in traced]
+
+
+def _goal(title: str) -> str:
+    return f" (goal: at most {MOVES_MAX})" if title in HAVE_A_GOAL else ""
 
 
 def main(charts: Path) -> None:
     """Write the pictures, and print the counts."""
-    found = walks()
+    found = traces()
     for name, text in drawn(found).items():
         (charts / name).write_text(text, encoding="utf-8")
     sys.stdout.write("\n".join([*counts(found), ""]))

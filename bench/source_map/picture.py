@@ -1,4 +1,4 @@
-"""Draws walks as SVG: rooms are columns, files are boxes in them, one a row, and an arrow leads to each first entry.
+"""Draws traces as SVG: folders are columns, files are boxes in them, one a row, and an arrow leads to each first entry.
 
 One picture serves light and dark pages: its colours follow the reader's setting.
 """
@@ -12,42 +12,41 @@ from bench.front import FONT, PALETTES
 
 if TYPE_CHECKING:
     from bench.front import Palette
-    from bench.source_map.walk import Entry, Walk
+    from bench.source_map.trace import Entry, Trace
 
-LEFT: Final = 236
+LEFT: Final = 276
 """Width of the names of functions."""
 PITCH: Final = 96
 GUTTER: Final = 16
-"""Left of a room's boxes: the lines that lead to what its files call."""
+"""Left of a folder's boxes: the lines that lead to what its files call."""
 LANES: Final = 4
 LETTER: Final = 6.6
 ROW: Final = 24
 BOX: Final = 19
 HEAD: Final = 62
-"""Height above the rows of a walk: its title and the names of rooms."""
+"""Height above the rows of a trace: its title and the names of folders."""
 BELOW: Final = 22
-RIGHT: Final = 60
 BOXES: Final = {"light": "#ffffff", "dark": "#151b23"}
 BANDS: Final = {"light": "#f1f4f7", "dark": "#1d242d"}
 
 
-def picture(head: str, walks: list[Walk]) -> str:
-    """Return the picture of some walks, one below the other."""
-    width = LEFT + PITCH * max(len(_rooms(walk)) for walk in walks) + RIGHT
+def picture(head: str, traces: list[Trace]) -> str:
+    """Return the picture of some traces, one below the other."""
+    width = max(_right(trace) for trace in traces)
     lines: list[str] = []
     top = 34
-    for walk in walks:
-        lines += _walk(walk, top)
-        top += HEAD + ROW * len(walk.entries) + BELOW
+    for trace in traces:
+        lines += _panel(trace, top)
+        top += HEAD + ROW * len(trace.entries) + BELOW
     size = f'viewBox="0 0 {width} {top}" width="{width}" height="{top}" font-family="{FONT}" font-size="12"'
-    said = "; ".join(f"{walk.title}: {count(walk)}" for walk in walks)
-    arrow = '<path class="a" d="M0 0L7 3.5L0 7z"/>'
+    said = "; ".join(f"{trace.title}: {count(trace)}" for trace in traces)
+    tip = '<path class="a" d="M0 0L7 3.5L0 7z"/>'
+    arrow = f'<marker id="m" markerWidth="7" markerHeight="7" refX="6.5" refY="3.5" orient="auto">{tip}</marker>'
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(f"{head}. {said}")}">',
             f"<style>{_style('light')}@media(prefers-color-scheme:dark){{{_style('dark')}}}</style>",
-            f'<defs><marker id="m" markerWidth="7" markerHeight="7" refX="6.5" refY="3.5" orient="auto">{arrow}'
-            "</marker></defs>",
+            f"<defs>{arrow}</defs>",
             f'<text class="t" x="0" y="18" font-size="16" font-weight="600">{escape(head)}</text>',
             *lines,
             "</svg>",
@@ -56,9 +55,9 @@ def picture(head: str, walks: list[Walk]) -> str:
     )
 
 
-def count(walk: Walk) -> str:
-    """Return how far a walk goes, in words."""
-    return f"{walk.moves} moves between {walk.files} files"
+def count(trace: Trace) -> str:
+    """Return how far a trace goes, in words."""
+    return f"{trace.moves} moves between {trace.files} files"
 
 
 def _style(name: str) -> str:
@@ -70,31 +69,42 @@ def _style(name: str) -> str:
     )
 
 
-def _rooms(walk: Walk) -> list[str]:
-    return list(dict.fromkeys(entry.room for entry in walk.entries))
-
-
-def _walk(walk: Walk, top: int) -> list[str]:
-    first = top + HEAD
-    height = ROW * len(walk.entries)
-    columns = {room: LEFT + PITCH * index for index, room in enumerate(_rooms(walk))}
-    lines = [
-        f'<text class="t" x="0" y="{top + 20}" font-size="14" font-weight="600">{escape(walk.title)}</text>',
-        f'<text class="f" x="{LEFT}" y="{top + 20}" font-size="14">{count(walk)}</text>',
+def _right(trace: Trace) -> int:
+    """Return where a trace ends, with the boxes that are wider than their folder."""
+    folders = _folders(trace)
+    starts = [LEFT + PITCH * folders.index(entry.folder) + GUTTER for entry in trace.entries]
+    ends = [
+        start + _width(number, entry)
+        for number, (start, entry) in enumerate(zip(starts, trace.entries, strict=True), 1)
     ]
-    for room, x in columns.items():
+    return round(max(LEFT + PITCH * len(folders), *ends)) + 4
+
+
+def _folders(trace: Trace) -> list[str]:
+    return list(dict.fromkeys(entry.folder for entry in trace.entries))
+
+
+def _panel(trace: Trace, top: int) -> list[str]:
+    first = top + HEAD
+    height = ROW * len(trace.entries)
+    columns = {folder: LEFT + PITCH * index for index, folder in enumerate(_folders(trace))}
+    lines = [
+        f'<text class="t" x="0" y="{top + 20}" font-size="14" font-weight="600">{escape(trace.title)}</text>',
+        f'<text class="f" x="{LEFT}" y="{top + 20}" font-size="14">{count(trace)}</text>',
+    ]
+    for folder, x in columns.items():
         lines += [
             f'<rect class="r" x="{x}" y="{top + 32}" width="{PITCH - 4}" height="{height + HEAD - 26}" rx="5"/>',
-            f'<text class="t" x="{x + 5}" y="{top + 48}" font-weight="600">{escape(_label(room))}</text>',
+            f'<text class="t" x="{x + 5}" y="{top + 48}" font-weight="600">{escape(_label(folder))}</text>',
         ]
-    rows = {entry.place: (columns[entry.room], first + ROW * index) for index, entry in enumerate(walk.entries)}
-    lanes = _lanes(walk)
+    rows = {entry.place: (columns[entry.folder], first + ROW * index) for index, entry in enumerate(trace.entries)}
+    lanes = _lanes(trace)
     lines += [
         _arrow(rows[entry.caller], rows[entry.place], lanes[entry.caller], _width(number, entry))
-        for number, entry in enumerate(walk.entries, start=1)
+        for number, entry in enumerate(trace.entries, start=1)
         if entry.caller is not None
     ]
-    for number, entry in enumerate(walk.entries, start=1):
+    for number, entry in enumerate(trace.entries, start=1):
         x, y = rows[entry.place]
         look = "b" if entry.place.endswith(".py") else "e"
         width = _width(number, entry)
@@ -106,21 +116,21 @@ def _walk(walk: Walk, top: int) -> list[str]:
     return lines
 
 
-def _label(room: str) -> str:
-    if not room:
+def _label(folder: str) -> str:
+    if not folder:
         return "segmented/"
-    return room if " " in room else f"{room}/"
+    return folder if " " in folder else f"{folder}/"
 
 
-def _lanes(walk: Walk) -> dict[str, int]:
-    """Return for each file that calls others which of its room's lines is its own."""
+def _lanes(trace: Trace) -> dict[str, int]:
+    """Return for each file that calls others which of its folder's lines is its own."""
     found: dict[str, int] = {}
     used: dict[str, int] = {}
-    rooms = {entry.place: entry.room for entry in walk.entries}
-    for caller in (entry.caller for entry in walk.entries):
+    folders = {entry.place: entry.folder for entry in trace.entries}
+    for caller in (entry.caller for entry in trace.entries):
         if caller is not None and caller not in found:
-            found[caller] = used.get(rooms[caller], 0) % LANES
-            used[rooms[caller]] = found[caller] + 1
+            found[caller] = used.get(folders[caller], 0) % LANES
+            used[folders[caller]] = found[caller] + 1
     return found
 
 
@@ -129,7 +139,7 @@ def _width(number: int, entry: Entry) -> float:
 
 
 def _arrow(start: tuple[int, int], end: tuple[int, int], lane: int, width: float) -> str:
-    """Lead from the left of the caller's box along its room's gutter to the row of what it calls."""
+    """Lead from the left of the caller's box along its folder's gutter to the row of what it calls."""
     x = start[0] + 2 + 4 * lane
     middle = end[1] + BOX // 2
     target = end[0] + GUTTER if end[0] >= start[0] else round(end[0] + GUTTER + width, 1)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench.source_map.walk import recorded
+from bench.source_map.trace import recorded
 from segmented.errors import SegmentedError
 from segmented.locks import Lock
 from segmented.orders import Gate, connect, take_envelope
@@ -19,7 +19,7 @@ from segmented.stores.redis import RedisStore
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from bench.source_map.walk import Walk
+    from bench.source_map.trace import Trace
 
 STOCK: Final = 1_000
 SEGMENTS: Final = 4
@@ -27,14 +27,13 @@ ROUNDS: Final = ("warm-up", "again", "recorded")
 """The first rounds connect, load scripts and import what is imported late; the last one counts."""
 
 
-def walks() -> dict[str, list[Walk]]:
+def traces() -> dict[str, list[Trace]]:
     """Run everything; returns the ways of each picture by its name. Raises InvalidInput where no server can start."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(ValkeyServer.start())
         # Of all dialects this one is there on each server, and it is the one that has a script for everything.
-        made = RedisStore.from_url(server.url, dialect=Dialect.SCRIPT)
-        store = stack.enter_context(made)
+        store = stack.enter_context(RedisStore.from_url(server.url, dialect=Dialect.SCRIPT))
         engine = connect(f"sqlite:///{folder / 'orders.db'}")
         gate = stack.enter_context(Gate(engine))
         gate.create()
@@ -42,13 +41,13 @@ def walks() -> dict[str, list[Walk]]:
         plain.open(stock=STOCK, segments=SEGMENTS)
         gated.open(stock=STOCK, segments=SEGMENTS, gated=True)
         gate.open("gated", [STOCK // SEGMENTS] * SEGMENTS)
-        found: dict[str, list[Walk]] = {}
+        found: dict[str, list[Trace]] = {}
         for name in ROUNDS:
             found = {"lock": _lock(store, name), "order": _order(plain, gated, gate, engine, name)}
         return found
 
 
-def _lock(store: RedisStore, name: str) -> list[Walk]:
+def _lock(store: RedisStore, name: str) -> list[Trace]:
     lock = Lock(store, f"lock-{name}")
     with recorded("Lock.acquire") as acquire:
         lease = lock.acquire()
@@ -57,11 +56,9 @@ def _lock(store: RedisStore, name: str) -> list[Walk]:
     return [acquire, release]
 
 
-def _order(plain: Pool, gated: Pool, gate: Gate, engine: Engine, name: str) -> list[Walk]:
+def _order(plain: Pool, gated: Pool, gate: Gate, engine: Engine, name: str) -> list[Trace]:
     with recorded("Pool.reserve") as reserve:
         plain.reserve(f"{name}-1")
-    with recorded("Pool.confirm") as confirm:
-        plain.confirm(f"{name}-1")
     with recorded("Pool.grant") as grant:
         granted = plain.grant(f"{name}-2")
     if not isinstance(granted, Grant):
@@ -76,4 +73,4 @@ def _order(plain: Pool, gated: Pool, gate: Gate, engine: Engine, name: str) -> l
     if len(report.settled) != 1:
         message = f"the envelope settled nothing: {report.counts()}"
         raise SegmentedError(message)
-    return [reserve, confirm, grant, finish, submit, take]
+    return [reserve, grant, finish, submit, take]

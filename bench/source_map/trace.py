@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SOURCE: Final = Path(segmented.__file__).parent
 DATABASE: Final = "order database"
-"""The room of the SQL statements."""
+"""The folder of the SQL statements."""
 TABLE: Final = re.compile(r"\b(?:INTO|UPDATE|FROM)\s+(\w+)")
 
 
@@ -40,22 +40,22 @@ class Entry:
     caller: str | None
     """The file that control came from: None for the caller of the library."""
     place: str
-    """Path of the file below segmented/, or a statement with its room."""
+    """Path of the file below segmented/, or a statement with its folder."""
     function: str
 
     @property
-    def room(self) -> str:
+    def folder(self) -> str:
         """Return the top folder of the file, which is empty for a file of segmented/ itself."""
         return self.place.partition("/")[0] if "/" in self.place else ""
 
     @property
     def name(self) -> str:
-        """Return the path of the file inside of its room."""
+        """Return the path of the file inside of its folder."""
         return self.place.partition("/")[2] or self.place
 
 
 @dataclass(slots=True)
-class Walk:
+class Trace:
     """What one call did."""
 
     title: str
@@ -106,21 +106,21 @@ class Walk:
 
 
 @contextmanager
-def recorded(title: str, engine: Engine | None = None) -> Iterator[Walk]:
+def recorded(title: str, engine: Engine | None = None) -> Iterator[Trace]:
     """Record what this thread does inside of the `with` statement, and what it sends to the order database."""
-    walk = Walk(title)
+    trace = Trace(title)
 
     def executes(*arguments: Any) -> None:  # noqa: ANN401  # SQLAlchemy's own: the statement is the third
-        walk.execute(arguments[2])
+        trace.execute(arguments[2])
 
     if engine is not None:
         event.listen(engine, "before_cursor_execute", executes)
     was_enabled = gc.isenabled()
     gc.disable()  # a finalizer that runs in between would be recorded, too
     before: Callable[..., object] | None = sys.getprofile()
-    sys.setprofile(walk.note)
+    sys.setprofile(trace.note)
     try:
-        yield walk
+        yield trace
     finally:
         sys.setprofile(before)
         if was_enabled:
