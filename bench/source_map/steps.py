@@ -1,4 +1,4 @@
-"""The calls whose ways are drawn, on a Valkey server and an SQLite file of their own."""
+"""The calls that are drawn, on a Valkey server and an SQLite file of their own."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 STOCK: Final = 1_000
 SEGMENTS: Final = 4
 ROUNDS: Final = ("warm-up", "again", "recorded")
-"""The first rounds connect, load scripts and import what is imported late; the last one counts."""
+"""The first rounds connect, load scripts, fill caches and import what is imported late; the last one counts."""
 
 
 def traces() -> dict[str, list[Trace]]:
-    """Run everything; returns the ways of each picture by its name. Raises InvalidInput where no server can start."""
+    """Run everything; returns the traces of each picture by its name. Raises InvalidInput where no server can start."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(ValkeyServer.start())
@@ -43,12 +43,12 @@ def traces() -> dict[str, list[Trace]]:
         gate.open("gated", [STOCK // SEGMENTS] * SEGMENTS)
         found: dict[str, list[Trace]] = {}
         for name in ROUNDS:
-            found = {"lock": _lock(store, name), "order": _order(plain, gated, gate, engine, name)}
+            found = {"lock": _lock(store), "order": _order(plain, gated, gate, engine, name)}
         return found
 
 
-def _lock(store: RedisStore, name: str) -> list[Trace]:
-    lock = Lock(store, f"lock-{name}")
+def _lock(store: RedisStore) -> list[Trace]:
+    lock = Lock(store, "lock")
     with recorded("Lock.acquire") as acquire:
         lease = lock.acquire()
     with recorded("Lease.release") as release:
