@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from bench.front import FONT, PALETTES
+from bench.source_map.trace import DATABASE
 
 if TYPE_CHECKING:
     from bench.front import Palette
@@ -20,7 +21,7 @@ PITCH: Final = 96
 GUTTER: Final = 16
 """Left of a folder's boxes: the lines that lead to what its files call."""
 LANES: Final = 4
-LETTER: Final = 6.6
+LETTER: Final = 7.1
 ROW: Final = 24
 BOX: Final = 19
 HEAD: Final = 62
@@ -119,7 +120,7 @@ def _panel(trace: Trace, top: int) -> list[str]:
 def _label(folder: str) -> str:
     if not folder:
         return "segmented/"
-    return folder if " " in folder else f"{folder}/"
+    return folder if folder == DATABASE else f"{folder}/"
 
 
 def _lanes(trace: Trace) -> dict[str, int]:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 SOURCE: Final = Path(segmented.__file__).parent
-DATABASE: Final = "order database"
-"""The folder of the SQL statements."""
+DATABASE: Final = "SQL"
+"""The column of the statements for the order database, as if it were a folder."""
 TABLE: Final = re.compile(r"\b(?:INTO|UPDATE|FROM)\s+(\w+)")
 
 
@@ -85,7 +85,7 @@ class Trace:
         """Note a statement that is sent to the order database."""
         table = TABLE.search(statement)
         said = statement.split(None, 1)[0].upper() + (f" {table[1]}" if table else "")
-        self._first(self._at, f"{DATABASE}/{said}", "SQL")
+        self._first(self._at, f"{DATABASE}/{said}", "runs in the database")
 
     def _enter(self, place: str, function: str) -> None:
         self._first(self._at, place, function)
