@@ -13,7 +13,7 @@ from bench.source_map.trace import DATABASE
 
 if TYPE_CHECKING:
     from bench.front import Palette
-    from bench.source_map.trace import Entry, Trace
+    from bench.source_map.trace import Trace
 
 LEFT: Final = 276
 """Width of the names of functions."""
@@ -74,10 +74,7 @@ def _right(trace: Trace) -> int:
     """Return where a trace ends, with the boxes that are wider than their folder."""
     folders = _folders(trace)
     starts = [LEFT + PITCH * folders.index(entry.folder) + GUTTER for entry in trace.entries]
-    ends = [
-        start + _width(number, entry)
-        for number, (start, entry) in enumerate(zip(starts, trace.entries, strict=True), 1)
-    ]
+    ends = [start + _width(trace, number) for number, start in enumerate(starts, start=1)]
     return round(max(LEFT + PITCH * len(folders), *ends)) + 4
 
 
@@ -101,18 +98,18 @@ def _panel(trace: Trace, top: int) -> list[str]:
     rows = {entry.place: (columns[entry.folder], first + ROW * index) for index, entry in enumerate(trace.entries)}
     lanes = _lanes(trace)
     lines += [
-        _arrow(rows[entry.caller], rows[entry.place], lanes[entry.caller], _width(number, entry))
+        _arrow(rows[entry.caller], rows[entry.place], lanes[entry.caller], _width(trace, number))
         for number, entry in enumerate(trace.entries, start=1)
         if entry.caller is not None
     ]
     for number, entry in enumerate(trace.entries, start=1):
         x, y = rows[entry.place]
         look = "b" if entry.place.endswith(".py") else "e"
-        width = _width(number, entry)
+        width = _width(trace, number)
         lines += [
             f'<text class="f" x="0" y="{y + 14}">{number} {escape(entry.function)}</text>',
             f'<rect class="{look}" x="{x + GUTTER}" y="{y}" width="{width:g}" height="{BOX}" rx="3"/>',
-            f'<text class="t" x="{x + GUTTER + 5}" y="{y + 14}">{number} {escape(entry.name)}</text>',
+            f'<text class="t" x="{x + GUTTER + 5}" y="{y + 14}">{escape(_box(trace, number))}</text>',
         ]
     return lines
 
@@ -135,8 +132,15 @@ def _lanes(trace: Trace) -> dict[str, int]:
     return found
 
 
-def _width(number: int, entry: Entry) -> float:
-    return round(10 + LETTER * len(f"{number} {entry.name}"), 1)
+def _box(trace: Trace, number: int) -> str:
+    """Return the text of a box: number, file, and how often control came there, if more than once."""
+    entry = trace.entries[number - 1]
+    times = trace.arrivals[entry.place]
+    return f"{number} {entry.name}" + (f" \N{MULTIPLICATION SIGN}{times}" if times > 1 else "")
+
+
+def _width(trace: Trace, number: int) -> float:
+    return round(10 + LETTER * len(_box(trace, number)), 1)
 
 
 def _arrow(start: tuple[int, int], end: tuple[int, int], lane: int, width: float) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -61,6 +62,8 @@ class Trace:
     title: str
     moves: int = 0
     entries: list[Entry] = field(default_factory=list)
+    arrivals: Counter[str] = field(default_factory=Counter)
+    """How often control came to a file, by call and by return."""
     _at: str | None = None
     _seen: dict[str, int] = field(default_factory=dict)
 
@@ -95,6 +98,8 @@ class Trace:
         if place != self._at:
             self.moves += place is not None and self._at is not None  # those from and to the caller are not ours
             self._at = place
+            if place is not None:
+                self.arrivals[place] += 1
 
     def _first(self, caller: str | None, place: str, function: str, *, is_later_better: bool = False) -> None:
         """Note a place when it is new. With `is_later_better` the last file that handed it on counts as its caller."""

@@ -61,12 +61,15 @@ def test_a_call_without_a_server_is_recorded_up_to_the_model_and_the_hook_is_gon
     assert trace.entries[0].caller is None
     assert any(entry.function == "LockModel.acquire" for entry in trace.entries)
     assert trace.files == len(trace.entries)
+    assert trace.moves == trace.arrivals.total() - 1, "the first arrival is from the caller, and so not a move"
 
 
 def test_moves_are_counted_and_drawn_with_their_files() -> None:
     trace = Trace("Two.files", moves=2, entries=[Entry(None, "a.py", "go"), Entry("a.py", "b/c<d>.py", "<lambda>")])
+    trace.arrivals.update({"a.py": 2, "b/c<d>.py": 1})
     assert counts({"any": [trace]}) == ["Two.files: 2 moves between 2 files"]
     text = picture("Head & tail", [trace])
     assert "Head &amp; tail" in text
-    assert "2 c&lt;d&gt;.py" in text
+    assert ">1 a.py \N{MULTIPLICATION SIGN}2<" in text
+    assert ">2 c&lt;d&gt;.py<" in text
     assert "prefers-color-scheme:dark" in text
