@@ -340,7 +340,9 @@ class Grant(GrantState):
         """Return the grant."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Confirm; or cancel if the body raised, without hiding its error."""
         if self._is_settled:
             return
