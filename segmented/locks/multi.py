@@ -71,7 +71,7 @@ class MultiLock(_Names):
         renew: bool = False,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Lock all `names` on `store`, in whatever order they are given; a lease lives `ttl` seconds unless it is renewed.
+        """Lock all `names` on `store`, in whatever order they are given; a lease lives `ttl` seconds unless renewed.
 
         With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
         """
@@ -107,7 +107,7 @@ class AsyncMultiLock(_Names):
         renew: bool = False,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Lock all `names` on `store`, in whatever order they are given; a lease lives `ttl` seconds unless it is renewed.
+        """Lock all `names` on `store`, in whatever order they are given; a lease lives `ttl` seconds unless renewed.
 
         Options as `MultiLock`.
         """

@@ -85,7 +85,10 @@ class SqlRowLock:
         return _acquire(self._connection, self.name, checked_timeout(timeout))
 
     def try_acquire(self) -> HeldRow | None:
-        """Hold the name if it is free now, else return None and leave the transaction unchanged. Raises as `acquire`."""
+        """Hold the name if it is free now, else return None and leave the transaction unchanged.
+
+        Raises as `acquire`.
+        """
         return _try_acquire(self._connection, [self.name])
 
     @staticmethod
@@ -120,7 +123,10 @@ class AsyncSqlRowLock:
         return await self._connection.run_sync(_acquire, self.name, checked_timeout(timeout))
 
     async def try_acquire(self) -> HeldRow | None:
-        """Hold the name if it is free now, else return None and leave the transaction unchanged. Raises as `acquire`."""
+        """Hold the name if it is free now, else return None and leave the transaction unchanged.
+
+        Raises as `acquire`.
+        """
         return await self._connection.run_sync(_try_acquire, [self.name])
 
     @staticmethod
