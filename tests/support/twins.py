@@ -12,7 +12,7 @@ import inspect
 import pkgutil
 import re
 import textwrap
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ REGULAR_ANNOTATIONS: Final = (
 REGULAR_WORDS: Final = (
     (r"\ban `Async(?=[A-Z])", "a `"),
     (r"`Async(?=[A-Z])", "`"),
-    (r"`await`(?:ed)? |`async with`", lambda found: "`with`" if "with" in found.group() else ""),
+    (r"`async with`", "`with`"),
     (r",? for (?:threads(?: of one process)?|asyncio|one event loop|the running event loop)\b", ""),
     (r"\bcoroutine function", "function"),
     (r"\bevent loop\b", "process"),
@@ -124,9 +124,9 @@ def attributes(kind: type) -> set[str]:
     """Return the public attributes that a class declares, or sets on itself."""
     found = {name for name in vars(kind).get("__annotations__", {}) if not name.startswith("_")}
     for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(kind)))):
-        is_set = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-        if is_set and isinstance(node.value, ast.Name) and node.value.id == "self" and node.attr[0] != "_":
-            found.add(node.attr)
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()) if not name.startswith("_"):
+                found.add(name)
     return found
 
 
@@ -136,7 +136,7 @@ def definer(kind: type, name: str) -> str:
     return next((base.__name__ for base in ours if name in {*vars(base), *attributes(base)}), kind.__name__)
 
 
-def member(value: object) -> Member:
+def member(value: Any) -> Member:  # noqa: ANN401  # whatever a class can have
     """Say how a class's name is used; a property is a value like an attribute."""
     if isinstance(value, (staticmethod, classmethod)):
         value = value.__func__
@@ -185,6 +185,7 @@ def parameters(function: Callable[..., object]) -> list[tuple[str, ...]]:
     found = [
         (name, one.kind.name, repr(one.default), sync_annotation(one.annotation))
         for name, one in signature.parameters.items()
+        if name not in {"self", "cls"}
     ]
     return [*found, ("return", sync_annotation(signature.return_annotation))]
 
@@ -223,7 +224,7 @@ def regular(sentence: str) -> str:
     """Return a sentence without what differs in every pair."""
     sentence = REFERENCE.sub("", sentence.removesuffix("."))
     for pattern, becomes in REGULAR_WORDS:
-        sentence = re.sub(pattern, becomes, sentence)  # type: ignore[arg-type]  # a text or a function of what is found
+        sentence = re.sub(pattern, becomes, sentence)
     return sentence
 
 
@@ -231,7 +232,7 @@ def exported(found: list[ModuleType]) -> dict[str, object]:
     """Return the functions and classes that the packages offer in `__all__`."""
     offered: dict[str, object] = {}
     for module in found:
-        for name in getattr(module, "__all__", ()):
+        for name in vars(module).get("__all__", ()):
             value = getattr(module, name)
             if inspect.isclass(value) or inspect.isfunction(value):
                 offered[name] = value
@@ -254,12 +255,12 @@ def sync_only(found: list[ModuleType]) -> set[str]:
 
 def colourless(name: str) -> str:
     """Return what a function is called without the word that says for whom it is."""
-    return re.sub("_?a?sync_?", "", name)
+    return re.sub("a?sync|_", "", name.lower())
 
 
 def words_asked(value: object) -> set[str]:
     """Return the words in the annotations of a function's parameters, or of what makes an object of a class."""
-    made = value.__init__ if inspect.isclass(value) else value  # type: ignore[misc]  # its own, not a subclass's
+    made = value.__init__ if inspect.isclass(value) else value
     said = dict(getattr(made, "__annotations__", {}))
     said.pop("return", None)
     return {word for one in said.values() for word in re.findall(r"\w+", str(one))}
