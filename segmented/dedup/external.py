@@ -248,7 +248,10 @@ class AsyncExternalEffect(EffectBase):
         keep: float = DAY,
         form: OutcomeForm = JSON,
     ) -> None:
-        """Keep records on `store`; the resolver is a coroutine function. See `ExternalEffect`."""
+        """Keep records on `store`; `namespace` names the effect, and is part of its keys.
+
+        The resolver is a coroutine function. See `ExternalEffect`.
+        """
         super().__init__(namespace, _options(keep, lease, form), policy, resolver, certain)
         if resolver is not None and not iscoroutinefunction(resolver):
             message = "the resolver of an AsyncExternalEffect is a coroutine function"

@@ -30,7 +30,7 @@ class _Ends(Generic[LeaseT]):
     """Knows which of the two ends have come. Without a transaction there is only the body's."""
 
     def __init__(self, lease: LeaseT, transaction: Transaction | None) -> None:
-        """Follow nothing yet."""
+        """Release `lease` when the body has ended, and `transaction` too if there is one."""
         self._lease: LeaseT = lease
         self._transaction = transaction
         self._guard = threading.Lock()
@@ -106,7 +106,10 @@ class AsyncHolding(_Ends[AsyncLease]):
     """A lease around a body, for asyncio."""
 
     def __init__(self, lease: AsyncLease, transaction: Transaction | None) -> None:
-        """Belong to the running loop."""
+        """Release `lease` when the body has ended, and `transaction` too if there is one; as `Holding`.
+
+        Belongs to the running loop.
+        """
         self._loop = asyncio.get_running_loop()
         super().__init__(lease, transaction)
 

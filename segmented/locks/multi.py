@@ -107,7 +107,10 @@ class AsyncMultiLock(_Names):
         renew: bool = False,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Lock all `names` on `store`; a lease lives `ttl` seconds unless it is renewed. Options as `MultiLock`."""
+        """Lock all `names` on `store`, in whatever order they are given; a lease lives `ttl` seconds unless renewed.
+
+        Options as `MultiLock`.
+        """
         super().__init__(names, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_async(store, type(self).__name__)
 

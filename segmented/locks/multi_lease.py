@@ -253,7 +253,10 @@ class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState):
             self._watch()
 
     async def release(self) -> None:
-        """Release every name, also after one that fails. Raises as `MultiLease.release`."""
+        """Release every name, also after one that fails; calling it again does nothing, or tries those that failed.
+
+        Raises as `MultiLease.release`.
+        """
         try:
             await run_async(self._releasing(), self._store)
         finally:

@@ -111,7 +111,10 @@ class AsyncQuorumLock(AsyncHandle[AsyncQuorumLease]):
         renew_max: float = DEFAULT_RENEW_MAX,
         reestablish: bool = False,
     ) -> None:
-        """Lock `name` on the servers of `store`. Options as those of `QuorumLock`."""
+        """Lock `name` on the servers of `store`; a lease lives `ttl` seconds unless it is renewed.
+
+        Options as `QuorumLock`.
+        """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         _require_quorum(store, AsyncQuorumStore)
         self._reestablish = reestablish

@@ -123,14 +123,14 @@ class WriteLock(FencedHandle):
 
 
 class AsyncReadLock(AsyncFencedHandle):
-    """The readers' side of an `AsyncReadWriteLock`."""
+    """The readers' side of an `AsyncReadWriteLock`, for asyncio."""
 
     def _claim(self) -> ReadClaim:
         return ReadClaim(self.name, new_holder_id(), self.ttl_ms)
 
 
 class AsyncWriteLock(AsyncFencedHandle):
-    """The writers' side of an `AsyncReadWriteLock`. While one waits no new reader gets in."""
+    """The writers' side of an `AsyncReadWriteLock`, for asyncio. While one waits no new reader gets in."""
 
     async def _acquired(self, timeout: float | None) -> AsyncLease:
         claim = write_claim(self.name, self.ttl_ms, timeout)

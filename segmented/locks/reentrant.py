@@ -125,7 +125,10 @@ class AsyncReentrantLock(AsyncFencedHandle):
         renew: bool = True,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Lock `name` on `store` for `owner`: a name, `task_owner` itself, or None. Options as `ReentrantLock`."""
+        """Lock `name` on `store` for `owner`: a name, `task_owner` itself, or None to say it at every acquire.
+
+        Options as `ReentrantLock`.
+        """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._owner = owner
 

@@ -104,7 +104,10 @@ class AsyncSemaphore(AsyncFencedHandle):
         renew: bool = False,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Give out up to `permits` of `name` on `store`; each lives `ttl` seconds unless renewed. As `Semaphore`."""
+        """Give out up to `permits` of `name` on `store`; each lives `ttl` seconds unless it is renewed.
+
+        Options as `Semaphore`.
+        """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self.permits = checked_permits(permits)
 

@@ -85,7 +85,10 @@ class SqlRowLock:
         return _acquire(self._connection, self.name, checked_timeout(timeout))
 
     def try_acquire(self) -> HeldRow | None:
-        """Hold the name if it is free now, else return None, leaving the transaction as it was. Raises as `acquire`."""
+        """Hold the name if it is free now, else return None and leave the transaction unchanged.
+
+        Raises as `acquire`.
+        """
         return _try_acquire(self._connection, [self.name])
 
     @staticmethod
@@ -120,12 +123,18 @@ class AsyncSqlRowLock:
         return await self._connection.run_sync(_acquire, self.name, checked_timeout(timeout))
 
     async def try_acquire(self) -> HeldRow | None:
-        """Hold the name if it is free now, else return None and leave the transaction as it was."""
+        """Hold the name if it is free now, else return None and leave the transaction unchanged.
+
+        Raises as `acquire`.
+        """
         return await self._connection.run_sync(_try_acquire, [self.name])
 
     @staticmethod
     async def try_acquire_any(connection: AsyncConnection, names: Iterable[str]) -> HeldRow | None:
-        """Hold one of these names (up to 1,000) that is free now, or return None; which one is not promised."""
+        """Hold one of these names (up to 1,000) that is free now, or return None; which one is not promised.
+
+        Raises as `acquire`.
+        """
         return await connection.run_sync(_try_acquire, _checked_names(names))
 
 

@@ -216,7 +216,7 @@ class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
     """A held lock, for asyncio; otherwise as `ZooKeeperLease`."""
 
     def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
-        """Have the session look after it; belongs to the running event loop."""
+        """Have the session look after it. Belongs to the running event loop."""
         self._lost = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         super().__init__(session, claim, turn)
@@ -252,5 +252,5 @@ class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
         self._note_release(is_released=is_released)
 
     def tell(self) -> None:
-        """Tell the holder, in its event loop, that the lease is lost."""
+        """Tell the holder that the lease is lost. It is told in its event loop."""
         self._session.post(self._loop, self._lose)

@@ -70,6 +70,7 @@ class AsyncPool:
         self.sku = sku
         self._mark = SoldOutMark(sold_out_mark, store.clock)
         self._calls = Coalescing(store, sku, self._settings.hold_ms, self._mark.clear)
+        self._found: PoolState | None = None
         self.outbox = outbox or Outbox()
         self._noted = Noted(store.clock)
 
@@ -98,6 +99,21 @@ class AsyncPool:
     async def state(self) -> PoolState:
         """Read totals and units a segment in one step. Raises PoolMissing."""
         return await self.store.execute(op.ReadPool(self.sku))
+
+    async def is_gated(self) -> bool:
+        """Return whether an order database decides this pool's orders; the server is asked once. Raises PoolMissing."""
+        return (await self._first_found()).gated
+
+    async def epoch(self, *, at_least: int = 1) -> int:
+        """Return the pool's epoch; the server is asked once, and again if it is known to be later by now."""
+        if (await self._first_found()).epoch < at_least:
+            self._found = None
+        return (await self._first_found()).epoch
+
+    async def _first_found(self) -> PoolState:
+        if self._found is None:
+            self._found = await self.state()
+        return self._found
 
     def grant(
         self,

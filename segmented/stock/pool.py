@@ -230,11 +230,11 @@ class Pool:
         return run_sync(returning(self._mark, resolve_plan(self.sku, checked_verdicts(verdicts))), self.store)
 
     def _require_gated(self) -> None:
-        if not (self.state()).gated:
+        if not self.state().gated:
             raise PoolNotGated(self.sku)
 
     def _require_stored(self, change: str, *, stored: bool) -> None:
-        if not stored and self.is_gated():
+        if not stored and self.state().gated:
             raise ChangeGated(self.sku, change)
 
     def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:
@@ -340,7 +340,9 @@ class Grant(GrantState):
         """Return the grant."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Confirm; or cancel if the body raised, without hiding its error."""
         if self._is_settled:
             return

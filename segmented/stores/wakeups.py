@@ -45,7 +45,7 @@ class OwnReleases:
 
 
 class ThreadWakeups(OwnReleases):
-    """Lines for threads (and gevent). Messages come from `signal`."""
+    """Lines for threads. The greenlets of gevent are threads here. Messages come from `signal`."""
 
     def __init__(self, clock: Clock) -> None:
         """Measure time with `clock`."""

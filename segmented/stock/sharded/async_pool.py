@@ -73,13 +73,17 @@ class AsyncShardedPool:
         """Open the pool once, its stock and segments split evenly over `shards`, which lie on the masters in turn.
 
         Opening again changes nothing and says what is there. The number of shards stays. Raises PoolInShards when the
-        sku is sold by a `Pool`, and ShardVanished when what is left of it shows that data was lost.
+        sku is sold by a `Pool`, and ShardVanished when what is left of it shows that data was lost. An opening that was
+        cut short is gone on with, in the numbers with which it began: the answer's state tells them.
         """
         operation = self._settings.open(stock, segments, gated=False, epoch=epoch, customer_limit=customer_limit)
         return await run_async(self._plans.open(operation, shards), self.store)
 
     async def shards(self) -> tuple[AsyncPool, ...]:
-        """Return the shards, each a pool of its own; the directory is read once. Raises PoolMissing."""
+        """Return the shards, each a pool of its own; the directory is read once. Raises PoolMissing.
+
+        To read ledgers and to trim them. An order that is reserved at a shard itself is found again only there.
+        """
         if not self._shards:
             names = (await run_async(self._plans.found(), self.store)).shards
             pools = tuple(AsyncPool(self.store, name, ttl=self._ttl, hold=self._hold) for name in names)
@@ -100,7 +104,10 @@ class AsyncShardedPool:
         return self._plans.mark.refused_count
 
     async def state(self) -> ShardedState:
-        """Read all shards and add them up; each is read in one step, all of them are not. Raises PoolMissing."""
+        """Read all shards and add them up; `shards` of the answer has each. Each is read in one step, all are not.
+
+        Raises PoolMissing, and ShardVanished.
+        """
         return await run_async(self._plans.state(), self.store)
 
     def grant(
@@ -206,23 +213,38 @@ class AsyncShardedPool:
         return await run_async(self._plans.expire(self._settings.expire_limit(limit)), self.store)
 
     async def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
-        """Put units in while the sale runs, once for each id. They go to one shard, and from there where wanted."""
+        """Put units in while the sale runs, once for each id. They go to one shard, and from there where wanted.
+
+        The id says to which; `available` in the answer is what that shard has free.
+        """
         return await run_async(self._plans.restock(self._settings.restock(units, restock_id)), self.store)
 
     async def withdraw(self, units: int, *, withdraw_id: str) -> Restocked | TooFew:
-        """Take free units out while the sale runs, all or none, once for each id, from whatever shards have them."""
+        """Take free units out while the sale runs, all or none, once for each id, from whatever shards have them.
+
+        `available` in the answer is what one shard has free then; in TooFew, what all have.
+        """
         return await run_async(self._plans.withdraw(self._settings.withdraw(units, withdraw_id)), self.store)
 
     async def resize(self, segments: int) -> Resized:
-        """Change the number of segments, over all shards, while the sale runs; the number of shards stays."""
+        """Change the number of segments, over all shards, while the sale runs; the number of shards stays.
+
+        Raises StoreUnavailable when a shard does not answer; the others have changed then. Call it again.
+        """
         return await run_async(self._plans.resize(segments), self.store)
 
     async def close(self) -> PoolClosed:
-        """Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse."""
+        """Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse.
+
+        Raises StoreUnavailable when a shard does not answer; the others are closed then. Call it again.
+        """
         return await run_async(self._plans.close(), self.store)
 
     async def finish_transfers(self) -> int:
-        """Bring in all units that are on the way between shards; returns how many transfers were."""
+        """Bring in all units that are on the way between shards, whoever sent them; returns how many transfers were.
+
+        An order that is short does this by itself; at the end of a sale it makes the numbers of the shards final.
+        """
         return await run_async(self._plans.finish_transfers(), self.store)
 
     async def audit(self) -> ShardedAuditReport:

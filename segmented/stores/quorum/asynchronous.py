@@ -37,7 +37,10 @@ AnswerT = TypeVar("AnswerT")
 
 
 class AsyncQuorumStore:
-    """Three or more independent servers that answer by majority, for one event loop; otherwise as `QuorumStore`."""
+    """Three or more independent servers that are asked in parallel and answer by majority.
+
+    For one event loop; otherwise as `QuorumStore`.
+    """
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ CLOSE_SECONDS: Final = 1.0
 
 
 class QuorumStore:
-    """Three or more independent servers that are asked in parallel, and answer by majority. May be shared by threads.
+    """Three or more independent servers that are asked in parallel and answer by majority. May be shared by threads.
 
     For `QuorumLock` only: it keeps no fencing tokens and no pools. A server that does not answer within `answer_within`
     seconds is not waited for. It has one thread a server while it is in use.

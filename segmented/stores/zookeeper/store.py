@@ -99,7 +99,7 @@ class ZooKeeperStore(_Requests):
         session.attach(self)
 
     def wake_all(self) -> None:
-        """Make who waits here look again."""
+        """Wake every waiter, so that it checks again."""
         self.wakeups.signal_all()
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
@@ -155,7 +155,7 @@ class AsyncZooKeeperStore(_Requests):
         session.attach(self)
 
     def wake_all(self) -> None:
-        """Make who waits here look again; called from any thread."""
+        """Wake every waiter, so that it checks again. Called from any thread."""
         post(self._loop, self.wakeups.signal_all)
 
     def _wake(self, channel: str) -> None:

@@ -1,0 +1,250 @@
+"""Every class for threads and its twin for asyncio have the same names, signatures and first sentences.
+
+Both are written by hand, so a change of one that forgets the other ends here. Where they differ on purpose, a table
+says why.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import segmented
+from tests.support import twins as compared
+from tests.support.twins import Twins
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+PROGRAMS: Final = ("segmented.celery", "segmented.cli", "segmented.servers", "segmented.testing")
+"""Packages without a shell for asyncio: programs, and what starts or controls servers and processes."""
+
+EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
+    "only sync": {
+        "a run is put off by `once`, in a Celery worker, which is synchronous": "AsyncRun.put_off",
+        "a thread is asked to do other work between two requests, a task need not be": "AsyncLane.call",
+        "a store for threads is checked when it is made, where nothing can be awaited; asyncio checks with the first "
+        "operation": "AsyncClusterLink.check AsyncLink.check AsyncSentinelLink.check AsyncRedisStore.unchecked",
+        "a closed store for asyncio awaits its sockets: `aclose`": "AsyncClusterLink.close",
+    },
+    "only async": {
+        "only a task can be cancelled from outside; a thread asks `is_trusted`": (
+            "AsyncHeldLease.cancel_scope AsyncMultiLease.cancel_scope AsyncZooKeeperLease.cancel_scope"
+        ),
+        "a closed store for asyncio awaits its sockets": "AsyncClusterLink.aclose AsyncLink.aclose",
+        "a store says how it treats a cancelled task": "AsyncRedisStore.ends_before_cancelled",
+        "the tasks that ask end with the store; threads ask by way of the lanes, which end": "AsyncQuorumWakeups.close",
+        "a `with` statement cannot await `close`": "AsyncZooKeeperStore.close_now",
+    },
+    "value and awaited": {
+        "the directory is read from the server, and a property cannot be awaited well": "AsyncShardedPool.shards",
+    },
+    "not awaited": {
+        "it makes a decorated function": "AsyncDedup.__call__ AsyncSingleFlight.__call__",
+        "it notes something in this process and asks no server": (
+            "AsyncHeldLease.look_after AsyncHeldLease.on_lost AsyncMultiLease.on_lost AsyncZooKeeperLease.on_lost "
+            "AsyncZooKeeperLease.tell AsyncKeeper.discard AsyncKeeper.watch AsyncLease.sequencer AsyncPool.handle "
+            "AsyncLane.submit AsyncClusterLink.subscription AsyncZooKeeperStore.wake_all"
+        ),
+        "it changes the lines of one event loop at once, so that no other task comes between": (
+            "AsyncWakeups.is_waited_for AsyncWakeups.join AsyncWakeups.leave AsyncioWakeups.hand "
+            "AsyncioWakeups.is_waited_for AsyncioWakeups.join AsyncioWakeups.leave AsyncioWakeups.lets_others "
+            "AsyncioWakeups.signal AsyncioWakeups.signal_all AsyncioWakeups.take_offer AsyncQuorumWakeups.leave"
+        ),
+        "a `with` statement of a plan's driver, which may end where nothing can be awaited": (
+            "AsyncZooKeeperStore.__enter__ AsyncZooKeeperStore.__exit__"
+        ),
+    },
+    "signature": {
+        "redis-py's own lock for asyncio has no `sleep` either": "AsyncLock.acquire",
+        "a socket that is closed without waiting is asyncio's": "AsyncWire.close",
+        "threads listen by way of the lanes, tasks with the stores": "AsyncQuorumWakeups.__init__",
+    },
+    "sentence": {
+        "it says that `await` and `async with` both take it": (
+            "AsyncHandle.acquire AsyncGetSetLock.acquire AsyncMultiLock.acquire AsyncReentrantLock.acquire "
+            "AsyncZooKeeperLock.acquire AsyncPool.grant AsyncShardedPool.grant"
+        ),
+        "it says where a callback runs": "AsyncZooKeeperLease.on_lost",
+        "threads listen by way of the lanes, tasks with the stores": "AsyncQuorumWakeups.__init__",
+    },
+}
+"""What differs on purpose: in what, why, and where."""
+
+WORKERS: Final = "Celery workers are synchronous, and so is what they and the order database's scripts call"
+SYNC_ONLY: Final = {
+    "take_order": WORKERS,
+    "take_envelope": WORKERS,
+    "finish_reserved": WORKERS,
+    "cancel_order": WORKERS,
+    "expire_voided": WORKERS,
+    "open_gated": WORKERS,
+    "reopen_gated": WORKERS,
+    "resize_gated": WORKERS,
+    "restock_gated": WORKERS,
+    "withdraw_gated": WORKERS,
+    "pool_of": "a worker finds the pool of an order; a caller of asyncio has `find_async_pool`",
+    "measure": "the command `segmented advise` measures a server",
+    "past_hold": "the command `segmented advise` reads a ledger",
+    "WsgiIdempotencyMiddleware": "WSGI is synchronous; `IdempotencyMiddleware` is its twin for ASGI",
+}
+"""Public functions and classes that serve a store, pool or dedup for threads alone, and why."""
+
+MODULES: Final = compared.modules(segmented, without=PROGRAMS)
+PAIRS, ALONE = compared.pairs(MODULES)
+ALLOWED: Final = {
+    (place, what) for what, reasons in EXCEPTIONS.items() for places in reasons.values() for place in places.split()
+}
+
+
+def test_every_class_for_asyncio_has_a_twin_for_threads() -> None:
+    assert ALONE == []
+    assert len(PAIRS) >= 45
+
+
+def test_every_public_class_for_asyncio_is_compared() -> None:
+    offered = {name for name, value in compared.exported(MODULES).items() if inspect.isclass(value)}
+    public = {name for name in offered if name.startswith("Async")}
+    assert len(public) >= 25
+    assert public <= {one.asynchronous.__name__ for one in PAIRS}
+
+
+@pytest.mark.parametrize("twins", PAIRS, ids=lambda twins: f"{twins.asynchronous.__module__}.{twins.sync.__name__}")
+def test_a_class_and_its_twin_differ_only_where_the_table_says_so(twins: Twins) -> None:
+    assert [one for one in compared.differences(twins) if one not in ALLOWED] == []
+
+
+def test_every_exception_is_still_one() -> None:
+    assert sorted(ALLOWED - {one for twins in PAIRS for one in compared.differences(twins)}) == []
+
+
+def test_no_exception_stands_twice() -> None:
+    places = [(place, what) for what, why in EXCEPTIONS.items() for one in why.values() for place in one.split()]
+    assert len(places) == len(ALLOWED)
+
+
+def test_what_serves_threads_alone_stands_in_a_table() -> None:
+    assert compared.sync_only(MODULES) == set(SYNC_ONLY)
+
+
+# --- the comparison notices ---
+
+
+class Shop:
+    """A shop, for threads."""
+
+    def __init__(self, name: str) -> None:
+        """Open `name`."""
+        self.name = name
+
+    def sell(self, units: int = 1) -> Shop:
+        """Sell some."""
+        raise NotImplementedError
+
+    def entries(self, *, after: int = 0) -> Iterator[int]:
+        """Read all."""
+        raise NotImplementedError
+
+    def visit(self, guest: Callable[[str], int]) -> int:
+        """Let a guest in."""
+        return guest(self.name)
+
+
+class AsyncShop:
+    """A shop, for asyncio; otherwise as `Shop`."""
+
+    def __init__(self, name: str) -> None:
+        """Open `name`; see `Shop`."""
+        self.name = name
+
+    async def sell(self, units: int = 1) -> AsyncShop:
+        """Sell some."""
+        raise NotImplementedError
+
+    async def entries(self, *, after: int = 0) -> AsyncIterator[int]:
+        """Read all."""
+        yield after
+
+    async def visit(self, guest: Callable[[str], Awaitable[int]]) -> int:
+        """Let a guest in."""
+        return await guest(self.name)
+
+
+async def other_default(self: AsyncShop, units: int = 2) -> AsyncShop:
+    """Sell some."""
+    raise NotImplementedError
+
+
+async def other_kind(self: AsyncShop, *, units: int = 1) -> AsyncShop:
+    """Sell some."""
+    raise NotImplementedError
+
+
+async def other_name(self: AsyncShop, count: int = 1) -> AsyncShop:
+    """Sell some."""
+    raise NotImplementedError
+
+
+async def other_annotation(self: AsyncShop, units: float = 1) -> AsyncShop:
+    """Sell some."""
+    raise NotImplementedError
+
+
+async def other_answer(self: AsyncShop, units: int = 1) -> AsyncShop | None:
+    """Sell some."""
+    raise NotImplementedError
+
+
+async def other_sentence(self: AsyncShop, units: int = 1) -> AsyncShop:
+    """Sell a few."""
+    raise NotImplementedError
+
+
+def not_awaited(self: AsyncShop, units: int = 1) -> AsyncShop:
+    """Sell some."""
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("sell", "what"),
+    [
+        (other_default, "signature"),
+        (other_kind, "signature"),
+        (other_name, "signature"),
+        (other_annotation, "signature"),
+        (other_answer, "signature"),
+        (other_sentence, "sentence"),
+        (not_awaited, "not awaited"),
+        (property(not_awaited), "called and value"),
+    ],
+)
+def test_a_method_that_differs_is_noticed(sell: object, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compared, "OURS", __name__.partition(".")[0])
+    assert list(compared.differences(Twins(Shop, AsyncShop))) == []
+    monkeypatch.setattr(AsyncShop, "sell", sell)
+    function = compared.member(sell).function
+    assert function is not None
+    assert list(compared.differences(Twins(Shop, AsyncShop))) == [(function.__qualname__, what)]
+
+
+def test_a_name_that_one_alone_has_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compared, "OURS", __name__.partition(".")[0])
+    monkeypatch.delattr(AsyncShop, "sell")
+    monkeypatch.setattr(AsyncShop, "buy", other_default, raising=False)
+    found = list(compared.differences(Twins(Shop, AsyncShop)))
+    assert found == [("AsyncShop.buy", "only async"), ("AsyncShop.sell", "only sync")]
+
+
+def test_a_class_that_says_something_else_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compared, "OURS", __name__.partition(".")[0])
+    monkeypatch.setattr(AsyncShop, "__doc__", "A market, for asyncio; otherwise as `Shop`.")
+    assert list(compared.differences(Twins(Shop, AsyncShop))) == [("AsyncShop", "sentence")]
+
+
+def test_a_class_without_a_twin_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = inspect.getmodule(Shop)
+    assert here is not None
+    monkeypatch.delattr(here, "Shop")
+    assert compared.pairs([here]) == ([], [f"{__name__}.AsyncShop"])
