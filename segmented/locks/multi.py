@@ -27,7 +27,7 @@ from segmented.locks.lock import LockClaim
 from segmented.locks.multi_lease import AsyncMultiLease, MultiLease
 from segmented.locks.multi_plan import multi_plan
 from segmented.plans import run_async, run_sync
-from segmented.plans.colours import checked_async, checked_sync
+from segmented.plans.store_kinds import checked_async, checked_sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
