@@ -30,8 +30,7 @@ from segmented.models.dedup import (
     Seat,
     StillRunning,
 )
-from segmented.once_keys import once_claims, once_keys
-from segmented.once_members import once_claimed
+from segmented.once_keys import once_claimed, once_claims, once_keys
 from segmented.protocol.dedup.operations import (
     AbandonRun,
     BeginRun,

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import SegmentedError
-from segmented.plans.alarm import Alarm
-from segmented.plans.tasks import begun
+from segmented.plans.tasks import Alarm, begun
 from segmented.stores.quorum.async_lane import AsyncLane
 from segmented.stores.quorum.membership import Membership
 from segmented.stores.quorum.store import (

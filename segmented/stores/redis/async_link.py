@@ -13,8 +13,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
-from segmented.plans.alarm import Alarm
-from segmented.plans.tasks import begun
+from segmented.plans.tasks import Alarm, begun
 from segmented.protocol.wire import packed
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
