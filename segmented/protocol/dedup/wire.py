@@ -46,8 +46,7 @@ from segmented.protocol.dedup.operations import (
     RenewRun,
     SettleRun,
 )
-from segmented.protocol.scripts import Script, load_script
-from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
+from segmented.protocol.wire import Call, Codec, Script, load_script, optional_number, script_call, text
 
 if TYPE_CHECKING:
     from segmented.models.dedup import RecordName

@@ -16,8 +16,7 @@ from segmented.models.locks import HOLDER_ID_SHOWN, HolderMode, LockHolder, Lock
 from segmented.once_keys import once_namespace, once_pattern
 from segmented.protocol import ListLocks, ListMasters, ListNamespaces, RevokeLock, ShowLock, SlotRanges
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
-from segmented.protocol.scripts import load_script
-from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
+from segmented.protocol.wire import Call, Codec, load_script, optional_number, script_call, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

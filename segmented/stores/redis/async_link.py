@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
     from segmented.protocol.dialect import Command, Dialect, Reply
     from segmented.protocol.wire import Exchange, MakeExchange, Send
-    from segmented.stores.redis.connections import Connections
-    from segmented.stores.redis.server_check import ServerCheck
+    from segmented.stores.redis.connections import Connections, ServerCheck
 
 AnswerT = TypeVar("AnswerT")
 

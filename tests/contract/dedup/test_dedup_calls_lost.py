@@ -9,7 +9,7 @@ import pytest
 
 from segmented import InFlight, RunLost, StoreEffect
 from segmented.errors import StoreRefused, StoreUnavailable
-from segmented.protocol.scripts import load_script
+from segmented.protocol.wire import load_script
 from tests.contract.dedup.dedup_calls import SOON, Calls, Work
 from tests.fixtures.stores import REDIS, AsyncSide, Side
 
