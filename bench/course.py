@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     Told = Callable[[str, int, int], None]
     """Told the phase, how much of it is done, and out of how much."""
 
-
 MILLISECONDS: Final = 1_000
 PROGRESS_SECONDS: Final = 0.2
 REFUSALS_SECONDS: Final = 1.0

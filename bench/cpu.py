@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import redis
     from sqlalchemy import Engine
 
-
 NANOSECONDS: Final = 1_000_000_000
 WHOLE_CORE: Final = 0.95
 """Cores from which a process of one thread is said to have used a whole one."""

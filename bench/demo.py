@@ -23,7 +23,6 @@ from segmented.models import SEGMENT_COUNT_MAX
 if TYPE_CHECKING:
     from bench.watch import Watch
 
-
 NAME: Final = "demo"
 HOLD_MS_MAX: Final = 2_000.0
 """Well below the ten seconds that a segment's lease lives."""

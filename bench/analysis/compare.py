@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from bench.analysis.measured import Measured
     from bench.granularity.record import ResultFile, SessionLine
 
-
 UNKNOWN_NOISE: Final = 0.10
 """Taken for the noise where no A/A row tells it."""
 Verdict = Literal["faster", "slower", "no difference", "not judged", "no throughput"]

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from bench.granularity.cell import Cell
     from bench.granularity.record import ResultFile
 
-
 Model = Literal["any free lane", "random lane", "a lane a buyer"]
 MODELS: Final[dict[str, Model]] = {
     "global-lock": "any free lane",

@@ -26,7 +26,6 @@ from segmented.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
 DEFAULT: Final = "granularity"
 JsonOption = Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")]
 ReportOption = Annotated[

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     import redis
 
-
 GATED: Final = ("commands", "round_trips", "attempts", "bytes")
 """Fields that must be equal run after run; times are shown and gate nothing."""
 NOT_COUNTED: Final = frozenset({"cmdstat_info", "cmdstat_config|resetstat"})

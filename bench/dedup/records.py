@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from segmented import RedisStore
     from segmented.protocol import Operation
 
-
 BATCH: Final = 1_000
 HOUR_MS: Final = 3_600_000
 TASK: Final = "shop.tasks.charge"

@@ -29,10 +29,6 @@ from bench.granularity.meters import Meter, WorkMeter, cores_between
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
-    from bench.granularity.sale import Sale
-
-
-if TYPE_CHECKING:
     from collections.abc import Callable
 
     import redis
@@ -42,7 +38,6 @@ if TYPE_CHECKING:
     from bench.granularity.sale import Sale
 
     Progress = Callable[[str, int, int], None]
-
 
 PROGRESS_SECONDS: Final = 0.2
 REFUSALS_SECONDS: Final = 0.25

@@ -1,7 +1,7 @@
 """One run in a process of its own: `python -m bench.granularity.run_cell`, started by `bench.children`.
 
 Each assignment is a line of stdin, and a fork of this process does it; meanwhile stdin is a lifeline, as for
-`bench.run_strategy`. A run counts when its promises hold, and when it was long enough and its generator in time (R3).
+`bench.run_strategy`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import os
 import random
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import gevent
 import locust  # noqa: F401  # before redis and psycopg come in: it patches sockets, sleeping and locks for gevent
-import numpy as np
 import redis
 import zstandard
 
@@ -26,9 +25,8 @@ from bench.granularity.assignment import RunAssignment
 from bench.granularity.cases import case_of, refuse_case
 from bench.granularity.course import run_closed
 from bench.granularity.open_loop import run_open
-from bench.granularity.percentiles import p99_ms
-from bench.granularity.sale import FAILED_MAX, Sale
-from bench.granularity.summary import summarise
+from bench.granularity.sale import Sale
+from bench.granularity.summary import noted, summarise, too_short, voided
 from bench.run_strategy import leave_with_the_parent, say
 from bench.strategies import STRATEGIES
 from bench.strategies.base import Stage
@@ -42,14 +40,7 @@ if TYPE_CHECKING:
     from bench.granularity.course import Course
     from bench.strategies.base import Strategy
 
-
 SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy", "save", "io-threads")
-LATE_SHARE: Final = 0.1
-"""Part of the response's p99 that the lateness' p99 may be; above it the run is void."""
-SHED_SHARE: Final = 0.001
-"""Part of the planned orders that may be shed before a point is said to be beyond saturation."""
-LEAST_SHARE: Final = 1 / 3
-"""Of its planned seconds, that a closed run must have measured."""
 
 
 def main(line: str) -> int:
@@ -167,44 +158,3 @@ def _server(client: redis.Redis) -> dict[str, str]:
 
 if __name__ == "__main__":
     fork_for_each_line(main)
-
-
-def too_short(assignment: RunAssignment, course: Course) -> tuple[str, ...]:
-    """Say why a closed run has no figures: it was calibrated while the machine was slow, and was sold out too soon."""
-    least = LEAST_SHARE * assignment.seconds
-    if assignment.cell.stock is not None or course.window_s >= least:
-        return ()
-    return (f"sold out too soon: {course.window_s:.3f} s were measured, and it takes {least:.3f} s",)
-
-
-def voided(sale: Sale, course: Course) -> tuple[str, ...]:
-    """Say why an open run has no figures, a sentence each: a generator that was late, or a sale that was given up."""
-    recorder = sale.recorder
-    found = []
-    if len(recorder.failures) >= FAILED_MAX:
-        found.append(f"given up after {len(recorder.failures)} orders without an answer: {recorder.failures[0]}")
-    if sale.unfinished_count:
-        found.append(f"orders that had not ended when the run did: {sale.unfinished_count}")
-    intended = np.asarray(recorder.intended)
-    inside = (intended >= course.window_begin) & (intended < course.window_end)
-    if inside.any():
-        late = p99_ms((np.asarray(recorder.asked) - intended)[inside])
-        response = p99_ms((np.asarray(recorder.done) - intended)[inside])
-        if late > LATE_SHARE * response:
-            found.append(
-                f"the generator was late: p99 of the lateness is {late:.3f} ms, more than {LATE_SHARE:.0%} "
-                f"of the response's {response:.3f} ms"
-            )
-    return tuple(found)
-
-
-def noted(sale: Sale, course: Course) -> tuple[str, ...]:
-    """Say what a reader must know of an open run that is not void: was more offered than is served?"""
-    if course.shed <= SHED_SHARE * course.planned:
-        return ()
-    share = course.shed / course.planned
-    note = (
-        f"beyond saturation: {course.shed} of {course.planned} orders ({share:.1%}) found all {sale.cell.buyers} "
-        "buyers busy, were never sent, and count as failures"
-    )
-    return (note,)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from bench.granularity.grid import Arm, Grid, PlannedCell
 
-
 START_SECONDS: Final = 1.1
 """What a run takes beside its sale, by the plan: a server that starts, a fork, the audit, the end."""
 

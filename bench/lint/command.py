@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from bench.lint.finding import Outcome, RuleFinding
 
-
 RESULTS: Final = "results.jsonl"
 COLOURS: Final[dict[Outcome, str]] = {"holds": "green", "broken": "bold red", "not applicable": "dim"}
 

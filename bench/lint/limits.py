@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bench.lint.finding import Verdict
     from bench.lint.subject import Subject
 
-
 HOLDS_MIN: Final = 4
 HOLD_TOLERANCE: Final = 0.95
 """Of the planned hold, what the median of the measured ones must reach: timers are not exact."""

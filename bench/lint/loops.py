@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from bench.lint.finding import Verdict
     from bench.lint.subject import Subject
 
-
 LATENESS_MAX: Final = 0.101
 """Share of the response time's p99 that the lateness of sending may have: 10 %, and what a histogram rounds."""
 SHED_MAX: Final = 0.001

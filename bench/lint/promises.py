@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from bench.lint.finding import Verdict
     from bench.lint.subject import Subject
 
-
 CLEAN: Final = frozenset({"clean", "none"})
 ROUNDED_S: Final = 0.0005
 """Seconds that a window is off by at most in the file, which tells it in milliseconds."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bench.lint.finding import Verdict
     from bench.lint.subject import Subject
 
-
 RUNS_MIN: Final = 10
 SAID_BEFORE: Final = ("hypotheses", "exclusions", "stop")
 """What a plan must say beside its sweeps."""

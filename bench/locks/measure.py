@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from bench.watch import Told, Watch
 
-
 NAME: Final = "locks"
 LEASES: Final = 10_000
 TTL_MS: Final = 30_000

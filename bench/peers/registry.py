@@ -19,7 +19,6 @@ from segmented.errors import SegmentedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
 HERE: Final = Path(__file__).parent
 ADAPTERS: Final = "bench.peers.adapters"
 MAKE_SECONDS: Final = 300

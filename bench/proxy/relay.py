@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from bench.proxy.upstream import Upstream
 
-
 UNDER_WAY_MAX: Final = 64 * 1024 * 1024
 """Bytes on the way in one direction, at which its sender has to wait."""
 

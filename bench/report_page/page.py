@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from bench.report_page.drawn import Outcome
     from bench.report_page.facts import Facts
 
-
 TEMPLATE: Final = "report.html.j2"
 LEASE_SECONDS: Final = 10
 NOT_HERE: Final = "not in this session"

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bench.stock.stage import Stage
     from segmented.plans.drivers import Store
 
-
 SHARDS: Final = 6
 TRANSFERS_MAX: Final = 0.05
 COMMANDS_MAX: Final = 2

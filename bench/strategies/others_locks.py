@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from bench.strategies.base import Answer, Stage
     from segmented.models import Order
 
-
 DEFAULT_PAUSE: Final = 0.1
 PAUSE: Final = 0.15
 """Seconds."""

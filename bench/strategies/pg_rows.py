@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bench.strategies.base import Guarantees
     from segmented.models import Order
 
-
 TAKE: Final = (
     update(sql_rows)
     .where(

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from bench.strategies.base import Refused, Stage
     from segmented.models import LedgerEntry, Order
 
-
 PAGE: Final = 1_000
 RETURNED: Final = "returned-"
 """Before the id of an order whose units came back."""

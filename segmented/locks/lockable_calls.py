@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from segmented.locks.key_expressions import Path
     from segmented.locks.lease import AsyncLease, Lease
 
-
 OnBusy = Literal["raise", "skip", "run"]
 ON_BUSY: Final = ("raise", "skip", "run")
 

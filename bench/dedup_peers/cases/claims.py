@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from bench.dedup_peers.stage import Stage
 
-
 RUN_SECONDS: Final = 10.0
 ORPHAN_SECONDS: Final = 20.0
 OTHER: Final = "order-before"

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from segmented.orders import Gate
     from segmented.stock import Pool
 
-
 NAMED_MAX: Final = 100
 """Differences named, of each kind and pool."""
 COLUMNS: Final = ("order_id", "sku", "quantity", "outcome", "segment", "fencing_token", "sequence")

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from segmented.protocol.dialect import Command, Reply
     from segmented.protocol.wire import Exchange
 
-
 IDLE_SECONDS: Final = 30.0
 TURN_SECONDS: Final = 20.0
 """How long a caller without a deadline waits for its turn; redis-py's own blocking pool waits as long."""

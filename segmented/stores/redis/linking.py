@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import MakeExchange
     from segmented.stores.redis.connections import Connections
 
-
 PATIENCE: Final = 5.0
 """Seconds for which an operation is asked again while a master is being replaced; never beyond its deadline."""
 AnswerT = TypeVar("AnswerT")
