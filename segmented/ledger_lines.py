@@ -1,8 +1,9 @@
-"""How changes stand in the ledger, and the digest that chains them. The scripts write the same (`lua/shared/pool.lua`).
+"""How changes and records stand as text, and the digest that chains changes. The scripts write the same (`pool.lua`).
 
 A line is order id, quantity, segment, parts, customer, fence, note, with tabs between them and none at its end. The
 digest is the first 16 hexadecimal digits of SHA-1 over the last digest, the entry's id, kind, time and lines: it finds
 a value that was changed by accident or by hand, not one changed by somebody who also rewrites all digests after it.
+A repair writes an order's record again, in the text that the scripts give it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,24 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from segmented.models.orders import OrderRecord
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from segmented.models import LedgerEntry, Part
+    from segmented.models.orders import OrderState
 
 NO_DIGEST: Final = "0" * 16
 """What the first entry is chained to."""
+STATES: Final[dict[str, OrderState]] = {
+    "r": "reserved",
+    "c": "confirmed",
+    "x": "cancelled",
+    "e": "expired",
+    "f": "refused",
+}
+LETTERS: Final[dict[OrderState, str]] = {state: letter for letter, state in STATES.items()}
 
 
 def parts_text(parts: Iterable[Part], *, segment: int | None, quantity: int) -> str:
@@ -87,3 +99,47 @@ def parse_checkpoint(note: str) -> Checkpoint | None:
         return None
     stocked = (opened, restocked, withdrawn, sent, received)
     return Checkpoint(segments, *stocked, reserved, confirmed, is_closed == "1", chain_before)
+
+
+def record_text(record: OrderRecord) -> str:
+    """Write a record: ten fields with tabs between them and none at its end."""
+    segment = None if record.segment < 0 else record.segment
+    fields = (
+        LETTERS[record.state],
+        str(record.quantity),
+        "" if segment is None else str(segment),
+        str(record.sequence),
+        parts_text(record.parts, segment=segment, quantity=record.quantity),
+        record.customer_id or "",
+        "" if record.asked == record.quantity else str(record.asked),
+        record.holder_id or "",
+        "" if record.fencing_token is None else str(record.fencing_token),
+        record.cart_home or "",
+    )
+    return "\t".join(fields).rstrip("\t")
+
+
+def parse_record(order_id: str, raw: str, *, hold_until_ms: int | None = None) -> OrderRecord | None:
+    """Read what `record_text` writes; None for a text that no script has written."""
+    fields = raw.split("\t")
+    if not 4 <= len(fields) <= 10 or fields[0] not in STATES:  # noqa: PLR2004  # the fields of a record
+        return None
+    state, quantity, segment, sequence, parts, customer, asked, holder, fence, home = (*fields, *[""] * 6)[:10]
+    try:
+        number, units = int(segment) if segment else None, int(quantity)
+        return OrderRecord(
+            order_id=order_id,
+            state=STATES[state],
+            quantity=units,
+            segment=-1 if number is None else number,
+            parts=parse_parts(parts, segment=number, quantity=units),
+            holder_id=holder or None,
+            fencing_token=int(fence) if fence else None,
+            hold_until_ms=hold_until_ms,
+            customer_id=customer or None,
+            sequence=int(sequence),
+            asked=int(asked) if asked else units,
+            cart_home=home or None,
+        )
+    except ValueError:
+        return None

@@ -1,6 +1,7 @@
-"""Every key and channel of deduplication, built here and nowhere else.
+"""Every key and channel of deduplication, built here and nowhere else, and the patterns for finding them again.
 
-All keys of one partition of a namespace share one hash tag, so that each operation stays in one hash slot.
+All keys of one partition of a namespace share one hash tag, so that each operation stays in one hash slot. An entry of
+the claims names the key of a record: it is "key", or "key message".
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import Final
 from zlib import crc32
 
 from segmented.keys import KEPT_MAX, encoded
-from segmented.once_members import once_member
 
 ONCE_PARTITIONS: Final = 32
 """Hash slots that the deduplication records of a namespace are spread over."""
@@ -59,3 +59,34 @@ def once_keys(namespace: str, key: str) -> OnceKeys:
         freed=f"{tag}:freed:{member}",
         member=member,
     )
+
+
+def once_member(key: str) -> str:
+    """Return the key without a space, which ends it in an entry, and without a colon, which ends it in a key's name."""
+    return key.replace("%", "%25").replace(":", "%3A").replace(" ", "%20")
+
+
+def once_claimed(entry: str) -> tuple[str, str]:
+    """Return the key that an entry of the claims is about, and the message, or ""."""
+    member, _, message = entry.partition(" ")
+    return member.replace("%20", " ").replace("%3A", ":").replace("%25", "%"), message
+
+
+def once_pattern(key: str = "") -> str:
+    """Return a server's pattern for the claims of every namespace; with a `key`, for its record in every namespace."""
+    if not key:
+        return once_claims("\n", 0).replace("{\n:0}", "{*}")
+    before, after = once_keys("\n", key).record.split("\n")
+    for wild in "\\*?[]":
+        after = after.replace(wild, f"\\{wild}")
+    return f"{before}*{after}"
+
+
+def once_namespace(found: str) -> str | None:
+    """Return the namespace of a key of ours; None for any other key."""
+    prefix = once_claims("", 0).partition("{")[0]
+    tag, closed, _ = found.removeprefix(prefix + "{").partition("}")
+    encoded, colon, _ = tag.rpartition(":")
+    if not found.startswith(prefix + "{") or not closed or not colon:
+        return None
+    return encoded.replace("%7D", "}").replace("%7B", "{").replace("%25", "%")

@@ -1,25 +1,95 @@
 """`segmented bench`: a group with a command a benchmark, and those that read what benchmarks wrote.
 
-Without a name it is `granularity`, with the options given.
+Without a name it is `granularity`, with the options given. The benchmarks with fixed options have a command each, made
+from the registry.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
-from bench.cli.fixed import add_fixed
 from bench.cli.granularity import granularity, orders
 from bench.cli.tools import compare, counts, lint, report
+from bench.fixed_report import PAGE, check_folder, write_report
 from bench.granularity.plan import nearest
+from bench.registry import BENCHMARKS, HowMuch, Where
+from bench.results import check_writable, write
+from bench.watch import watch_on
+from segmented.cli.console import Console
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DEFAULT: Final = "granularity"
+JsonOption = Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(help="New folder for the results, their page, and a Markdown table.", metavar="DIR"),
+]
+UrlOption = Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")]
+DatabaseOption = Annotated[str | None, typer.Option(help="Order database to use instead of an embedded one.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Finish within two minutes, and list what is skipped.")]
+
+
+def add_fixed(application: typer.Typer) -> None:
+    """Add them all."""
+    for name, benchmark in BENCHMARKS.items():
+        said = f"Measure: {benchmark.summary}."
+        application.command(name, help=said)(_sized(name) if benchmark.has_rounds else _fixed(name))
+
+
+def _fixed(name: str) -> Callable[..., None]:
+    def run(
+        *,
+        quick: QuickOption = False,
+        report: ReportOption = None,
+        json: JsonOption = None,
+        url: UrlOption = None,
+        database: DatabaseOption = None,
+    ) -> None:
+        _measure(name, Where(url, database), HowMuch(quick), report, json)
+
+    return run
+
+
+def _sized(name: str) -> Callable[..., None]:
+    def run(
+        *,
+        quick: QuickOption = False,
+        rounds: Annotated[int | None, typer.Option(help="Rounds per ratio.", metavar="N")] = None,
+        report: ReportOption = None,
+        json: JsonOption = None,
+        url: UrlOption = None,
+        database: DatabaseOption = None,
+    ) -> None:
+        _measure(name, Where(url, database), HowMuch(quick, rounds), report, json)
+
+    return run
+
+
+def _measure(name: str, where: Where, how_much: HowMuch, report: Path | None, json: Path | None) -> None:
+    """Run a benchmark by its name; exits 1 if a promise was broken."""
+    benchmark = BENCHMARKS[name]
+    check_writable(json)
+    check_folder(report)
+    console = Console()
+    left_out = benchmark.leaves_out if how_much.quick else ""
+    if left_out:
+        console.print(f"Left out: {left_out}.", highlight=False, soft_wrap=True, markup=False)
+    results = benchmark.measure(where, how_much, watch_on(console))
+    results.show(console)
+    write(results, json)
+    write_report(results, report, summary=benchmark.summary, left_out=left_out)
+    if report is not None:
+        console.print(f"Report: {report / PAGE}", highlight=False, soft_wrap=True, markup=False)
+    if not results.is_kept:
+        raise typer.Exit(1)
 
 
 class BenchGroup(TyperGroup):
@@ -50,7 +120,13 @@ def _group() -> None:
 
 
 bench.command()(granularity)
+
+
 bench.command()(orders)
+
+
 add_fixed(bench)
+
+
 for tool in (report, compare, lint, counts):
     bench.command()(tool)

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bench.demo import measure_demo
-from bench.options import DemoOptions
+from bench.demo import DemoOptions, measure_demo
 from bench.report import show
 from bench.results import check_writable, write
 from bench.watch import watch_on

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from bench.counts.baseline import BASELINE, differences, read_baseline, write_baseline
 from bench.counts.measure import measure
-from bench.counts.tally import GATED
+from bench.counts.tally import BASELINE, GATED, differences, read_baseline, write_baseline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

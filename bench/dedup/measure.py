@@ -6,8 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from bench.conditions import server_conditions
-from bench.dedup.claims import measure_claims
-from bench.dedup.memory import measure_memory
+from bench.dedup.records import measure_claims, measure_memory
 from bench.dedup.sizes import Sizes
 from bench.dedup.stage import Stage, emptied
 from bench.dedup.trivial import measure_trivial

@@ -17,7 +17,7 @@ from segmented.dedup.celery import Once, OnceRule
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.dedup.celery.points import Point
+    from segmented.dedup.celery.rule import Point
 
 QUEUE: Final = "bench"
 SAID: Final = "bench:said"

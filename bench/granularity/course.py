@@ -1,22 +1,30 @@
 """The course of a run: a sale to the last unit, and a part of it that counts. The rules are fixed beforehand.
 
-Closed loop: the stock lasts for the planned seconds by a calibration of the cell, made once a session and not counted.
-The warm-up is left out; the window ends with the first refusal or at the time limit; buyers go on for a quarter of a
-second after that, so that there are refusals to check. Where the plan fixes the stock, the sale may be shorter than any
-warm-up, and counts from its first order to the last that was sold.
+Closed loop: Locust users order again at once. It measures capacity, and says nothing of what users feel. The stock
+lasts for the planned seconds by a calibration of the cell, made once a session and not counted. The warm-up is left
+out; the window ends with the first refusal or at the time limit; buyers go on for a quarter of a second after that, so
+that there are refusals to check. Where the plan fixes the stock, the sale may be shorter than any warm-up, and counts
+from its first order to the last that was sold.
+
+Importing Locust patches sockets, sleeping and locks for gevent, so a process that imports this module must do so before
+it connects to anything. A user's one task is all of its orders: Locust's own work between two tasks would otherwise be
+part of what is measured.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import gevent
+from locust import User, task
+from locust.env import Environment
+from locust.exception import StopUser
 
 from bench.granularity.cases import is_whole, whole_sale
-from bench.granularity.closed import Crowd
 from bench.granularity.meters import Meter, WorkMeter, cores_between
 from segmented.errors import SegmentedError
 
@@ -134,3 +142,44 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
         left=tuple(readings.left),
         planned=sale.order_count,
     )
+
+
+class Buyer(User):
+    """Orders until the sale closes."""
+
+    abstract = True
+    sale: ClassVar[Sale]
+    numbers: ClassVar[itertools.count[int]]
+
+    @task
+    def buy(self) -> None:
+        """Take one order after the other to its end."""
+        number = next(self.numbers)
+        while not self.sale.is_closing:
+            self.sale.call(number)
+        raise StopUser
+
+
+class Crowd:
+    """A number of buyers at one sale, all started at once."""
+
+    def __init__(self, sale: Sale, buyers: int, *, drain: float) -> None:
+        """Start them. `drain`: seconds for them to finish when they are stopped."""
+        self.sale = sale
+        buyer = type("SaleBuyer", (Buyer,), {"sale": sale, "numbers": itertools.count()})
+        self._drain = drain
+        self._runner = Environment(user_classes=[buyer]).create_local_runner()
+        self.began = time.monotonic()
+        self._runner.start(buyers, spawn_rate=buyers)
+
+    def stop(self) -> float:
+        """Let every buyer finish the order at hand; returns the seconds it took.
+
+        They leave by themselves: Locust's own stop would kill a user in the middle of an order.
+        """
+        began = time.monotonic()
+        self.sale.is_closing = True
+        self._runner.user_greenlets.join(self._drain)
+        took = time.monotonic() - began
+        self._runner.quit()
+        return took

@@ -16,13 +16,12 @@ from bench.children import Child, Told as ToldChild
 from bench.granularity.arrivals import units_asked
 from bench.granularity.assignment import CALIBRATION_STOCK, RunAssignment
 from bench.granularity.environment import commit_of, environment_of
-from bench.granularity.estimate import Estimate, wanted
 from bench.granularity.folder import ResultsFolder
 from bench.granularity.grid import grid_of
 from bench.granularity.ground import Ground
 from bench.granularity.lost import lost_run
 from bench.granularity.record import EndLine, Run, SessionLine
-from bench.granularity.schedule import turns_of
+from bench.granularity.schedule import Estimate, turns_of, wanted
 from bench.words import counted
 from segmented.errors import InvalidInput, SegmentedError
 

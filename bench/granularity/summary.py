@@ -1,4 +1,7 @@
-"""From what buyers saw and servers say to the record of a run."""
+"""From what buyers saw and servers say to the record of a run, and whether the run counts.
+
+A run counts beside its promises when it was long enough and its generator was in time (R3).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ import numpy as np
 from bench.granularity.cases import case_of
 from bench.granularity.checker import broken_promises, check
 from bench.granularity.meters import saturated
-from bench.granularity.percentiles import percentiles_of
+from bench.granularity.percentiles import p99_ms, percentiles_of
 from bench.granularity.record import Counts, Fairness, Run, Series, Times
+from bench.granularity.sale import FAILED_MAX
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,11 +28,18 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
+
 SERVER_CORES: Final = 1
 """What all servers share where the generator has cores of its own."""
 BIN_SECONDS: Final = 0.1
 BIN_SAMPLES_MIN: Final = 10
 """Orders of a bin without which it has no median."""
+LATE_SHARE: Final = 0.1
+"""Part of the response's p99 that the lateness' p99 may be; above it the run is void."""
+SHED_SHARE: Final = 0.001
+"""Part of the planned orders that may be shed before a point is said to be beyond saturation."""
+LEAST_SHARE: Final = 1 / 3
+"""Of its planned seconds, that a closed run must have measured."""
 
 
 class Columns:
@@ -208,3 +219,44 @@ def fairness_of(columns: Columns, inside: NDArray[np.bool_], *, buyers: int) -> 
         longest_wait_ms=round(float(waits.max()) * 1_000, 3) if len(waits) else 0.0,
         by_buyer=[int(one) for one in each],
     )
+
+
+def too_short(assignment: RunAssignment, course: Course) -> tuple[str, ...]:
+    """Say why a closed run has no figures: it was calibrated while the machine was slow, and was sold out too soon."""
+    least = LEAST_SHARE * assignment.seconds
+    if assignment.cell.stock is not None or course.window_s >= least:
+        return ()
+    return (f"sold out too soon: {course.window_s:.3f} s were measured, and it takes {least:.3f} s",)
+
+
+def voided(sale: Sale, course: Course) -> tuple[str, ...]:
+    """Say why an open run has no figures, a sentence each: a generator that was late, or a sale that was given up."""
+    recorder = sale.recorder
+    found = []
+    if len(recorder.failures) >= FAILED_MAX:
+        found.append(f"given up after {len(recorder.failures)} orders without an answer: {recorder.failures[0]}")
+    if sale.unfinished_count:
+        found.append(f"orders that had not ended when the run did: {sale.unfinished_count}")
+    intended = np.asarray(recorder.intended)
+    inside = (intended >= course.window_begin) & (intended < course.window_end)
+    if inside.any():
+        late = p99_ms((np.asarray(recorder.asked) - intended)[inside])
+        response = p99_ms((np.asarray(recorder.done) - intended)[inside])
+        if late > LATE_SHARE * response:
+            found.append(
+                f"the generator was late: p99 of the lateness is {late:.3f} ms, more than {LATE_SHARE:.0%} "
+                f"of the response's {response:.3f} ms"
+            )
+    return tuple(found)
+
+
+def noted(sale: Sale, course: Course) -> tuple[str, ...]:
+    """Say what a reader must know of an open run that is not void: was more offered than is served?"""
+    if course.shed <= SHED_SHARE * course.planned:
+        return ()
+    share = course.shed / course.planned
+    note = (
+        f"beyond saturation: {course.shed} of {course.planned} orders ({share:.1%}) found all {sale.cell.buyers} "
+        "buyers busy, were never sent, and count as failures"
+    )
+    return (note,)

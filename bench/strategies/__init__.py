@@ -1,4 +1,4 @@
-"""Ways to sell the last units, under one interface: same buyers, same slow step, one strategy a file."""
+"""Ways to sell the last units, under one interface: same buyers, same slow step, one family a file."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from bench.strategies.celery_path import CeleryBatched, CeleryOne
 from bench.strategies.decr_compensate import DecrCompensate
-from bench.strategies.global_lock import GlobalLock
 from bench.strategies.lock_free import LockFree
 from bench.strategies.no_lock import NoLock
 from bench.strategies.one_script import OneScript
-from bench.strategies.pg_hot_row import PgHotRow
-from bench.strategies.pg_rows import PgRows
+from bench.strategies.others_locks import GlobalPottery, GlobalPythonRedisLock, GlobalRedisPy, GlobalRedisPyBest
+from bench.strategies.pg_rows import PgHotRow, PgRows
 from bench.strategies.pg_skip_locked import PgSkipLocked
-from bench.strategies.pottery_lock import GlobalPottery
-from bench.strategies.python_redis_lock import GlobalPythonRedisLock
-from bench.strategies.redis_py_lock import GlobalRedisPy, GlobalRedisPyBest
 from bench.strategies.segment_batches import SegmentBatches
-from bench.strategies.segment_locks import SegmentLocks
+from bench.strategies.segment_locks import GlobalLock, SegmentLocks
 from bench.strategies.segments_random import SegmentsRandom
 from bench.strategies.segments_try_next import SegmentsTryNext
 from bench.strategies.watch_multi import WatchMulti

@@ -1,6 +1,7 @@
 """What the strategies over a pool share: opening it, and reading the verdict from ledger and database.
 
-A pool whose critical section commits is gated: the order database decides. Otherwise the pool alone does.
+A pool whose critical section commits is gated: the order database decides. Otherwise the pool alone does. A refusal
+carries the number of the change after which it was decided; the ledger says whether it was right.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import delete
 
-from bench.refusals import count_wrong
 from bench.sizing import oversold
 from bench.strategies.asking_store import AskingStore
 from bench.strategies.base import LEASE_SECONDS, Guarantees, Strategy, Verdict, mean_of
@@ -23,7 +23,7 @@ from segmented.protocol.wire import text
 from segmented.stock import LedgerFold, Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import ClassVar
 
     from bench.strategies.base import Refused, Stage
@@ -173,3 +173,8 @@ def holds(entries: Iterator[LedgerEntry], warm_up: float) -> Iterator[int]:
                 reserved_at[entry.order_id] = entry.at_us
         elif entry.kind == "confirmed" and entry.order_id in reserved_at:
             yield entry.at_us - reserved_at[entry.order_id]
+
+
+def count_wrong(refusals: Iterable[Refused], fold: LedgerFold) -> int:
+    """Count those that were decided while the units free covered the quantity."""
+    return sum(fold.covers(refusal.quantity, refusal.sequence) for refusal in refusals)

@@ -4,9 +4,14 @@
    be alone (readers may be with readers of their token, an owner with itself). Accepted tokens only grow. What comes
    with a lower token than the highest accepted is refused, and nothing else is.
 2. *Tokens.* Each belongs to one holder, or to the readers of one phase.
-3. *Leases.* While they are trusted they exclude each other (`trust`), also where there is no fence. So a holder inside
-   is succeeded only when it has overslept.
+3. *Leases.* While they are trusted they exclude each other, also where there is no fence. So a holder inside is
+   succeeded only when it has overslept.
 4. *Liveness.* On every name somebody gets in, again and again.
+
+Leases are judged by stays. A stay reaches from the moment in which its holder knew that it had the lease to its leaving
+(which is before the release) or to the end of its trust, whichever is first. A holder that was killed keeps its lease
+to the end. All processes share one monotonic clock, so stays can be compared. The lease really begins before the stay
+and ends after it, so that overlapping stays are always overlapping leases.
 """
 
 from __future__ import annotations
@@ -17,6 +22,8 @@ from typing import TYPE_CHECKING
 
 from bench.torture.events import (
     EXCLUSIVE,
+    PERMIT,
+    SHARED,
     Began,
     Died,
     Ended,
@@ -28,7 +35,6 @@ from bench.torture.events import (
     Tormented,
     Wrote,
 )
-from bench.torture.trust import Stay, excluded, overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -201,3 +207,38 @@ class _Checker:
         if name in self._last_entry:  # else not all contenders are there yet
             self._verdict.gap_max = max(self._verdict.gap_max, at - self._last_entry[name])
             self._last_entry[name] = at
+
+
+@dataclass(slots=True)
+class Stay:
+    """One lease, as long as it was trusted."""
+
+    holder: str
+    mode: str
+    since: float
+    until: float
+
+
+def overlaps(stays: Iterable[Stay], *, permits: int) -> list[tuple[Stay, Stay]]:
+    """Return pairs of stays of one name that must not have been at the same time, each newcomer once."""
+    found: list[tuple[Stay, Stay]] = []
+    inside: list[Stay] = []
+    for stay in sorted(stays, key=lambda stay: stay.since):
+        if stay.until <= stay.since:  # it was no longer trusted when it was handed over
+            continue
+        inside = [other for other in inside if other.until > stay.since]
+        in_the_way = excluded(stay, inside, permits=permits)
+        if in_the_way is not None:
+            found.append((in_the_way, stay))
+        inside.append(stay)
+    return found
+
+
+def excluded(stay: Stay, inside: Iterable[Stay], *, permits: int) -> Stay | None:
+    """Return one of `inside` beside whom `stay` may not be, if there is one. An owner may be there twice."""
+    others = [other for other in inside if other.holder != stay.holder]
+    if stay.mode == PERMIT:
+        return others[0] if len(others) >= permits else None
+    if stay.mode == SHARED:
+        others = [other for other in others if other.mode != SHARED]
+    return others[0] if others else None

@@ -10,10 +10,9 @@ from bench.torture.kinds import PERMITS
 from segmented.locks.fair import FairLock
 from segmented.locks.lock import Lock
 from segmented.locks.multi import MultiLock
-from segmented.locks.owners import thread_owner
 from segmented.locks.quorum import QuorumLock
 from segmented.locks.read_write import ReadWriteLock
-from segmented.locks.reentrant import ReentrantLock
+from segmented.locks.reentrant import ReentrantLock, thread_owner
 from segmented.locks.semaphore import Semaphore
 
 if TYPE_CHECKING:

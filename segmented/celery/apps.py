@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from celery import Celery
 
 from segmented.celery import current
-from segmented.celery.celery_settings import celery_settings
+from segmented.celery.celery_settings import celery_settings, schedule
 from segmented.celery.refusal import ending_a_command
-from segmented.celery.schedule import schedule
 from segmented.celery.settings_rules import check_apart
 from segmented.errors import InvalidInput
 

@@ -1,4 +1,4 @@
-"""Celery's settings for tasks that are small, must not be lost, and may arrive twice.
+"""Celery's settings for tasks that are small, must not be lost, and may arrive twice; and what beat sends, how often.
 
 The order's record is the truth and a message is a hint, so nothing here is needed for correctness; it saves work and
 finds lost messages sooner. Celery ignores a name that it does not know, so a test asks it about each.
@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kombu import Exchange, Queue
 
-from segmented.celery.schedule import CHORES
-
 if TYPE_CHECKING:
     from segmented.celery.settings import WorkerSettings
 
@@ -20,7 +18,6 @@ PROCESS_START_SECONDS: Final = 20.0
 """More than the time-outs of a first contact with the stock and with the database together."""
 INTERRUPTING_POOLS: Final = frozenset({"prefork", "gevent"})
 """Those that can end a task from outside; for the others an attempt is a warning in the log and nothing else."""
-
 DELIVERY: Final[dict[str, Any]] = {
     # Acknowledged after the effect, so that a killed worker's order is delivered again; the default acknowledges
     # what was in the hands of a child that died, or that was ended at its time limit.
@@ -32,6 +29,7 @@ DELIVERY: Final[dict[str, Any]] = {
     "store_errors_even_if_ignored": False,
 }
 """Options of each of our tasks, whatever the app's own settings are."""
+CHORES: Final = ("segmented.sweep", "segmented.expire", "segmented.relay", "segmented.audit")
 
 
 def celery_settings(settings: WorkerSettings) -> dict[str, Any]:
@@ -119,3 +117,13 @@ def _broker(settings: WorkerSettings) -> dict[str, Any]:
         "task_publish_retry": True,
         "task_publish_retry_policy": {"max_retries": 3, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.5},
     }
+
+
+def schedule(settings: WorkerSettings) -> dict[str, dict[str, Any]]:
+    """Return Celery's `beat_schedule`; a task whose seconds are 0 is not in it.
+
+    No message has an `expires`: a worker whose clock is ahead of beat's would drop every one of them, and nothing would
+    find lost messages. What a night without workers has piled up is dropped by its number instead, by the tasks.
+    """
+    seconds = (settings.sweep_every, settings.expire_every, settings.relay_every, settings.audit_every)
+    return {task: {"task": task, "schedule": every} for task, every in zip(CHORES, seconds, strict=True) if every > 0}

@@ -1,15 +1,20 @@
-"""One store, one gate and a pool a sku for each process: opened at its start, closed at its end, shared in no fork."""
+"""One store, one gate and a pool a sku for each process: opened at its start, closed at its end, shared in no fork.
+
+A first contact that fails because the database is away is tried again; one that the database refuses is not.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from segmented.celery.away import is_database_away
+from sqlalchemy.exc import DBAPIError
+
 from segmented.celery.current import settings
 from segmented.errors import DatabaseUnavailable, InvalidInput, StoreUnavailable
 from segmented.orders import Gate, connect
@@ -29,8 +34,15 @@ WAIT_SECONDS: Final = 60.0
 """For servers that start together with the workers."""
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 2.0
-
 log = logging.getLogger(__name__)
+ANSWERED: Final = "FATAL"
+"""How a PostgreSQL server begins a refusal; what the driver says by itself has no such word."""
+MISSAID: Final = re.compile(r"invalid (connection option|\w+ value|port number)")
+"""What the driver says of an address before it has asked any server."""
+PASSING: Final = (
+    *("starting up", "shutting down", "not yet accepting", "in recovery"),
+    *("too many", "connection slots", "database is locked"),
+)
 
 
 class Connections:
@@ -142,3 +154,14 @@ def disconnect() -> None:
             made = _made.pop()
             if made.process_id == os.getpid():
                 made.close()
+
+
+def is_database_away(error: InvalidInput) -> bool:
+    """Did no server answer, or one that takes no connections for the moment?"""
+    cause = error.__cause__
+    if not isinstance(cause, DBAPIError) or cause.orig is None:
+        return False
+    said = str(cause.orig)
+    is_passing = any(word in said for word in PASSING)
+    is_unanswered = type(cause.orig).__module__.startswith("psycopg") and ANSWERED not in said
+    return is_passing or (is_unanswered and not MISSAID.search(said))

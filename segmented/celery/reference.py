@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from segmented.celery.settings import LOCAL_DATABASE, LOCAL_URL, WorkerSettings
-from segmented.celery.variables import PREFIX
+from segmented.celery.settings_rules import PREFIX
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

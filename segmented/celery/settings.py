@@ -16,8 +16,17 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from segmented.celery.broker import kombu_url
-from segmented.celery.settings_rules import CHECKS, broker_is_said, check_settings, derived_broker, is_on_stock_server
-from segmented.celery.variables import PREFIX, SECRET, refuse_unknown, sentence_of
+from segmented.celery.settings_rules import (
+    CHECKS,
+    PREFIX,
+    SECRET,
+    broker_is_said,
+    check_settings,
+    derived_broker,
+    is_on_stock_server,
+    refuse_unknown,
+    sentence_of,
+)
 from segmented.errors import InvalidInput
 from segmented.secret_files import SUFFIX, said_in_file
 from segmented.servers.announcement import announced

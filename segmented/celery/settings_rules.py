@@ -1,17 +1,23 @@
-"""What settings that are fine each by itself must be together."""
+"""What settings must be together, though each is fine alone: names of variables, servers that differ, times that fit.
+
+SEGMENTED_URL and SEGMENTED_DATABASE are variables of the command `segmented`, too; it has no others. Two spellings of
+one server are recognised as one.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl
+from difflib import get_close_matches
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from kombu import Connection
 from kombu.transport import TRANSPORT_ALIASES
 from redis.connection import parse_url
 
-from segmented.celery.broker import SOCKET_SCHEMES, TCP_SCHEMES, broker_beside, kombu_url
-from segmented.celery.endpoints import broker_servers, stock_servers
+from segmented.celery.broker import SOCKET_SCHEMES, TCP_SCHEMES, broker_beside, database_of, kombu_url
 from segmented.errors import InvalidInput
 from segmented.masking import masked, unknown
 from segmented.models import check_id, shortened
@@ -20,9 +26,9 @@ from segmented.orders.engine import parse
 from segmented.stores.redis.addresses import Deployment, parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pydantic import SecretStr
+    from pydantic import SecretStr, ValidationError
 
     from segmented.celery.settings import WorkerSettings
 
@@ -33,6 +39,15 @@ SOCKET_OPTIONS: Final = frozenset({"virtual_host", "credential_provider"})
 """What Celery takes for a socket, where it looks only as it connects."""
 LIMITS_IN_VISIBILITY: Final = 2
 """A task that is ended by force has its message requeued before the broker does that by itself."""
+REDIS_PORT: Final = 6_379
+LOCAL: Final = "localhost"
+UNKNOWN: Final = -1
+PREFIX: Final = "SEGMENTED_"
+SECRET: Final = frozenset({"url", "database", "broker"})
+SERVICE_LINK: Final = re.compile(
+    r"SEGMENTED_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)"
+)
+"""What Kubernetes adds by itself to every container for a service whose name begins with `segmented`."""
 
 
 def check_settings(settings: WorkerSettings) -> None:
@@ -158,3 +173,77 @@ def _check_times(settings: WorkerSettings) -> None:
                 f"SEGMENTED_HOLD is {settings.hold:g} s: it should be at least SEGMENTED_{name}, which is {seconds:g} s"
             )
             raise InvalidInput(message)
+
+
+class Endpoint(NamedTuple):
+    """A socket's path, or a host and its port."""
+
+    place: str
+    port: int
+
+
+class Named(NamedTuple):
+    """A server, and which of its databases."""
+
+    endpoint: Endpoint
+    database: int
+
+
+def stock_servers(url: str) -> list[Named]:
+    """Return the server of a stock; of several all that its URL names, Sentinels included. Raises InvalidInput."""
+    address = parse_address(url)
+    if address.deployment is Deployment.SINGLE:
+        return list(_named(url))
+    # Where a Sentinel sends a client is not known here, so not in which database it ends up either.
+    database = 0 if address.deployment is Deployment.CLUSTER else UNKNOWN
+    return [Named(Endpoint(_host(host.name), host.port), database) for host in address.hosts]
+
+
+def broker_servers(url: str) -> list[Named]:
+    """Return the servers of a broker, of which Celery takes several with `;` between two."""
+    return [named for one in url.split(";") for named in _named(one)]
+
+
+def _named(url: str) -> Iterator[Named]:
+    """Give the server if the URL can be read and it may be one that holds a stock."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return
+    if parts.scheme in SOCKET_SCHEMES:
+        yield Named(Endpoint(os.path.realpath(unquote(parts.path)), 0), database_of(url))
+    elif parts.scheme in TCP_SCHEMES or port is not None:
+        yield Named(Endpoint(_host(parts.hostname or LOCAL), port or REDIS_PORT), database_of(url))
+
+
+def _host(name: str) -> str:
+    name = unquote(name).lower().rstrip(".")
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return LOCAL if name in {LOCAL, f"{LOCAL}.localdomain", "ip6-localhost"} else name
+    address = getattr(address, "ipv4_mapped", None) or address
+    return LOCAL if address.is_loopback or address.is_unspecified else address.compressed
+
+
+def refuse_unknown(environment: Iterable[str], known: Sequence[str]) -> None:
+    """Raise InvalidInput for the first variable with our prefix that nobody reads: it would be silent for ever."""
+    for name in sorted(environment):
+        is_ours = name.upper().startswith(PREFIX)
+        if is_ours and name.upper() not in known and not SERVICE_LINK.fullmatch(name.upper()):
+            (nearest,) = get_close_matches(name.upper(), known, n=1, cutoff=0.0)
+            message = f"{shortened(name)[1:-1]} is no setting of the workers: is {nearest} meant?"
+            raise InvalidInput(message)
+
+
+def sentence_of(error: ValidationError, settings: Iterable[str]) -> str:
+    """Return what is wrong with the first variable that cannot be; the values of URLs are not shown."""
+    wrong = error.errors(include_url=False, include_context=False)[0]
+    field = str(wrong["loc"][0]) if wrong["loc"] else ""
+    if wrong["type"] == "extra_forbidden":  # only a program can say it, and its value may be a password
+        return unknown("setting", field, settings)
+    name = f"{PREFIX}{field.upper()}"
+    said = wrong["msg"].removeprefix("Input ").partition(", unable to")[0]
+    value = "" if field in SECRET else f" is {shortened(wrong['input'])}:"
+    return f"{name}{value} it {said[0].lower()}{said[1:]}"

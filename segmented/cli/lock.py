@@ -19,9 +19,9 @@ from segmented.cli.output import (
     write_json,
 )
 from segmented.errors import SegmentedError, WrongKind
-from segmented.lock_state import LockHolder, LockState
 from segmented.locks import operator
 from segmented.locks.durations import checked_name
+from segmented.models.locks import LockHolder, LockState
 from segmented.protocol import ShowLock
 from segmented.stores.redis import RedisStore
 

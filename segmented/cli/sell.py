@@ -9,8 +9,7 @@ import typer
 
 from segmented.celery.selling.choices import Choices
 from segmented.celery.selling.orders_file import DEFAULT_SKU, OrdersFile, read_orders
-from segmented.celery.selling.report import SaleReport
-from segmented.celery.selling.results import write_json, write_results
+from segmented.celery.selling.report import SaleReport, write_json, write_results
 from segmented.celery.selling.sale import Sale
 from segmented.celery.selling.servers import servers
 from segmented.celery.selling.stopping import Stopped, stoppable

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from segmented.locks.lockable_decorator import lockable
     from segmented.locks.multi import AsyncMultiLock, MultiLock
     from segmented.locks.multi_lease import AsyncMultiLease, MultiLease
-    from segmented.locks.owners import task_owner, thread_owner
     from segmented.locks.quorum import AsyncQuorumLease, AsyncQuorumLock, QuorumLease, QuorumLock
     from segmented.locks.read_write import AsyncReadWriteLock, ReadWriteLock
-    from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock
+    from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock, task_owner, thread_owner
     from segmented.locks.semaphore import AsyncSemaphore, Semaphore
     from segmented.locks.sequencer import Sequencer
     from segmented.locks.sql_row import AsyncSqlRowLock, HeldRow, SqlRowLock
@@ -108,10 +107,9 @@ LATE: Final = from_modules(
         "segmented.locks.lockable_decorator": "lockable",
         "segmented.locks.multi": "AsyncMultiLock MultiLock",
         "segmented.locks.multi_lease": "AsyncMultiLease MultiLease",
-        "segmented.locks.owners": "task_owner thread_owner",
         "segmented.locks.quorum": "AsyncQuorumLease AsyncQuorumLock QuorumLease QuorumLock",
         "segmented.locks.read_write": "AsyncReadWriteLock ReadWriteLock",
-        "segmented.locks.reentrant": "AsyncReentrantLock ReentrantLock",
+        "segmented.locks.reentrant": "AsyncReentrantLock ReentrantLock task_owner thread_owner",
         "segmented.locks.semaphore": "AsyncSemaphore Semaphore",
         "segmented.locks.sequencer": "Sequencer",
         "segmented.locks.sql_row": "AsyncSqlRowLock HeldRow SqlRowLock",

@@ -36,7 +36,7 @@ from segmented.locks.lease import AsyncLease, Lease
 from segmented.locks.lease_state import Renewal
 from segmented.models import Cached, Uncached
 from segmented.plans import perform, run_async, run_sync
-from segmented.plans.colours import is_async_store, is_sync_store
+from segmented.plans.store_kinds import is_async_store, is_sync_store
 from segmented.protocol import ForgetCached, ReadCached
 
 if TYPE_CHECKING:

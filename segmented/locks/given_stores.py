@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from segmented.errors import InvalidInput
-from segmented.plans.colours import is_async_store, is_client, is_sync_store, wrong_store
+from segmented.plans.store_kinds import is_async_store, is_client, is_sync_store, wrong_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

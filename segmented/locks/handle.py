@@ -25,7 +25,7 @@ from segmented.locks.lease import AsyncHeldLease, AsyncLease, HeldLease, Lease
 from segmented.locks.lease_state import Renewal, trusted_until
 from segmented.models import Acquired, Held, Unreplicated
 from segmented.plans import Now, Plan, Within, perform, run_async, run_sync, wait_for
-from segmented.plans.colours import checked_async, checked_sync
+from segmented.plans.store_kinds import checked_async, checked_sync
 from segmented.plans.waiting import UNDO_SECONDS
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """A lease around one call of a decorated function: it ends with the body or with the transaction, whichever is later.
 
-The two classes are twins, since one awaits; what they decide is in `_Ends`.
+The two classes are twins, since one awaits; what they decide is in `_Ends`. A lock outlives a `Transaction`: a follower
+is called before its commit and after its end.
 """
 
 from __future__ import annotations
@@ -8,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from segmented.errors import SegmentedError
 from segmented.locks.lease import AsyncLease, Lease
 from segmented.plans.tasks import begun
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
     from types import TracebackType
 
-    from segmented.locks.transactions import Transaction
-
 LeaseT = TypeVar("LeaseT", Lease, AsyncLease)
-
 _log = logging.getLogger("segmented.locks")
 _releasing: set[asyncio.Task[None]] = set()
 """Releases under way, which nobody else keeps from being collected."""
@@ -147,3 +146,61 @@ class AsyncHolding(_Ends[AsyncLease]):
             await self._lease.release()
         except SegmentedError as failure:
             self._note_failure(failure)
+
+
+class Follower(Protocol):
+    """Whoever wants to know how a transaction goes on."""
+
+    def before_commit(self) -> None:
+        """Hear that a commit is about to be sent; raising refuses it."""
+
+    def after_end(self) -> None:
+        """Hear that a transaction has ended, by a commit, a rollback or a close."""
+
+
+class Transaction(Protocol):
+    """What is followed."""
+
+    def is_open(self) -> bool:
+        """Has a transaction begun and not ended?"""
+
+    def follow(self, follower: Follower) -> None:
+        """Tell `follower` from now on."""
+
+    def leave(self, follower: Follower) -> None:
+        """Tell it no more."""
+
+    def has_run(self, start: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Run a coroutine to its end, if the end of the transaction is being told where that can be done."""
+
+
+class HookWatch:
+    """Follows a transaction of any other kind, through a hook that is given a function to call at its end."""
+
+    def __init__(self, register: Callable[[Callable[[], None]], object]) -> None:
+        """Hand our function to `register` when somebody follows."""
+        self._register = register
+        self._follower: Follower | None = None
+        self._is_over = False
+
+    def is_open(self) -> bool:
+        """Has the hook not told the end yet?"""
+        return not self._is_over
+
+    def follow(self, follower: Follower) -> None:
+        """Register: there is one follower a hook."""
+        self._follower = follower
+        self._register(self._end)
+
+    def leave(self, _: Follower) -> None:
+        """Tell it no more."""
+        self._follower = None
+
+    def has_run(self, _: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """No: a hook is called anywhere."""
+        return False
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._follower is not None:
+            self._follower.after_end()

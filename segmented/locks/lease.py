@@ -10,10 +10,9 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING
 
-from segmented.locks.cancel_scope import CancelScope
 from segmented.locks.durations import milliseconds
 from segmented.locks.keeper import async_keeper, thread_keeper
-from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock
+from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock
 from segmented.locks.lease_state import LeaseState, Renewal
 from segmented.locks.sequencer import Sequencer
 from segmented.plans import Within, perform, run_async, run_sync

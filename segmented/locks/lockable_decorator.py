@@ -20,8 +20,7 @@ from segmented.locks.durations import DEFAULT_WAIT
 from segmented.locks.given_stores import check_given
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL
 from segmented.locks.key_expressions import Path
-from segmented.locks.lockable_calls import Site, locked
-from segmented.locks.lockable_options import LockOptions, OnBusy
+from segmented.locks.lockable_calls import LockOptions, OnBusy, Site, locked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator

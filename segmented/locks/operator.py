@@ -20,7 +20,7 @@ from segmented.plans import Plan, perform, run_async, run_sync
 from segmented.protocol import ListLocks, ListMasters, RevokeLock, ShowLock
 
 if TYPE_CHECKING:
-    from segmented.lock_state import LockState, Revoked
+    from segmented.models.locks import LockState, Revoked
     from segmented.plans.drivers import AsyncStore, Store
 
 DEFAULT_HOLDERS_MAX: Final = 100

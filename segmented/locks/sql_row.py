@@ -30,8 +30,7 @@ from segmented.clock import SystemClock
 from segmented.errors import AcquireTimeout, InvalidInput
 from segmented.locks.durations import DEFAULT_WAIT, checked_timeout
 from segmented.locks.sql_edge import translated
-from segmented.locks.sql_rows import rows_of
-from segmented.locks.sql_table import checked_row_name
+from segmented.locks.sql_table import checked_row_name, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,12 +1,20 @@
-"""The table of the row locks: one row a name, made once and kept for ever.
+"""The table of the row locks, one row a name, made once and kept for ever; and what a database offers for them.
 
 A row is a lock's name and the last fencing token that was committed under it. We never delete one, and nobody else
 should while locks are in use.
+
+| | PostgreSQL | MariaDB, MySQL |
+| --- | --- | --- |
+| a try | `SKIP LOCKED`: no error, so no savepoint | `NOWAIT`: `SKIP LOCKED` leaves a gap locked |
+| a wait | in a savepoint, with `SET LOCAL` time-outs | a time-out for the one statement |
+| a missing row | inserted in the caller's transaction | inserted beside it, see `sql_mysql` |
+
+Nothing outlives the transaction, so that a proxy may hand the server's connection to somebody else after it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sqlalchemy import BigInteger, Column, MetaData, String, Table, text
 from sqlalchemy.dialects.mysql import VARBINARY
@@ -15,13 +23,16 @@ from sqlalchemy.schema import CreateTable
 from segmented.errors import InvalidInput
 from segmented.locks.durations import checked_name
 from segmented.locks.sql_edge import TABLE_NAME, translated
-from segmented.locks.sql_rows import rows_of
+from segmented.locks.sql_mysql import MySqlRows
+from segmented.locks.sql_postgresql import PostgresRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from sqlalchemy import Connection, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from segmented.clock import Clock
 
 NAME_BYTES_MAX: Final = 1_024
 """In UTF-8: what fits into one entry of an index in every database."""
@@ -30,10 +41,8 @@ CREATE_LOCK: Final = 7_341_652_099
 FILLFACTOR: Final = 50
 """Percent of a page filled at first: the rest takes the new versions of rows that change with every acquire."""
 PAGE_SIZE: Final = 1_000
-
 lock_metadata = MetaData()
 """For tools that make tables from metadata, such as Alembic."""
-
 locks = Table(
     TABLE_NAME,
     lock_metadata,
@@ -88,3 +97,34 @@ def _create(connection: Connection, names: list[str]) -> None:
     for first in range(0, len(names), PAGE_SIZE):
         with connection.begin():
             rows.insert_missing(connection, names[first : first + PAGE_SIZE])
+
+
+class Rows(Protocol):
+    """The rows of the lock table, in the words of one kind of database."""
+
+    def begin_creating(self, connection: Connection, lock: int) -> None:
+        """Take turns with others who make the table, where two at once would fail."""
+
+    def insert_missing(self, connection: Connection, names: Sequence[str]) -> None:
+        """Insert the rows of these names that are not there; `connection` is in a transaction of its own."""
+
+    def try_lock(self, connection: Connection, names: Sequence[str]) -> str | None:
+        """Lock the row of one of these names that nobody else has locked, without waiting; return the name."""
+
+    def wait_for(self, connection: Connection, name: str, *, deadline: float, clock: Clock) -> bool:
+        """After a try that failed, wait in the database until the row is ours (True) or until the deadline."""
+
+    def raise_fence(self, connection: Connection, name: str) -> int:
+        """Return the next fencing token of a row that we have locked: max(last + 1, the database's microseconds)."""
+
+
+ROWS: Final[dict[str, Rows]] = {"postgresql": PostgresRows(), "mysql": MySqlRows(), "mariadb": MySqlRows()}
+
+
+def rows_of(connection: Connection) -> Rows:
+    """Return what speaks to this connection's database; raises InvalidInput for one that has no row locks."""
+    found = ROWS.get(connection.dialect.name)
+    if found is None:
+        message = f"row locks need PostgreSQL, MariaDB or MySQL; {connection.dialect.name} cannot lock a row"
+        raise InvalidInput(message)
+    return found

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import SessionTransaction
     from sqlalchemy.pool import ConnectionPoolEntry
 
-    from segmented.locks.transactions import Follower, Transaction
+    from segmented.locks.holdings import Follower, Transaction
 
 INFO_KEY: Final = "segmented.locks.followers"
 """Where a pooled connection keeps who follows its transaction."""

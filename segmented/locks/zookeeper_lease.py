@@ -12,8 +12,7 @@ import threading
 from typing import TYPE_CHECKING, cast
 
 from segmented.errors import LeaseLost, StoreUnavailable
-from segmented.locks.cancel_scope import CancelScope
-from segmented.locks.lease_manners import EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
+from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.zookeeper_plan import release_plan
 from segmented.plans import run_async, run_sync
 from segmented.stores.zookeeper.held import Held

@@ -1,6 +1,6 @@
-"""How an order is confirmed.
+"""How an order is confirmed, and how an envelope of orders is.
 
-In three steps, each taken only where the one before found no answer:
+One order, in three steps, each taken only where the one before found no answer:
 
 1. one statement that takes the units and inserts the order, or changes nothing;
 2. one reading of everything that says why nothing changed;
@@ -8,6 +8,15 @@ In three steps, each taken only where the one before found no answer:
 
 Locks are taken in one order everywhere, segment rows ascending and then the order's row, so no two wait for each other.
 Every step may run twice: an order that is there already is found by its key, and its units are not taken again.
+
+An envelope, in one transaction, however many its orders are and whatever becomes of each:
+
+1. The rows of the segments that the orders name are locked, ascending, and the orders that are there already read.
+2. What each order's answer is, is decided from that; nobody else can change these rows meanwhile.
+3. One statement (two on SQLite) writes rows and orders, if the rows are as they were read; commit.
+
+Only where a segment has too few units does it begin again, with all rows of the sku locked, so that quota may move.
+The orders go in in the order of their ids, because two envelopes may name the same orders and different segments.
 """
 
 from __future__ import annotations
@@ -18,20 +27,28 @@ from sqlalchemy.exc import IntegrityError
 
 from segmented.errors import StoreRefused
 from segmented.orders.answers import Confirmed, Voided
-from segmented.orders.moves import plan_moves
+from segmented.orders.deciding import decide, plan_moves
 from segmented.orders.reading import lock_segments, read_standing
 from segmented.orders.standing import classify
 from segmented.orders.statements import MOVE_QUOTA, given_values
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Connection
 
-    from segmented.orders.answers import ConfirmAnswer
+    from segmented.errors import OrderMismatch
+    from segmented.orders.answers import ConfirmAnswer, SegmentRow
+    from segmented.orders.deciding import Decision
     from segmented.orders.standing import Claim
     from segmented.orders.statements import Statements
 
 MOVES_MAX: Final = 20
 """Times that quota moves for one `begin_confirmed`; each but the first means that other orders took it meanwhile."""
+ENVELOPE_MAX: Final = 1_000
+"""Orders in one transaction: their segments' rows are locked for all of it."""
+TRIES_MAX: Final = 3
+"""Times that orders of the envelope may be decided by others between the reading and the insert."""
 
 
 class Confirming:
@@ -112,3 +129,48 @@ class Confirming:
             changes = [{"given_sku": claim.sku, "given_segment": move.segment, "change": move.change} for move in moves]
             connection.execute(MOVE_QUOTA, changes)
         return None
+
+
+class ConfirmingMany:
+    """Confirms envelopes. Connections come in autocommit; drivers' errors pass through, for the gate to translate."""
+
+    def __init__(self, statements: Statements) -> None:
+        """Speak one database's words."""
+        self._statements = statements
+
+    def confirm(self, connection: Connection, claims: Sequence[Claim]) -> list[ConfirmAnswer | OrderMismatch] | None:
+        """Confirm one or more orders of one sku, each as if alone and in this order, in one transaction.
+
+        None: it could not be written as it was decided, and nothing changed. Which order stood in the way is not known.
+        """
+        for _ in range(TRIES_MAX):
+            try:
+                decision = self._try(connection, claims, are_all_rows=False)
+                if decision is None:
+                    decision = self._try(connection, claims, are_all_rows=True)
+            except IntegrityError:  # an order was decided since they were read: the next reading finds it
+                connection.rollback()
+                continue
+            return None if decision is None else list(decision.answers)
+        return None
+
+    def _try(self, connection: Connection, claims: Sequence[Claim], *, are_all_rows: bool) -> Decision | None:
+        connection.exec_driver_sql(self._statements.begin)
+        rows = self._lock(connection, claims, are_all_rows=are_all_rows)
+        ids = sorted({claim.order.order_id for claim in claims})
+        orders = self._statements.find_orders(connection, claims[0].sku, ids)
+        decision = decide(claims, rows, orders, are_all_rows=are_all_rows)
+        if decision is None:
+            connection.rollback()
+            return None
+        if decision.confirmed and not self._statements.store_many(connection, decision):
+            connection.rollback()
+            return None
+        connection.commit()
+        return decision
+
+    def _lock(self, connection: Connection, claims: Sequence[Claim], *, are_all_rows: bool) -> Sequence[SegmentRow]:
+        if are_all_rows:
+            return lock_segments(connection, claims[0].sku)
+        numbers = sorted({claim.segment for claim in claims})
+        return self._statements.lock_these(connection, claims[0].sku, numbers)

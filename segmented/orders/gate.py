@@ -17,8 +17,7 @@ from segmented.errors import DatabaseUnavailable, GrantSuperseded, InvalidInput,
 from segmented.models import EPOCH_MAX, SEGMENT_COUNT_MAX, STOCK_MAX, Order
 from segmented.orders import reading
 from segmented.orders.answers import AlreadyOpen, Confirmed, NotConfirmed, Opened, SegmentTotals, Superseded, Voided
-from segmented.orders.confirming import Confirming
-from segmented.orders.confirming_many import ENVELOPE_MAX, ConfirmingMany
+from segmented.orders.confirming import ENVELOPE_MAX, Confirming, ConfirmingMany
 from segmented.orders.edge import is_worth_repeating, translated
 from segmented.orders.engine import GUARDED, shown
 from segmented.orders.postgresql import PostgresStatements

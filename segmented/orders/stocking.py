@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, insert, select, update
 
 from segmented.errors import ChangeMismatch
 from segmented.orders.answers import ChangeRow, EpochChanged, Missing, SegmentTotals, Stored, TooFewUnsold
-from segmented.orders.moves import plan_restock, plan_withdrawal
+from segmented.orders.deciding import plan_restock, plan_withdrawal
 from segmented.orders.reading import in_utc, lock_segments
 from segmented.orders.statements import MOVE_QUOTA, given
 from segmented.orders.tables import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
     from segmented.orders.answers import ChangeAnswer, SegmentRow, State
-    from segmented.orders.moves import QuotaMove
+    from segmented.orders.deciding import QuotaMove
     from segmented.orders.statements import Statements
 
     class Run(Protocol):

@@ -1,16 +1,19 @@
-"""Dispatch of operations to the parts of the model: locks, pools and deduplication, with one clock for all."""
+"""Dispatch of operations to the parts of the model: locks, pools and deduplication, with one clock for all.
+
+One name belongs to one kind of lock at a time, as the type of its main key has it on a server.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from segmented import protocol as op
+from segmented.errors import WrongKind
 from segmented.protocol.cache.model import CacheModel
 from segmented.protocol.carts.model import CartModel
 from segmented.protocol.dedup.model import DedupModel
 from segmented.protocol.fair.model import FairModel
 from segmented.protocol.get_set.model import GetSetModel
-from segmented.protocol.kinds import Kinds
 from segmented.protocol.lock.model import LockModel
 from segmented.protocol.operator.model import OperatorModel
 from segmented.protocol.outbox.model import OutboxModel
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.clock import Clock
+    from segmented.protocol import Operation
 
 AnswerT = TypeVar("AnswerT")
 
@@ -107,3 +111,27 @@ class MemoryModel:
         freed = self._freed[:]
         self._freed.clear()
         return freed
+
+
+class Kinds:
+    """Knows for each kind whether it holds a name, and by which operations it takes one."""
+
+    def __init__(self) -> None:
+        """Know none."""
+        self._kinds: list[tuple[Callable[[str], bool], tuple[type[Operation[Any]], ...]]] = []
+        self._acquiring: set[type[Operation[Any]]] = set()
+
+    def add(self, holds: Callable[[str], bool], *acquiring: type[Operation[Any]]) -> None:
+        """Make a kind known by its question and its operations, each of which has a `name`."""
+        self._kinds.append((holds, acquiring))
+        self._acquiring.update(acquiring)
+
+    def check(self, operation: Operation[Any]) -> None:
+        """Raise WrongKind if the operation would take a name that another kind holds."""
+        if type(operation) not in self._acquiring:
+            return
+        name: str = operation.name  # type: ignore[attr-defined]  # every operation that takes a lock has one
+        for holds, acquiring in self._kinds:
+            if type(operation) not in acquiring and holds(name):
+                message = f"the name {name!r} belongs to another kind of lock"
+                raise WrongKind(message)

@@ -1,16 +1,24 @@
-"""What goes over the wire and what comes back, without regard to RESP2, RESP3 or `decode_responses`."""
+"""What goes over the wire and what comes back, without regard to RESP2, RESP3 or `decode_responses`.
+
+The Lua files are in the folders of their concepts. Lines `-- uses shared/pool.lua` after the first put those shared
+parts before the rest.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import Any, TypeVar
 
 from segmented.protocol.dialect import Command, Dialect, Reply
-from segmented.protocol.scripts import Script, load_script
 
 pack_command: Callable[[Any], bytes] | None = None
+
+
 with suppress(ImportError):  # an extra, and faster
     from hiredis import pack_command
 
@@ -123,3 +131,27 @@ class Codec:
     """For what may be a release: the channel of those who wait, and the holder id that its message carries."""
     doubt: Callable[[Any], Any] | None = None
     """Takes the answer to a repeat after a lost reply, which may have met the first one's effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script's whole text and the digest under which a server caches it."""
+
+    name: str
+    text: str
+    sha: str
+
+
+@cache
+def load_script(name: str) -> Script:
+    """Read `<name>.lua` of any concept, with the shared parts that it uses. Raises FileNotFoundError."""
+    top = resources.files("segmented.protocol")
+    places = (folder / f"{name}.lua" for folder in top.iterdir())
+    found = next((place for place in places if place.is_file()), top / f"{name}.lua")
+    lines = found.read_text(encoding="utf-8").splitlines()
+    shebang, rest = lines[0], lines[1:]
+    shared: list[str] = []
+    while rest[0].startswith("-- uses "):
+        shared += (top / rest.pop(0).removeprefix("-- uses ")).read_text(encoding="utf-8").splitlines()
+    text = "\n".join([shebang, *shared, *rest]) + "\n"
+    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())

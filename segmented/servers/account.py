@@ -7,6 +7,7 @@ the account cannot pass gets the right to pass through it, and no other.
 
 from __future__ import annotations
 
+import logging
 import os
 import pwd
 import shutil
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segmented.errors import InvalidInput
-from segmented.servers.events import events
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +27,7 @@ SYSTEM_PATH: Final = "/usr/sbin:/sbin:/usr/bin:/bin"
 USERADD_SECONDS: Final = 20.0
 LOOKS_MAX: Final = 20
 """After a failed `useradd`: another process may just be making the same account."""
+events: Final = logging.getLogger("segmented.servers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +111,6 @@ def _create() -> Account:
     if done.returncode == 0:
         events.warning("server.account_created", extra={"account": ACCOUNT_NAME})
     return account
+
+
+events.addHandler(logging.NullHandler())  # without it, Python itself prints warnings that no program asked for

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from segmented.errors import SegmentedError
-from segmented.servers.events import events
+from segmented.servers.account import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""An embedded PostgreSQL: the order database of a first run and of every test, with fsync on."""
+"""An embedded PostgreSQL: the order database of a first run and of every test, with fsync on.
+
+Its own status file in its data folder, `postmaster.pid`, says who runs it, and whether it takes connections.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 from typing import ClassVar, Final, Self
 from urllib.parse import quote
 
 from segmented.errors import InvalidInput
-from segmented.servers import postmaster
 from segmented.servers.account import Account, open_ancestors, server_account
 from segmented.servers.binaries import postgres_tree, reachable_tree
 from segmented.servers.command import Command, Stops
@@ -46,6 +49,9 @@ SETTINGS: Final = {
     "log_min_messages": "log",  # refused orders are ordinary here, and a log in a temporary folder stays small
     "logging_collector": "off",
 }
+FILE_NAME: Final = "postmaster.pid"
+STATUS_LINE: Final = 7
+PROGRAM: Final = "postgres"
 
 
 class PostgresServer(EmbeddedServer):
@@ -80,7 +86,7 @@ class PostgresServer(EmbeddedServer):
             cluster = (home or folder) / "data"
             if not cluster.exists():
                 _make_cluster(supervised, programs, cluster, account=account, is_kept=home is not None)
-            postmaster.forget_dead(cluster)
+            forget_dead(cluster)
             settings = {**SETTINGS, "unix_socket_directories": str(folder), "max_connections": str(max_connections)}
             options = tuple(word for name, value in settings.items() for word in ("-c", f"{name}={value}"))
             return cls(
@@ -88,7 +94,7 @@ class PostgresServer(EmbeddedServer):
                 Command((str(programs / "postgres"), "-D", str(cluster), *options), account=account),
                 url=f"postgresql+psycopg://{SUPERUSER}@/{DATABASE}?host={quote(str(folder))}",
                 socket_path=folder / SOCKET_NAME,
-                is_ready=lambda: postmaster.is_ready(cluster, supervised.pid),
+                is_ready=lambda: is_ready(cluster, supervised.pid),
             )
 
 
@@ -117,3 +123,38 @@ def _make_cluster(
     create = (str(programs / "postgres"), "--single", *(() if is_kept else ("-F",)), "-D", str(fresh), SUPERUSER)
     supervised.run(Command(create, text=f"CREATE DATABASE {DATABASE};\n", account=account), PREPARE_SECONDS)
     fresh.rename(cluster)
+
+
+def is_ready(cluster: Path, pid: int) -> bool:
+    """Is this very process the one that takes connections? The file of a dead server may still be there."""
+    lines = _lines(cluster)
+    return lines[:1] == [str(pid)] and lines[STATUS_LINE : STATUS_LINE + 1] == ["ready"]
+
+
+def forget_dead(cluster: Path) -> None:
+    """Remove the file of a server that died, if its process id now belongs to something else.
+
+    PostgreSQL itself only asks whether such a process exists, and in a container that was started again one often does.
+    Call it with a claim on the data folder, which is proof that no process of our older servers is left.
+    """
+    pid = "".join(_lines(cluster)[:1])
+    if pid.isdecimal() and PROGRAM not in Path(program_of(int(pid))).name:
+        (cluster / FILE_NAME).unlink(missing_ok=True)
+
+
+def program_of(pid: int) -> str:
+    """Return the program that a process runs, or nothing if there is none, or only an unburied one."""
+    if Path("/proc/self/cmdline").exists():
+        try:
+            return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").partition("\0")[0]
+        except OSError:
+            return ""
+    argv = ["/bin/ps", "-p", str(pid), "-o", "comm="]
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603  # fixed words
+
+
+def _lines(cluster: Path) -> list[str]:
+    try:
+        return [line.strip() for line in (cluster / FILE_NAME).read_text().splitlines()]
+    except OSError:
+        return []

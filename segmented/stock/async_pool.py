@@ -9,7 +9,7 @@ from segmented.errors import ChangeGated, PoolNotGated, SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, Order, Settled, Superseded, check_id
 from segmented.plans import perform, run_async
-from segmented.plans.colours import checked_async
+from segmented.plans.store_kinds import checked_async
 from segmented.stock.async_grant import AsyncGrant, Granting
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.coalescing import Coalescing

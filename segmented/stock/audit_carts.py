@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.errors import PoolMissing, SegmentedError, StoreError, WrongKind
+from segmented.ledger_lines import parse_record
 from segmented.models import PINNED_UNTIL_MS
-from segmented.models.record_text import parse_record
 from segmented.plans import Plan, perform
 from segmented.plans.effects import Batch
 from segmented.stock.drift import Drift

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from segmented import protocol as op
-from segmented.models.record_text import parse_record
+from segmented.ledger_lines import parse_record
 from segmented.plans import Plan, perform
-from segmented.stock.audit_ledger import PAGE, extend_plan
 from segmented.stock.drift import Drift
+from segmented.stock.ledger import PAGE, extend_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -9,7 +9,7 @@ from segmented.errors import InvalidInput
 from segmented.locks.durations import milliseconds
 from segmented.models import CART_ID_BYTES_MAX, SKU_BYTES_MAX, check_id, shortened
 from segmented.plans import run_async, run_sync
-from segmented.plans.colours import checked_async, checked_sync
+from segmented.plans.store_kinds import checked_async, checked_sync
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan
 from segmented.stock.settings import DEFAULT_HOLD
 

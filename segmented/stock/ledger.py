@@ -1,20 +1,24 @@
-"""The ledger as a whole: reading it page by page, and bounding it."""
+"""The ledger as a whole: reading it page by page, into a fold even while somebody trims it, and bounding it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from segmented import protocol as op
 from segmented.errors import InvalidInput
 from segmented.models import shortened
 from segmented.plans import Plan, perform
-from segmented.stock.audit_ledger import PAGE
+from segmented.stock.fold import LedgerFold
 
 if TYPE_CHECKING:
-    from segmented.models import LedgerEntry, Trimmed
+    from segmented.models import LedgerEntry, PoolState, Trimmed
 
 SEQUENCE_MAX: Final = 2**53
 """Larger numbers are not exact in a script."""
+PAGE: Final = 1_000
+NEEDED: Final = frozenset({"epoch", "sequence", "ledger_start"})
+"""Without these numbers no entry of the ledger can be found."""
 
 
 def first_page_plan(sku: str, after: int) -> Plan[tuple[LedgerEntry, ...]]:
@@ -37,3 +41,44 @@ def trim_plan(operation: op.TrimLedger) -> Plan[Trimmed]:
     while trimmed.is_more_left:
         trimmed = yield from perform(operation)
     return trimmed
+
+
+class LedgerUnreadable(Exception):
+    """The ledger cannot be found: somebody else wrote to the numbers that say where it is. No caller ever sees this."""
+
+    def __init__(self, state: PoolState) -> None:
+        """Hand on what could be read."""
+        super().__init__(state.sku)
+        self.state = state
+
+
+class LedgerTrimmed(Exception):
+    """The ledger was trimmed while it was folded: begin anew, at its new first entry. No caller ever sees this."""
+
+
+def begin_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold]]:
+    """Read the pool, and fold its ledger up to the pool's sequence number. Raises LedgerTrimmed, LedgerUnreadable."""
+    start = yield from perform(op.ReadLedgerStart(sku))
+    state = yield from perform(op.ReadPool(sku))
+    if start < 1:
+        state = replace(state, unreadable=(*state.unreadable, "ledger_start"))
+    if NEEDED & set(state.unreadable):
+        raise LedgerUnreadable(state)
+    fold = LedgerFold(sequence=start - 1, first_sequence=start)
+    yield from extend_plan(sku, fold, state.sequence)
+    return state, fold
+
+
+def extend_plan(sku: str, fold: LedgerFold, sequence: int) -> Plan[None]:
+    """Fold on, up to `sequence`. Raises LedgerTrimmed."""
+    known_gaps = len(fold.gaps)
+    while fold.sequence < sequence:
+        limit = min(PAGE, sequence - fold.sequence)
+        entries = yield from perform(op.ReadLedger(sku, fold.sequence, limit))
+        known = [entry for entry in entries if entry.sequence <= sequence]
+        if known:
+            fold.apply(known)
+        else:
+            fold.note_gap(sequence + 1)
+    if len(fold.gaps) > known_gaps and (yield from perform(op.ReadLedgerStart(sku))) != fold.first_sequence:
+        raise LedgerTrimmed

@@ -9,7 +9,7 @@ from segmented.errors import ChangeGated, NotGranted, PoolNotGated, SegmentedErr
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, Order, Settled, Superseded, check_id
 from segmented.plans import perform, run_sync
-from segmented.plans.colours import checked_sync
+from segmented.plans.store_kinds import checked_sync
 from segmented.stock.audit import AuditReport, audit_plan
 from segmented.stock.grant import GrantState
 from segmented.stock.ledger import first_page_plan, next_page, trim_plan

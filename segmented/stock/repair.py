@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from segmented import protocol as op
+from segmented.ledger_lines import parse_record, record_text
 from segmented.models import Differing, Mended, OrderRecord, Outrun, Sound
-from segmented.models.record_text import parse_record, record_text
 from segmented.plans import Plan, perform
 from segmented.stock.audit import LEDGER_END, all_drift_plan, audit_plan, totals_of, unreadable_totals
-from segmented.stock.audit_ledger import LedgerTrimmed, extend_plan
 from segmented.stock.audit_orders import UNREADABLE, changes_plan
+from segmented.stock.ledger import LedgerTrimmed, extend_plan
 
 if TYPE_CHECKING:
     from segmented.models import PoolState

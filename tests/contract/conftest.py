@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from segmented.clock import SystemClock
-from segmented.protocol.scripts import load_script
+from segmented.protocol.wire import load_script
 from tests.contract.pools.shop import Shop
 from tests.fixtures.stores import REDIS, Side, make_side
 from tests.support.paths import ROOT

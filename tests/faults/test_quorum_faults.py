@@ -12,9 +12,9 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import LeaseLost, StoreUnavailable
 from segmented.models import Lost, Released
-from segmented.protocol.scripts import load_script
+from segmented.protocol.wire import load_script
 from segmented.servers import ValkeyServer
-from segmented.stores.quorum import async_lane, lane
+from segmented.stores.quorum import asynchronous, lane
 from tests.contract.parking import scripts_run, wait_until
 from tests.fixtures.stores_quorum import COLOURS, standing_still
 from tests.support.rings import require_module
@@ -116,7 +116,7 @@ def test_f2_a_server_that_stands_still_is_not_waited_for_and_keeps_no_late_vote(
 def test_f2_a_vote_that_appears_after_its_release_is_removed(
     colour: str, servers: list[ValkeyServer], make_quorum: MakeQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (lane, async_lane):
+    for module in (lane, asynchronous):
         monkeypatch.setattr(module, "PATIENCE", 0.2)
     with wired(servers[2]) as proxy:
         urls = [server.url for server in servers]

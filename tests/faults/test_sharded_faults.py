@@ -18,8 +18,7 @@ from segmented.errors import StoreUnavailable
 from segmented.keys import lock_keys, shard_keys
 from segmented.models import Order, Reserved, SoldOut
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
-from segmented.stock.sharded.opening import directory_plan
-from segmented.stock.sharded.placement import home_of
+from segmented.stock.sharded.opening import directory_plan, home_of
 from tests.fixtures.stores_deployed import COLOURS, deployed_side
 from tests.support.servers.nodes import LOOK_SECONDS, eventually
 

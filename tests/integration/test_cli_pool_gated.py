@@ -14,8 +14,7 @@ from sqlalchemy.pool import NullPool
 from segmented import Order, Pool, RedisStore, Settled
 from segmented.orders import open_gated, take_order
 from segmented.orders.engine import shown
-from segmented.protocol.scripts import load_script
-from segmented.protocol.wire import text
+from segmented.protocol.wire import load_script, text
 from tests.support.command_line import ran, ran_apart, started
 from tests.support.dying import Died, DyingStore, Fuse
 from tests.support.wires.stalling_wire import StallingWire

@@ -16,7 +16,7 @@ from celery.contrib.testing.worker import start_worker
 from segmented import MemoryStore
 from segmented.dedup import FailedBefore, InFlight, OtherPayload
 from segmented.dedup.celery import Once, OnceRule
-from segmented.dedup.celery.points import ON_EXECUTE, ON_PUBLISH, POINTS
+from segmented.dedup.celery.rule import ON_EXECUTE, ON_PUBLISH, POINTS
 from segmented.errors import InvalidInput
 from segmented.stores.redis import RedisStore
 from tests.support.paths import ROOT

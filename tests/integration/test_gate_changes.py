@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented import AsyncPool, MemoryStore, Order, Pool, RedisStore, Settled, SoldOut
-from segmented.celery.selling.opening import open_sale, read_states
+from segmented.celery.selling.sale import open_sale, read_states
 from segmented.errors import (
     ChangeDiverged,
     ChangeGated,

@@ -12,7 +12,7 @@ from segmented.errors import DatabaseUnavailable, InvalidInput, OrderMismatch, S
 from segmented.models import Order
 from segmented.orders import Claim
 from segmented.orders.answers import Confirmed, EpochChanged, Missing, SegmentRow, SoldOut, Superseded, Voided
-from segmented.orders.confirming_many import TRIES_MAX
+from segmented.orders.confirming import TRIES_MAX
 from segmented.orders.deciding import decide
 from tests.support.dying import Died, Fuse, let_die
 from tests.support.pools.gating import NEW, REPLAY, claim, confirm, one_by_one, stored

@@ -13,9 +13,8 @@ from pydantic import SecretStr
 
 from segmented.celery import WorkerSettings, add_tasks, current
 from segmented.celery.apps import TASK_MODULES
-from segmented.celery.celery_settings import DELIVERY
+from segmented.celery.celery_settings import CHORES, DELIVERY
 from segmented.celery.publishing import publisher, queue_of, waiting
-from segmented.celery.schedule import CHORES
 from segmented.orders import Gate, connect
 from segmented.orders.opening import open_gated
 from segmented.stock import Outbox, Pool

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from segmented.orders.answers import SegmentRow
-from segmented.orders.moves import QuotaMove, plan_moves, plan_restock, plan_withdrawal
+from segmented.orders.deciding import QuotaMove, plan_moves, plan_restock, plan_withdrawal
 
 ROWS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=12).map(
     lambda pairs: [

@@ -12,7 +12,7 @@ from segmented.errors import AcquireTimeout, LeaseLost, LockUnreachable, Segment
 from segmented.locks.handle import acquire_plan
 from segmented.locks.lease_state import trusted_until
 from segmented.locks.lock import LockClaim
-from segmented.locks.multi_plan import multi_plan
+from segmented.locks.multi import multi_plan
 from segmented.models import Acquired
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.protocol import AcquireLock, ReleaseLock

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from segmented.plans.alarm import Alarm
+from segmented.plans.tasks import Alarm
 
 
 def test_a_deadline_in_the_clean_up_of_a_cancelled_task_is_a_deadline() -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from segmented import protocol as op
+from segmented.ledger_lines import parse_record, record_text
 from segmented.models import Inspected, LedgerEntry, Order, PoolState
-from segmented.models.record_text import parse_record, record_text
 from segmented.plans import run_sync
 from segmented.stock.audit import Drift, audit_plan
 from segmented.stores.memory import MemoryStore

@@ -10,9 +10,8 @@ from celery import Celery
 from celery.app.defaults import SETTING_KEYS
 from kombu.transport.redis import Channel, Transport
 
-from segmented.celery.celery_settings import celery_settings
+from segmented.celery.celery_settings import celery_settings, schedule
 from segmented.celery.publishing import queue_of
-from segmented.celery.schedule import schedule
 from segmented.celery.settings import WorkerSettings
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from segmented.key_patterns import once_namespace, once_pattern
 from segmented.keys import lock_keys
-from segmented.once_keys import once_claims, once_keys
+from segmented.once_keys import once_claims, once_keys, once_namespace, once_pattern
 
 
 @pytest.mark.parametrize("namespace", ["tasks", "a:b", "{od:d}", "50%7D", ""])

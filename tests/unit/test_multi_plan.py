@@ -10,7 +10,7 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable, WrongKind
 from segmented.locks.lock import LockClaim
-from segmented.locks.multi_plan import multi_plan
+from segmented.locks.multi import multi_plan
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.plans import Batch, IsWaitedFor, Join, Leave, Line, Listen, Now, Park, Within
 

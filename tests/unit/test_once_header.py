@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from segmented.dedup.celery.header import HEADER, OnceHeader, header_of
+from segmented.dedup.celery.message import HEADER, OnceHeader, header_of
 
 WHOLE = OnceHeader("m", "k", "p", follows="f", is_claimed=True, is_put_off=True, round=3)
 PLAIN = {"message": "m", "key": "k", "payload_print": ""}

@@ -10,7 +10,7 @@ import pytest
 from celery import Celery
 
 from segmented.dedup.celery import Once, OnceRule
-from segmented.dedup.celery.header import OnceHeader
+from segmented.dedup.celery.message import OnceHeader
 from segmented.models.dedup import RecordName
 from segmented.stores.memory import MemoryStore
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.errors import InvalidInput
-from segmented.locks.owners import checked_owner, task_owner, thread_owner
+from segmented.locks.reentrant import checked_owner, task_owner, thread_owner
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

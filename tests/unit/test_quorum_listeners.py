@@ -6,7 +6,7 @@ from math import inf
 
 from segmented.clock import ManualClock
 from segmented.plans import Line
-from segmented.stores.quorum.listeners import Heard, ServerListener
+from segmented.stores.quorum.wakeups import Heard, ServerListener
 from segmented.stores.wakeups import ThreadWakeups
 
 GRACE = 0.1

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.celery.selling.book import Book, Outcome
-from segmented.celery.selling.memory import children_peak_mib, own_peak_mib
+from segmented.celery.selling.fleet import children_peak_mib, own_peak_mib
 from segmented.celery.selling.orders_file import FileOrder
-from segmented.celery.selling.results import write_json, write_results
+from segmented.celery.selling.report import write_json, write_results
 from segmented.errors import SegmentedError
 from segmented.models import Order
 

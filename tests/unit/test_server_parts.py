@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from segmented.errors import InvalidInput
-from segmented.servers import postmaster
+from segmented.servers import postgres
 from segmented.servers.account import Account, blocking_ancestors, is_reachable
 from segmented.servers.command import Command, Stops, quiet_environment
 from segmented.servers.folders import Claim, is_short, private_folder
@@ -132,25 +132,25 @@ def test_postgres_is_ready_when_its_file_says_so_of_this_process(
     tmp_path: Path, pid: int, status: str, *, ready: bool
 ) -> None:
     (tmp_path / "postmaster.pid").write_text(STATUS_FILE.format(pid=pid, status=f"{status}   "))
-    assert postmaster.is_ready(tmp_path, 70) is ready
+    assert postgres.is_ready(tmp_path, 70) is ready
 
 
 @pytest.mark.parametrize("text", ["", "70\n", "70\n/data\n"])
 def test_postgres_is_not_ready_while_its_file_is_incomplete(tmp_path: Path, text: str) -> None:
-    assert not postmaster.is_ready(tmp_path, 70)
+    assert not postgres.is_ready(tmp_path, 70)
     (tmp_path / "postmaster.pid").write_text(text)
-    assert not postmaster.is_ready(tmp_path, 70)
+    assert not postgres.is_ready(tmp_path, 70)
 
 
 def test_the_file_of_a_dead_postgres_goes_although_its_process_id_lives_on(tmp_path: Path) -> None:
     file = tmp_path / "postmaster.pid"
     file.write_text(STATUS_FILE.format(pid=os.getpid(), status="ready"))
-    postmaster.forget_dead(tmp_path)
+    postgres.forget_dead(tmp_path)
     assert not file.exists()
 
 
 def test_a_file_that_is_not_postgres_own_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "postmaster.pid"
     file.write_text("not a number\n")
-    postmaster.forget_dead(tmp_path)
+    postgres.forget_dead(tmp_path)
     assert file.exists()

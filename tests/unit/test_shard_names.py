@@ -14,7 +14,7 @@ from redis.crc import key_slot
 from segmented.errors import InvalidInput, StoreRefused
 from segmented.keys import directory_keys, shard_keys
 from segmented.models import SHARD_COUNT_MAX, SKU_BYTES_MAX, Shard, checked_pool_name
-from segmented.stock.sharded import placement
+from segmented.stock.sharded import opening
 from segmented.stock.sharded.opening import COPIES
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def test_what_names_no_pool_at_all_is_refused(name: str) -> None:
 
 
 def test_no_salt_is_longer_than_a_name_may_have() -> None:
-    longest = next(islice(placement._letters(), placement.SALTS_MAX - 1, None))  # noqa: SLF001  # what is tried last
+    longest = next(islice(opening._letters(), opening.SALTS_MAX - 1, None))  # noqa: SLF001  # what is tried last
     assert checked_pool_name(Shard("ticket", 63, longest)) == Shard("ticket", 63, longest)
 
 
@@ -98,7 +98,7 @@ def test_every_master_has_equally_many_shards() -> None:
     three = [((0, 5460),), ((5461, 10922),), ((10923, 12000), (12001, 16383))]
     for sku in ("ticket", "{x}:y", "Bücher"):
         for shard_count in range(1, 65):
-            salts = placement.salts(sku, shard_count, three)
+            salts = opening.salts(sku, shard_count, three)
             found = Counter(master_of(sku, number, salt, three) for number, salt in enumerate(salts))
             assert max(found.values()) - min(found.get(master, 0) for master in range(3)) <= 1
             assert all(salt.isalpha() and salt.islower() for salt in salts)
@@ -112,28 +112,28 @@ def master_of(sku: str, number: int, salt: str, masters: list[op.SlotRanges]) ->
 
 def test_single_shards_of_many_pools_are_spread_over_the_masters_too() -> None:
     masters: list[op.SlotRanges] = [((0, 8191),), ((8192, 16383),)]
-    found = Counter(master_of(f"s{i}", 0, placement.salts(f"s{i}", 1, masters)[0], masters) for i in range(200))
+    found = Counter(master_of(f"s{i}", 0, opening.salts(f"s{i}", 1, masters)[0], masters) for i in range(200))
     assert min(found.values()) > 70
 
 
 def test_the_order_in_which_masters_are_told_does_not_matter() -> None:
     first, second = ((0, 8191),), ((8192, 16383),)
-    assert placement.salts("x", 5, [first, second]) == placement.salts("x", 5, [second, first])
+    assert opening.salts("x", 5, [first, second]) == opening.salts("x", 5, [second, first])
 
 
 def test_a_master_with_few_slots_is_found_and_one_without_is_an_error() -> None:
     few: list[op.SlotRanges] = [((7, 7), (100, 160)), ((0, 6), (8, 99), (161, 16383))]
-    assert sorted(master_of("x", number, salt, few) for number, salt in enumerate(placement.salts("x", 2, few))) == [
+    assert sorted(master_of("x", number, salt, few) for number, salt in enumerate(opening.salts("x", 2, few))) == [
         0,
         1,
     ]
     none: list[op.SlotRanges] = [(), ((0, 16383),)]
     with pytest.raises(StoreRefused, match=r"no place was found for shard . of 'x' on the master with the slots"):
-        placement.salts("x", 2, none)
+        opening.salts("x", 2, none)
 
 
 def test_without_masters_any_salt_will_do() -> None:
-    assert placement.salts("x", 3, ()) == ("a", "a", "a")
+    assert opening.salts("x", 3, ()) == ("a", "a", "a")
 
 
 @pytest.mark.parametrize(
@@ -141,4 +141,4 @@ def test_without_masters_any_salt_will_do() -> None:
     [("a", (0, 1, 4, 3)), ("order-1", (0, 1, 6, 47)), ("ü {%}", (0, 1, 4, 5)), ("", (0, 0, 0, 0))],
 )
 def test_the_home_of_an_order_is_the_same_in_every_process(name: str, homes: tuple[int, ...]) -> None:
-    assert tuple(placement.home_of(name, count) for count in (1, 2, 7, 64)) == homes
+    assert tuple(opening.home_of(name, count) for count in (1, 2, 7, 64)) == homes

@@ -11,7 +11,6 @@ from segmented.errors import InvalidInput, StoreUnavailable, WrongKind
 from segmented.models import Acquired, Held, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
 from segmented.protocol import AcquireLock, AcquireVote, ReleaseVote, RenewVote
 from segmented.protocol.vote.operations import ROUND_REESTABLISHED
-from segmented.stores.quorum.membership import Membership
 from segmented.stores.quorum.tally import (
     AcquireTally,
     Poll,
@@ -21,7 +20,7 @@ from segmented.stores.quorum.tally import (
     majority_of,
     tally_of,
 )
-from segmented.stores.quorum.voting import Rules
+from segmented.stores.quorum.voting import Membership, Rules
 
 BallotT = TypeVar("BallotT", bound=Tally)
 

@@ -20,8 +20,7 @@ from celery.app.task import get_actual_ignore_result  # type: ignore[attr-define
 from celery.exceptions import Ignore, Reject, Retry
 from celery.states import READY_STATES
 
-from segmented.dedup.celery.delays import waits_ms
-from segmented.dedup.celery.header import OnceHeader, header_of
+from segmented.dedup.celery.message import OnceHeader, header_of, waits_ms
 from segmented.dedup.effects_in_store import StoreEffect
 from segmented.dedup.errors import EffectUnknown, InFlight, OtherPayload, RunLost
 from segmented.dedup.options import window_ms

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from celery import Celery
 
-    from segmented.dedup.celery.header import OnceHeader
+    from segmented.dedup.celery.message import OnceHeader
     from segmented.plans.drivers import Store
 
 

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from celery.result import EagerResult
 from celery.utils import uuid
 
-from segmented.dedup.celery.delays import due_in_ms, waits_ms
-from segmented.dedup.celery.header import OnceHeader
-from segmented.dedup.celery.points import REPLACING
+from segmented.dedup.celery.message import OnceHeader, due_in_ms, waits_ms
+from segmented.dedup.celery.rule import REPLACING
 from segmented.dedup.errors import InFlight, OtherPayload
 from segmented.dedup.options import window_ms
 from segmented.dedup.plans import is_in_flight

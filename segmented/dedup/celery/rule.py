@@ -1,21 +1,13 @@
-"""How a task is deduplicated: `@app.task(base=Once, once=OnceRule("{order_id}"))`."""
+"""How a task is deduplicated: `@app.task(base=Once, once=OnceRule("{order_id}"))`.
+
+The points until which a key is taken have the names that Sidekiq's unique jobs have given them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
-from segmented.dedup.celery.points import (
-    ANSWERING,
-    ON_EXECUTE,
-    ON_PUBLISH,
-    POINTS,
-    REPLACING,
-    OnExecute,
-    OnPublish,
-    Point,
-    PointTerms,
-)
 from segmented.dedup.options import DAY, DEFAULT_LEASE, window_ms
 from segmented.dedup.outcomes import DEFAULT_SIZE_MAX, OutcomeForm
 from segmented.dedup.terms import RunTerms
@@ -25,11 +17,29 @@ from segmented.locks.durations import milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from segmented.models.dedup import RunOn, SeatEnd
+
 DEFAULT_REMEMBER: Final = 2 * 3600.0
 """Twice the time after which a Redis broker delivers a message again, as Celery sets it."""
 DEFAULT_RESEND: Final = 60.0
 DEFAULT_TIMEOUT: Final = 10.0
 DEFAULT_DELAY: Final = 1.0
+Point = Literal[
+    "until_executing",
+    "until_executed",
+    "until_expired",
+    "while_executing",
+    "until_and_while_executing",
+    "exactly_once",
+]
+OnPublish = Literal["return", "raise", "drop", "replace", "reschedule", "wait", "keep_last", "debounce"]
+OnExecute = Literal["return", "raise", "drop", "reschedule", "wait"]
+ON_PUBLISH: Final = ("return", "raise", "drop", "replace", "reschedule", "wait", "keep_last", "debounce")
+ON_EXECUTE: Final = ("return", "raise", "drop", "reschedule", "wait")
+ANSWERING: Final = frozenset({"return", "raise", "drop"})
+"""The policies by which a repeat does not run."""
+REPLACING: Final = frozenset({"replace", "keep_last", "debounce"})
+"""The policies by which the newest payload is the one that runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +190,31 @@ class OnceRule:
             run_on=point.run_on,
             window_ms=0 if self.window is None else milliseconds(self.window, "window"),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PointTerms:
+    """What a point means for a record."""
+
+    seat_end: SeatEnd
+    run_on: RunOn
+    is_blocked_by_run: bool
+    keeps_results: bool
+    """Is the key still taken when there is a result, so that repeats can be given it?"""
+    replaces: frozenset[str] = frozenset()
+    """Which of the replacing policies make sense with it."""
+
+    @property
+    def claims(self) -> bool:
+        """Is the key taken when a message is published?"""
+        return self.seat_end != "none"
+
+
+POINTS: Final[dict[str, PointTerms]] = {
+    "until_executing": PointTerms("start", "message", False, False, frozenset({"replace", "debounce"})),  # noqa: FBT003  # a table
+    "until_executed": PointTerms("end", "key", True, True, REPLACING),  # noqa: FBT003  # a table
+    "until_expired": PointTerms("time", "message", False, True),  # noqa: FBT003  # a table
+    "while_executing": PointTerms("none", "key", False, False),  # noqa: FBT003  # a table
+    "until_and_while_executing": PointTerms("start", "key", False, False, frozenset({"replace", "debounce"})),  # noqa: FBT003  # a table
+    "exactly_once": PointTerms("end", "key", True, True),  # noqa: FBT003  # a table
+}

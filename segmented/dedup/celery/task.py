@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery import Task
 
-from segmented.dedup.celery.delays import due_in_ms
 from segmented.dedup.celery.execution import Execution
-from segmented.dedup.celery.header import header_of
+from segmented.dedup.celery.message import due_in_ms, header_of
 from segmented.dedup.celery.plan import OncePlan, body_of, checked_rule
 from segmented.dedup.celery.publication import Publication
 from segmented.dedup.celery.result import OnceResult

@@ -1,8 +1,8 @@
 """Idempotent web handlers, free of any framework: the header `Idempotency-Key` for ASGI and WSGI applications."""
 
 from segmented.dedup.web.asgi import IdempotencyMiddleware
+from segmented.dedup.web.messages import WebRequest, request_key
 from segmented.dedup.web.options import WebOptions, below_500, every_status
-from segmented.dedup.web.request import WebRequest, request_key
 from segmented.dedup.web.wsgi import WsgiIdempotencyMiddleware
 
 __all__ = [

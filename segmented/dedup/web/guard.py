@@ -1,24 +1,35 @@
-"""What both middlewares decide alike: which requests have a key, what a refusal is in HTTP, what is kept."""
+"""What both middlewares decide alike: which requests have a key, what a refusal is in HTTP, what is kept.
+
+The header `Idempotency-Key` holds what IETF draft-ietf-httpapi-idempotency-key-header allows.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from segmented.dedup.errors import DedupError, FailedBefore, InFlight, OtherPayload, ResultUnkept, RunLost
-from segmented.dedup.web import header
-from segmented.dedup.web.answers import Answer, Unkept, kept_form, problem, replayed
-from segmented.dedup.web.request import request_key
+from segmented.dedup.identity import KEY_LENGTH_MAX
+from segmented.dedup.web.messages import Answer, Unkept, kept_form, problem, replayed, request_key
 from segmented.errors import InvalidInput, StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from segmented.dedup.run import Replay
+    from segmented.dedup.web.messages import WebRequest
     from segmented.dedup.web.options import WebOptions
-    from segmented.dedup.web.request import WebRequest
 
 _log: Final = logging.getLogger("segmented.dedup.web")
+NAME: Final = "idempotency-key"
+_QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"[ \t]*(?:;.*)?')
+"""A string of RFC 8941, and its parameters, of which the draft knows none."""
+_PLAIN: Final = re.compile(r"[!#-+\--\[\]-~]+")
+"""What clients send that do not quote: printable, without blanks, commas, quotes and backslashes."""
+_ESCAPED: Final = re.compile(r'\\(["\\])')
 
 
 class Guard:
@@ -33,7 +44,7 @@ class Guard:
         if not self.options.covers(request.method, request.path):
             return None
         try:
-            key = header.key_of(request.headers.get(header.NAME, ()))
+            key = key_of(request.headers.get(NAME, ()))
         except InvalidInput as error:
             return problem(HTTPStatus.BAD_REQUEST, "malformed_key", str(error))
         if key is not None:
@@ -103,3 +114,25 @@ class Guard:
     def not_ended(self, key: str, error: Exception) -> None:
         """Note that what became of a run could not be said: its answer is sent, and a repeat may run again."""
         _log.warning("idempotency.not_kept", extra={"key": key, "kind": type(error).__name__})
+
+
+def key_of(values: Sequence[str]) -> str | None:
+    """Return the key of a request with these values of the header, quoted or not; None when there is none.
+
+    Raises InvalidInput for a header that is malformed, empty, too long or given twice.
+    """
+    if not values:
+        return None
+    if len(values) > 1:
+        message = "the header Idempotency-Key is given more than once"
+        raise InvalidInput(message)
+    text = values[0].strip(" \t")
+    quoted = _QUOTED.fullmatch(text)
+    key = _ESCAPED.sub(r"\1", quoted[1]) if quoted else text
+    if not key.strip() or len(key) > KEY_LENGTH_MAX or not (quoted or _PLAIN.fullmatch(text)):
+        message = (
+            f"the header Idempotency-Key holds one key of 1 to {KEY_LENGTH_MAX} printable ASCII characters, "
+            'in double quotes as in "8e03978e-40d5-43dd" or without'
+        )
+        raise InvalidInput(message)
+    return key

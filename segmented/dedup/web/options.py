@@ -11,7 +11,7 @@ from segmented.errors import InvalidInput
 from segmented.locks.durations import checked_timeout, is_whole
 
 if TYPE_CHECKING:
-    from segmented.dedup.web.request import WebRequest
+    from segmented.dedup.web.messages import WebRequest
 
 TRY_AGAIN: Final = frozenset({401, 407, 408, 425, 429})
 """Answers below 500 that ask for the same request once more."""

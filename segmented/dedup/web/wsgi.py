@@ -1,27 +1,30 @@
-"""The middleware for WSGI: Flask, Django, and whatever else speaks it."""
+"""The middleware for WSGI: Flask, Django, and whatever else speaks it.
+
+The body of a request is read ahead, and the answer is held back until it is kept.
+"""
 
 from __future__ import annotations
 
+import io
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from segmented.dedup.errors import DedupError
 from segmented.dedup.run import Replay
-from segmented.dedup.web.answers import Answer, problem
 from segmented.dedup.web.guard import Guard
+from segmented.dedup.web.messages import Answer, Unkept, WebRequest, problem
 from segmented.dedup.web.options import WebOptions
-from segmented.dedup.web.request import WebRequest
-from segmented.dedup.web.wsgi_messages import BodyCut, Outlet, read_body
-from segmented.errors import StoreError
+from segmented.errors import SegmentedError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from segmented.dedup.dedup import Dedup
     from segmented.dedup.run import Run
 
 UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")
+CHUNK: Final = 65_536
 
 
 class WsgiIdempotencyMiddleware:
@@ -83,3 +86,196 @@ def _request(environ: WSGIEnvironment) -> WebRequest:
     }
     method, query = environ["REQUEST_METHOD"].upper(), environ.get("QUERY_STRING", "")
     return WebRequest(method, path.decode("utf-8", "backslashreplace"), query, headers, environ)
+
+
+class BodyCut(Exception):
+    """The body ended before the length that its header says."""
+
+
+class Rest(io.RawIOBase):
+    """What was read of a body, and then what is left of it."""
+
+    def __init__(self, read: bytes, left: Any) -> None:  # noqa: ANN401  # the server's input: anything that can be read
+        """Give `read` first."""
+        self._read = io.BytesIO(read)
+        self._left = left
+
+    def readable(self) -> bool:
+        """Say that it is for reading."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401  # as in `io`
+        """Fill some of the buffer."""
+        found: bytes = self._read.read(len(buffer)) or self._left.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+
+def read_body(environ: WSGIEnvironment, size_max: int) -> bytes | None:
+    """Read the body ahead and put it back; None when it is larger than `size_max`. Raises BodyCut for half a body."""
+    length = environ.get("CONTENT_LENGTH", "")
+    has_length = length.isdecimal()
+    if has_length and int(length) > size_max:
+        return None
+    wanted = int(length) if has_length else size_max + 1 if environ.get("wsgi.input_terminated") else 0
+    source = environ["wsgi.input"]
+    body = _read(source, wanted)
+    if has_length and len(body) < wanted:
+        raise BodyCut
+    if len(body) > size_max:
+        environ["wsgi.input"] = io.BufferedReader(Rest(body, source))
+        return None
+    environ["wsgi.input"], environ["CONTENT_LENGTH"] = io.BytesIO(body), str(len(body))
+    return body
+
+
+def _read(source: Any, wanted: int) -> bytes:  # noqa: ANN401  # as in Rest
+    parts: list[bytes] = []
+    while wanted > 0:
+        part: bytes = source.read(min(wanted, CHUNK))
+        if not part:
+            break
+        parts.append(part)
+        wanted -= len(part)
+    return b"".join(parts)
+
+
+class Outlet:
+    """Collects an answer, has it kept, and then gives it; one that is not kept is given as it comes."""
+
+    def __init__(self, run: Run, key: str, guard: Guard, start_response: StartResponse) -> None:
+        """Decide the run by the answer."""
+        self._run, self._key, self._guard, self._start = run, key, guard, start_response
+        self._head: tuple[str, list[tuple[str, str]]] | None = None
+        self._parts: list[bytes] = []
+        self._is_over = False
+        self._is_passing = False
+
+    def collected(self, app: WSGIApplication, environ: WSGIEnvironment) -> Iterable[bytes]:
+        """Run the application; return its answer once it is kept, or the rest of one that is not."""
+        stream = None
+        try:
+            stream = Stream(self, app(environ, self._note))
+            if not self._collect(stream):
+                return stream
+        except BaseException as error:
+            self.end(self._guard.crashed(error))
+            if stream is not None:
+                stream.close()
+            raise
+        self.end(self._answer())
+        self._pass()
+        return Whole(stream, b"".join(self._parts))
+
+    def end(self, outcome: Answer | Unkept | None) -> None:
+        """Keep what is to be kept, once."""
+        if self._is_over:
+            return
+        self._is_over = True
+        try:
+            if outcome is None:
+                self._run.abandon()
+            else:
+                self._run.finish(self._guard.form(outcome))
+        except SegmentedError as error:
+            self._guard.not_ended(self._key, error)
+
+    def crashed(self, error: BaseException) -> Answer | None:
+        """Return what is kept of a request whose handler raised."""
+        return self._guard.crashed(error)
+
+    def _collect(self, stream: Stream) -> bool:
+        """Collect all of the answer; False when it is given as it comes, from here on."""
+        options = self._guard.options
+        for part in stream.items:
+            self._parts.append(part)
+            status = self._status()
+            if status is None:
+                continue
+            is_kept = options.keeps(status)
+            if not is_kept or sum(map(len, self._parts)) > options.answer_max:
+                stream.begin(self._parts, Unkept(status) if is_kept else None)
+                self._pass()
+                return False
+        return True
+
+    def _note(
+        self,
+        status: str,
+        headers: list[tuple[str, str]],
+        exc_info: Any = None,  # noqa: ANN401  # as in PEP 3333
+        /,
+    ) -> Callable[[bytes], object]:
+        if exc_info is not None and self._is_passing:
+            raise exc_info[1].with_traceback(exc_info[2])
+        self._head = status, list(headers)
+        return self._parts.append
+
+    def _status(self) -> int | None:
+        return None if self._head is None else int(self._head[0].split(" ", 1)[0])
+
+    def _answer(self) -> Answer | Unkept | None:
+        status, options = self._status(), self._guard.options
+        if status is None or self._head is None or not options.keeps(status):
+            return None
+        body = b"".join(self._parts)
+        return Unkept(status) if len(body) > options.answer_max else Answer(status, tuple(self._head[1]), body)
+
+    def _pass(self) -> None:
+        self._is_passing = True
+        if self._head is not None:
+            self._start(*self._head)
+
+
+class Stream:
+    """The application's iterable, to be closed once whatever happens."""
+
+    def __init__(self, outlet: Outlet, items: Iterable[bytes]) -> None:
+        """Stand for `items`."""
+        self.items: Iterator[bytes] = iter(items)
+        self._source = items
+        self._outlet = outlet
+        self._collected: list[bytes] = []
+        self._outcome: Unkept | None = None
+        self._is_closed = False
+
+    def begin(self, collected: list[bytes], outcome: Unkept | None) -> None:
+        """Give what was collected, and then the rest; at its end the run has this outcome."""
+        self._collected, self._outcome = list(collected), outcome
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> bytes:
+        """Return the next part."""
+        if self._collected:
+            return self._collected.pop(0)
+        try:
+            return next(self.items)
+        except StopIteration:
+            self._outlet.end(self._outcome)
+            raise
+        except BaseException as error:
+            self._outlet.end(self._outlet.crashed(error))
+            raise
+
+    def close(self) -> None:
+        """End it, also for a client that went away before it was whole."""
+        if not self._is_closed:
+            self._is_closed = True
+            try:
+                close = getattr(self._source, "close", None)
+                if close is not None:
+                    close()
+            finally:
+                self._outlet.end(self._outcome)
+
+
+class Whole(list[bytes]):
+    """A whole answer, in one piece, so that a server can tell its length."""
+
+    def __init__(self, stream: Stream, body: bytes) -> None:
+        """Give `body`, and close `stream` when the server is done with it."""
+        super().__init__([body])
+        self.close = stream.close

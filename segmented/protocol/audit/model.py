@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segmented import protocol as op
 from segmented.errors import PoolDrifted
-from segmented.ledger_lines import Checkpoint
+from segmented.ledger_lines import Checkpoint, parse_record, record_text
 from segmented.models import PINNED_UNTIL_MS, Differing, Inspected, Mended, Outrun, Sound, Trimmed
-from segmented.models.record_text import parse_record, record_text
 from segmented.protocol.pool.model_records import pool_entry
 
 if TYPE_CHECKING:

@@ -30,8 +30,7 @@ from segmented.models.dedup import (
     Seat,
     StillRunning,
 )
-from segmented.once_keys import once_claims, once_keys
-from segmented.once_members import once_claimed
+from segmented.once_keys import once_claimed, once_claims, once_keys
 from segmented.protocol.dedup.operations import (
     AbandonRun,
     BeginRun,
@@ -47,8 +46,7 @@ from segmented.protocol.dedup.operations import (
     RenewRun,
     SettleRun,
 )
-from segmented.protocol.scripts import Script, load_script
-from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
+from segmented.protocol.wire import Call, Codec, Script, load_script, optional_number, script_call, text
 
 if TYPE_CHECKING:
     from segmented.models.dedup import RecordName

@@ -7,8 +7,8 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from segmented.keys import fair_keys
-from segmented.lock_state import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.models import Acquired, Held, Lost, Released, Renewed
+from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

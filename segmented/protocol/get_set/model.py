@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from segmented.lock_state import HOLDER_ID_SHOWN, LockHolder, LockState
+from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
-from segmented.lock_state import NamesPage, Revoked
+from segmented.models.locks import NamesPage, Revoked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from segmented.lock_state import LockState
+    from segmented.models.locks import LockState
     from segmented.protocol import ListLocks, ListMasters, RevokeLock, ShowLock, SlotRanges
 
 WILD: Final = re.compile(r"\\(?P<plain>.)|\[(?P<not>\^?)(?P<set>[^\]]*)\]|(?P<any>\*)|(?P<one>\?)", re.DOTALL)

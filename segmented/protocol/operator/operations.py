@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from segmented.lock_state import LockState, NamesPage, Revoked
+from segmented.models.locks import LockState, NamesPage, Revoked
 from segmented.protocol.base import Operation
 
 

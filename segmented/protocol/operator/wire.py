@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final, cast
 from redis.crc import key_slot
 
 from segmented.errors import WrongKind
-from segmented.key_patterns import once_namespace, once_pattern
 from segmented.keys import lock_name, lock_pattern, operator_keys
-from segmented.lock_state import HOLDER_ID_SHOWN, HolderMode, LockHolder, LockKind, LockState, NamesPage, Revoked
 from segmented.models.dedup import NamespacesPage
+from segmented.models.locks import HOLDER_ID_SHOWN, HolderMode, LockHolder, LockKind, LockState, NamesPage, Revoked
+from segmented.once_keys import once_namespace, once_pattern
 from segmented.protocol import ListLocks, ListMasters, ListNamespaces, RevokeLock, ShowLock, SlotRanges
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
-from segmented.protocol.scripts import load_script
-from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
+from segmented.protocol.wire import Call, Codec, load_script, optional_number, script_call, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

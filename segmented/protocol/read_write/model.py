@@ -7,14 +7,14 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from segmented.keys import read_write_keys
-from segmented.lock_state import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.models import Acquired, Held, Lost, Released, Renewed
+from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented.clock import Clock
-    from segmented.lock_state import HolderMode
+    from segmented.models.locks import HolderMode
     from segmented.protocol import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from segmented.keys import lock_keys
-from segmented.lock_state import LockHolder, LockState
 from segmented.models import Acquired, Held, Lost, Released, Renewed
+from segmented.models.locks import LockHolder, LockState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from segmented.errors import PermitsMismatch
 from segmented.keys import lock_keys
-from segmented.lock_state import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.models import Acquired, Held, Lost, Released, Renewed
+from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

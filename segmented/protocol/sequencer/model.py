@@ -12,7 +12,7 @@ from segmented.protocol import CheckSequencer, FencedSet, ShowLock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.lock_state import LockState
+    from segmented.models.locks import LockState
 
 
 class SequencerModel:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from segmented.keys import lock_keys
-from segmented.lock_state import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.models import Acquired, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
+from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.protocol.vote.operations import ROUND_MAX, ROUND_REESTABLISHED
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from segmented.keys import lock_keys
 from segmented.models import Acquired, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
 from segmented.protocol import AcquireVote, IdentifyServer, ReleaseVote, RenewVote
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
-from segmented.protocol.scripts import load_script
 from segmented.protocol.vote.operations import ROUND_MAX, ROUND_REESTABLISHED
-from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
+from segmented.protocol.wire import Call, Codec, load_script, optional_number, script_call, text
 
 if TYPE_CHECKING:
     from segmented.protocol.dialect import Reply

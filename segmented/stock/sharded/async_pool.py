@@ -9,7 +9,7 @@ from segmented.errors import SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, check_id
 from segmented.plans import run_async
-from segmented.plans.colours import checked_async
+from segmented.plans.store_kinds import checked_async
 from segmented.stock.async_grant import AsyncGrant, Granting
 from segmented.stock.async_pool import AsyncPool
 from segmented.stock.order_handle import AsyncOrderHandle

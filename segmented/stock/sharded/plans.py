@@ -13,8 +13,15 @@ from segmented.models import SKU_BYTES_MAX, Busy, LimitReached, PoolClosed, Resi
 from segmented.plans import Batch, Now, Plan, perform
 from segmented.stock.plans import expire_plan
 from segmented.stock.sharded.gathering import Gathering
-from segmented.stock.sharded.opening import ALL_SECONDS, all_plan, directory_plan, open_plan, state_plan, summed
-from segmented.stock.sharded.placement import home_of
+from segmented.stock.sharded.opening import (
+    ALL_SECONDS,
+    all_plan,
+    directory_plan,
+    home_of,
+    open_plan,
+    state_plan,
+    summed,
+)
 from segmented.stock.sharded.serving import granting, reserving, reserving_one, served_plan, withdrawn_plan
 from segmented.stock.sold_out_mark import SoldOutMark, marked, reserve_many_marked
 

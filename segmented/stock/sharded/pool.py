@@ -9,7 +9,7 @@ from segmented.errors import SegmentedError
 from segmented.locks.durations import checked_timeout
 from segmented.models import Granted, check_id
 from segmented.plans import run_sync
-from segmented.plans.colours import checked_sync
+from segmented.plans.store_kinds import checked_sync
 from segmented.stock.order_handle import OrderHandle
 from segmented.stock.pool import Grant, Pool
 from segmented.stock.settings import DEFAULT_HOLD, DEFAULT_TTL, PoolSettings, as_order

@@ -1,4 +1,7 @@
-"""The quorum as a store, for asyncio: the same steps, with tasks in place of threads."""
+"""The quorum as a store, for asyncio: the same steps, with tasks in place of threads.
+
+`AsyncLane` is the twin of `lane`, with a task that ends when there is nothing to do.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,13 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from random import SystemRandom
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import SegmentedError
-from segmented.plans.alarm import Alarm
-from segmented.plans.tasks import begun
-from segmented.stores.quorum.async_lane import AsyncLane
-from segmented.stores.quorum.membership import Membership
+from segmented.plans.tasks import Alarm, begun
+from segmented.stores.quorum.lane import PATIENCE, unexpected
+from segmented.stores.quorum.request_queue import Errand, RequestQueue
 from segmented.stores.quorum.store import (
     CLOSE_SECONDS,
     DEFAULT_ANSWER_WITHIN,
@@ -22,7 +24,8 @@ from segmented.stores.quorum.store import (
     checked_stores,
     errands_of,
 )
-from segmented.stores.quorum.voting import Ask, Await, Pause, Rules, Steps, voting
+from segmented.stores.quorum.tally import NotAsked
+from segmented.stores.quorum.voting import Ask, Await, Membership, Pause, Rules, Steps, voting
 from segmented.stores.quorum.wakeups import AsyncQuorumWakeups
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
     from segmented.plans.drivers import AsyncStore
     from segmented.protocol import Operation
-    from segmented.stores.quorum.request_queue import Errand
+    from segmented.stores.quorum.lane import Tell
     from segmented.stores.quorum.voting import Step
 
 AnswerT = TypeVar("AnswerT")
@@ -118,3 +121,88 @@ class AsyncQuorumStore:
 def _told(server: int, errand: Errand, vote: object) -> None:
     if errand.poll is not None:
         errand.poll.note(errand.index, server, vote)
+
+
+class AsyncLane:
+    """One server, and the task that talks to it."""
+
+    def __init__(self, server: int, store: AsyncStore, clock: Clock, *, pause: float, tell: Tell) -> None:
+        """Start nothing yet."""
+        self.store = store
+        self._server = server
+        self._clock = clock
+        self._tell = tell
+        self._queue = RequestQueue(pause)
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    def submit(self, errands: Sequence[Errand]) -> None:
+        """Have errands done after those before them."""
+        refused = errands if self._is_closing else self._queue.add(errands)
+        self._wake()
+        for errand in refused:
+            self._tell(self._server, errand, self._not_sent())
+
+    async def close(self, seconds: float) -> None:
+        """Send what is left, what failed before once more, and end; within `seconds`, if the server answers."""
+        self._is_closing = True
+        if len(self._queue):
+            self._wake()
+        self._changed.set()
+        if self._task is not None:
+            _, late = await asyncio.wait([self._task], timeout=seconds)
+            for task in late:
+                task.cancel()
+            self._task = None
+
+    def _wake(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(begun(self._run), name=f"segmented-quorum-{self._server}")
+        self._changed.set()
+
+    # --- the lane's task ---
+
+    async def _run(self) -> None:
+        while await self._is_busy():
+            batch, late = self._queue.take_all() if self._is_closing else self._queue.take(self._clock.now())
+            for errand in late:
+                self._tell(self._server, errand, self._not_sent())
+            if batch:
+                await self._send(batch)
+        self._task = None
+
+    async def _is_busy(self) -> bool:
+        """Sleep until there is something to do; False when there is nothing left."""
+        while len(self._queue):
+            seconds = self._queue.next_time() - self._clock.now()
+            if seconds <= 0 or self._is_closing:
+                return True
+            self._changed.clear()
+            timer = asyncio.get_running_loop().call_later(seconds, self._changed.set)
+            try:
+                await self._changed.wait()
+            finally:
+                timer.cancel()
+        return False
+
+    async def _send(self, batch: Sequence[Errand]) -> None:
+        votes = await self._asked(batch)
+        now = self._clock.now()
+        for errand, vote in zip(batch, votes, strict=True):
+            if not self._is_closing:
+                self._queue.settle(errand, vote, now)
+        for errand, vote in zip(batch, votes, strict=True):
+            self._tell(self._server, errand, vote)
+
+    async def _asked(self, batch: Sequence[Errand]) -> Sequence[Any]:
+        operations = [errand.operation for errand in batch]
+        try:
+            return await self.store.execute_many(operations, deadline=self.store.clock.now() + PATIENCE)
+        except SegmentedError as error:
+            return [error] * len(batch)
+        except Exception as error:  # noqa: BLE001  # the lane goes on, and who waits is told
+            return [unexpected(error)] * len(batch)
+
+    def _not_sent(self) -> NotAsked:
+        return NotAsked(f"{self.store!r} was not asked in time")

@@ -12,9 +12,8 @@ from segmented.clock import Clock, SystemClock
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.protocol import ReleaseVote
 from segmented.stores.quorum.lane import ThreadLane
-from segmented.stores.quorum.membership import Membership
 from segmented.stores.quorum.request_queue import Errand
-from segmented.stores.quorum.voting import Ask, Await, Pause, Rules, Steps, voting
+from segmented.stores.quorum.voting import Ask, Await, Membership, Pause, Rules, Steps, voting
 from segmented.stores.quorum.wakeups import ThreadQuorumWakeups
 
 if TYPE_CHECKING:

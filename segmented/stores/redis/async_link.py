@@ -13,8 +13,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError, TimeoutError as RedisTimeoutError
 
 from segmented.errors import StoreBusy
-from segmented.plans.alarm import Alarm
-from segmented.plans.tasks import begun
+from segmented.plans.tasks import Alarm, begun
 from segmented.protocol.wire import packed
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
     from segmented.protocol.dialect import Command, Dialect, Reply
     from segmented.protocol.wire import Exchange, MakeExchange, Send
-    from segmented.stores.redis.connections import Connections
-    from segmented.stores.redis.server_check import ServerCheck
+    from segmented.stores.redis.connections import Connections, ServerCheck
 
 AnswerT = TypeVar("AnswerT")
 

@@ -15,8 +15,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError, RedisError
 
 from segmented.errors import StoreUnavailable
 from segmented.keys import listener_channel
-from segmented.plans.alarm import Alarm
-from segmented.plans.tasks import begun
+from segmented.plans.tasks import Alarm, begun
 from segmented.protocol.wire import readable, text
 from segmented.stores.redis.listener import (
     LINGER_SECONDS,

@@ -29,11 +29,10 @@ from segmented.stores.redis.cluster_exchange import (
     slot_for,
 )
 from segmented.stores.redis.cluster_map import ClusterMap, Look, Rest, Visit, way
-from segmented.stores.redis.connections import Connections, connections_of
+from segmented.stores.redis.connections import Connections, ServerCheck, connections_of, pinging
 from segmented.stores.redis.edge import Translated, our_error
 from segmented.stores.redis.exchange import perform_all, perform_one, publishing
 from segmented.stores.redis.link import BATCH_MAX, PUBLISH_SECONDS, Link
-from segmented.stores.redis.server_check import ServerCheck, pinging
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

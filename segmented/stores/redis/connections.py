@@ -13,6 +13,10 @@ public settings (`connection_class`, `connection_kwargs`, `max_connections`) and
 
 So the server sees at most twice the client's `max_connections`: what the user's own calls open, and what the store
 opens. The store's connections always return bytes, and it reads them as UTF-8 whatever the client's `encoding` is.
+
+Before a store's first operation a server passes the checks of `from_url`, for any client. They run on the store's own
+connection, in the round trip that also learns the server's dialect, so they cost no wait of their own, hold to the
+deadline of the operation, and need nothing of the user's client.
 """
 
 from __future__ import annotations
@@ -26,16 +30,24 @@ from redis.asyncio.client import PubSub as AsyncPubSub
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.client import PubSub
+from redis.exceptions import NoPermissionError, ResponseError
 from redis.retry import Retry
 
-from segmented.stores.redis.edge import CONNECTIONS_MAX, TRIES
+from segmented.errors import InvalidInput
+from segmented.protocol.wire import Send, text
+from segmented.stores.redis.addresses import Deployment
+from segmented.stores.redis.edge import CONNECTIONS_MAX, TRIES, check_server, probing_scripts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from segmented.protocol.dialect import Command, Reply
+    from segmented.protocol.wire import Exchange
 
 IDLE_SECONDS: Final = 30.0
 TURN_SECONDS: Final = 20.0
 """How long a caller without a deadline waits for its turn; redis-py's own blocking pool waits as long."""
+INFO: Final[Command] = ("INFO",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +90,36 @@ def connections_like(
 ) -> Connections:
     """Return these settings for connections of our own, which return bytes."""
     return Connections(connection_class, {**options, "decode_responses": False}, connections_max)
+
+
+class ServerCheck:
+    """The checks of one server."""
+
+    def __init__(self, where: str, deployment: Deployment = Deployment.SINGLE) -> None:
+        """Name the server in the errors."""
+        self._where = where
+        self._deployment = deployment
+        with probing_scripts(where) as commands:
+            self.commands: Sequence[Command] = (INFO, *commands)
+
+    def read(self, replies: Sequence[Reply]) -> None:
+        """Read the replies to `commands`. Raises InvalidInput for a server that could lose locks or stock."""
+        said, *probed = replies
+        if isinstance(said, NoPermissionError):
+            message = f"the account of {self._where} may not run INFO, which is needed to check the server: {said}"
+            raise InvalidInput(message)
+        if isinstance(said, ResponseError):
+            raise said
+        found = dict(line.partition(":")[::2] for line in text(said).splitlines() if not line.startswith("#"))
+        if self._deployment is not Deployment.SINGLE:  # there the role changes, and the links follow it
+            found.pop("role", None)
+        check_server(self._where, found, is_cluster=self._deployment is Deployment.CLUSTER)
+        with probing_scripts(self._where):
+            for reply in probed:
+                if isinstance(reply, ResponseError):
+                    raise reply
+
+
+def pinging(*_: object) -> Exchange[None]:
+    """Ask nothing but whether the server answers."""
+    yield Send((("PING",),))

@@ -29,10 +29,9 @@ from redis.retry import Retry
 from segmented.errors import StoreBusy
 from segmented.protocol.dialect import QUESTION, Dialect, dialect_of
 from segmented.protocol.wire import packed
-from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS
+from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import freeing, perform_all, perform_one, publishing
-from segmented.stores.redis.server_check import pinging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
     from segmented.protocol.dialect import Command, Reply
     from segmented.protocol.wire import Exchange, MakeExchange, Send
-    from segmented.stores.redis.connections import Connections
-    from segmented.stores.redis.server_check import ServerCheck
+    from segmented.stores.redis.connections import Connections, ServerCheck
 
 AnswerT = TypeVar("AnswerT")
 

@@ -1,37 +1,48 @@
-"""Which link a client needs, and how the store behind it is called."""
+"""Which link a client needs, how the store behind it is called, and the links to a master by way of Sentinels.
+
+Every new connection asks the Sentinels who is the master (redis-py does), and a master that was demoted in the meantime
+says READONLY, after which its connections are given up. So asking again is all it takes to follow a failover. While no
+master answers, the links ask again, for a while.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass
-from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import redis
 from redis import asyncio as redis_asyncio
 from redis.asyncio.sentinel import SentinelConnectionPool as AsyncSentinelConnectionPool
+from redis.exceptions import RedisError
 from redis.sentinel import SentinelConnectionPool
 
 from segmented.errors import InvalidInput
 from segmented.stores.redis.addresses import Deployment
 from segmented.stores.redis.async_cluster_link import AsyncClusterLink
 from segmented.stores.redis.async_link import AsyncLink
+from segmented.stores.redis.cluster_exchange import Attempts
 from segmented.stores.redis.cluster_link import ClusterLink
-from segmented.stores.redis.connections import connections_of
+from segmented.stores.redis.cluster_map import PAUSE_MAX, PAUSE_MIN, passes
+from segmented.stores.redis.connections import ServerCheck, connections_of
 from segmented.stores.redis.link import Link
-from segmented.stores.redis.sentinel_link import AsyncSentinelLink, SentinelLink
-from segmented.stores.redis.server_check import ServerCheck
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from redis.asyncio.client import PubSub as AsyncPubSub
     from redis.client import PubSub
 
     from segmented.clock import Clock
     from segmented.protocol.dialect import Dialect
+    from segmented.protocol.wire import MakeExchange
+    from segmented.stores.redis.connections import Connections
 
 PATIENCE: Final = 5.0
 """Seconds for which an operation is asked again while a master is being replaced; never beyond its deadline."""
+AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +128,73 @@ def _check_patience(patience: float) -> None:
 
 def _listed(hosts: Sequence[tuple[str, int]]) -> str:
     return "the cluster of " + ", ".join(f"{name}:{port}" for name, port in hosts)
+
+
+def pauses() -> Iterator[float]:
+    """Return how long to wait before each further try."""
+    pause = PAUSE_MIN
+    while True:
+        yield pause
+        pause = min(2 * pause, PAUSE_MAX)
+
+
+class SentinelLink(Link):
+    """A link that survives a failover, for threads."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        clock: Clock,
+        *,
+        dialect: Dialect | None,
+        patience: float,
+        check: ServerCheck | None = None,
+    ) -> None:
+        """Ask again for up to `patience` seconds."""
+        super().__init__(connections, clock, dialect=dialect, check=check)
+        self._patience = patience
+
+    def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Run an exchange on the master, whoever that is."""
+        attempts = Attempts(make_exchange)
+        give_up = min(deadline, self._clock.now() + self._patience)
+        for pause in pauses():
+            try:
+                return super().run(attempts.direct, deadline=deadline)
+            except (RedisError, OSError) as error:
+                attempts.failed(error)
+                if not passes(error) or self._clock.now() + pause >= give_up:
+                    raise
+            time.sleep(pause)
+        raise AssertionError  # pauses do not end
+
+
+class AsyncSentinelLink(AsyncLink):
+    """A link that survives a failover, for asyncio."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        clock: Clock,
+        *,
+        dialect: Dialect | None,
+        patience: float,
+        check: ServerCheck | None = None,
+    ) -> None:
+        """Ask again for up to `patience` seconds."""
+        super().__init__(connections, clock, dialect=dialect, check=check)
+        self._patience = patience
+
+    async def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Run an exchange on the master, whoever that is."""
+        attempts = Attempts(make_exchange)
+        give_up = min(deadline, self._clock.now() + self._patience)
+        for pause in pauses():
+            try:
+                return await super().run(attempts.direct, deadline=deadline)
+            except (RedisError, OSError) as error:
+                attempts.failed(error)
+                if not passes(error) or self._clock.now() + pause >= give_up:
+                    raise
+            await asyncio.sleep(pause)
+        raise AssertionError  # pauses do not end

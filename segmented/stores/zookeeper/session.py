@@ -2,23 +2,30 @@
 
 kazoo tells of changes from its own threads. Here they are noted, and passed on: to the stores, whose waiters look
 again, and to the caretaker, which looks after the leases. Nothing here blocks or calls the user's code.
+
+A server cuts the session time that a client asks for to its own limits (2 to 20 ticks, as it comes). kazoo is told but
+tells nobody. So the same is asked for once more, on a connection of its own that is closed at once; only what kazoo
+makes public is used, but for the time that the client asks for.
 """
 
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import weakref
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.protocol.serialization import CloseInstance, Connect
 from kazoo.protocol.states import KazooState, KeeperState
 
 from segmented.clock import Clock, SystemClock
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable
 from segmented.protocol.zookeeper.operations import SessionSeen
 from segmented.stores.zookeeper.caretaker import Caretaker
-from segmented.stores.zookeeper.session_time import granted_seconds
 from segmented.stores.zookeeper.store import AsyncZooKeeperStore, ZooKeeperStore, post
 from segmented.stores.zookeeper.trust import Trust
 
@@ -28,8 +35,10 @@ if TYPE_CHECKING:
 
     from kazoo.protocol.states import WatchedEvent
 
-
 CLOSED_STATES: Final = {KeeperState.CLOSED, KeeperState.AUTH_FAILED}
+NEW_SESSION: tuple[int, bytes] = (0, bytes(16))
+LENGTH = struct.Struct("!i")
+HEADER = struct.Struct("!ii")
 
 
 class Listener(Protocol):
@@ -210,3 +219,63 @@ def session_of(client: object) -> ZooKeeperSession:
             session = ZooKeeperSession(client, SystemClock())
             _sessions[client] = weakref.ref(session)
         return session
+
+
+def granted_seconds(client: KazooClient, timeout: float) -> float:
+    """Ask the client's servers, one after the other, within `timeout` seconds in all."""
+    hosts: list[tuple[str, int]] = list(client.hosts)
+    failure: Exception | None = None
+    for address in hosts:
+        try:
+            with closing(_connected(client, address, timeout / len(hosts))) as line:
+                return _asked(line, client._session_timeout)  # noqa: SLF001  # kazoo has no other place for it
+        except (OSError, KazooException, struct.error) as error:
+            failure = error
+    message = f"ZooKeeper at {', '.join(f'{host}:{port}' for host, port in hosts)} does not tell its session time"
+    raise StoreUnavailable(message) from failure
+
+
+def _connected(client: KazooClient, address: tuple[str, int], timeout: float) -> Any:  # noqa: ANN401  # a socket, by kazoo
+    line = client.handler.create_connection(
+        address,
+        hostname=address[0],
+        timeout=timeout,
+        use_ssl=client.use_ssl,
+        ca=client.ca,
+        certfile=client.certfile,
+        keyfile=client.keyfile,
+        keyfile_password=client.keyfile_password,
+        verify_certs=client.verify_certs,
+        check_hostname=client.check_hostname,
+    )
+    line.settimeout(timeout)
+    return line
+
+
+def _asked(line: Any, session_ms: int) -> float:  # noqa: ANN401  # a socket, by kazoo
+    session_id, password = NEW_SESSION
+    _send(line, bytes(Connect(0, 0, session_ms, session_id, password, False).serialize()))  # noqa: FBT003  # kazoo's own
+    granted, _ = Connect.deserialize(_received(line), 0)
+    _send(line, HEADER.pack(1, CloseInstance.type))
+    _received(line)  # the session is gone before the connection is
+    return float(granted.time_out) / 1000
+
+
+def _send(line: Any, message: bytes) -> None:  # noqa: ANN401  # a socket, by kazoo
+    line.sendall(LENGTH.pack(len(message)) + message)
+
+
+def _received(line: Any) -> bytes:  # noqa: ANN401  # a socket, by kazoo
+    (length,) = LENGTH.unpack(_exactly(line, LENGTH.size))
+    return _exactly(line, length)
+
+
+def _exactly(line: Any, length: int) -> bytes:  # noqa: ANN401  # a socket, by kazoo
+    parts = b""
+    while len(parts) < length:
+        part = line.recv(length - len(parts))
+        if not part:
+            message = "the connection was closed before the answer"
+            raise ConnectionError(message)
+        parts += part
+    return parts

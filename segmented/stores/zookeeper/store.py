@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, cast
 
 from segmented.errors import SegmentedError
-from segmented.plans.alarm import Alarm
+from segmented.plans.tasks import Alarm
 from segmented.protocol.zookeeper.operations import (
     CreateContender,
     DeleteContender,

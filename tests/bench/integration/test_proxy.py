@@ -11,8 +11,7 @@ import psutil
 import pytest
 import redis
 
-from bench.proxy.addresses import through, upstream_of
-from bench.proxy.running import delayed
+from bench.proxy.running import delayed, through, upstream_of
 from bench.proxy.upstream import Upstream
 from segmented.errors import InvalidInput
 

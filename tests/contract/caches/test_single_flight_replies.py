@@ -9,7 +9,7 @@ import pytest
 
 from segmented.errors import StoreUnavailable
 from segmented.keys import cache_keys
-from segmented.protocol.scripts import load_script
+from segmented.protocol.wire import load_script
 from tests.contract.caches.flights import Flight, Loader
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from segmented import InFlight
 from segmented.dedup import RunLost, StoreEffect
 from segmented.errors import StoreRefused, StoreUnavailable
-from segmented.protocol.scripts import load_script
+from segmented.protocol.wire import load_script
 from tests.contract.dedup.dedup_calls import SOON, Calls, Work
 from tests.fixtures.stores import REDIS, AsyncSide, Side
 

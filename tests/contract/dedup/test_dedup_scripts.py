@@ -11,8 +11,7 @@ from segmented import protocol as op
 from segmented.clock import SystemClock
 from segmented.errors import SegmentedError
 from segmented.models.dedup import KeyHeld, MessageCancelled, OutcomeKept, Reaped, RunBegun, RunFinished, RunOvertaken
-from segmented.once_keys import once_claims, once_keys, once_partition
-from segmented.once_members import once_claimed
+from segmented.once_keys import once_claimed, once_claims, once_keys, once_partition
 from segmented.protocol.wire import text
 from tests.contract.dedup.dedup_desk import LONG_MS, POINTS, SHORT, SHORT_MS, Desk
 from tests.contract.dedup.test_dedup_claims import timeless

@@ -14,8 +14,7 @@ from segmented.stores.memory import AsyncMemoryStore
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from segmented.dedup.web.asgi import App, Scope
-    from segmented.dedup.web.asgi_messages import Message, Receive, Send
+    from segmented.dedup.web.asgi import App, Message, Receive, Scope, Send
 
 START: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers": []}
 

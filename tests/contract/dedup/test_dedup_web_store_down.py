@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from segmented.dedup.web import WebOptions, request_key
-from segmented.protocol.scripts import load_script
+from segmented.protocol.wire import load_script
 from tests.contract.dedup.web_servers import SOON, Shop, Till
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-    from segmented.dedup.web.asgi import App, Scope
-    from segmented.dedup.web.asgi_messages import Message, Receive, Send
+    from segmented.dedup.web.asgi import App, Message, Receive, Scope, Send
     from tests.fixtures.stores import Side
 
 SOON = 10.0

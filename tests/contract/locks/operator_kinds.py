@@ -14,7 +14,7 @@ from segmented.locks.operator import revoke_plan, show_plan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.lock_state import LockState, Revoked
+    from segmented.models.locks import LockState, Revoked
     from tests.fixtures.stores import Side
 
 LONG_MS: Final = 60_000

@@ -11,9 +11,9 @@ from segmented import protocol as op
 from segmented.clock import ManualClock
 from segmented.errors import InvalidInput, SegmentedError, WrongKind
 from segmented.keys import lock_keys, lock_name, operator_keys
-from segmented.lock_state import LockHolder, LockState, Revoked
 from segmented.locks.fair import TIMES
 from segmented.locks.operator import list_plan
+from segmented.models.locks import LockHolder, LockState, Revoked
 from tests.contract.locks.operator_kinds import HOLDER, KINDS, LONG_MS, OTHER, Kind, each_kind, held, revoked, shown
 from tests.contract.parking import has_come_to_rest, wait_until
 

@@ -10,7 +10,6 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import LeaseLost
 from segmented.keys import lock_keys, operator_keys
-from segmented.lock_state import Revoked
 from segmented.locks import (
     AsyncFairLock,
     AsyncLock,
@@ -24,6 +23,7 @@ from segmented.locks import (
     Semaphore,
 )
 from segmented.models import Acquired, Lost, Released
+from segmented.models.locks import Revoked
 from tests.contract.locks.operator_kinds import HOLDER, LONG_MS, OTHER, Kind, each_kind, held, revoked, shown
 from tests.contract.parking import has_come_to_rest, wait_until
 

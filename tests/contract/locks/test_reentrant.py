@@ -18,7 +18,7 @@ from tests.contract.parking import has_come_to_rest, scripts_run, wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.locks.owners import Owner
+    from segmented.locks.reentrant import Owner
     from tests.fixtures.stores import Side
 
 LONG_MS = 60_000

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmented.errors import InvalidInput
-from segmented.locks.owners import thread_owner
+from segmented.locks.reentrant import thread_owner
 from tests.contract.locks.test_reentrant import made
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.locks.owners import Owner
+    from segmented.locks.reentrant import Owner
     from tests.fixtures.stores import Side
 
 SOON = 5.0

@@ -11,8 +11,7 @@ import redis
 from segmented.clock import SystemClock
 from segmented.errors import StoreUnavailable
 from segmented.keys import reentrant_keys
-from segmented.locks.owners import task_owner
-from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock
+from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock, task_owner
 from segmented.stores.memory import AsyncMemoryStore
 from segmented.stores.redis import AsyncRedisStore
 from tests.contract.parking import parked

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from segmented.keys import shard_keys
 from segmented.models import Reserved, SoldOut
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
-from segmented.stock.sharded.opening import directory_plan
-from segmented.stock.sharded.placement import home_of
+from segmented.stock.sharded.opening import directory_plan, home_of
 
 if TYPE_CHECKING:
     from segmented.models import Shard, ShardDirectory

@@ -18,8 +18,7 @@ from segmented.errors import (
 from segmented.keys import directory_keys, shard_keys
 from segmented.models import AlreadyOpen, Opened, Order, PoolState, Shard
 from segmented.stock import Pool
-from segmented.stock.sharded import placement
-from segmented.stock.sharded.opening import COPIES, open_plan
+from segmented.stock.sharded.opening import COPIES, home_of, open_plan
 from tests.contract.shards.sharding import check_all, delete_shard, directory_of, sharded, shards_of, taken
 
 if TYPE_CHECKING:
@@ -220,8 +219,8 @@ def raised(answers: object) -> object:
 def test_a_shard_without_keys_is_refused_by_every_operation_and_never_opened_again(redis_side: Side) -> None:
     pool = sharded(redis_side, redis_side.name())
     pool.open(stock=11, segments=7, shards=3)
-    home = placement.home_of("o0", 3)
-    assert placement.home_of("o1", 3) != home
+    home = home_of("o0", 3)
+    assert home_of("o1", 3) != home
     shard = shards_of(redis_side, pool.sku)[home]
     delete_shard(redis_side, shard)
     said = f"shard {home} of '{pool.sku}' was open and its keys are gone: bring its data back; opening it again"

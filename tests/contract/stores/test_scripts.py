@@ -11,8 +11,7 @@ from segmented import protocol as op
 from segmented.keys import OUTBOXES, lock_keys, message_keys, shard_keys
 from segmented.models import Acquired, Held, Order, Renewed
 from segmented.protocol.codecs import CODECS
-from segmented.protocol.scripts import load_script
-from segmented.protocol.wire import text
+from segmented.protocol.wire import load_script, text
 from segmented.stores.redis import RedisStore
 from tests.contract.conftest import SCRIPTS
 

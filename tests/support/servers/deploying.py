@@ -10,7 +10,7 @@ from celery import Celery
 from celery.app.utils import find_app
 
 from segmented.celery.settings import WorkerSettings
-from segmented.celery.variables import PREFIX, SECRET
+from segmented.celery.settings_rules import PREFIX, SECRET
 from segmented.secret_files import SUFFIX
 from tests.support.paths import ROOT
 

@@ -16,12 +16,11 @@ from segmented.errors import SegmentedError, StoreUnavailable
 from segmented.plans import Batch, Plan, Within, perform
 from segmented.protocol import Effect, Operation
 from segmented.stores.memory import MemoryModel
-from segmented.stores.quorum.listeners import Heard
-from segmented.stores.quorum.membership import Membership
 from segmented.stores.quorum.request_queue import RequestQueue
 from segmented.stores.quorum.store import errands_of
 from segmented.stores.quorum.tally import NotAsked
-from segmented.stores.quorum.voting import Ask, Await, Pause, Rules, Steps, voting
+from segmented.stores.quorum.voting import Ask, Await, Membership, Pause, Rules, Steps, voting
+from segmented.stores.quorum.wakeups import Heard
 from segmented.testing import Simulation, Sleep
 
 if TYPE_CHECKING:

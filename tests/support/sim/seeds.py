@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
-from segmented.testing.schedule import Schedule, keeping_to
+from segmented.testing.simulator import Schedule, keeping_to
 from tests.support.long_run import in_the_long_run
 from tests.support.paths import TESTS
 from tests.support.sim.shrinking import smallest

@@ -18,7 +18,7 @@ from segmented.models import Granted, Order, Reserved, SoldOut
 from segmented.plans import Batch, Plan, perform
 from segmented.stock.settings import PoolSettings
 from segmented.stock.sharded.audit import sharded_audit_plan
-from segmented.stock.sharded.placement import home_of
+from segmented.stock.sharded.opening import home_of
 from segmented.stock.sharded.plans import ShardedPlans
 from segmented.testing import Simulation, Sleep
 

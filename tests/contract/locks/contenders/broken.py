@@ -11,8 +11,7 @@ import sqlalchemy
 from bench.peers.adapters.redis_py import RedisPyLock
 from bench.peers.adapters.redis_py_asyncio import RedisPyAsyncLock
 from segmented.locks.lockable_decorator import lockable
-from segmented.locks.owners import thread_owner
-from segmented.locks.reentrant import AsyncReentrantLock
+from segmented.locks.reentrant import AsyncReentrantLock, thread_owner
 from tests.contract.locks.contenders.elsewhere import SqlRows, Transaction
 from tests.contract.locks.contenders.kinds import KINDS
 from tests.contract.locks.contenders.ours import OursAsync, OursSync

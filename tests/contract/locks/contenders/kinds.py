@@ -22,9 +22,8 @@ from segmented.locks import (
     Semaphore,
 )
 from segmented.locks.fair import AsyncFairLock, FairLock
-from segmented.locks.owners import task_owner, thread_owner
 from segmented.locks.quorum import AsyncQuorumLock, QuorumLock
-from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock
+from segmented.locks.reentrant import AsyncReentrantLock, ReentrantLock, task_owner, thread_owner
 from segmented.protocol import DeleteValue, GetSet, Operation
 
 Make = Callable[..., Any]

@@ -1,14 +1,22 @@
-"""What travels with a message: which record it belongs to. A message without it is from a foreign publisher."""
+"""What travels with a message: which record it belongs to, when it is due, and when it expires.
+
+A message without a record is from a foreign publisher.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
+from segmented.errors import InvalidInput
 from segmented.locks.durations import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from celery import Celery
 
 HEADER: Final = "segmented_once"
 
@@ -63,3 +71,25 @@ def _is_readable(name: str, value: object) -> bool:
         case "round":
             return is_whole(value) and isinstance(value, int) and value >= 0
     return isinstance(value, bool)
+
+
+def due_in_ms(app: Celery, eta: datetime | str | None, countdown: float | None) -> int:
+    """Return the milliseconds until a message is due, 0 for at once; an `eta` takes the place of a `countdown`."""
+    if isinstance(eta, str):
+        eta = datetime.fromisoformat(eta)
+    if eta is not None:
+        now = app.now()
+        countdown = (eta - (now if eta.tzinfo else now.replace(tzinfo=None))).total_seconds()
+    found: object = countdown or 0
+    if not isinstance(found, int | float) or not isfinite(found):
+        message = f"a countdown of {countdown!r} is no number of seconds"
+        raise InvalidInput(message)
+    return max(0, round(found * 1000))
+
+
+def waits_ms(app: Celery, at_most_ms: int, expires: datetime | str | float | None, delay_ms: int) -> int:
+    """Return for how long a message keeps its key beyond its delay: one that has expired can give a repeat nothing."""
+    if expires is None:
+        return at_most_ms
+    expires_ms = due_in_ms(app, None, expires) if isinstance(expires, int | float) else due_in_ms(app, expires, None)
+    return max(1, min(at_most_ms, expires_ms - delay_ms))

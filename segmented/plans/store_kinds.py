@@ -1,7 +1,4 @@
-"""Whether a store is for threads or for asyncio, and one sentence for what is neither or the wrong one.
-
-Without this a lock over the wrong store fails far from the mistake: a coroutine is taken for the answer.
-"""
+"""Whether a store is for threads or for asyncio, and one sentence for a store that is neither or the wrong one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Answers: as they are kept for repeats, and those that the middlewares give by themselves (RFC 9457)."""
+"""Requests and answers as the middlewares see them, whatever brought them.
+
+Answers are those that are kept for repeats, and those that the middlewares give by themselves (RFC 9457).
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,42 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from segmented.dedup.canonical import canonical, digest
+
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 Headers = tuple[tuple[str, str], ...]
 REPLAYED: Final = ("idempotency-replayed", "true")
 BODILESS: Final = frozenset({204, 205, 304})
+
+
+@dataclass(frozen=True, slots=True)
+class WebRequest:
+    """A request, before its body is read."""
+
+    method: str
+    """In capitals."""
+    path: str
+    """Decoded, with the path at which the application is mounted."""
+    query: str
+    """As it was sent."""
+    headers: Mapping[str, tuple[str, ...]]
+    """Values by name in small letters."""
+    raw: Mapping[str, Any]
+    """The ASGI scope, or the WSGI environ: what an authentication in front of this one has put there."""
+
+    def header(self, name: str) -> str:
+        """Return a header's value, several joined by commas; "" when there is none."""
+        return ", ".join(self.headers.get(name.lower(), ()))
+
+
+def request_key(key: str, *, method: str, path: str, scope: object = None) -> str:
+    """Return the key under which `Dedup.read` and `Dedup.free` find the record of a request.
+
+    `scope` is what the option `scope` gives for it.
+    """
+    return digest(canonical(["request", scope, method.upper(), path, key], "the scope of a request"))
 
 
 @dataclass(frozen=True, slots=True)
