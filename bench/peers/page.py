@@ -15,30 +15,30 @@ FIRST_OF_OURS: Final = "Lock"
 INTRODUCTION: Final = """\
 # Locks under faults, compared
 
-Every lock library fails somewhere. This page shows where, for the locks of `segmented` and for those of other Python
-libraries: the same code, our conformance suite (`tests/contract/locks/`), was run on each. A row is a fault that has
-been seen in some lock: a lease that lapses, a reply that is lost, a waiter that dies. It is made to happen on a real
-server, through a wire that can be cut, held or delayed, and the row passes when the lock does what must hold.
+Every lock library fails somewhere. This page shows where, for the locks of `segmented` and of other Python
+libraries. The same code, our conformance suite (`tests/contract/locks/`), was run on each of them. A row is a fault that
+has been seen in some lock: a lease that expires, a lost reply, a waiter that dies. The suite causes the fault on a real
+server, through a connection that it can cut, hold or delay. The row passes if what must hold still holds.
 
-This page is made by a command from what that command has measured; [how to run it](../how-to/compare-locks.md).
+A command generates this page from its own measurements; [how to run it](../how-to/compare-locks.md).
 
-✓ passed, ✗ failed, - does not apply, because the lock does not offer what the row is about.
-Threads and asyncio are one column where they agree.
+✓ passed, ✗ failed, - does not apply, because the lock does not offer the feature that the row tests.
+Threads and asyncio share a column if their results agree.
 """
 
 RESERVATIONS: Final = """\
 ## How far to trust it
 
-- The rows are ours, and so is the suite. Most were written after a fault that had been seen in one of these libraries,
-  so the libraries that were looked at most have the most rows against them. Choose the rows that matter to you.
-- A lock passes a row when one way of making the fault happen did it no harm. That is no proof.
-- A bound in a row ("within 5 s") is far above what a lock needs, and was not chosen to tell fast locks from slow ones.
-- Each library is used with its own defaults: redis-py's client is made by its constructor, which retries on its own;
-  pottery's by `from_url`, as in its manual. pottery and `QuorumLock` run on three servers, and a fault of the network
-  is one of all three, unless the row says otherwise.
-- `SqlRowLock` and `ZooKeeperLock` run the rows that apply to them in `make test-full`, and not here: their servers come
-  from the system's packages.
-- A fault may have been mended since: the versions are below.
+- The rows and the suite are ours. Most rows were written after a fault had been seen in one of these libraries. So the
+  libraries that we examined most have the most rows against them. Choose the rows that matter to you.
+- A lock passes a row if one way of causing the fault did it no harm. That is not a proof.
+- A bound in a row ("within 5 s") is far above what a lock needs. It does not separate fast locks from slow ones.
+- Each library is used with its own defaults. redis-py's client is created by its constructor, which retries by default;
+  pottery's by `from_url`, as in its manual. pottery and `QuorumLock` run on three servers, and a network fault
+  affects all three, unless the row says otherwise.
+- `SqlRowLock` and `ZooKeeperLock` run the rows that apply to them in `make test-full`, but not here, because their servers
+  come from the system's packages.
+- A fault may have been fixed since. The measured versions are listed below.
 """
 
 
@@ -100,7 +100,7 @@ def _failures(groups: Sequence[list[Contender]]) -> Iterator[str]:
             yield f"### {_name(group)}\n\n" + "\n".join(lines) + "\n"
     spotless = [_name(group) for group in groups if not list(_failures_of(group))]
     if spotless:
-        yield f"Nothing of what applies: {', '.join(spotless)}.\n"
+        yield f"No row that applies failed: {', '.join(spotless)}.\n"
 
 
 def _failures_of(group: Sequence[Contender]) -> Iterator[str]:
@@ -159,6 +159,6 @@ def _conditions(conditions: dict[str, Any], contenders: Sequence[Contender]) -> 
         f"- Python {conditions['python']}; " + ", ".join(f"{name} {versions[name]}" for name in sorted(versions)),
         f"- {conditions['cores']} cores ({conditions['cpu_model']}), {conditions['system']}",
         f"- Load before the run: {conditions['load_before']}",
-        "- Each row in a process of its own; kept as `bench/peers/results.json`",
+        "- Each row ran in its own process; results in `bench/peers/results.json`",
     ]
     return "\n".join(lines) + "\n"
