@@ -11,15 +11,16 @@ import asyncio
 import select
 import selectors
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from bench.proxy.upstream import Upstream
 
 UNDER_WAY_MAX: Final = 64 * 1024 * 1024
 """Bytes on the way in one direction, at which its sender has to wait."""
+DEFAULT_PORT: Final = 6379
 
 
 class End(asyncio.Protocol):
@@ -206,3 +207,20 @@ class Line:
     def _let_source_go(self) -> None:
         if self.source is not None and not (self._is_full or self._is_blocked or self.source.is_closing()):
             self.source.resume_reading()
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A server: a socket's path, or host and port."""
+
+    path: str | None = None
+    host: str = "localhost"
+    port: int = DEFAULT_PORT
+
+    async def connect(self, protocol: Callable[[], asyncio.Protocol]) -> None:
+        """Connect. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        if self.path is not None:
+            await loop.create_unix_connection(protocol, self.path)
+        else:
+            await loop.create_connection(protocol, self.host, self.port)
