@@ -3,6 +3,10 @@
 The rules, fixed beforehand. The calibration sale runs for ten holds, and for 1.5 s at least, on a pool of its own; its
 mean hold decides the stock. Of the measured sale, the first tenth (1 s at most) is left out. The window ends with the
 first refusal, or at the time limit. Buyers go on for a second after that, so that there are refusals to check.
+
+The buyers are Locust users that order one unit after the other until they are stopped. Locust is used as a library.
+Importing it patches sockets, sleeping and locks for gevent, so a process that imports this module must do so before it
+connects to anything.
 """
 
 from __future__ import annotations
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
 
     Told = Callable[[str, int, int], None]
     """Told the phase, how much of it is done, and out of how much."""
-
 
 MILLISECONDS: Final = 1_000
 PROGRESS_SECONDS: Final = 0.2

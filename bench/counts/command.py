@@ -1,4 +1,4 @@
-"""`segmented bench counts` and `python -m bench.counts`."""
+"""`segmented bench counts` and `python -m bench.counts`: all sequences are counted on a fresh server of our own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
-
 
 SEED: Final = 1
 ROUNDS: Final = (1_000, 2_000)

@@ -1,8 +1,9 @@
 """The proxy itself: accepts on loopback, connects to the server, and lays a line in each direction.
 
-A line is one direction of a connection: bytes come in, and go out a fixed time later, in order. The delay is a line's
-length, not its width: any number of bytes may be on the way at once, so pipelined requests all take one delay and not
-one each. What a peer does not read holds the sender back, as a full buffer would.
+It imports nothing of the library, because the proxy must be there at once. A line is one direction of a connection:
+bytes come in, and go out a fixed time later, in order. The delay is a line's length, not its width: any number of bytes
+may be on the way at once, so pipelined requests all take one delay and not one each. What a peer does not read holds
+the sender back, as a full buffer would.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
 
 UNDER_WAY_MAX: Final = 64 * 1024 * 1024
 """Bytes on the way in one direction, at which its sender has to wait."""

@@ -1,4 +1,7 @@
-"""A figure of the report: what it is called, what its caption says, and how it is drawn; or why it is not."""
+"""A figure of the report: what it is called, what its caption says, and how it is drawn; or why it is not.
+
+An interval is drawn from a low to a high end, or not at all.
+"""
 
 from __future__ import annotations
 

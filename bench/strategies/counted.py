@@ -3,6 +3,8 @@
 A counter is read, and written back by whoever read it: what guards that is the strategy. An order is noted in a list in
 the same step as the counter is written, or, where the critical section commits, stored as a row of its own before it.
 Nothing here refuses an order that was sold before.
+
+An `AskingStore` counts how often a lock was asked for in vain, because neither pools nor locks say it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from segmented.models import Order
     from segmented.plans.drivers import Store, Wakeups
     from segmented.protocol import Operation
-
 
 metadata: Final = MetaData()
 unguarded_orders: Final = Table(

@@ -1,7 +1,12 @@
-"""K counters, each under a lock of ours: a buyer draws one and stays with it, sold out or not.
+"""K counters, each under a lock of ours: a buyer draws one and stays with it, or goes on to the next that is free.
 
-What is wrong with it: an order is refused as soon as the segment that it drew is exhausted, however much the others
-have. That is its known fault, and the checker finds it.
+`SegmentsRandom` stays, sold out or not. What is wrong with it: an order is refused as soon as the segment that it drew
+is exhausted, however much the others have. That is its known fault, and the checker finds it.
+
+`SegmentsTryNext` waits where it started when all are taken, goes on when a segment is exhausted, and refuses when all
+are. A counter only goes down, so one that was read as exhausted is, lock or no lock; after the first of them a buyer
+reads all. What is wrong with it: an order for several units is refused when no segment has as many, though they have
+together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The supervisor's own view of a server: what it knows of the run's locks, connections and keys."""
+"""The supervisor's own view of a server: what it knows of the run's locks, connections and keys.
+
+Once a torture is over it has left nothing at the servers and on the machine, or the leftovers are named.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ if TYPE_CHECKING:
     import redis
 
     from segmented.clock import Clock
-
 
 SCAN_COUNT: Final = 1_000
 LOOK_SECONDS: Final = 0.05

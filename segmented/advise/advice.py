@@ -1,4 +1,4 @@
-"""Whether to segment, into how many segments, and why."""
+"""Whether to segment, into how many segments, and why, in sentences with the numbers in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from segmented.models import SEGMENT_COUNT_MAX
 if TYPE_CHECKING:
     from segmented.advise.prediction import Limit
     from segmented.advise.workload import Workload
-
 
 ALIKE: Final = 1 - 1e-9
 """Of the best pace: what is less is rounding."""

@@ -1,4 +1,7 @@
-"""`segmented sell`: a file of orders, sold through Celery workers."""
+"""`segmented sell`: a file of orders, sold through Celery workers.
+
+Ctrl-C and its relatives become one exception in the main thread, raised once, so that everything is stopped in order.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,6 @@ from segmented.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
-
 
 EXIT_BROKEN_PROMISE = 1
 OrdersArgument = Annotated[

@@ -1,4 +1,7 @@
-"""The protocol of a deduplicated call: begin it or learn why not, and keep what became of it."""
+"""The protocol of a deduplicated call: begin it or learn why not, and keep what became of it.
+
+A `StoreEffect` is an effect in the store itself, done in the same script that keeps the outcome: once, or not at all.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 
     from segmented.dedup.terms import RunClaim
     from segmented.protocol import BeginRun, FinishRun
-
 
 Begun = tuple[RunBegun, float]
 """The answer, and the local time from which its lease counts."""

@@ -1,7 +1,8 @@
-"""The two plans of a single flight: look for the value or get the turn to load it; and land with what was loaded.
+"""What a single flight keeps, for how long and in which form, and its two plans.
 
-Between them the shells run the loader, which is the caller's own code. After them they release the lock, whose message
-wakes one waiter a process: it looks again, finds the value, and the next in line looks at once.
+The plans look for the value or get the turn to load it, and land with what was loaded. Between them the shells run the
+loader, which is the caller's own code. After them they release the lock, whose message wakes one waiter a process: it
+looks again, finds the value, and the next in line looks at once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.models import Acquired
-
 
 NOTHING: Final = Cached("none", "")
 _log = logging.getLogger("segmented.locks")

@@ -1,4 +1,8 @@
-"""Whether a store is for threads or for asyncio, and one sentence for a store that is neither or the wrong one."""
+"""Whether a store is for threads or for asyncio, and one sentence for a store that is neither or the wrong one.
+
+Decorators are given the store itself, or a callable that gives it when a call needs it. A decorator runs at import,
+when the program may not have connected yet; a callable puts that off.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.plans.drivers import AsyncStore, Store
-
 
 GivenT = TypeVar("GivenT")
 

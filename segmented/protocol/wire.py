@@ -2,6 +2,19 @@
 
 The Lua files are in the folders of their concepts. Lines `-- uses shared/pool.lua` after the first put those shared
 parts before the rest.
+
+A `Dialect` says which commands of its own a server has for compare-and-delete and compare-and-set. It is found out once
+a connection.
+
+| dialect | compare-and-delete | compare-and-set | servers |
+| --- | --- | --- | --- |
+| `VALKEY` | `DELIFEQ key value` | `SET key value IFEQ value PX ms` | Valkey 9.0 and newer |
+| `REDIS` | `DELEX key IFEQ value` | `SET key value IFEQ value PX ms` | Redis 8.4 and newer |
+| `TAIR` | `CAD key value` | `CAS key old new PX ms` | Tair |
+| `SCRIPT` | a Lua script | a Lua script | all others |
+
+A compare-and-set always carries PX: without it the key would never lapse. A server is asked for the commands, not for
+its version, so that a fork or a managed service that has them is served by them.
 """
 
 from __future__ import annotations

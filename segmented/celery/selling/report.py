@@ -1,6 +1,7 @@
-"""What a sale came to: its accounts, its report as a table and as JSON, and the files of its results.
+"""What the user sees of a sale: its progress, its report, its accounts, and the files of its results.
 
-The accounts are the audit of every pool, and what the order database says beside it.
+The accounts are the audit of every pool, and what the order database says beside it. The report is a
+table or JSON. Progress is a bar on a terminal, and a plain line every few seconds elsewhere.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.orders import Gate
     from segmented.stock import Pool
-
 
 NAMED_MAX: Final = 100
 """Differences named, of each kind and pool."""

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.models import LedgerEntry, OrderRecord, OrderState, PoolState
 
-
 WINDOW: Final = 1_000
 """Orders under way at once: enough to keep every worker busy between two looks, few enough to be decided soon."""
 BATCH: Final = 200

@@ -6,9 +6,12 @@
 | `redis+sentinel://[USER:PASSWORD@]HOST:PORT,HOST:PORT/SERVICE[/DB]` | the master that these Sentinels name |
 | `redis+cluster://[USER:PASSWORD@]HOST:PORT,HOST:PORT` | the cluster that these nodes belong to |
 
-`rediss` in place of `redis` asks for TLS on every connection. Options follow after `?`: those of `url_options`, as
-redis-py reads them. User and password are those of the data servers; Sentinels that ask for some too get them as the
-options `sentinel_username` and `sentinel_password`.
+`rediss` in place of `redis` asks for TLS on every connection. User and password are those of the data servers;
+Sentinels that ask for some too get them as the options `sentinel_username` and `sentinel_password`.
+
+Options follow after `?`: those of redis-py that are a text, a number, or yes or no, as redis-py reads them. Others,
+such as `retry` or `credential_provider`, are objects in redis-py: a client of one's own can have them, and a store
+takes that client. redis-py reads a URL with any option whatever, and fails later, so all are checked here.
 """
 
 from __future__ import annotations
@@ -27,7 +30,6 @@ from segmented.masking import HOST, masked, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
 
 SENTINEL_PORT: Final = 26_379
 CLUSTER_PORT: Final = 6_379
