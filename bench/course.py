@@ -1,22 +1,26 @@
-"""The course of a measurement: a calibration sale that is not counted, then a sale to the last unit, and its record.
+"""The course of a measurement: a calibration sale that is not counted, then a sale to the last unit.
 
 The rules, fixed beforehand. The calibration sale runs for ten holds, and for 1.5 s at least, on a pool of its own; its
 mean hold decides the stock. Of the measured sale, the first tenth (1 s at most) is left out. The window ends with the
 first refusal, or at the time limit. Buyers go on for a second after that, so that there are refusals to check.
+
+The buyers are Locust users that order one unit after the other until they are stopped. Locust is used as a library.
+Importing it patches sockets, sleeping and locks for gevent, so a process that imports this module must do so before it
+connects to anything.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from locust import User, task
+from locust.env import Environment
+from locust.exception import StopUser
 
 from bench import sizing
 from bench.cpu import CpuMeter
-from bench.crowd import Crowd
-from bench.histogram import waits
-from bench.record import RunRecord
-from bench.sale import Sale
+from bench.sale import Sale, Window, summarise
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -25,16 +29,16 @@ if TYPE_CHECKING:
     import redis
 
     from bench.assignment import Assignment
-    from bench.cpu import CpuReading
-    from bench.strategies.base import Strategy, Verdict
+    from bench.record import RunRecord
+    from bench.strategies.base import Strategy
 
     Told = Callable[[str, int, int], None]
     """Told the phase, how much of it is done, and out of how much."""
 
-MILLISECONDS: Final = 1_000
 PROGRESS_SECONDS: Final = 0.2
 REFUSALS_SECONDS: Final = 1.0
 CALIBRATION_STOCK: Final = 1_000_000
+REQUEST_TYPE: Final = "order"
 
 
 def measure(assignment: Assignment, strategy: Strategy, told: Told) -> RunRecord:
@@ -90,81 +94,61 @@ def sell_out(assignment: Assignment, strategy: Strategy, stock: int, told: Told)
     return sale, window
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The part of a sale that counts."""
+class Buyer(User):
+    """Orders one unit, again and again, without a pause: a closed loop, which measures capacity."""
 
-    begin: float
-    end: float
-    cpu: CpuReading
-    """Cores used."""
+    abstract = True
+    sale: ClassVar[Sale]
 
-    @property
-    def seconds(self) -> float:
-        """How long it is."""
-        return self.end - self.begin
-
-
-def summarise(
-    assignment: Assignment, strategy: Strategy, stock: int, sale: Sale, window: Window, verdict: Verdict
-) -> RunRecord:
-    """Put the record together."""
-    measured = [order for order in sale.sold if window.begin <= order[2] <= window.end]
-    warm_up = sizing.warm_up(assignment.seconds)
-    hold = strategy.mean_hold(warm_up)
-    broken = failures(sale) if strategy.is_control else (*violations(verdict, sale), *failures(sale))
-    return RunRecord(
-        strategy=strategy.name,
-        is_control=strategy.is_control,
-        segments=strategy.segments,
-        buyers=assignment.buyers,
-        hold_ms=round(hold * MILLISECONDS, 3),
-        extra_hold_ms=round(assignment.extra_hold * MILLISECONDS, 3),
-        orders_per_s=None if broken else round(len(measured) / window.seconds, 2),
-        bound_per_s=round(sizing.bound_per_s(strategy.lanes, hold), 2),
-        stock=stock,
-        sold=verdict.sold,
-        sold_in_sql=verdict.sold if verdict.sold_in_sql is None else verdict.sold_in_sql,
-        oversold=max(verdict.oversold_in_redis, verdict.oversold_in_sql),
-        oversold_in_redis=verdict.oversold_in_redis,
-        oversold_in_sql=verdict.oversold_in_sql,
-        refused=len(sale.refusals),
-        refused_wrongly=verdict.refused_wrongly,
-        refused_by_gate=sale.refused_by_gate,
-        failed=len(sale.failures),
-        is_sold_out=sale.sold_out_at is not None,
-        wait_ms=waits(granted_at - asked_at for asked_at, granted_at, _ in measured),
-        orders_measured=len(measured),
-        warm_up_s=warm_up,
-        window_s=round(window.seconds, 3),
-        generator_cpu=round(window.cpu.generator, 3),
-        redis_cpu=round(window.cpu.redis, 3),
-        database_cpu=None if window.cpu.database is None else round(window.cpu.database, 3),
-        machine_cpu=round(window.cpu.machine, 3),
-        others_cpu=round(window.cpu.others, 3),
-        audit=verdict.audit,
-        violations=broken,
-    )
+    @task
+    def buy(self) -> None:
+        """Take one order to its end and tell Locust."""
+        sale = self.sale
+        if sale.is_closing:
+            raise StopUser
+        order = sale.next_order()
+        failure: Exception | None = None
+        asked_at = time.monotonic()
+        try:
+            answer = sale.strategy.buy(order)
+        except Exception as error:  # noqa: BLE001  # Locust would swallow it; here it voids the run
+            failure = error
+            done_at = time.monotonic()
+            sale.note_failure(error)
+            name = "failed"
+        else:
+            done_at = time.monotonic()
+            sale.note(answer, asked_at, done_at)
+            name = type(answer).__name__
+        self.environment.events.request.fire(
+            request_type=REQUEST_TYPE,
+            name=name,
+            response_time=(done_at - asked_at) * 1_000,
+            response_length=0,
+            exception=failure,
+            context={},
+        )
 
 
-def failures(sale: Sale) -> tuple[str, ...]:
-    """Say how many orders had no proper end: what they would have cost is not in the figures."""
-    first = next(iter(sale.failures), "")
-    found = {
-        f"orders that ended in an error: {len(sale.failures)}, the first in {first}": sale.failures,
-        f"orders that were cut short: {sale.unfinished_count}": sale.unfinished_count,
-    }
-    return tuple(sentence for sentence, is_broken in found.items() if is_broken)
+class Crowd:
+    """A number of buyers at one sale."""
 
+    def __init__(self, sale: Sale, buyers: int, *, drain: float) -> None:
+        """Start them all at once. `drain`: seconds for them to finish when they are stopped."""
+        self.sale = sale
+        buyer = type("SaleBuyer", (Buyer,), {"sale": sale})
+        self._drain = drain
+        self._environment = Environment(user_classes=[buyer])
+        self._runner = self._environment.create_local_runner()
+        self.started_at = time.monotonic()
+        self._runner.start(buyers, spawn_rate=buyers)
 
-def violations(verdict: Verdict, sale: Sale) -> tuple[str, ...]:
-    """Say which promises were broken; a run that broke one has no throughput."""
-    found = {
-        f"oversold by {verdict.oversold_in_redis} units in Redis": verdict.oversold_in_redis,
-        f"oversold by {verdict.oversold_in_sql} units in SQL": verdict.oversold_in_sql,
-        f"orders refused while their units were free: {verdict.refused_wrongly}": verdict.refused_wrongly,
-        f"Redis confirmed {verdict.sold} units and SQL {verdict.sold_in_sql}": verdict.sold != verdict.sold_in_sql,
-        f"acknowledged {len(sale.sold)} orders and confirmed {verdict.sold}": len(sale.sold) > verdict.sold,
-        f"the audit is not clean: {verdict.audit}": verdict.audit != "clean",
-    }
-    return tuple(sentence for sentence, is_broken in found.items() if is_broken)
+    def stop(self) -> None:
+        """Let every buyer finish the order at hand.
+
+        They leave by themselves: Locust's own stop kills a user between two tasks, and with no pause between them the
+        kill may arrive when the next order has begun, which would leave its units held.
+        """
+        self.sale.is_closing = True
+        self._runner.user_greenlets.join(self._drain)
+        self._runner.quit()

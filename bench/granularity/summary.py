@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-
 SERVER_CORES: Final = 1
 """What all servers share where the generator has cores of its own."""
 BIN_SECONDS: Final = 0.1

@@ -1,8 +1,9 @@
 """The proxy itself: accepts on loopback, connects to the server, and lays a line in each direction.
 
-A line is one direction of a connection: bytes come in, and go out a fixed time later, in order. The delay is a line's
-length, not its width: any number of bytes may be on the way at once, so pipelined requests all take one delay and not
-one each. What a peer does not read holds the sender back, as a full buffer would.
+It imports nothing of the library, because the proxy must be there at once. A line is one direction of a connection:
+bytes come in, and go out a fixed time later, in order. The delay is a line's length, not its width: any number of bytes
+may be on the way at once, so pipelined requests all take one delay and not one each. What a peer does not read holds
+the sender back, as a full buffer would.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import asyncio
 import select
 import selectors
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from bench.proxy.upstream import Upstream
-
 UNDER_WAY_MAX: Final = 64 * 1024 * 1024
 """Bytes on the way in one direction, at which its sender has to wait."""
+DEFAULT_PORT: Final = 6379
 
 
 class End(asyncio.Protocol):
@@ -206,3 +207,20 @@ class Line:
     def _let_source_go(self) -> None:
         if self.source is not None and not (self._is_full or self._is_blocked or self.source.is_closing()):
             self.source.resume_reading()
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A server: a socket's path, or host and port."""
+
+    path: str | None = None
+    host: str = "localhost"
+    port: int = DEFAULT_PORT
+
+    async def connect(self, protocol: Callable[[], asyncio.Protocol]) -> None:
+        """Connect. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        if self.path is not None:
+            await loop.create_unix_connection(protocol, self.path)
+        else:
+            await loop.create_connection(protocol, self.host, self.port)

@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from bench.children import let_go
 from bench.granularity.cell import ROUND_TRIP_MAX
-from bench.proxy.upstream import DEFAULT_PORT, Upstream
+from bench.proxy.relay import DEFAULT_PORT, Upstream
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from bench.strategies.others_locks import GlobalPottery, GlobalPythonRedisLock, 
 from bench.strategies.pg_rows import PgHotRow, PgRows
 from bench.strategies.pg_skip_locked import PgSkipLocked
 from bench.strategies.segment_batches import SegmentBatches
+from bench.strategies.segment_counters import SegmentsRandom, SegmentsTryNext
 from bench.strategies.segment_locks import GlobalLock, SegmentLocks
-from bench.strategies.segments_random import SegmentsRandom
-from bench.strategies.segments_try_next import SegmentsTryNext
 from bench.strategies.watch_multi import WatchMulti
 
 if TYPE_CHECKING:

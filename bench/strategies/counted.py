@@ -3,25 +3,32 @@
 A counter is read, and written back by whoever read it: what guards that is the strategy. An order is noted in a list in
 the same step as the counter is written, or, where the critical section commits, stored as a row of its own before it.
 Nothing here refuses an order that was sold before.
+
+An `AskingStore` counts how often a lock was asked for in vain, because neither pools nor locks say it.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar, Final
+from math import inf
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, delete, insert, select
 
 from bench.sizing import oversold
 from bench.strategies.base import Guarantees, Refused, Sold, Strategy, Verdict, mean_of
 from bench.strategies.clients import client_of
+from segmented.models import Busy, Held
 from segmented.protocol.wire import text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench.strategies.base import Stage
+    from segmented.errors import SegmentedError
     from segmented.models import Order
+    from segmented.plans.drivers import Store, Wakeups
+    from segmented.protocol import Operation
 
 metadata: Final = MetaData()
 unguarded_orders: Final = Table(
@@ -32,6 +39,7 @@ unguarded_orders: Final = Table(
     Column("order_id", String(256), nullable=False),
     Column("quantity", BigInteger, nullable=False),
 )
+AnswerT = TypeVar("AnswerT")
 
 
 def split(stock: int, segments: int) -> tuple[int, ...]:
@@ -187,3 +195,45 @@ class CountedStrategy(Strategy):
 def noted(order: Order) -> str:
     """Return an order's line in the list of orders sold."""
     return f"{order.order_id} {order.quantity}"
+
+
+class AskingStore:
+    """Passes everything on.
+
+    It does not see the attempts that a release makes for the next in line, right behind itself: of those that succeed
+    the sale itself is the count, and hardly one of them fails.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Count what `store` answers."""
+        self._store = store
+        self.clock = store.clock
+        self._in_vain = 0
+        self._told = 0
+
+    @property
+    def wakeups(self) -> Wakeups:
+        """Return the lines of this process."""
+        return self._store.wakeups
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation."""
+        answer = self._store.execute(operation, deadline=deadline)
+        if isinstance(answer, Busy | Held):
+            self._in_vain += 1
+        return answer
+
+    def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform many; none of them asks for a lock."""
+        return self._store.execute_many(operations, deadline=deadline)
+
+    def close(self) -> None:
+        """Leave it to whoever opened it."""
+
+    def attempts(self) -> int:
+        """Return what a sale cost: its own attempt, and those in vain since the last sale, whosever they were."""
+        in_vain = self._in_vain
+        self._told, found = in_vain, in_vain - self._told
+        return 1 + found

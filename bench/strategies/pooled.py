@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import delete
 
 from bench.sizing import oversold
-from bench.strategies.asking_store import AskingStore
 from bench.strategies.base import LEASE_SECONDS, Guarantees, Strategy, Verdict, mean_of
+from bench.strategies.counted import AskingStore
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.keys import shard_keys

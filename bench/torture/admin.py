@@ -1,18 +1,27 @@
-"""The supervisor's own view of a server: what it knows of the run's locks, connections and keys."""
+"""The supervisor's own view of a server: what it knows of the run's locks, connections and keys.
+
+Once a torture is over it has left nothing at the servers and on the machine, or the leftovers are named.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import sleep
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from segmented.keys import lock_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     import redis
 
+    from segmented.clock import Clock
+
 SCAN_COUNT: Final = 1_000
+LOOK_SECONDS: Final = 0.05
+GONE_SECONDS: Final = 5.0
+"""For a server to notice the ends of connections, and for what a dead holder held to lapse, beyond its lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +78,32 @@ def held_names(client: redis.Redis, traces: Traces) -> int:
 def channels_of(client: redis.Redis, traces: Traces) -> list[bytes]:
     """Return the run's channels that somebody is subscribed to."""
     return cast("list[bytes]", client.pubsub_channels(f"*{traces.prefix}*"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftovers:
+    """Counts that must be 0."""
+
+    immortal_keys: int = 0
+    held_names: int = 0
+    channels: int = 0
+    connections: int = 0
+    processes: int = 0
+
+
+def leftovers(clients: Sequence[redis.Redis], traces: Traces, *, ttl: float, processes: int, clock: Clock) -> Leftovers:
+    """Look until nothing is left, or for as long as it may take, and count what is there."""
+    until = clock.now() + ttl + GONE_SECONDS
+
+    def settled(count: Callable[[redis.Redis], int]) -> int:
+        while (found := sum(map(count, clients))) and clock.now() < until:
+            sleep(LOOK_SECONDS)
+        return found
+
+    return Leftovers(
+        held_names=settled(lambda client: held_names(client, traces)),
+        channels=settled(lambda client: len(channels_of(client, traces))),
+        connections=settled(lambda client: len(connections_of(client, traces))),
+        immortal_keys=sum(len(immortal_keys(client, traces)) for client in clients),
+        processes=processes,
+    )

@@ -12,12 +12,11 @@ from uuid import uuid4
 
 import redis
 
-from bench.torture.admin import Traces, called, connections_of, cut, keys_of, living_permits
+from bench.torture.admin import Leftovers, Traces, called, connections_of, cut, keys_of, leftovers, living_permits
 from bench.torture.assignment import Assignment
 from bench.torture.desk import Desk
 from bench.torture.events import Began, Ended, PermitsSeen, Tormented
 from bench.torture.fleet import Fleet
-from bench.torture.leftovers import Leftovers, leftovers
 from bench.torture.resource import Resource
 from bench.torture.tormentor import KILL, PAUSE_AND_KILL, Tormentor
 from segmented.clock import SystemClock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.counts.measure import measure
+from bench.counts.command import measure
 from bench.counts.tally import BASELINE, differences, read_baseline
 from tests.support.rings import require_module
 

@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import Engine, func, insert, select
 
 from bench.assignment import Assignment
-from bench.course import failures, violations
-from bench.sale import Sale
+from bench.sale import Sale, failures, violations
 from bench.sections import Section
 from bench.strategies import STRATEGIES
 from bench.strategies.base import Refused, Sold
