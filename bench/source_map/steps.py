@@ -11,7 +11,7 @@ from bench.source_map.trace import recorded
 from segmented.errors import SegmentedError
 from segmented.locks import Lock
 from segmented.orders import Gate, connect, take_envelope
-from segmented.protocol.dialect import Dialect
+from segmented.protocol.wire import Dialect
 from segmented.servers import ValkeyServer
 from segmented.stock import Grant, Pool
 from segmented.stores.redis import RedisStore

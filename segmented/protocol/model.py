@@ -7,28 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from segmented import protocol as op
 from segmented.errors import WrongKind
 from segmented.protocol.cache.model import CacheModel
 from segmented.protocol.carts.model import CartModel
 from segmented.protocol.dedup.model import DedupModel
-from segmented.protocol.fair.model import FairModel
-from segmented.protocol.get_set.model import GetSetModel
-from segmented.protocol.lock.model import LockModel
+from segmented.protocol.kinds import lock_kinds
+from segmented.protocol.lock.model import KIND as LOCK
 from segmented.protocol.operator.model import OperatorModel
 from segmented.protocol.outbox.model import OutboxModel
-from segmented.protocol.read_write.model import ReadWriteModel
-from segmented.protocol.reentrant.model import ReentrantModel
-from segmented.protocol.semaphore.model import SemaphoreModel
 from segmented.protocol.sequencer.model import SequencerModel
 from segmented.protocol.shards.model import ShardModel
-from segmented.protocol.vote.model import VoteModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from segmented import protocol as op
     from segmented.clock import Clock
     from segmented.protocol import Operation
+    from segmented.protocol.kinds import Model
+    from segmented.protocol.lock.model import LockModel
 
 AnswerT = TypeVar("AnswerT")
 
@@ -39,71 +34,26 @@ class MemoryModel:
     def __init__(self, clock: Clock) -> None:
         """Take the server's time from `clock`."""
         self._freed: list[str] = []
-        locks = LockModel(clock, self._freed.append)
-        reentrant = ReentrantModel(clock, self._freed.append)
-        fair = FairModel(clock, self._freed.append)
-        read_write = ReadWriteModel(clock, self._freed.append)
-        semaphores = SemaphoreModel(clock, self._freed.append)
-        get_set = GetSetModel()
-        votes = VoteModel(clock, self._freed.append)
-        self._kinds = Kinds()
-        cache = CacheModel(clock, locks, self._freed.append)
-        self._kinds.add(locks.holds, op.AcquireLock, op.ReadOrAcquire)
-        self._kinds.add(reentrant.holds, op.AcquireReentrant)
-        self._kinds.add(fair.holds, op.AcquireFair)
-        self._kinds.add(read_write.holds, op.AcquireRead, op.AcquireWrite)
-        self._kinds.add(semaphores.holds, op.AcquirePermit)
-        self._kinds.add(get_set.holds, op.SetNx)
-        self._kinds.add(votes.holds, op.AcquireVote)
-        pools = OutboxModel(clock, self._freed.append)
-        operator = OperatorModel(locks, reentrant, fair, read_write, semaphores, get_set, votes)
-        sequencers = SequencerModel(operator.show)
-        self._bodies: dict[type[op.Operation[Any]], Callable[[Any], object]] = {
-            op.AcquireLock: locks.acquire,
-            op.AdoptLock: locks.adopt,
-            op.RenameHolder: locks.rename,
-            op.RenewLock: locks.renew,
-            op.ReleaseLock: locks.release,
-            op.AcquireReentrant: reentrant.acquire,
-            op.RenewReentrant: reentrant.renew,
-            op.ReleaseReentrant: reentrant.release,
-            op.AcquireFair: fair.acquire,
-            op.RenewFair: fair.renew,
-            op.ReleaseFair: fair.release,
-            op.AcquireRead: read_write.read,
-            op.AcquireWrite: read_write.write,
-            op.RenewReadWrite: read_write.renew,
-            op.ReleaseReadWrite: read_write.release,
-            op.AcquirePermit: semaphores.acquire,
-            op.RenewPermit: semaphores.renew,
-            op.ReleasePermit: semaphores.release,
-            op.SetNx: get_set.set_nx,
-            op.GetValue: get_set.get,
-            op.GetSet: get_set.get_set,
-            op.DeleteValue: get_set.delete,
-            op.AcquireVote: votes.acquire,
-            op.RenewVote: votes.renew,
-            op.ReleaseVote: votes.release,
-            op.IdentifyServer: votes.identify,
-            op.ReadCached: cache.read,
-            op.ReadOrAcquire: cache.read_or_acquire,
-            op.WriteCached: cache.write,
-            op.ForgetCached: cache.forget,
-            op.ShowLock: operator.show,
-            op.RevokeLock: operator.revoke,
-            op.ListLocks: operator.list_locks,
-            op.ListMasters: operator.list_masters,
-            op.CheckSequencer: sequencers.check,
-            op.FencedSet: sequencers.set,
-            **pools.bodies(),
-            **CartModel(clock, pools.found).bodies(),
-            **ShardModel(pools).bodies(),
-            **DedupModel(clock, self._freed.append).bodies(),
-        }
+        publish = self._freed.append
+        self._models = {kind: kind.model(clock, publish) for kind in lock_kinds()}
+        self._taking = {operation: kind for kind in self._models for operation in kind.takes}
+        operator = OperatorModel(*self._models.values())
+        pools = OutboxModel(clock, publish)
+        parts: tuple[Model, ...] = (
+            *self._models.values(),
+            CacheModel(clock, cast("LockModel", self._models[LOCK]), publish),
+            operator,
+            SequencerModel(operator.show),
+            pools,
+            CartModel(clock, pools.found),
+            ShardModel(pools),
+            DedupModel(clock, publish),
+        )
+        self._bodies = {operation: body for part in parts for operation, body in part.bodies().items()}
 
     def execute(self, operation: op.Operation[AnswerT]) -> AnswerT:
         """Perform one operation."""
-        self._kinds.check(operation)
+        self._check_kind(operation)
         return cast("AnswerT", self._bodies[type(operation)](operation))
 
     def take_freed(self) -> list[str]:
@@ -112,26 +62,12 @@ class MemoryModel:
         self._freed.clear()
         return freed
 
-
-class Kinds:
-    """Knows for each kind whether it holds a name, and by which operations it takes one."""
-
-    def __init__(self) -> None:
-        """Know none."""
-        self._kinds: list[tuple[Callable[[str], bool], tuple[type[Operation[Any]], ...]]] = []
-        self._acquiring: set[type[Operation[Any]]] = set()
-
-    def add(self, holds: Callable[[str], bool], *acquiring: type[Operation[Any]]) -> None:
-        """Make a kind known by its question and its operations, each of which has a `name`."""
-        self._kinds.append((holds, acquiring))
-        self._acquiring.update(acquiring)
-
-    def check(self, operation: Operation[Any]) -> None:
+    def _check_kind(self, operation: Operation[Any]) -> None:
         """Raise WrongKind if the operation would take a name that another kind holds."""
-        if type(operation) not in self._acquiring:
+        taking = self._taking.get(type(operation))
+        if taking is None:
             return
         name: str = operation.name  # type: ignore[attr-defined]  # every operation that takes a lock has one
-        for holds, acquiring in self._kinds:
-            if type(operation) not in acquiring and holds(name):
-                message = f"the name {name!r} belongs to another kind of lock"
-                raise WrongKind(message)
+        if any(model.holds(name) for kind, model in self._models.items() if kind is not taking):
+            message = f"the name {name!r} belongs to another kind of lock"
+            raise WrongKind(message)

@@ -26,7 +26,9 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from importlib import resources
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
+
+from segmented.models.locks import Lost, Released, Renewed
 
 pack_command: Callable[[Any], bytes] | None = None
 Reply = Any
@@ -116,6 +118,29 @@ def optional_number(value: Reply) -> int | None:
     """Read a number for which the scripts say -1 or "" when there is none."""
     found = text(value)
     return None if found in ("", "-1") else int(found)
+
+
+class Timed(Protocol):
+    """An operation that asks for a time to live, in milliseconds."""
+
+    @property
+    def ttl_ms(self) -> int:
+        """How long the lease is to live."""
+
+
+def renewed_or_lost(operation: Timed, reply: Reply) -> Renewed | Lost:
+    """Read the answer to a renewal, of any kind of lock."""
+    return Renewed(operation.ttl_ms) if text(reply[0]) == "renewed" else Lost()
+
+
+def released_or_lost(_: object, reply: Reply) -> Released | Lost:
+    """Read the answer to a release, of any kind of lock."""
+    return Released() if text(reply[0]) == "released" else Lost()
+
+
+def unsure_if_lost(answer: Released | Lost) -> Released | Lost:
+    """Read the answer to a repeated release: the first one, whose reply was lost, may have released the lock."""
+    return Lost(is_unsure=True) if isinstance(answer, Lost) else answer
 
 
 Encode = Callable[[Any], Call]

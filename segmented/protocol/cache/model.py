@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
+from segmented import protocol as op
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Cached, Forgotten, Held, MayLoad, Outpaced, Uncached, Written
 from segmented.protocol import AcquireLock, ForgetCached, ReadCached, ReadOrAcquire, ReleaseLock, WriteCached
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.clock import Clock
+    from segmented.protocol.kinds import Bodies
     from segmented.protocol.lock.model import LockModel
 
 
@@ -34,6 +36,15 @@ class CacheModel:
         self._publish = publish
         self._values: dict[str, _Kept] = {}
         self._floors: dict[str, int] = {}
+
+    def bodies(self) -> Bodies:
+        """Return the method that performs each operation."""
+        return {
+            op.ReadCached: self.read,
+            op.ReadOrAcquire: self.read_or_acquire,
+            op.WriteCached: self.write,
+            op.ForgetCached: self.forget,
+        }
 
     def _living(self, name: str) -> _Kept | None:
         kept = self._values.get(name)

@@ -8,7 +8,6 @@ from functools import lru_cache
 from math import isinf
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from segmented.models import Lost, Released, Renewed
 from segmented.models.dedup import (
     AttemptOutdated,
     Claim,
@@ -46,7 +45,18 @@ from segmented.protocol.dedup.operations import (
     RenewRun,
     SettleRun,
 )
-from segmented.protocol.wire import Call, Codec, Script, load_script, optional_number, script_call, text
+from segmented.protocol.wire import (
+    Call,
+    Codec,
+    Script,
+    load_script,
+    optional_number,
+    released_or_lost,
+    renewed_or_lost,
+    script_call,
+    text,
+    unsure_if_lost,
+)
 
 if TYPE_CHECKING:
     from segmented.models.dedup import RecordName
@@ -163,10 +173,6 @@ def _encode_renew(operation: RenewRun) -> Call:
     return _call("renew_run", operation.record, *who, operation.ttl_ms, operation.remember_ms)
 
 
-def _decode_renew(operation: RenewRun, reply: Reply) -> Renewed | Lost:
-    return Renewed(operation.ttl_ms) if text(reply[0]) == "renewed" else Lost()
-
-
 def _finish_arguments(operation: FinishRun) -> tuple[str | int, ...]:
     who = (operation.message, operation.holder_id, operation.fencing_token)
     times = (operation.keep_ms, operation.remember_ms)
@@ -208,14 +214,6 @@ def _encode_abandon(operation: AbandonRun) -> Call:
     following = "" if operation.next_attempt is None else operation.next_attempt
     times = (operation.wait_ms, operation.delay_ms)
     return _call("abandon_run", operation.record, *who, operation.remember_ms, following, *times)
-
-
-def _decode_abandon(_: AbandonRun | DoubtRun, reply: Reply) -> Released | Lost:
-    return Released() if text(reply[0]) == "released" else Lost()
-
-
-def _doubted(answer: Released | Lost) -> Released | Lost:
-    return Lost(is_unsure=True) if isinstance(answer, Lost) else answer
 
 
 def _encode_doubt(operation: DoubtRun) -> Call:
@@ -315,11 +313,11 @@ def _decode_reap(_: ReapKey, reply: Reply) -> Reaped:
 CODECS: Final = {
     ClaimKey: Codec(_encode_claim, _decode_claim),
     BeginRun: Codec(_encode_begin, _decode_begin),
-    RenewRun: Codec(_encode_renew, _decode_renew),
+    RenewRun: Codec(_encode_renew, renewed_or_lost),
     FinishRun: Codec(_encode_finish, _decode_finish),
     FinishRunWithEffect: Codec(_encode_effect, _decode_effect),
-    AbandonRun: Codec(_encode_abandon, _decode_abandon, doubt=_doubted),
-    DoubtRun: Codec(_encode_doubt, _decode_abandon, doubt=_doubted),
+    AbandonRun: Codec(_encode_abandon, released_or_lost, doubt=unsure_if_lost),
+    DoubtRun: Codec(_encode_doubt, released_or_lost, doubt=unsure_if_lost),
     CancelMessage: Codec(_encode_cancel, _decode_cancel),
     FreeKey: Codec(_encode_free, _decode_free),
     SettleRun: Codec(_encode_settle, _decode_settle),

@@ -6,15 +6,18 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from segmented import protocol as op
 from segmented.keys import fair_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
+from segmented.protocol.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented.clock import Clock
     from segmented.protocol import AcquireFair, ReleaseFair, RenewFair
+    from segmented.protocol.kinds import Bodies
 
 
 @dataclass(slots=True)
@@ -104,6 +107,14 @@ class FairModel:
         self._clock = clock
         self._publish = publish
         self._names: dict[str, _Fair] = {}
+
+    def bodies(self) -> Bodies:
+        """Return the method that performs each operation."""
+        return {
+            op.AcquireFair: self.acquire,
+            op.RenewFair: self.renew,
+            op.ReleaseFair: self.release,
+        }
 
     def holds(self, name: str) -> bool:
         """Is it held, or handed to somebody?"""
@@ -205,3 +216,6 @@ class FairModel:
             if minder != me:
                 self._publish(fair_keys(name).turn_of(minder))
         return minder
+
+
+KIND: Final = Kind("fair", FairModel, takes=(op.AcquireFair,))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.errors import WrongKind
 from segmented.keys import fair_keys
-from segmented.models import Acquired, Held, Lost, Released, Renewed
+from segmented.models import Acquired, Held
 from segmented.protocol import AcquireFair, ReleaseFair, RenewFair
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
-from segmented.protocol.wire import Call, Codec, script_call, text
+from segmented.protocol.wire import Call, Codec, released_or_lost, renewed_or_lost, script_call, text, unsure_if_lost
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
@@ -46,25 +46,13 @@ def _encode_renew(operation: RenewFair) -> Call:
     return script_call("renew_fair", keys, operation.holder_id, operation.ttl_ms, fence_ttl_ms)
 
 
-def _decode_renew(operation: RenewFair, reply: Reply) -> Renewed | Lost:
-    return Renewed(operation.ttl_ms) if text(reply[0]) == "renewed" else Lost()
-
-
 def _encode_release(operation: ReleaseFair) -> Call:
     keys, claim_ms = fair_keys(operation.name).listed(), operation.times.claim_ms
     return script_call("release_fair", keys, operation.holder_id, claim_ms, FENCE_IDLE_MS + claim_ms)
 
 
-def _decode_release(_: ReleaseFair, reply: Reply) -> Released | Lost:
-    return Released() if text(reply[0]) == "released" else Lost()
-
-
-def _doubted(answer: Released | Lost) -> Released | Lost:
-    return Lost(is_unsure=True) if isinstance(answer, Lost) else answer
-
-
 CODECS: Final = {
     AcquireFair: Codec(_encode_acquire, _decode_acquire),
-    RenewFair: Codec(_encode_renew, _decode_renew),
-    ReleaseFair: Codec(_encode_release, _decode_release, doubt=_doubted),
+    RenewFair: Codec(_encode_renew, renewed_or_lost),
+    ReleaseFair: Codec(_encode_release, released_or_lost, doubt=unsure_if_lost),
 }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from segmented import protocol as op
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
+from segmented.protocol.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from segmented.protocol import DeleteValue, GetSet, GetValue, SetNx
+    from segmented.protocol.kinds import Bodies
 
 
 class GetSetModel:
@@ -18,6 +21,15 @@ class GetSetModel:
     def __init__(self) -> None:
         """Start empty."""
         self._values: dict[str, str] = {}
+
+    def bodies(self) -> Bodies:
+        """Return the method that performs each operation."""
+        return {
+            op.SetNx: self.set_nx,
+            op.GetValue: self.get,
+            op.GetSet: self.get_set,
+            op.DeleteValue: self.delete,
+        }
 
     def holds(self, name: str) -> bool:
         """Is there a value, of whatever age?"""
@@ -58,3 +70,6 @@ class GetSetModel:
     def delete(self, operation: DeleteValue) -> bool:
         """Delete."""
         return self._values.pop(operation.name, None) is not None
+
+
+KIND: Final = Kind("get_set", lambda _, __: GetSetModel(), takes=(op.SetNx,))

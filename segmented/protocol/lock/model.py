@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from segmented import protocol as op
 from segmented.errors import InvalidInput
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
+from segmented.protocol.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented.clock import Clock
     from segmented.protocol import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
+    from segmented.protocol.kinds import Bodies
 
 
 @dataclass(slots=True)
@@ -35,6 +38,16 @@ class LockModel:
         self._leases: dict[str, _Lease] = {}
         self._tokens: dict[str, int] = {}
         self._releasers: dict[str, str] = {}
+
+    def bodies(self) -> Bodies:
+        """Return the method that performs each operation."""
+        return {
+            op.AcquireLock: self.acquire,
+            op.AdoptLock: self.adopt,
+            op.RenameHolder: self.rename,
+            op.RenewLock: self.renew,
+            op.ReleaseLock: self.release,
+        }
 
     def holds(self, name: str) -> bool:
         """Is the name taken, by a lease or by the delay after one?"""
@@ -131,3 +144,6 @@ class LockModel:
         self._releasers[operation.name] = operation.holder_id
         self._publish(lock_keys(operation.name).freed)
         return Released()
+
+
+KIND: Final = Kind("lock", LockModel, takes=(op.AcquireLock, op.ReadOrAcquire))

@@ -10,7 +10,18 @@ from segmented.errors import WrongKind
 from segmented.keys import LockKeys, lock_keys, named_lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed, Unreplicated
 from segmented.protocol import AcquireLock, AdoptLock, ReleaseLock, RenameHolder, RenewLock
-from segmented.protocol.wire import Call, Codec, Native, Send, optional_number, script_call, text
+from segmented.protocol.wire import (
+    Call,
+    Codec,
+    Native,
+    Send,
+    optional_number,
+    released_or_lost,
+    renewed_or_lost,
+    script_call,
+    text,
+    unsure_if_lost,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,10 +79,6 @@ def _encode_renew(operation: RenewLock) -> Call:
     return script_call("renew_lock", keys, operation.holder_id, operation.ttl_ms, operation.delay_ms)
 
 
-def _decode_renew(operation: RenewLock, reply: Reply) -> Renewed | Lost:
-    return Renewed(operation.ttl_ms) if text(reply[0]) == "renewed" else Lost()
-
-
 def _encode_rename(operation: RenameHolder) -> Call:
     return script_call("rename_holder", _keys(operation).listed(), operation.holder_id, operation.new_holder_id)
 
@@ -82,10 +89,6 @@ def _decode_rename(_: RenameHolder, reply: Reply) -> bool:
 
 def _encode_release(operation: ReleaseLock) -> Call:
     return script_call("release_lock", _keys(operation).listed(), operation.holder_id, operation.delay_ms)
-
-
-def _decode_release(_: ReleaseLock, reply: Reply) -> Released | Lost:
-    return Released() if text(reply[0]) == "released" else Lost()
 
 
 # --- by the server's own commands ---
@@ -118,10 +121,6 @@ def _wakes(operation: ReleaseLock) -> tuple[str, str]:
     return _keys(operation).freed, operation.holder_id
 
 
-def _doubted(answer: Released | Lost) -> Released | Lost:
-    return Lost(is_unsure=True) if isinstance(answer, Lost) else answer
-
-
 # --- and what follows on the same connection ---
 
 
@@ -140,12 +139,12 @@ CODECS: Final = {
     AcquireLock: Codec(_encode_acquire, _decode_acquire, finish=_await_replicas),
     AdoptLock: Codec(_encode_adopt, _decode_adopt),
     RenameHolder: Codec(_encode_rename, _decode_rename),
-    RenewLock: Codec(_encode_renew, _decode_renew, native=Native(_native_renew, _decode_native_renew)),
+    RenewLock: Codec(_encode_renew, renewed_or_lost, native=Native(_native_renew, _decode_native_renew)),
     ReleaseLock: Codec(
         _encode_release,
-        _decode_release,
+        released_or_lost,
         native=Native(_native_release, _decode_native_release),
         wakes=_wakes,
-        doubt=_doubted,
+        doubt=unsure_if_lost,
     ),
 }

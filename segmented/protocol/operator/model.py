@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from segmented import protocol as op
 from segmented.models.locks import NamesPage, Revoked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from segmented.models.locks import LockState
     from segmented.protocol import ListLocks, ListMasters, RevokeLock, ShowLock, SlotRanges
+    from segmented.protocol.kinds import Bodies, KindModel
 
 WILD: Final = re.compile(r"\\(?P<plain>.)|\[(?P<not>\^?)(?P<set>[^\]]*)\]|(?P<any>\*)|(?P<one>\?)", re.DOTALL)
-
-
-class Kind(Protocol):
-    """The model of one kind of lock."""
-
-    def names(self) -> Iterable[str]:
-        """Return the names that it has ever seen, or some of them."""
-
-    def state(self, name: str, holders_max: int) -> LockState | None:
-        """Tell who holds a name; None when nobody does."""
-
-    def revoke(self, name: str) -> None:
-        """End every lease on a name, and wake who waits."""
 
 
 class OperatorModel:
     """Asks every kind; the name belongs to one of them at most."""
 
-    def __init__(self, *kinds: Kind) -> None:
+    def __init__(self, *kinds: KindModel) -> None:
         """Look at `kinds`."""
         self._kinds = kinds
         self._revoked: dict[str, tuple[str, Revoked]] = {}
+
+    def bodies(self) -> Bodies:
+        """Return the method that performs each operation."""
+        return {
+            op.ShowLock: self.show,
+            op.RevokeLock: self.revoke,
+            op.ListLocks: self.list_locks,
+            op.ListMasters: self.list_masters,
+        }
 
     def show(self, operation: ShowLock) -> LockState | None:
         """Tell who holds it."""

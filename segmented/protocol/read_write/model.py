@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from segmented import protocol as op
 from segmented.keys import read_write_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
+from segmented.protocol.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.models.locks import HolderMode
     from segmented.protocol import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
+    from segmented.protocol.kinds import Bodies
 
 
 @dataclass(slots=True)
@@ -43,6 +46,15 @@ class ReadWriteModel:
         self._clock = clock
         self._publish = publish
         self._entries: dict[str, _Entry] = {}
+
+    def bodies(self) -> Bodies:
+        """Return the method that performs each operation."""
+        return {
+            op.AcquireRead: self.read,
+            op.AcquireWrite: self.write,
+            op.RenewReadWrite: self.renew,
+            op.ReleaseReadWrite: self.release,
+        }
 
     def holds(self, name: str) -> bool:
         """Is somebody in?"""
@@ -144,3 +156,6 @@ class ReadWriteModel:
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+KIND: Final = Kind("read_write", ReadWriteModel, takes=(op.AcquireRead, op.AcquireWrite))

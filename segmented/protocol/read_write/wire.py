@@ -6,10 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.errors import WrongKind
 from segmented.keys import read_write_keys
-from segmented.models import Acquired, Held, Lost, Released, Renewed
+from segmented.models import Acquired, Held
 from segmented.protocol import AcquireRead, AcquireWrite, ReleaseReadWrite, RenewReadWrite
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
-from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
+from segmented.protocol.wire import (
+    Call,
+    Codec,
+    optional_number,
+    released_or_lost,
+    renewed_or_lost,
+    script_call,
+    text,
+    unsure_if_lost,
+)
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
@@ -50,25 +59,13 @@ def _encode_renew(operation: RenewReadWrite) -> Call:
     return script_call("renew_read_write", keys, operation.holder_id, operation.ttl_ms)
 
 
-def _decode_renew(operation: RenewReadWrite, reply: Reply) -> Renewed | Lost:
-    return Renewed(operation.ttl_ms) if text(reply[0]) == "renewed" else Lost()
-
-
 def _encode_release(operation: ReleaseReadWrite) -> Call:
     return script_call("release_read_write", read_write_keys(operation.name).listed(), operation.holder_id)
-
-
-def _decode_release(_: ReleaseReadWrite, reply: Reply) -> Released | Lost:
-    return Released() if text(reply[0]) == "released" else Lost()
-
-
-def _doubted(answer: Released | Lost) -> Released | Lost:
-    return Lost(is_unsure=True) if isinstance(answer, Lost) else answer
 
 
 CODECS: Final = {
     AcquireRead: Codec(_encode_read, _decode_read),
     AcquireWrite: Codec(_encode_write, _decode_write),
-    RenewReadWrite: Codec(_encode_renew, _decode_renew),
-    ReleaseReadWrite: Codec(_encode_release, _decode_release, doubt=_doubted),
+    RenewReadWrite: Codec(_encode_renew, renewed_or_lost),
+    ReleaseReadWrite: Codec(_encode_release, released_or_lost, doubt=unsure_if_lost),
 }

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from segmented import protocol as op
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import LockHolder, LockState
+from segmented.protocol.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented.clock import Clock
     from segmented.protocol import AcquireReentrant, ReleaseReentrant, RenewReentrant
+    from segmented.protocol.kinds import Bodies
 
 
 @dataclass(slots=True)
@@ -32,6 +35,14 @@ class ReentrantModel:
         self._publish = publish
         self._holds: dict[str, _Hold] = {}
         self._tokens: dict[str, int] = {}
+
+    def bodies(self) -> Bodies:
+        """Return the method that performs each operation."""
+        return {
+            op.AcquireReentrant: self.acquire,
+            op.RenewReentrant: self.renew,
+            op.ReleaseReentrant: self.release,
+        }
 
     def holds(self, name: str) -> bool:
         """Is it held?"""
@@ -99,3 +110,6 @@ class ReentrantModel:
             del self._holds[operation.name]
             self._publish(lock_keys(operation.name).freed)
         return Released()
+
+
+KIND: Final = Kind("reentrant", ReentrantModel, takes=(op.AcquireReentrant,))

@@ -6,10 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.errors import WrongKind
 from segmented.keys import reentrant_keys
-from segmented.models import Acquired, Held, Lost, Released, Renewed
+from segmented.models import Acquired, Held
 from segmented.protocol import AcquireReentrant, ReleaseReentrant, RenewReentrant
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
-from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
+from segmented.protocol.wire import (
+    Call,
+    Codec,
+    optional_number,
+    released_or_lost,
+    renewed_or_lost,
+    script_call,
+    text,
+    unsure_if_lost,
+)
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
@@ -43,25 +52,13 @@ def _encode_renew(operation: RenewReentrant) -> Call:
     return script_call("renew_reentrant", keys, owner, operation.holder_id, operation.ttl_ms, fence_ttl_ms)
 
 
-def _decode_renew(operation: RenewReentrant, reply: Reply) -> Renewed | Lost:
-    return Renewed(operation.ttl_ms) if text(reply[0]) == "renewed" else Lost()
-
-
 def _encode_release(operation: ReleaseReentrant) -> Call:
     keys = reentrant_keys(operation.name).listed()
     return script_call("release_reentrant", keys, OWNER_FIELD + operation.owner, operation.holder_id)
 
 
-def _decode_release(_: ReleaseReentrant, reply: Reply) -> Released | Lost:
-    return Released() if text(reply[0]) == "released" else Lost()
-
-
-def _doubted(answer: Released | Lost) -> Released | Lost:
-    return Lost(is_unsure=True) if isinstance(answer, Lost) else answer
-
-
 CODECS: Final = {
     AcquireReentrant: Codec(_encode_acquire, _decode_acquire),
-    RenewReentrant: Codec(_encode_renew, _decode_renew),
-    ReleaseReentrant: Codec(_encode_release, _decode_release, doubt=_doubted),
+    RenewReentrant: Codec(_encode_renew, renewed_or_lost),
+    ReleaseReentrant: Codec(_encode_release, released_or_lost, doubt=unsure_if_lost),
 }

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from segmented import protocol as op
 from segmented.errors import PermitsMismatch
 from segmented.keys import lock_keys
 from segmented.models import Acquired, Held, Lost, Released, Renewed
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
+from segmented.protocol.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from segmented.clock import Clock
     from segmented.protocol import AcquirePermit, ReleasePermit, RenewPermit
+    from segmented.protocol.kinds import Bodies
 
 
 @dataclass(slots=True)
@@ -34,6 +37,14 @@ class SemaphoreModel:
         self._clock = clock
         self._publish = publish
         self._entries: dict[str, _Entry] = {}
+
+    def bodies(self) -> Bodies:
+        """Return the method that performs each operation."""
+        return {
+            op.AcquirePermit: self.acquire,
+            op.RenewPermit: self.renew,
+            op.ReleasePermit: self.release,
+        }
 
     def holds(self, name: str) -> bool:
         """Is a permit held?"""
@@ -99,3 +110,6 @@ class SemaphoreModel:
 
 def _ms_until_next(entry: _Entry, now: float) -> int:
     return round((min(entry.ends.values()) - now) * 1000)
+
+
+KIND: Final = Kind("semaphore", SemaphoreModel, takes=(op.AcquirePermit,))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from segmented.errors import PermitsMismatch
 from segmented.keys import lock_keys
-from segmented.models import Acquired, Held, Lost, Released, Renewed
+from segmented.models import Acquired, Held
 from segmented.protocol import AcquirePermit, ReleasePermit, RenewPermit
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
-from segmented.protocol.wire import Call, Codec, script_call, text
+from segmented.protocol.wire import Call, Codec, released_or_lost, renewed_or_lost, script_call, text, unsure_if_lost
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
@@ -36,24 +36,12 @@ def _encode_renew(operation: RenewPermit) -> Call:
     return script_call("renew_permit", keys, operation.holder_id, operation.ttl_ms, fence_ttl_ms)
 
 
-def _decode_renew(operation: RenewPermit, reply: Reply) -> Renewed | Lost:
-    return Renewed(operation.ttl_ms) if text(reply[0]) == "renewed" else Lost()
-
-
 def _encode_release(operation: ReleasePermit) -> Call:
     return script_call("release_permit", lock_keys(operation.name).listed(), operation.holder_id)
 
 
-def _decode_release(_: ReleasePermit, reply: Reply) -> Released | Lost:
-    return Released() if text(reply[0]) == "released" else Lost()
-
-
-def _doubted(answer: Released | Lost) -> Released | Lost:
-    return Lost(is_unsure=True) if isinstance(answer, Lost) else answer
-
-
 CODECS: Final = {
     AcquirePermit: Codec(_encode_acquire, _decode_acquire),
-    RenewPermit: Codec(_encode_renew, _decode_renew),
-    ReleasePermit: Codec(_encode_release, _decode_release, doubt=_doubted),
+    RenewPermit: Codec(_encode_renew, renewed_or_lost),
+    ReleasePermit: Codec(_encode_release, released_or_lost, doubt=unsure_if_lost),
 }

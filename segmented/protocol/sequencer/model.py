@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from segmented import protocol as op
 from segmented.errors import WrongKind
 from segmented.keys import fenced_keys
 from segmented.models import Standing
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from segmented.models.locks import LockState
+    from segmented.protocol.kinds import Bodies
 
 
 class SequencerModel:
@@ -23,6 +25,13 @@ class SequencerModel:
         self._show = show
         self.values: dict[str, tuple[str, int]] = {}
         """By key: the value, and the highest token that has written."""
+
+    def bodies(self) -> Bodies:
+        """Return the method that performs each operation."""
+        return {
+            op.CheckSequencer: self.check,
+            op.FencedSet: self.set,
+        }
 
     def check(self, operation: CheckSequencer) -> Standing:
         """Compare with the living generation."""

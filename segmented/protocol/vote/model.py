@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from segmented import protocol as op
 from segmented.keys import lock_keys
 from segmented.models import Acquired, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
+from segmented.protocol.kinds import Kind
 from segmented.protocol.vote.operations import ROUND_MAX, ROUND_REESTABLISHED
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.protocol import AcquireVote, IdentifyServer, ReleaseVote, RenewVote
+    from segmented.protocol.kinds import Bodies
 
 NO_TOKEN: Final = 0
 
@@ -37,6 +40,15 @@ class VoteModel:
         self._votes: dict[str, _Vote] = {}
         self._releasers: dict[str, str] = {}
         self._identity = ServerIdentity(uuid4().hex)
+
+    def bodies(self) -> Bodies:
+        """Return the method that performs each operation."""
+        return {
+            op.AcquireVote: self.acquire,
+            op.RenewVote: self.renew,
+            op.ReleaseVote: self.release,
+            op.IdentifyServer: self.identify,
+        }
 
     def holds(self, name: str) -> bool:
         """Has somebody the vote?"""
@@ -102,3 +114,6 @@ class VoteModel:
     def identify(self, _: IdentifyServer) -> ServerIdentity:
         """Tell one model from another."""
         return self._identity
+
+
+KIND: Final = Kind("quorum", VoteModel, takes=(op.AcquireVote,))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from segmented.keys import lock_keys
-from segmented.models import Acquired, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
+from segmented.models import Acquired, HeldBy, Lost, Reestablished, Renewed, ServerIdentity
 from segmented.protocol import AcquireVote, IdentifyServer, ReleaseVote, RenewVote
 from segmented.protocol.lock.wire import FENCE_IDLE_MS
 from segmented.protocol.vote.operations import ROUND_MAX, ROUND_REESTABLISHED
-from segmented.protocol.wire import Call, Codec, load_script, optional_number, script_call, text
+from segmented.protocol.wire import Call, Codec, load_script, optional_number, released_or_lost, script_call, text
 
 if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
@@ -49,10 +49,6 @@ def _encode_release(operation: ReleaseVote) -> Call:
     return script_call("release_vote", keys, operation.holder_id, operation.round, quiet, is_end)
 
 
-def _decode_release(_: ReleaseVote, reply: Reply) -> Released | Lost:
-    return Released() if text(reply[0]) == "released" else Lost()
-
-
 class _KeylessCall(Call):
     """A script without keys, which any server of a cluster runs."""
 
@@ -82,6 +78,6 @@ def _field(info: str, name: str) -> str:
 CODECS: Final = {
     AcquireVote: Codec(_encode_acquire, _decode_acquire),
     RenewVote: Codec(_encode_renew, _decode_renew),
-    ReleaseVote: Codec(_encode_release, _decode_release),
+    ReleaseVote: Codec(_encode_release, released_or_lost),
     IdentifyServer: Codec(_encode_identify, _decode_identify),
 }
