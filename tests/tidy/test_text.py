@@ -10,7 +10,6 @@ from tests.tidy import rules_text as rules
 from tests.tidy.sources import Rule, committed, files, offences
 
 NOT_YET_PLAIN: Final = {
-    "0001-plans-and-drivers.md",
     "bench-rules.md",
     "benchmarks.md",
     "celery-dedup-compared.md",
