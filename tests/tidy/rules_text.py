@@ -25,6 +25,25 @@ BANNED: Final = (
     ("may be said " + "again", "repeatable"),
 )
 """Turns that read as translated, and what to write: users meet these texts."""
+BEGIN: Final = r"(?:\A|\n\s*\n|\n\s*(?:[-*]|\d+\.)\s+|[.:!]\s+)"
+TURNS: Final = (
+    (r"\b(?:is|are|was|were|be|been)\s+told\b", "is notified, gets, reports"),
+    (r"\bwhoever\b", "the caller, the holder, a process that"),
+    (r"\bso\s+many\b", "that many, how many"),
+    (r"\b(?:for|after)\s+so\s+long\b", "for that long"),
+    (r"\bas\s+(?:it\s+was|they\s+were)\b", "unchanged"),
+    (r"\bas\s+ever\b", "as usual"),
+    (r"\bst(?:ands?|ood)\s+still\b", "hangs, is paused"),
+    (r"\boversle(?:eps?|pt)\b", "sleeps past its lease"),
+    (r"\blast\s+word\b", "final say"),
+    (r"\bthe\s+whole\s+of\b", "all of"),
+    (r"\bbears?\s+no\b", "tolerates no"),
+    (r"[;,]\s+else\b", "otherwise, in a sentence of its own"),
+    (BEGIN + r"(?:Who|What)\s[^.:?!|]*\b(?:is|are|was|were|has|have|does|goes|stays)\b[^.:?!|]*\.", "the actor first"),
+    (BEGIN + r"(?:Counted|Told|Measured|Printed|Tested|Checked)\s+(?:is|are|was|were)\b", "the usual word order"),
+)
+"""Turns of whole sentences on pages, as patterns, and what to write."""
+NOT_PROSE: Final = re.compile(r"^ *```.*?^ *```|<!--.*?-->|`[^`]*`|(?<=\])\([^)]*\)", re.MULTILINE | re.DOTALL)
 UNRELEASED: Final = re.compile(r"^## \[?Unreleased\]?", re.MULTILINE)
 
 
@@ -48,6 +67,16 @@ def plain_english(text: str) -> Iterator[tuple[int, str]]:
         for turn, plain in BANNED:
             if re.search(rf"\b{turn}\b", HIDDEN.sub("", line), re.IGNORECASE):
                 yield number, f"{turn!r}: write {plain!r}"
+
+
+def plain_prose(page: str) -> Iterator[tuple[int, str]]:
+    """The actor first, then the verb, in the field's usual words; code and comments of the page are left alone."""
+    prose = NOT_PROSE.sub(lambda found: "code" + "\n" * found.group().count("\n"), page)
+    for turn, plain in TURNS:
+        for found in re.finditer(turn, prose, re.IGNORECASE if turn.startswith(r"\b") else 0):
+            words = " ".join(found.group().split()).lstrip("-*.:! ")
+            line = prose.count("\n", 0, found.start() + len(found.group()) - len(found.group().lstrip(".:! \n"))) + 1
+            yield line, f"{words[:40]!r}: write {plain!r}"
 
 
 def exceptions_have_reasons(text: str) -> Iterator[tuple[int, str]]:

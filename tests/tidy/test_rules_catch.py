@@ -83,6 +83,12 @@ BROKEN: list[tuple[Rule, str, int]] = [
     (rules_text.exceptions_have_reasons, '"tests/**" = [\n    "S101", # pytest asserts\n    "D",\n]', 3),
     (rules_text.has_unreleased_part, "# Changelog\n\n## 0.1.0\n", 1),
     (rules_text.plain_english, "Print it for e" + "ver.", 1),
+    (rules_text.plain_prose, "# A page\n\nThe next worker is\ntold of it.", 3),
+    (rules_text.plain_prose, "It stays as it was.", 1),
+    (rules_text.plain_prose, "Set it; else\nit is empty.", 1),
+    (rules_text.plain_prose, "It ends. Who holds [the lock](a.md) is\nasked first.", 1),
+    (rules_text.plain_prose, "# A page\n\n- What dies is started again.", 3),
+    (rules_text.plain_prose, "```\ncode\n```\n\nCounted are the orders.", 5),
 ]
 
 KEPT: list[tuple[Rule, str]] = [
@@ -103,6 +109,8 @@ KEPT: list[tuple[Rule, str]] = [
     (rules_text.exceptions_have_reasons, 'ignore = [\n    "D203", # D211 holds\n]\nselect = ["ALL"]'),
     (rules_text.has_unreleased_part, "# Changelog\n\n## [Unreleased]\n"),
     (rules_text.plain_english, "Print it again. <!-- claim: test_it_is_sent_a" + "new -->"),
+    (rules_text.plain_prose, "Who holds it? What is slow, and what is not? It prints `nobody is told`."),
+    (rules_text.plain_prose, "```text\nnobody is told; else it ends\n```\n\n[What we measured](a.md) has it."),
 ]
 
 
