@@ -1,13 +1,13 @@
-"""Which servers a URL names: one, a master by way of Sentinels, or a cluster. Pure: nothing is connected here.
+"""Parse the URL of one server, of a master behind Sentinels, or of a cluster. Pure: this module does not connect.
 
 | URL | names |
 | --- | --- |
-| `redis://[USER:PASSWORD@]HOST:PORT/DB`, `unix://PATH?db=DB` | one server, in redis-py's own words |
+| `redis://[USER:PASSWORD@]HOST:PORT/DB`, `unix://PATH?db=DB` | one server, as in redis-py |
 | `redis+sentinel://[USER:PASSWORD@]HOST:PORT,HOST:PORT/SERVICE[/DB]` | the master that these Sentinels name |
 | `redis+cluster://[USER:PASSWORD@]HOST:PORT,HOST:PORT` | the cluster that these nodes belong to |
 
-`rediss` in place of `redis` asks for TLS on every connection. Options follow after `?`: those of `url_options`, as
-redis-py reads them. User and password are those of the data servers; Sentinels that ask for some too get them as the
+`rediss` instead of `redis` uses TLS on every connection. Options follow after `?`: those of `url_options`, as
+redis-py reads them. User and password are for the data servers. If the Sentinels need credentials too, pass the
 options `sentinel_username` and `sentinel_password`.
 """
 
@@ -27,7 +27,7 @@ SENTINEL_PORT: Final = 26_379
 CLUSTER_PORT: Final = 6_379
 PORT_MAX: Final = 65_535
 SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
-"""What Sentinel's own documentation allows."""
+"""The characters that Sentinel's documentation allows."""
 AUTHORITY: Final = re.compile(r"[^/?#]*")
 DATABASE: Final = re.compile(r"/?|/[0-9]+")
 KNOWN: Final = (
@@ -38,7 +38,7 @@ ENCODE: Final = "in a password, / ? # and @ must be percent-encoded"
 
 
 class Deployment(Enum):
-    """What stands behind an address."""
+    """The kind of deployment that an address names."""
 
     SINGLE = "single"
     SENTINEL = "sentinel"
@@ -46,7 +46,7 @@ class Deployment(Enum):
 
 
 class Host(NamedTuple):
-    """Where one server listens."""
+    """Host name and port of one server."""
 
     name: str
     port: int
@@ -54,11 +54,11 @@ class Host(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A URL that was understood; its passwords are not in its `repr`."""
+    """A parsed URL; its `repr` contains no passwords."""
 
     deployment: Deployment
     shown: str
-    """The URL as it was given, without passwords."""
+    """The given URL, without passwords."""
     node_url: str = field(repr=False)
     """The URL of one server (the first host of several), with account and options, as redis-py reads it."""
     hosts: tuple[Host, ...] = ()
@@ -70,7 +70,7 @@ class Address:
 
 
 def parse_address(url: str) -> Address:
-    """Understand a URL; raises InvalidInput with one sentence without passwords."""
+    """Parse a URL; raises InvalidInput with one sentence without passwords."""
     if not isinstance(url, str):
         message = f"a Redis URL is a text such as redis://HOST:PORT, not {type(url).__name__}"
         raise InvalidInput(message)
@@ -91,7 +91,7 @@ def parse_address(url: str) -> Address:
     username, password = options.pop("sentinel_username", None), options.pop("sentinel_password", None)
     service, database = _service(url, path) if kind == "sentinel" else ("", "0")
     if kind == "cluster" and (path not in {"", "/", "/0"} or options.get("db", "0") != "0"):
-        raise _refusal(url, f"a cluster has database 0 alone ({ENCODE})" if path else "a cluster has database 0 alone")
+        raise _refusal(url, f"a cluster has only database 0 ({ENCODE})" if path else "a cluster has only database 0")
     first = f"[{hosts[0].name}]" if ":" in hosts[0].name else hosts[0].name
     node_url = (
         f"{security}://{account}{at}{first}:{hosts[0].port}/{database}{'?' if options else ''}{urlencode(options)}"
@@ -108,7 +108,7 @@ def parse_address(url: str) -> Address:
 
 
 def _check_single(url: str, scheme: str, rest: str) -> None:
-    """Refuse what redis-py would read as another server, or as database 0: often a password that is not encoded."""
+    """Refuse a URL that redis-py would read as another server or as database 0, often due to an unencoded password."""
     if scheme not in {"redis", "rediss", "unix"} or not url.startswith(f"{scheme}://"):
         raise _refusal(url, KNOWN)
     authority = AUTHORITY.match(rest)[0]  # type: ignore[index]  # it also matches nothing
@@ -117,18 +117,18 @@ def _check_single(url: str, scheme: str, rest: str) -> None:
     _check_encoded(url, rest, authority)
     if scheme == "unix":
         if listed or not path.startswith("/"):
-            raise _refusal(url, f"after unix:// comes the socket's whole path, from / on ({ENCODE})")
+            raise _refusal(url, f"unix:// is followed by the socket's absolute path ({ENCODE})")
         _check_options(url, scheme, query)
         return
     if listed:
         _host(url, listed, CLUSTER_PORT)
     if not DATABASE.fullmatch(path):
-        raise _refusal(url, f"after the host comes /DATABASE, a number, or nothing ({ENCODE})")
+        raise _refusal(url, f"the host is followed by /DATABASE, a number, or by nothing ({ENCODE})")
     _check_options(url, scheme, query)
 
 
 def _check_encoded(url: str, rest: str, authority: str) -> None:
-    """Refuse a URL in which a password may have ended too early, so that its rest would be taken for a host."""
+    """Refuse a URL in which the password may end too early, so that its rest would be read as a host."""
     path, _, query = rest[len(authority) :].partition("?")
     if "#" in rest or "@" in query or (authority and "@" in path):
         raise _refusal(url, ENCODE)
@@ -144,7 +144,7 @@ def _host(url: str, text: str, default_port: int) -> Host:
     found = HOST.fullmatch(text)
     port = int(found["port"] or default_port) if found else 0
     if found is None or not 1 <= port <= PORT_MAX:
-        detail = f"each host is NAME or NAME:PORT, with a port from 1 to {PORT_MAX}, and a comma between two ({ENCODE})"
+        detail = f"each host is NAME or NAME:PORT, with a port from 1 to {PORT_MAX}, separated by commas ({ENCODE})"
         raise _refusal(url, detail)
     return Host(unquote(found["name"]).strip("[]"), port)
 
@@ -152,7 +152,7 @@ def _host(url: str, text: str, default_port: int) -> Host:
 def _service(url: str, path: str) -> tuple[str, str]:
     service, _, database = unquote(path).strip("/").partition("/")
     if not SERVICE_NAME.fullmatch(service) or not (database.isdecimal() or database == ""):
-        detail = f"after the Sentinels come /SERVICE, in letters, digits and ._-, and perhaps /DATABASE ({ENCODE})"
+        detail = f"the Sentinels are followed by /SERVICE, in letters, digits and ._-, and perhaps /DATABASE ({ENCODE})"
         raise _refusal(url, detail)
     return service, database or "0"
 

@@ -1,4 +1,4 @@
-"""Which link a client needs, and how the store behind it is called."""
+"""Create the link that a client needs, and the name of its server for messages."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from segmented.protocol.dialect import Dialect
 
 PATIENCE: Final = 5.0
-"""Seconds for which an operation is asked again while a master is being replaced; never beyond its deadline."""
+"""Seconds to retry an operation while a master is being replaced; limited by the operation's deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """What a store for threads needs of a client."""
+    """The parts that a store for threads gets from a client."""
 
     link: Link | ClusterLink
     subscribe: Callable[[], PubSub]
@@ -45,7 +45,7 @@ class Linked:
 
 @dataclass(frozen=True, slots=True)
 class AsyncLinked:
-    """What a store for asyncio needs of a client."""
+    """The parts that a store for asyncio gets from a client."""
 
     link: AsyncLink | AsyncClusterLink
     subscribe: Callable[[], AsyncPubSub]
@@ -60,7 +60,7 @@ def linked(
     patience: float,
     is_checked: bool = False,
 ) -> Linked:
-    """Make the link for a client's deployment. Its servers are checked at the first contact unless `is_checked`.
+    """Create the link for a client's deployment. Its servers are checked at the first contact unless `is_checked`.
 
     Raises InvalidInput for a patience that is not a number of seconds.
     """
@@ -86,7 +86,7 @@ def async_linked(
     patience: float,
     is_checked: bool = False,
 ) -> AsyncLinked:
-    """Do the same for asyncio."""
+    """Do the same as `linked` for asyncio."""
     _check_patience(patience)
     if isinstance(client, redis_asyncio.RedisCluster):
         cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
@@ -101,8 +101,8 @@ def async_linked(
     return AsyncLinked(link, connections.async_subscription, where)
 
 
-def where_of(pool: Any) -> str:  # noqa: ANN401  # a pool of either colour
-    """Name the server of a pool, without secrets."""
+def where_of(pool: Any) -> str:  # noqa: ANN401  # a pool, sync or async
+    """Return the name of a pool's server, without secrets."""
     if isinstance(pool, SentinelConnectionPool | AsyncSentinelConnectionPool):
         return f"the master of {pool.service_name!r}"
     options = pool.connection_kwargs

@@ -1,7 +1,7 @@
-"""The links to a master by way of Sentinels: while no master answers, they ask again, for a while.
+"""The links to a master behind Sentinels: while no master answers, they retry for a while.
 
-Every new connection asks the Sentinels who is the master (redis-py does), and a master that was demoted in the meantime
-says READONLY, after which its connections are given up. So asking again is all it takes to follow a failover.
+redis-py asks the Sentinels for the master on every new connection. A master that was demoted in the meantime answers
+READONLY, and then its connections are closed. So retrying is enough to follow a failover.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 def pauses() -> Iterator[float]:
-    """Return how long to wait before each further try."""
+    """Yield the seconds to wait before each further try."""
     pause = PAUSE_MIN
     while True:
         yield pause
@@ -50,12 +50,12 @@ class SentinelLink(Link):
         patience: float,
         check: ServerCheck | None = None,
     ) -> None:
-        """Ask again for up to `patience` seconds."""
+        """Create a link that retries for up to `patience` seconds."""
         super().__init__(connections, clock, dialect=dialect, check=check)
         self._patience = patience
 
     def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Run an exchange on the master, whoever that is."""
+        """Run an exchange on the current master."""
         attempts = Attempts(make_exchange)
         give_up = min(deadline, self._clock.now() + self._patience)
         for pause in pauses():
@@ -81,12 +81,12 @@ class AsyncSentinelLink(AsyncLink):
         patience: float,
         check: ServerCheck | None = None,
     ) -> None:
-        """Ask again for up to `patience` seconds."""
+        """Create a link that retries for up to `patience` seconds."""
         super().__init__(connections, clock, dialect=dialect, check=check)
         self._patience = patience
 
     async def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Run an exchange on the master, whoever that is."""
+        """Run an exchange on the current master."""
         attempts = Attempts(make_exchange)
         give_up = min(deadline, self._clock.now() + self._patience)
         for pause in pauses():

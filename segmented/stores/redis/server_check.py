@@ -1,7 +1,7 @@
-"""What a server must show once before a store's first operation on it: the checks of `from_url`, for any client.
+"""The checks of a server before a store's first operation on it: those of `from_url`, for any client.
 
-They run on the store's own connection, in the round trip that also learns the server's dialect, so they cost no wait of
-their own, hold to the deadline of the operation, and need nothing of the user's client.
+They run on the store's own connection, in the round trip that also reads the server's dialect. So they take no extra
+time, keep to the operation's deadline, and do not use the user's client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ServerCheck:
     """The checks of one server."""
 
     def __init__(self, where: str, deployment: Deployment = Deployment.SINGLE) -> None:
-        """Name the server in the errors."""
+        """Create the checks; `where` names the server in errors."""
         self._where = where
         self._deployment = deployment
         with probing_scripts(where) as commands:
@@ -43,7 +43,7 @@ class ServerCheck:
         if isinstance(said, ResponseError):
             raise said
         found = dict(line.partition(":")[::2] for line in text(said).splitlines() if not line.startswith("#"))
-        if self._deployment is not Deployment.SINGLE:  # there the role changes, and the links follow it
+        if self._deployment is not Deployment.SINGLE:  # there the role may change, and the links follow it
             found.pop("role", None)
         check_server(self._where, found, is_cluster=self._deployment is Deployment.CLUSTER)
         with probing_scripts(self._where):
@@ -53,5 +53,5 @@ class ServerCheck:
 
 
 def pinging(*_: object) -> Exchange[None]:
-    """Ask nothing but whether the server answers."""
+    """Ask only whether the server answers."""
     yield Send((("PING",),))

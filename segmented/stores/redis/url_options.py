@@ -1,7 +1,7 @@
-"""The options that a Redis URL may have: those of redis-py that are a text, a number, or yes or no.
+"""The options that a Redis URL may have: those of redis-py that are a text, a number, or a boolean.
 
-Others, such as `retry` or `credential_provider`, are objects in redis-py: a client of one's own can have them, and a
-store takes that client. redis-py reads a URL with any option whatever, and fails later, so all are checked here.
+Other options, such as `retry` or `credential_provider`, are objects in redis-py. To use them, create a client with them
+and pass it to the store. redis-py accepts any option in a URL and fails later, so this module checks all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TEXTS: Final = frozenset(
 
 
 def is_encoding_usable(encoding: str) -> bool:
-    """Return whether a server reads commands in this encoding."""
+    """Return whether a server can read commands in this encoding."""
     try:
         codecs.lookup(encoding)
         return PROBE.encode(encoding) == PROBE.encode()
@@ -76,7 +76,7 @@ CHECKED: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
     "socket_timeout": (_is_seconds, "a number of seconds, 0.001 or more"),
     "socket_connect_timeout": (_is_seconds, "a number of seconds, 0.001 or more"),
     "protocol": (PROTOCOLS.__contains__, "2 or 3"),
-    "encoding": (is_encoding_usable, "one in which a server reads: leave utf-8"),
+    "encoding": (is_encoding_usable, "one that a server can read: use utf-8"),
     "encoding_errors": (_is_error_handler, "one of strict, ignore, replace"),
     "ssl_cert_reqs": (CERTIFICATES.__contains__, f"one of {', '.join(CERTIFICATES)}"),
     "ssl_min_version": (TLS_VERSIONS.__contains__, "771 for TLS 1.2 or 772 for TLS 1.3"),
@@ -85,15 +85,15 @@ KNOWN: Final = TEXTS | CHECKED.keys()
 
 
 def wrong_option(scheme: str, query: str) -> str | None:
-    """Return what is wrong with the first option that a URL cannot have, without its value; None if all are right."""
+    """Return what is wrong with the first invalid option, without its value, or None if all are valid."""
     security, plus, kind = scheme.partition("+")
     known = KNOWN | (SENTINEL if kind == "sentinel" else frozenset())
     for part in filter(None, query.split("&")):
         if "=" not in part:
-            return "each option is NAME=VALUE, with & between two"
+            return "each option is NAME=VALUE, separated by &"
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in SENTINEL - known:
-            return "sentinel_username and sentinel_password are options of redis+sentinel:// alone"
+            return "sentinel_username and sentinel_password are options of redis+sentinel:// only"
         if name == "ssl":
             return f"there is no option ssl: for TLS begin with rediss{plus}{kind}://"
         if name not in known:
@@ -101,7 +101,7 @@ def wrong_option(scheme: str, query: str) -> str | None:
         if name.startswith(TLS) and security != "rediss":
             return f"the option {name} needs TLS: begin with rediss{plus}{kind}://"
         if name == "socket_keepalive" and security == "unix":
-            return f"the option {name} is for TCP, not for a socket of this machine"
+            return f"the option {name} is for TCP, not for a Unix socket"
         check, wanted = CHECKED.get(name, (None, ""))
         if check and not check(value):
             return f"the option {name} should be {wanted}"
