@@ -1,6 +1,6 @@
-"""The lines of one process, guarded for threads and for asyncio: the sleeping half of every wait.
+"""The waiting lines of one process, for threads and for asyncio: the part of every wait that sleeps.
 
-The two classes are twins because sleeping is what differs between the colours; all decisions are in `plans.line`.
+The two classes differ only in how they sleep; `plans.line` makes all decisions.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 OWN_RELEASES_MAX = 1_000
 SLEEP_MAX = 60.0
-"""Seconds after which a sleeper looks at the clock again, whatever it was told."""
+"""Longest sleep in seconds before a waiter checks the clock again."""
 
 
 class OwnReleases:
-    """Releases of this process, which wake its next waiter by their reply; their messages then wake nobody again."""
+    """Releases of this process. Their reply wakes the next waiter, so their later messages must not wake it again."""
 
     def __init__(self) -> None:
-        """Note nothing yet."""
+        """Create an empty record."""
         self._own_releases: set[str] = set()
 
     def note_release(self, holder_id: str) -> None:
         """Expect the message of a release that is about to be sent."""
-        if len(self._own_releases) >= OWN_RELEASES_MAX:  # of messages that never came
+        if len(self._own_releases) >= OWN_RELEASES_MAX:  # their messages never arrived
             self._own_releases.clear()
         self._own_releases.add(holder_id)
 
@@ -59,23 +59,23 @@ class ThreadWakeups(OwnReleases):
         self._lines: dict[str, Line] = {}
 
     def is_waited_for(self, channel: str) -> bool:
-        """Is anybody in the channel's line?"""
+        """Return whether the channel's line has a waiter."""
         self._begin_in_a_fork()
         return channel in self._lines
 
     def _begin_in_a_fork(self) -> None:
         if os.getpid() != self._process_id:
-            self._start_anew()  # those in the lines wait in the parent, whose threads may have held the guard
+            self._start_anew()  # the waiters are in the parent, whose threads may have held the guard
 
     def join(self, channel: str) -> Place:
-        """Take the last place in the channel's line."""
+        """Join the end of the channel's line."""
         self._begin_in_a_fork()
         with self._guard:
             line = self._lines.setdefault(channel, Line(channel))
             return line.join(threading.Event().set)
 
     def listen(self, channel: str, deadline: float) -> None:
-        """Nothing to do: whoever frees something in this process signals."""
+        """Do nothing: a release in this process calls `signal`."""
 
     def signal(self, channel: str) -> None:
         """Wake the head of the channel's line."""
@@ -90,7 +90,7 @@ class ThreadWakeups(OwnReleases):
                 line.signal()
 
     def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
-        """Sleep until woken (True) or until the deadline (False)."""
+        """Sleep until woken or until the deadline; return whether it was woken."""
         event: threading.Event = place.notify.__self__  # type: ignore[attr-defined]  # the bound `set` made in join
         with self._guard:
             place.line.park(place, due, offer)
@@ -104,26 +104,26 @@ class ThreadWakeups(OwnReleases):
             event.wait(min(max(step - now, 0.0), SLEEP_MAX))
 
     def take_offer(self, channel: str) -> Place | None:
-        """Take the head of the channel's line, to make its attempt for it; `hand` must follow. None: signal."""
+        """Return the head of the line, to make its attempt for it; `hand` must follow. None: call `signal` instead."""
         with self._guard:
             line = self._lines.get(channel)
             return None if line is None else line.take_offer()
 
     def lets_others(self, channel: str) -> bool:
-        """Is it time to free the thing by a message alone, so that waiters of other processes get their chance?"""
+        """Return whether to free with a message only, so that waiters of other processes get a chance."""
         with self._guard:
             line = self._lines.get(channel)
             return line is not None and line.lets_others(self._clock.now())
 
     def hand(self, place: Place, handed: tuple[object, float] | None) -> Operation[object] | None:
-        """Wake a place with the answer to its attempt; returns what undoes it when nobody is there any more."""
+        """Wake a place with the answer to its attempt; return the operation that undoes it if the waiter has left."""
         with self._guard:
             if place.line.hand(place, handed) or place.offer is None:
                 return None
             return place.offer.undo
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Give the place up; the line goes when it is empty."""
+        """Leave the line; an empty line is deleted."""
         with self._guard:
             place.line.leave(place, due, in_time=in_time)
             if not len(place.line) and self._lines.get(place.line.channel) is place.line:
@@ -131,7 +131,7 @@ class ThreadWakeups(OwnReleases):
 
 
 class AsyncioWakeups(OwnReleases):
-    """Lines for one event loop. Messages come from `signal`."""
+    """Waiting lines for one event loop. `signal` delivers the messages."""
 
     def __init__(self, clock: Clock) -> None:
         """Measure time with `clock`."""
@@ -140,16 +140,16 @@ class AsyncioWakeups(OwnReleases):
         self._lines: dict[str, Line] = {}
 
     def is_waited_for(self, channel: str) -> bool:
-        """Is anybody in the channel's line?"""
+        """Return whether the channel's line has a waiter."""
         return channel in self._lines
 
     def join(self, channel: str) -> Place:
-        """Take the last place in the channel's line."""
+        """Join the end of the channel's line."""
         line = self._lines.setdefault(channel, Line(channel))
         return line.join(asyncio.Event().set)
 
     async def listen(self, channel: str, deadline: float) -> None:
-        """Nothing to do: whoever frees something in this process signals."""
+        """Do nothing: a release in this process calls `signal`."""
 
     def signal(self, channel: str) -> None:
         """Wake the head of the channel's line."""
@@ -162,7 +162,7 @@ class AsyncioWakeups(OwnReleases):
             line.signal()
 
     async def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
-        """Sleep until woken (True) or until the deadline (False)."""
+        """Sleep until woken or until the deadline; return whether it was woken."""
         event: asyncio.Event = place.notify.__self__  # type: ignore[attr-defined]  # the bound `set` made in join
         place.line.park(place, due, offer)
         while True:
@@ -180,23 +180,23 @@ class AsyncioWakeups(OwnReleases):
                     timer.cancel()
 
     def take_offer(self, channel: str) -> Place | None:
-        """Take the head of the channel's line, to make its attempt for it; `hand` must follow. None: signal."""
+        """Return the head of the line, to make its attempt for it; `hand` must follow. None: call `signal` instead."""
         line = self._lines.get(channel)
         return None if line is None else line.take_offer()
 
     def lets_others(self, channel: str) -> bool:
-        """Is it time to free the thing by a message alone, so that waiters of other processes get their chance?"""
+        """Return whether to free with a message only, so that waiters of other processes get a chance."""
         line = self._lines.get(channel)
         return line is not None and line.lets_others(self._clock.now())
 
     def hand(self, place: Place, handed: tuple[object, float] | None) -> Operation[object] | None:
-        """Wake a place with the answer to its attempt; returns what undoes it when nobody is there any more."""
+        """Wake a place with the answer to its attempt; return the operation that undoes it if the waiter has left."""
         if place.line.hand(place, handed) or place.offer is None:
             return None
         return place.offer.undo
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Give the place up; the line goes when it is empty."""
+        """Leave the line; an empty line is deleted."""
         place.line.leave(place, due, in_time=in_time)
         if not len(place.line) and self._lines.get(place.line.channel) is place.line:
             del self._lines[place.line.channel]

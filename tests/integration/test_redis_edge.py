@@ -128,7 +128,7 @@ def test_an_account_that_may_not_run_scripts(
         server.execute_command("ACL", "SETUSER", "poor", "on", ">sesame", "~*", "&*", "+@all", f"-{command}")
     url = f"{private_valkey.url}&username=poor&password=sesame"
     sentence = sentence_of(connect, url)
-    needs = "runs no scripts for this account, and all locks and stock need them: "
+    needs = "runs no scripts for this account, but locks and stock need them: "
     assert sentence.startswith(f"the server at {masked(url)} {needs}")
     assert f"'{command}'" in sentence
 
@@ -139,7 +139,7 @@ def test_a_server_whose_script_commands_are_renamed(
 ) -> None:
     url = start_valkey(config={"rename-command": 'EVALSHA ""'}).url
     sentence = sentence_of(connect, url)
-    assert sentence.startswith(f"the server at {url} runs no scripts for this account, and all locks and stock need ")
+    assert sentence.startswith(f"the server at {url} runs no scripts for this account, but locks and stock need ")
     assert "unknown command 'EVALSHA'" in sentence
 
 
@@ -169,7 +169,7 @@ def test_a_node_of_a_cluster_that_is_named_as_a_single_server(
         ({"cluster_enabled": 1, "server_mode": None, "redis_mode": None}, "is a node of a cluster: give redis+cluster"),
         ({"server_mode": "sentinel"}, "is a Sentinel: give redis+sentinel://HOST:PORT/SERVICE"),
         ({"role": "slave"}, "is a replica, which takes no locks and no stock: give its master's address"),
-        ({"maxmemory_policy": None}, "does not tell its maxmemory-policy, which may evict locks and stock; set noevic"),
+        ({"maxmemory_policy": None}, "does not report its maxmemory-policy, which may evict locks and stock; set noev"),
         ({}, None),
     ],
 )

@@ -38,7 +38,7 @@ def test_a_url_is_a_text(url: object) -> None:
 
 @pytest.mark.parametrize("database", ["/notadb", "/0/1", "/-1", "/1x"])
 def test_a_database_that_is_no_number_is_refused(database: str) -> None:
-    with pytest.raises(InvalidInput, match="after the host comes /DATABASE, a number, or nothing"):
+    with pytest.raises(InvalidInput, match="the host is followed by /DATABASE, a number, or by nothing"):
         parse_address(f"redis://localhost{database}")
 
 
@@ -142,11 +142,11 @@ def test_sentinels_may_have_an_account_of_their_own() -> None:
         ("redis+sentinel://one/stock/first", "/SERVICE"),
         ("redis+sentinel://one/stock/-1", "/SERVICE"),
         ("redis+sentinel://one/stock/1/2", "/SERVICE"),
-        ("redis+cluster://one/1", "database 0 alone"),
-        ("redis+cluster://one/stock", "database 0 alone"),
-        ("redis+cluster://one?db=1", "database 0 alone"),
+        ("redis+cluster://one/1", "only database 0"),
+        ("redis+cluster://one/stock", "only database 0"),
+        ("redis+cluster://one?db=1", "only database 0"),
         ("redis+cluster://one?db=x", "the option db should be a whole number, 0 or more"),
-        ("redis+cluster://one?sentinel_password=x", "redis+sentinel:// alone"),
+        ("redis+cluster://one?sentinel_password=x", "redis+sentinel:// only"),
         ("redis+sentinel://one,password=sesame/stock", "each host is NAME"),
         (f"redis+sentinel://user:{SECRET}@one/stock", "percent-encoded"),
         (f"redis+cluster://user:{SECRET}@one", "percent-encoded"),
@@ -231,10 +231,10 @@ def test_only_what_is_known_to_be_harmless_is_shown(url: str, without_passwords:
         ("foo=1", "there is no option foo"),
         ("pasword=sesame", "there is no option pasword; did you mean password?"),
         ("PASSWORD=sesame", "there is no option PASSWORD; did you mean password?"),
-        ("sesame", "each option is NAME=VALUE, with & between two"),
+        ("sesame", "each option is NAME=VALUE, separated by &"),
         ("protocol=7", "the option protocol should be 2 or 3"),
-        ("encoding=utf-16", "the option encoding should be one in which a server reads: leave utf-8"),
-        ("encoding=sesame", "the option encoding should be one in which a server reads: leave utf-8"),
+        ("encoding=utf-16", "the option encoding should be one that a server can read: use utf-8"),
+        ("encoding=sesame", "the option encoding should be one that a server can read: use utf-8"),
         ("encoding_errors=x", "the option encoding_errors should be one of strict, ignore, replace"),
         ("socket_timeout=abc", "the option socket_timeout should be a number of seconds, 0.001 or more"),
         ("socket_timeout=inf", "the option socket_timeout should be a number of seconds, 0.001 or more"),
@@ -257,7 +257,7 @@ def test_an_option_that_cannot_be_is_named(url: str, query: str, reason: str) ->
         ("redis+cluster://one?ssl_ca_certs=x", "the option ssl_ca_certs needs TLS: begin with rediss+cluster://"),
         ("redis+sentinel://one/s?ssl=1", "there is no option ssl: for TLS begin with rediss+sentinel://"),
         ("rediss://one?ssl_cert_reqs=x", "the option ssl_cert_reqs should be one of none, optional, required"),
-        ("unix:///x?socket_keepalive=1", "the option socket_keepalive is for TCP, not for a socket of this machine"),
+        ("unix:///x?socket_keepalive=1", "the option socket_keepalive is for TCP, not for a Unix socket"),
         ("redis://one?sentinel_password=x", "sentinel_username and sentinel_password are options of redis+sentinel://"),
     ],
 )

@@ -20,10 +20,10 @@ AnswerT = TypeVar("AnswerT")
 
 
 class MemoryStore:
-    """The model for threads of one process. Keeps nothing beyond it: for tests, examples and dry runs."""
+    """The model as a store for the threads of one process, for tests, examples and dry runs. Nothing is persistent."""
 
     def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:
-        """Share `model` to let several stores see the same locks and pools."""
+        """Create a store; stores that share a `model` see the same locks and pools."""
         self.clock: Clock = clock or SystemClock()
         self.wakeups = ThreadWakeups(self.clock)
         self._model = model or MemoryModel(self.clock)
@@ -51,14 +51,14 @@ class MemoryStore:
         return answers
 
     def close(self) -> None:
-        """Nothing to give up."""
+        """Do nothing: there is nothing to close."""
 
 
 class AsyncMemoryStore:
-    """The model for one event loop."""
+    """The model as a store for one event loop."""
 
     def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:
-        """Share `model` to let several stores see the same locks and pools."""
+        """Create a store; stores that share a `model` see the same locks and pools."""
         self.clock: Clock = clock or SystemClock()
         self.wakeups = AsyncioWakeups(self.clock)
         self._model = model or MemoryModel(self.clock)
@@ -83,4 +83,4 @@ class AsyncMemoryStore:
         return answers
 
     async def close(self) -> None:
-        """Nothing to give up."""
+        """Do nothing: there is nothing to close."""

@@ -18,7 +18,7 @@ LATE: Final = from_modules(
         "segmented.stores.quorum.store": "QuorumStore",
     }
 )
-"""Imported when asked for, and from where."""
+"""Names that are imported on first use, and their modules."""
 
-if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
     __getattr__, __dir__ = late(__name__, LATE)

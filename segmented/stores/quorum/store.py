@@ -136,7 +136,7 @@ class QuorumStore:
                 lane.close(max(0.0, until - self.clock.now()))
 
     def __enter__(self) -> Self:
-        """Return the store; closed at the end of the `with` statement."""
+        """Return the store; the end of the `with` statement closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""The store on Redis or Valkey: one Lua file an operation, sync and async over the same codec."""
+"""The store on Redis or Valkey: one Lua file per operation; sync and async share the codecs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LATE: Final = from_modules(
         "segmented.stores.redis.store": "RedisStore",
     }
 )
-"""Imported when asked for, and from where."""
+"""Names that are imported on first use, and their modules."""
 
-if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
     __getattr__, __dir__ = late(__name__, LATE)

@@ -1,8 +1,8 @@
-"""Which servers a URL names: one, a master by way of Sentinels, or a cluster. Pure: nothing is connected here.
+"""Parse the URL of one server, of a master behind Sentinels, or of a cluster. Pure: this module does not connect.
 
 | URL | names |
 | --- | --- |
-| `redis://[USER:PASSWORD@]HOST:PORT/DB`, `unix://PATH?db=DB` | one server, in redis-py's own words |
+| `redis://[USER:PASSWORD@]HOST:PORT/DB`, `unix://PATH?db=DB` | one server, as in redis-py |
 | `redis+sentinel://[USER:PASSWORD@]HOST:PORT,HOST:PORT/SERVICE[/DB]` | the master that these Sentinels name |
 | `redis+cluster://[USER:PASSWORD@]HOST:PORT,HOST:PORT` | the cluster that these nodes belong to |
 
@@ -35,7 +35,7 @@ SENTINEL_PORT: Final = 26_379
 CLUSTER_PORT: Final = 6_379
 PORT_MAX: Final = 65_535
 SERVICE_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
-"""What Sentinel's own documentation allows."""
+"""The characters that Sentinel's documentation allows."""
 AUTHORITY: Final = re.compile(r"[^/?#]*")
 DATABASE: Final = re.compile(r"/?|/[0-9]+")
 KNOWN: Final = (
@@ -62,7 +62,7 @@ TEXTS: Final = frozenset(
 
 
 class Deployment(Enum):
-    """What stands behind an address."""
+    """The kind of deployment that an address names."""
 
     SINGLE = "single"
     SENTINEL = "sentinel"
@@ -70,7 +70,7 @@ class Deployment(Enum):
 
 
 class Host(NamedTuple):
-    """Where one server listens."""
+    """Host name and port of one server."""
 
     name: str
     port: int
@@ -78,11 +78,11 @@ class Host(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A URL that was understood; its passwords are not in its `repr`."""
+    """A parsed URL; its `repr` contains no passwords."""
 
     deployment: Deployment
     shown: str
-    """The URL as it was given, without passwords."""
+    """The given URL, without passwords."""
     node_url: str = field(repr=False)
     """The URL of one server (the first host of several), with account and options, as redis-py reads it."""
     hosts: tuple[Host, ...] = ()
@@ -94,7 +94,7 @@ class Address:
 
 
 def parse_address(url: str) -> Address:
-    """Understand a URL; raises InvalidInput with one sentence without passwords."""
+    """Parse a URL; raises InvalidInput with one sentence without passwords."""
     if not isinstance(url, str):
         message = f"a Redis URL is a text such as redis://HOST:PORT, not {type(url).__name__}"
         raise InvalidInput(message)
@@ -115,7 +115,7 @@ def parse_address(url: str) -> Address:
     username, password = options.pop("sentinel_username", None), options.pop("sentinel_password", None)
     service, database = _service(url, path) if kind == "sentinel" else ("", "0")
     if kind == "cluster" and (path not in {"", "/", "/0"} or options.get("db", "0") != "0"):
-        raise _refusal(url, f"a cluster has database 0 alone ({ENCODE})" if path else "a cluster has database 0 alone")
+        raise _refusal(url, f"a cluster has only database 0 ({ENCODE})" if path else "a cluster has only database 0")
     first = f"[{hosts[0].name}]" if ":" in hosts[0].name else hosts[0].name
     node_url = (
         f"{security}://{account}{at}{first}:{hosts[0].port}/{database}{'?' if options else ''}{urlencode(options)}"
@@ -132,7 +132,7 @@ def parse_address(url: str) -> Address:
 
 
 def _check_single(url: str, scheme: str, rest: str) -> None:
-    """Refuse what redis-py would read as another server, or as database 0: often a password that is not encoded."""
+    """Refuse a URL that redis-py would read as another server or as database 0, often due to an unencoded password."""
     if scheme not in {"redis", "rediss", "unix"} or not url.startswith(f"{scheme}://"):
         raise _refusal(url, KNOWN)
     authority = AUTHORITY.match(rest)[0]  # type: ignore[index]  # it also matches nothing
@@ -141,18 +141,18 @@ def _check_single(url: str, scheme: str, rest: str) -> None:
     _check_encoded(url, rest, authority)
     if scheme == "unix":
         if listed or not path.startswith("/"):
-            raise _refusal(url, f"after unix:// comes the socket's whole path, from / on ({ENCODE})")
+            raise _refusal(url, f"unix:// is followed by the socket's absolute path ({ENCODE})")
         _check_options(url, scheme, query)
         return
     if listed:
         _host(url, listed, CLUSTER_PORT)
     if not DATABASE.fullmatch(path):
-        raise _refusal(url, f"after the host comes /DATABASE, a number, or nothing ({ENCODE})")
+        raise _refusal(url, f"the host is followed by /DATABASE, a number, or by nothing ({ENCODE})")
     _check_options(url, scheme, query)
 
 
 def _check_encoded(url: str, rest: str, authority: str) -> None:
-    """Refuse a URL in which a password may have ended too early, so that its rest would be taken for a host."""
+    """Refuse a URL in which the password may end too early, so that its rest would be read as a host."""
     path, _, query = rest[len(authority) :].partition("?")
     if "#" in rest or "@" in query or (authority and "@" in path):
         raise _refusal(url, ENCODE)
@@ -168,7 +168,7 @@ def _host(url: str, text: str, default_port: int) -> Host:
     found = HOST.fullmatch(text)
     port = int(found["port"] or default_port) if found else 0
     if found is None or not 1 <= port <= PORT_MAX:
-        detail = f"each host is NAME or NAME:PORT, with a port from 1 to {PORT_MAX}, and a comma between two ({ENCODE})"
+        detail = f"each host is NAME or NAME:PORT, with a port from 1 to {PORT_MAX}, separated by commas ({ENCODE})"
         raise _refusal(url, detail)
     return Host(unquote(found["name"]).strip("[]"), port)
 
@@ -176,7 +176,7 @@ def _host(url: str, text: str, default_port: int) -> Host:
 def _service(url: str, path: str) -> tuple[str, str]:
     service, _, database = unquote(path).strip("/").partition("/")
     if not SERVICE_NAME.fullmatch(service) or not (database.isdecimal() or database == ""):
-        detail = f"after the Sentinels come /SERVICE, in letters, digits and ._-, and perhaps /DATABASE ({ENCODE})"
+        detail = f"the Sentinels are followed by /SERVICE, in letters, digits and ._-, and perhaps /DATABASE ({ENCODE})"
         raise _refusal(url, detail)
     return service, database or "0"
 
@@ -186,7 +186,7 @@ def _refusal(url: str, detail: str) -> InvalidInput:
 
 
 def is_encoding_usable(encoding: str) -> bool:
-    """Return whether a server reads commands in this encoding."""
+    """Return whether a server can read commands in this encoding."""
     try:
         codecs.lookup(encoding)
         return PROBE.encode(encoding) == PROBE.encode()
@@ -224,7 +224,7 @@ CHECKED: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
     "socket_timeout": (_is_seconds, "a number of seconds, 0.001 or more"),
     "socket_connect_timeout": (_is_seconds, "a number of seconds, 0.001 or more"),
     "protocol": (PROTOCOLS.__contains__, "2 or 3"),
-    "encoding": (is_encoding_usable, "one in which a server reads: leave utf-8"),
+    "encoding": (is_encoding_usable, "one that a server can read: use utf-8"),
     "encoding_errors": (_is_error_handler, "one of strict, ignore, replace"),
     "ssl_cert_reqs": (CERTIFICATES.__contains__, f"one of {', '.join(CERTIFICATES)}"),
     "ssl_min_version": (TLS_VERSIONS.__contains__, "771 for TLS 1.2 or 772 for TLS 1.3"),
@@ -233,15 +233,15 @@ KNOWN_OPTIONS: Final = TEXTS | CHECKED.keys()
 
 
 def wrong_option(scheme: str, query: str) -> str | None:
-    """Return what is wrong with the first option that a URL cannot have, without its value; None if all are right."""
+    """Return what is wrong with the first invalid option, without its value, or None if all are valid."""
     security, plus, kind = scheme.partition("+")
     known = KNOWN_OPTIONS | (SENTINEL if kind == "sentinel" else frozenset())
     for part in filter(None, query.split("&")):
         if "=" not in part:
-            return "each option is NAME=VALUE, with & between two"
+            return "each option is NAME=VALUE, separated by &"
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in SENTINEL - known:
-            return "sentinel_username and sentinel_password are options of redis+sentinel:// alone"
+            return "sentinel_username and sentinel_password are options of redis+sentinel:// only"
         if name == "ssl":
             return f"there is no option ssl: for TLS begin with rediss{plus}{kind}://"
         if name not in known:
@@ -249,7 +249,7 @@ def wrong_option(scheme: str, query: str) -> str | None:
         if name.startswith(TLS) and security != "rediss":
             return f"the option {name} needs TLS: begin with rediss{plus}{kind}://"
         if name == "socket_keepalive" and security == "unix":
-            return f"the option {name} is for TCP, not for a socket of this machine"
+            return f"the option {name} is for TCP, not for a Unix socket"
         check, wanted = CHECKED.get(name, (None, ""))
         if check and not check(value):
             return f"the option {name} should be {wanted}"

@@ -1,6 +1,6 @@
-"""The link of a store to a cluster, for asyncio: the twin of `cluster_link`; map, ways and exchanges are the same.
+"""The link of a store to a cluster, for asyncio: as `cluster_link`, with the same map, ways and exchanges.
 
-redis-py's asyncio nodes keep connections without a pool; ours are made of the node's settings.
+redis-py's asyncio nodes keep connections without a pool; our connections are created from the node's settings.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class AsyncClusterLink:
-    """Links to the nodes of a cluster, made as they are needed."""
+    """Links to the nodes of a cluster, created on demand."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class AsyncClusterLink:
         patience: float,
         is_checked: bool = False,
     ) -> None:
-        """Connect nothing yet. While a slot has no master that answers, ask again for up to `patience` seconds.
+        """Create a link that does not connect yet. If no master serves a slot, it retries for up to `patience` seconds.
 
-        Each node is checked before its first operation, unless all of them are `is_checked`.
+        It checks each node before the node's first operation, unless `is_checked` says that all were checked.
         """
         self._client: Any = client
         self._is_checked = is_checked
@@ -77,7 +77,7 @@ class AsyncClusterLink:
 
     @property
     def dialect(self) -> Dialect | None:
-        """How the first node that was asked compares and deletes; the others answer for themselves."""
+        """How the first node that was asked compares and deletes; each other node is asked separately."""
         return next((link.dialect for link in self._links.values() if link.dialect is not None), self._wanted)
 
     async def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
@@ -87,9 +87,9 @@ class AsyncClusterLink:
     async def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform operations that do not depend on each other, many in a round trip to a node; an answer each.
+        """Perform independent operations, many per round trip to a node; one answer each.
 
-        The nodes are asked side by side, and each of them one batch after the other.
+        The nodes work in parallel, each of them on one batch after the other.
         """
         answers: dict[int, AnswerT | SegmentedError] = {}
         give_up = min(deadline, self._clock.now() + self._patience)
@@ -116,14 +116,14 @@ class AsyncClusterLink:
                 for batches in divided.values():
                     nodes.create_task(begun(partial(ask_one, batches)))
         for place, operation in enumerate(operations):
-            if isinstance(answers[place], StoreUnavailable) and self._clock.now() < give_up:  # perhaps sent elsewhere
+            if isinstance(answers[place], StoreUnavailable) and self._clock.now() < give_up:  # perhaps moved
                 answers[place] = await self._performed(operation, where, give_up)
         return [answers[place] for place in range(len(operations))]
 
     async def free(
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
     ) -> list[Any]:
-        """Perform a release, and an attempt of a waiter of the same keys right behind it; an answer or failure each."""
+        """Perform a release and then a waiter's attempt on the same keys; one answer or error each."""
         return await self.perform_all((operation, behind), where=where, deadline=deadline)
 
     async def _performed(self, operation: Operation[AnswerT], where: str, deadline: float) -> AnswerT | SegmentedError:
@@ -134,19 +134,19 @@ class AsyncClusterLink:
             return error
 
     async def publish(self, channel: str, word: str, *, deadline: float) -> None:
-        """Send a message, in a short time or not at all: the node that hears us tells all others."""
+        """Send a message within a short time or not at all; the node forwards it to all others."""
         host = self._heard_at or self.map.hosts()[0]
         until = min(deadline, self._clock.now() + PUBLISH_SECONDS)
         await self._link(host).run(partial(publishing, channel, word), deadline=until)
 
     def subscription(self) -> PubSub:
-        """Return a subscription at any node, since each hears all messages; at another one than the last time."""
+        """Return a subscription at a random node other than the last one; every node gets all messages."""
         hosts = self.map.hosts(last=self._heard_at)
-        self._heard_at = random.choice(hosts[:-1] or hosts)  # noqa: S311  # spreads the load, guards nothing
-        return self._connections(self._heard_at).async_subscription(retries=0)  # the next is elsewhere
+        self._heard_at = random.choice(hosts[:-1] or hosts)  # noqa: S311  # spreads load, no security
+        return self._connections(self._heard_at).async_subscription(retries=0)  # the next one is elsewhere
 
     async def aclose(self) -> None:
-        """Disconnect all wires that are not in use, and wait until their sockets are closed."""
+        """Disconnect all unused wires, and wait until their sockets are closed."""
         await asyncio.gather(*(begun(link.aclose) for link in list(self._links.values())))
 
     async def _run(self, make_exchange: MakeExchange[AnswerT], slot: int, deadline: float) -> AnswerT:
@@ -173,7 +173,7 @@ class AsyncClusterLink:
                     step = next(going)
 
     async def _look(self, look: Look, give_up: float) -> None:
-        """Take the map from the first node that tells it; one task for all that found it wrong."""
+        """Read the map from the first node that answers; one task does it for all."""
         async with self._looking:
             for host in self.map.hosts(last=look.apart_from):
                 now = self._clock.now()

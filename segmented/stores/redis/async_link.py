@@ -1,4 +1,4 @@
-"""The link of a store to its server, for asyncio: the twin of `link`; the exchanges are the same."""
+"""The link of a store to its server, for asyncio: as `link`, with the same exchanges."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ NO_RETRY: Final = Retry(NoBackoff(), 0)
 
 
 class AsyncWire:
-    """One connection, in the hands of one exchange at a time."""
+    """One connection, used by one exchange at a time."""
 
     def __init__(self, connection: Any, dialect: Dialect | None) -> None:  # noqa: ANN401  # of the client's own class
-        """Take over `connection`, which is not connected yet; without a `dialect` the server is asked."""
+        """Take over `connection`, which is not connected yet; without a `dialect`, ask the server for it."""
         self._connection = connection
         self._connection.retry = NO_RETRY
         self._wanted = dialect
         self._connect_seconds: float = connection.socket_connect_timeout or CONNECT_TIMEOUT
         self._seconds: float = connection.socket_timeout or SOCKET_TIMEOUT
-        self._connection.socket_timeout = None  # one time-out an exchange, ours, in place of one a read and a write
+        self._connection.socket_timeout = None  # our timeout is per exchange, not per read and write
         self.dialect = dialect
         self.idle_since = 0.0
 
     async def open(self, seconds_left: float, check: ServerCheck | None = None) -> Dialect:
-        """Connect, if needed, and learn the server's dialect; with a `check`, see whether the server can be used."""
+        """Connect if needed, and read the server's dialect; with a `check`, also check that the server is usable."""
         if not self._connection.is_connected:
             self._connection.socket_connect_timeout = min(self._connect_seconds, seconds_left)
-            with Alarm(min(2 * self._connect_seconds, seconds_left)):  # the handshake too
+            with Alarm(min(2 * self._connect_seconds, seconds_left)):  # covers the handshake too
                 await self._connection.connect()
             self.dialect = self._wanted
         if self.dialect is None or check is not None:
@@ -70,10 +70,10 @@ class AsyncWire:
         return self.dialect
 
     async def ask(self, commands: Sequence[Command], seconds: float) -> list[Reply]:
-        """Send commands together and read one reply each, an error of the server as a value.
+        """Send commands together and read one reply each; a server error is a value.
 
-        A cancellation that comes while they are under way is raised after the replies: what is undone then cannot be
-        overtaken by what is still on the wire.
+        A cancellation in the meantime is raised after the replies, so that a request that is still on the wire cannot
+        overtake the undo.
         """
         connection = self._connection
         replies: list[Reply] = []
@@ -89,10 +89,10 @@ class AsyncWire:
                 except asyncio.CancelledError as error:
                     if alarm.has_rung:
                         raise
-                    cancelled = error  # what was read so far stays in the driver's buffer, and it reads on from there
+                    cancelled = error  # the driver's buffer keeps what was read; reading continues from there
         except BaseException as error:
             is_late = alarm.is_silenced()
-            await self.close()  # a reply may still be on its way, and must not be read as another's
+            await self.close()  # a late reply must not be read as the answer to another request
             if cancelled is not None:
                 raise cancelled from error
             if is_late:
@@ -105,7 +105,7 @@ class AsyncWire:
         return replies
 
     async def converse(self, exchange: Exchange[AnswerT], now: Callable[[], float], deadline: float) -> AnswerT:
-        """Run an exchange to its end."""
+        """Run an exchange until it returns."""
         send: Send = next(exchange)
         while True:
             seconds = min(self._seconds + send.patience, deadline - now())
@@ -115,7 +115,7 @@ class AsyncWire:
             try:
                 send = exchange.send(replies)
             except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]  # the exchange's return value is untyped here
+                return stop.value  # type: ignore[no-any-return]  # the exchange's return value has no type here
 
     async def close(self, *, nowait: bool = True) -> None:
         """Disconnect; the next `open` connects again."""
@@ -123,7 +123,7 @@ class AsyncWire:
 
 
 class AsyncLink:
-    """Up to `connections.wires_max` wires to one server; tasks beyond that wait their turn."""
+    """Up to `connections.wires_max` wires to one server; further tasks wait for a free one."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class AsyncLink:
         check: ServerCheck | None = None,
         tries: int = TRIES,
     ) -> None:
-        """Connect nothing yet. With a `check` the server is checked before its first operation."""
+        """Create a link that does not connect yet. With a `check`, it checks the server before the first operation."""
         self._connections = connections
         self._clock = clock
         self._wanted = dialect
@@ -152,7 +152,7 @@ class AsyncLink:
     async def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform operations that do not depend on each other, many in a round trip; one answer or failure each."""
+        """Perform independent operations, many per round trip; one answer or error each."""
         answers: list[AnswerT | SegmentedError] = []
         for start in range(0, len(operations), BATCH_MAX):
             batch = operations[start : start + BATCH_MAX]
@@ -167,15 +167,15 @@ class AsyncLink:
     async def free(
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
     ) -> list[Any]:
-        """Perform a release, and a waiter's attempt right behind it, in one round trip; an answer or failure each."""
+        """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
         return await self.run(partial(freeing, operation, behind, where), deadline=deadline)
 
     async def publish(self, channel: str, word: str, *, deadline: float) -> None:
-        """Send a message, in a short time or not at all."""
+        """Send a message within a short time or not at all."""
         await self.run(partial(publishing, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS))
 
     async def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Run an exchange, made anew for each attempt."""
+        """Run an exchange; each attempt creates a new one."""
         now = self._clock.now
         if self._turns.locked():
             try:
@@ -203,7 +203,7 @@ class AsyncLink:
                 return await wire.converse(make_exchange(self.dialect, attempt), now, deadline)
             except TRANSPORT_ERRORS:
                 self._is_failing = True
-                await self.close()  # the other kept connections died with this one
+                await self.close()  # the other idle connections probably broke too
                 if attempt == self._tries or now() >= deadline:
                     raise
             finally:
@@ -217,7 +217,7 @@ class AsyncLink:
         return self._free.pop() if self._free else AsyncWire(self._connections.make(), self._wanted)
 
     async def close(self) -> None:
-        """Disconnect all wires that are not in use. They connect again when they are needed again."""
+        """Disconnect all unused wires. They connect again on their next use."""
         for _ in range(len(self._free)):
             if not self._free:
                 return
@@ -228,7 +228,7 @@ class AsyncLink:
                 self._free.append(wire)
 
     async def aclose(self) -> None:
-        """Do as `close`, and wait until the sockets are closed: over TLS the two ends take leave of each other."""
+        """Do as `close`, and wait until the sockets are closed: TLS has a closing handshake."""
         wires = list(self._free)
         self._free.clear()
         await asyncio.gather(*(begun(partial(wire.close, nowait=False)) for wire in wires), return_exceptions=True)

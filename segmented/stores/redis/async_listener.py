@@ -1,7 +1,7 @@
-"""Wake-ups from Redis for asyncio: the twin of `listener`, with a task in place of its thread.
+"""Wake-ups from Redis for asyncio: as `listener`, with a task instead of its thread.
 
-One event loop runs everything, so no guard is needed; the subscription is still touched by the listener's task alone,
-since a redis-py PubSub that reconnects under two tasks at once loses track of its channels.
+One event loop runs everything, so no guard is needed. Still, only the listener's task uses the subscription, because a
+redis-py PubSub that two tasks reconnect at once loses track of its channels.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ CANCEL_SECONDS: Final = 0.1
 
 
 class AsyncRedisWakeups(AsyncioWakeups):
-    """The lines of this event loop, woken by messages on their channels."""
+    """The waiting lines of this event loop, woken by messages on their channels."""
 
     def __init__(self, subscribe: Callable[[], PubSub], clock: Clock, link: AsyncLink | AsyncClusterLink) -> None:
-        """Connect nothing yet; `subscribe` makes subscriptions, and the listener is called through `link`."""
+        """Do not connect yet; `subscribe` creates subscriptions, and messages to the listener go through `link`."""
         super().__init__(clock)
         self._link = link
         self._subscribe = subscribe
@@ -52,7 +52,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
         self._wanted: dict[str, asyncio.Event] = {}
         self._asked: set[str] = set()
         self._confirmed: set[str] = set()
-        self._missed: set[str] = set()  # channels on which a release may have gone unheard
+        self._missed: set[str] = set()  # channels on which a release may have been missed
         self._used_at: dict[str, float] = {}
         self._next_sweep = clock.now() + LINGER_SECONDS
         self._heard_at = self._pinged_at = 0.0
@@ -66,14 +66,14 @@ class AsyncRedisWakeups(AsyncioWakeups):
         confirmed = self._wanted.setdefault(channel, asyncio.Event())
         if self._task is None:
             self._task = asyncio.create_task(begun(self._run), name="segmented-listener")
-        with suppress(RedisError, OSError):  # the listener looks at its list anyway, a little later
+        with suppress(RedisError, OSError):  # the listener checks its list a little later anyway
             await self._link.publish(self._own_channel, "look", deadline=deadline)
         try:
             with Alarm(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
                 await confirmed.wait()
         except TimeoutError as error:
             if channel in self._wanted:
-                self._missed.add(channel)  # who asked may go on without it
+                self._missed.add(channel)  # the caller may continue without it
             if self._clock.now() >= deadline:
                 return  # the wait is over: the parked waiter finds its own deadline passed
             message = f"no subscription to {channel} within {LISTEN_TIMEOUT:g} s"
@@ -84,7 +84,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
         task, self._task = self._task, None
         end = self._clock.now() + CLOSE_SECONDS
         while task is not None and not task.done() and self._clock.now() < end:
-            task.cancel()  # again: a time-out of the driver in the same moment takes a cancellation for its own
+            task.cancel()  # repeatedly: a driver timeout at the same moment may swallow a cancellation
             await asyncio.wait([task], timeout=CANCEL_SECONDS)
 
     # --- the listener's task ---
@@ -93,11 +93,11 @@ class AsyncRedisWakeups(AsyncioWakeups):
         subscription = self._subscribe()
         this = asyncio.current_task()
         try:
-            # the driver may take a cancellation for an error of its own, and this would then outlive its loop's end
+            # the driver may treat a cancellation as its own error; the task would then outlive the event loop
             while this is not None and not this.cancelling():
                 try:
                     await self._listen_once(subscription)
-                except Exception:  # noqa: BLE001  # also a message that cannot be read: everybody depends on this task
+                except Exception:  # noqa: BLE001  # even an unreadable message: all waiters depend on this task
                     await asyncio.sleep(RECONNECT_SECONDS)
                     with suppress(RedisError, OSError):
                         await subscription.aclose()
@@ -121,7 +121,7 @@ class AsyncRedisWakeups(AsyncioWakeups):
             await self._give_up_idle(subscription)
 
     async def _check_life(self, subscription: Any, *, is_heard: bool) -> None:  # noqa: ANN401  # its `ping` is untyped
-        """Raise when nothing has come back since a PING: a server that was cut off, not stopped, hangs up on nobody."""
+        """Raise if nothing has arrived since a PING: a server that is cut off does not close its connections."""
         now = self._clock.now()
         if is_heard or not self._lines:
             self._heard_at = now
@@ -140,11 +140,11 @@ class AsyncRedisWakeups(AsyncioWakeups):
             self._confirmed.add(channel)
             self._asked.discard(channel)
             confirmed = self._wanted.pop(channel, None)
-            is_missed = confirmed is None or channel in self._missed  # None: the driver has connected again
+            is_missed = confirmed is None or channel in self._missed  # None: the driver has reconnected
             self._missed.discard(channel)
             if confirmed is not None:
                 confirmed.set()
-            if is_missed:  # a release may have gone unheard; otherwise whoever asked for this tries by itself now
+            if is_missed:  # a release may have been missed; otherwise the caller of `listen` tries now anyway
                 self.signal(channel)
 
     def _ask_again(self) -> None:

@@ -32,10 +32,10 @@ AnswerT = TypeVar("AnswerT")
 
 
 class AsyncRedisStore:
-    """Operations on Redis or Valkey, one round trip each, for one event loop; otherwise as `RedisStore`."""
+    """Operations on Redis or Valkey for one event loop, one round trip each; otherwise as `RedisStore`."""
 
     ends_before_cancelled: Final = True
-    """A task cancelled while an operation is under way sees the cancellation when the operation has ended."""
+    """If a task is cancelled during an operation, the cancellation is raised when the operation has ended."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class AsyncRedisStore:
         dialect: Dialect | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        """Use `client`; it stays the caller's to close. `dialect` and `patience` are those of `RedisStore`.
+        """Use `client`; the caller closes it. `dialect` and `patience` are as in `RedisStore`.
 
-        The server is checked before the first operation, which raises InvalidInput when it cannot be used.
+        The server is checked before the first operation, which raises InvalidInput if the server is not usable.
         """
         self._start(usable_client(client, is_async=True), clock, dialect, patience)
 
@@ -60,7 +60,7 @@ class AsyncRedisStore:
         *,
         checked_at: str = "",
     ) -> None:
-        """Make the link. The servers behind `checked_at` were checked before."""
+        """Create the link. The servers of `checked_at` were checked before."""
         self.client = client
         self.clock: Clock = clock or SystemClock()
         found = async_linked(client, self.clock, dialect=dialect, patience=patience, is_checked=bool(checked_at))
@@ -83,11 +83,11 @@ class AsyncRedisStore:
                 await close_async_client(client)
                 raise
         store = cls.__new__(cls)
-        store._start(client, clock, dialect, patience, checked_at=address.shown)  # noqa: SLF001  # the second way to make one
+        store._start(client, clock, dialect, patience, checked_at=address.shown)  # noqa: SLF001  # the second constructor
         return store
 
     async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Perform one operation in one step; raises StoreUnavailable when the local time `deadline` comes first."""
+        """Perform one operation atomically; raises StoreUnavailable if the local time `deadline` passes first."""
         wakes = CODECS[type(operation)].wakes
         woken = None if wakes is None else wakes(operation)
         if woken is not None and self.wakeups.is_waited_for(woken[0]) and not self.wakeups.lets_others(woken[0]):
@@ -98,7 +98,7 @@ class AsyncRedisStore:
             raise our_error(error, self._where) from error
 
     async def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
-        # The next waiter of this process need not wait for the message, which comes to it by way of another task.
+        # The next waiter of this process does not have to wait for the message, which another task delivers.
         self.wakeups.note_release(holder_id)
         place = self.wakeups.take_offer(channel)
         if place is not None:
@@ -110,18 +110,18 @@ class AsyncRedisStore:
             self.wakeups.signal(channel)
 
     async def _hand_over(self, operation: Operation[AnswerT], place: Place, deadline: float) -> AnswerT:
-        """Release, and make the attempt of the next waiter right behind it."""
+        """Release, and then make the attempt of the next waiter."""
         offer, asked_at = cast("Offer", place.offer), self.clock.now()
         handed: tuple[object, float] | None = None
         try:
             with Translated(self._where):
                 answer, attempt = await self._link.free(operation, offer.attempt, where=self._where, deadline=deadline)
-            if not isinstance(attempt, SegmentedError):  # the waiter meets its own failure
+            if not isinstance(attempt, SegmentedError):  # on an error the waiter makes its own attempt
                 handed = attempt, asked_at
         finally:
             undo = self.wakeups.hand(place, handed)
         if undo is not None:
-            with suppress(SegmentedError):  # what the attempt took lapses
+            with suppress(SegmentedError):  # otherwise the lease of the attempt expires
                 await self.execute(undo, deadline=self.clock.now() + UNDO_SECONDS)
         if isinstance(answer, SegmentedError):
             raise answer
@@ -130,14 +130,14 @@ class AsyncRedisStore:
     async def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform operations that do not depend on each other, many in a round trip; one answer or failure each.
+        """Perform independent operations, many per round trip; one answer or error each.
 
-        A server that cannot be reached is every operation's failure, and raised as none.
+        If the server is unreachable, every answer is that error; nothing is raised.
         """
         return await self._link.perform_all(operations, where=self._where, deadline=deadline)
 
     async def close(self) -> None:
-        """Stop listening and give up the connections this store made. Its leases are renewed no more."""
+        """Stop listening and close the connections of this store. Its leases are no longer renewed."""
         self.is_closed = True
         await self.wakeups.close()
         await self._link.aclose()
@@ -145,7 +145,7 @@ class AsyncRedisStore:
             await close_async_client(self.client)
 
     async def __aenter__(self) -> Self:
-        """Return the store; closed at the end of the `with` statement."""
+        """Return the store; the end of the `with` statement closes it."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -153,7 +153,7 @@ class AsyncRedisStore:
         await self.close()
 
     def __repr__(self) -> str:
-        """Name the server, without secrets, and how it compares and deletes."""
+        """Return the server's address without secrets, and how it compares and deletes."""
         return f"AsyncRedisStore({self._where}, {described(self._link.dialect)})"
 
 

@@ -1,6 +1,6 @@
-"""redis-py clients for an address, with bounded time-outs and no retries worth the name: those are the links'.
+"""redis-py clients for an address, with short timeouts and hardly any retries: the links retry.
 
-Where one server of several may be away, a time-out is short: what counts is when the next one is asked.
+If one of several servers may be unreachable, its timeout is short, so that the next one is asked soon.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SENTINEL_TIMEOUT: Final = 1.0
 
 
 def sync_client(address: Address) -> redis.Redis | redis.RedisCluster:
-    """Make a client for threads. One of a cluster looks at the cluster at once."""
+    """Create a client for threads. A cluster client reads the cluster's slots immediately."""
     match address.deployment:
         case Deployment.SINGLE:
             pool = redis.ConnectionPool.from_url(address.node_url, **client_options(Retry))
@@ -44,7 +44,7 @@ def sync_client(address: Address) -> redis.Redis | redis.RedisCluster:
 
 
 def async_client(address: Address) -> redis_asyncio.Redis | redis_asyncio.RedisCluster:
-    """Make a client for an event loop; nothing is connected yet."""
+    """Create a client for an event loop, which does not connect yet."""
     match address.deployment:
         case Deployment.SINGLE:
             pool = redis_asyncio.ConnectionPool.from_url(address.node_url, **client_options(AsyncRetry))
@@ -62,25 +62,25 @@ def async_client(address: Address) -> redis_asyncio.Redis | redis_asyncio.RedisC
 
 
 def close_client(client: redis.Redis | redis.RedisCluster) -> None:
-    """Close a client that `sync_client` made, and its clients of the Sentinels."""
+    """Close a client from `sync_client`, and its clients for the Sentinels."""
     client.close()
     if not isinstance(client, redis.RedisCluster) and (watchers := _watchers(client)):
         watchers.close()
 
 
 async def close_async_client(client: redis_asyncio.Redis | redis_asyncio.RedisCluster) -> None:
-    """Close a client that `async_client` made, and its clients of the Sentinels."""
+    """Close a client from `async_client`, and its clients for the Sentinels."""
     await client.aclose()
     if not isinstance(client, redis_asyncio.RedisCluster) and (watchers := _watchers(client)):
         await watchers.aclose()
 
 
-def _watchers(client: redis.Redis | redis_asyncio.Redis) -> Any:  # noqa: ANN401  # a Sentinel of either colour
+def _watchers(client: redis.Redis | redis_asyncio.Redis) -> Any:  # noqa: ANN401  # a Sentinel, sync or async
     return getattr(client.connection_pool, "sentinel_manager", None)
 
 
 def _failover_options(address: Address, retry_class: type[Retry | AsyncRetry]) -> dict[str, Any]:
-    """Return the settings of the data servers' connections: ours, over which the URL's options win."""
+    """Return the settings for connections to the data servers: our defaults, overridden by the URL's options."""
     given = parse_url(address.node_url)
     for name in ("host", "port"):
         given.pop(name, None)

@@ -1,4 +1,4 @@
-"""What several servers add to exchanges: attempts counted over nodes, ASKING, batches by node, the map itself."""
+"""What a cluster adds to exchanges: attempts counted over nodes, ASKING, batches by node, reading the map."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Attempts(Generic[AnswerT]):
-    """Makes the exchange of one request for every node that is asked, and counts the replies that were lost."""
+    """Creates the exchange of one request for each node that is asked, and counts the lost replies."""
 
     def __init__(self, make_exchange: MakeExchange[AnswerT]) -> None:
-        """Begin with the first attempt."""
+        """Start with the first attempt."""
         self._make = make_exchange
         self._lost = 0
         self._tried = 0
 
     def direct(self, dialect: Dialect, attempt: int) -> Exchange[AnswerT]:
-        """Make the exchange for a node."""
+        """Create the exchange for a node."""
         self._tried = attempt
         return self._make(dialect, self._lost + attempt)
 
     def asking(self, dialect: Dialect, attempt: int) -> Exchange[AnswerT]:
-        """Make the exchange for a node that the slot is only on its way to."""
+        """Create the exchange for a node to which the slot is migrating."""
         return asking(self.direct(dialect, attempt))
 
     def failed(self, error: Exception) -> None:
-        """Note how a node's attempts ended: with a reply that was lost, or with one that refused."""
+        """Record how a node's attempts ended: with a lost reply or with a refusal."""
         self._lost += self._tried - 1 if isinstance(error, ResponseError) else self._tried
         self._tried = 0
 
@@ -54,7 +54,7 @@ def asking(exchange: Exchange[AnswerT]) -> Exchange[AnswerT]:
             replies = yield Send(doubled, send.patience)
             send = exchange.send(replies[1::2])
     except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]  # the exchange's return value is untyped here
+        return stop.value  # type: ignore[no-any-return]  # the exchange's return value has no type here
 
 
 def reading_slots(_: Dialect, __: int) -> Exchange[list[Reply]]:
@@ -71,7 +71,7 @@ def slot_for(operation: Operation[Any]) -> int:
 
 
 def shares(known: ClusterMap, operations: Sequence[Operation[Any]], *, size_max: int) -> list[tuple[int, list[int]]]:
-    """Divide operations among the owners of their slots: a slot that leads to the owner, and the operations' places."""
+    """Group operations by the owner of their slots; return a slot of each owner and the operations' indexes."""
     by_owner: dict[Host | int, tuple[int, list[int]]] = {}
     for place, operation in enumerate(operations):
         slot = slot_for(operation)
@@ -84,20 +84,20 @@ def shares(known: ClusterMap, operations: Sequence[Operation[Any]], *, size_max:
 
 
 def part_of(deadline: float, shares_left: int, *, now: float) -> float:
-    """Return until when one share of a batch may take: a node that does not answer leaves their part to the others."""
+    """Return the deadline for one share of a batch, so that a node that does not answer leaves time for the others."""
     return now + (deadline - now) / shares_left
 
 
-def seeds_of(client: Any) -> list[Host]:  # noqa: ANN401  # a RedisCluster of either colour
-    """Return the nodes that a client knows by now."""
+def seeds_of(client: Any) -> list[Host]:  # noqa: ANN401  # a RedisCluster, sync or async
+    """Return the nodes that a client currently knows."""
     return [Host(node.host, int(node.port)) for node in [*client.get_nodes(), *client.startup_nodes]]
 
 
 def node_named(host: Host) -> str:
-    """Name a node in errors."""
+    """Return the name of a node for errors."""
     return f"{host.name}:{host.port} (a node of the cluster)"
 
 
 def remapped(client: Any, host: Host) -> Host:  # noqa: ANN401  # as above
-    """Translate an address by which nodes name each other into one that can be reached, if the client was told how."""
+    """Translate an address that a node reported into a reachable one, if the client has an address mapping."""
     return Host(*client.nodes_manager.remap_host_port(*host))

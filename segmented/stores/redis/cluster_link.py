@@ -1,7 +1,7 @@
-"""The link of a store to a cluster, for threads: one link a node, and the way of each request between them.
+"""The link of a store to a cluster, for threads: one link per node, and the way of each request between them.
 
-The nodes' connections have the settings, credentials and TLS of the client's own nodes. The map of the slots
-is kept here (`cluster_map`), and not by the client, because only so does a deadline hold while nodes are away.
+The nodes' connections have the settings, credentials and TLS of the client's own nodes. This module keeps the map of
+the slots (`cluster_map`) itself instead of using the client's, so that deadlines hold while nodes are unreachable.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 LOOK_SECONDS: Final = 1.0
-"""For one node to tell the map; after that the next one is asked."""
+"""Seconds for one node to report the map; after that the next node is asked."""
 
 
 class ClusterLink:
-    """Links to the nodes of a cluster, made as they are needed."""
+    """Links to the nodes of a cluster, created on demand."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class ClusterLink:
         patience: float,
         is_checked: bool = False,
     ) -> None:
-        """Connect nothing yet. While a slot has no master that answers, ask again for up to `patience` seconds.
+        """Create a link that does not connect yet. If no master serves a slot, it retries for up to `patience` seconds.
 
-        Each node is checked before its first operation, unless all of them are `is_checked`.
+        It checks each node before the node's first operation, unless `is_checked` says that all were checked.
         """
         self._client: Any = client
         self._is_checked = is_checked
@@ -79,7 +79,7 @@ class ClusterLink:
 
     @property
     def dialect(self) -> Dialect | None:
-        """How the first node that was asked compares and deletes; the others answer for themselves."""
+        """How the first node that was asked compares and deletes; each other node is asked separately."""
         return next((link.dialect for link in list(self._links.values()) if link.dialect is not None), self._wanted)
 
     def perform(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
@@ -89,7 +89,7 @@ class ClusterLink:
     def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform operations that do not depend on each other, many in a round trip to a node; an answer each."""
+        """Perform independent operations, many per round trip to a node; one answer each."""
         answers: dict[int, AnswerT | SegmentedError] = {}
         give_up = min(deadline, self._clock.now() + self._patience)
         divided = shares(self.map, operations, size_max=BATCH_MAX)
@@ -104,14 +104,14 @@ class ClusterLink:
                 found = [our_error(error, where)] * len(batch)
             answers.update(zip(places, found, strict=True))
         for place, operation in enumerate(operations):
-            if isinstance(answers[place], StoreUnavailable) and self._clock.now() < give_up:  # perhaps sent elsewhere
+            if isinstance(answers[place], StoreUnavailable) and self._clock.now() < give_up:  # perhaps moved
                 answers[place] = self._performed(operation, where, give_up)
         return [answers[place] for place in range(len(operations))]
 
     def free(
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
     ) -> list[Any]:
-        """Perform a release, and an attempt of a waiter of the same keys right behind it; an answer or failure each."""
+        """Perform a release and then a waiter's attempt on the same keys; one answer or error each."""
         return self.perform_all((operation, behind), where=where, deadline=deadline)
 
     def _performed(self, operation: Operation[AnswerT], where: str, deadline: float) -> AnswerT | SegmentedError:
@@ -122,24 +122,24 @@ class ClusterLink:
             return error
 
     def publish(self, channel: str, word: str, *, deadline: float) -> None:
-        """Send a message, in a short time or not at all: the node that hears us tells all others."""
+        """Send a message within a short time or not at all; the node forwards it to all others."""
         host = self._heard_at or self.map.hosts()[0]
         until = min(deadline, self._clock.now() + PUBLISH_SECONDS)
         self._link(host).run(partial(publishing, channel, word), deadline=until)
 
     def subscription(self) -> PubSub:
-        """Return a subscription at any node, since each hears all messages; at another one than the last time."""
+        """Return a subscription at a random node other than the last one; every node gets all messages."""
         hosts = self.map.hosts(last=self._heard_at)
-        self._heard_at = random.choice(hosts[:-1] or hosts)  # noqa: S311  # spreads the load, guards nothing
-        return self._connections(self._heard_at).subscription(retries=0)  # the next is elsewhere
+        self._heard_at = random.choice(hosts[:-1] or hosts)  # noqa: S311  # spreads load, no security
+        return self._connections(self._heard_at).subscription(retries=0)  # the next one is elsewhere
 
     def check(self, deadline: float) -> None:
-        """Check every node that the client knows as a master."""
+        """Check every master that the client knows."""
         for node in self._client.get_primaries():
             self._link(Host(node.host, int(node.port))).run(pinging, deadline=deadline)
 
     def close(self) -> None:
-        """Disconnect all wires that are not in use, and the nodes that the client does not know."""
+        """Disconnect all unused wires, and the nodes that the client does not know."""
         for link in list(self._links.values()):
             link.close()
         for node in list(self._nodes.values()):
@@ -170,7 +170,7 @@ class ClusterLink:
                     step = next(going)
 
     def _look(self, look: Look, give_up: float) -> None:
-        """Take the map from the first node that tells it; one thread for all that found it wrong."""
+        """Read the map from the first node that answers; one thread does it for all."""
         is_ours = self._looking.acquire(timeout=max(0.0, min(LOOK_SECONDS, give_up - self._clock.now())))
         try:
             for host in self.map.hosts(last=look.apart_from):

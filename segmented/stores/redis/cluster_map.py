@@ -1,16 +1,16 @@
-"""Which node of a cluster serves a key, and the way a request takes until it has its reply. Pure: nothing is sent here.
+"""Which node of a cluster serves a key, and the way of a request to its reply. Pure: this module sends nothing.
 
-The map comes from CLUSTER SLOTS and from the redirections themselves. The way is a generator of steps that a link of
-either colour takes (visit a node, look at the map again, pause); it is bounded in redirections here and in time there:
+The map comes from CLUSTER SLOTS and from redirections. The way is a generator of steps that a sync or async link takes
+(visit a node, read the map again, pause). This module limits the redirections, the link limits the time:
 
-1. MOVED: the slot has another owner; note it and go there at once;
-2. ASK: the slot is on its way, and this key has gone already; go there once, with ASKING, and note nothing;
-3. TRYAGAIN: the keys of one request are on both sides of a slot on its way; pause until they are together;
-4. CLUSTERDOWN, MASTERDOWN, LOADING, READONLY, no connection, no reply: the owner is away, or no owner any more; look at
-   the map again, which a replica that took over changes, and pause.
+1. MOVED: the slot has another owner. Record it and go there immediately.
+2. ASK: the slot is migrating, and this key has moved already. Go there once, with ASKING, and record nothing.
+3. TRYAGAIN: the keys of one request are on both sides of a migrating slot. Pause until they are together.
+4. CLUSTERDOWN, MASTERDOWN, LOADING, READONLY, no connection, no reply: the owner is unreachable or no longer the owner.
+   Read the map again, which changes when a replica takes over, and pause.
 
-Everything sent is safe to run twice, so a lost reply is a reason to ask again. (Source: the Redis Cluster
-specification, "Redirection and resharding".)
+Every request is safe to run twice, so a lost reply is retried. (Source: the Redis Cluster specification, "Redirection
+and resharding".)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 REDIRECTIONS_MAX: Final = 16
-"""In a row, without a pause: two nodes that point at each other would otherwise keep us for ever."""
+"""Maximum in a row without a pause: two nodes that redirect to each other would otherwise never end."""
 PAUSE_MIN: Final = 0.02
 PAUSE_MAX: Final = 0.25
 PASSING: Final = (
@@ -57,16 +57,16 @@ PASSING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Send the request to this node; the reply or the driver's error comes back."""
+    """Send the request to this node; the link sends back the reply or throws the driver's error."""
 
     host: Host
     is_asking: bool = False
-    """With ASKING right before it, on the same connection."""
+    """Whether to send ASKING right before it, on the same connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Ask a node, rather another one than `apart_from`, for the map, unless it has changed since `version`."""
+    """Ask a node, preferably not `apart_from`, for the map, unless it has changed since `version`."""
 
     version: int
     apart_from: Host | None = None
@@ -74,7 +74,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Pause for these seconds, or raise `error` if there is no time left for it."""
+    """Pause for `seconds`, or raise `error` if there is not enough time left."""
 
     seconds: float
     error: Exception
@@ -85,14 +85,14 @@ Way = Generator[Step, Reply, Reply]
 
 
 class SlotUncovered(RedisConnectionError):
-    """No node is known to serve the slot."""
+    """No known node serves the slot."""
 
 
 class ClusterMap:
-    """What the nodes said last. Replaced as a whole, so that threads may read it at any time."""
+    """The last known map. It is replaced as a whole, so that threads may read it at any time."""
 
     def __init__(self, seeds: Iterable[Host], *, remap: Callable[[Host], Host] = lambda host: host) -> None:
-        """Know the `seeds` only; `remap` translates the addresses by which nodes name each other."""
+        """Create a map that knows only the `seeds`; `remap` translates the addresses that nodes report."""
         self._seeds = tuple(seeds)
         self._remap = remap
         self._starts: list[int] = []
@@ -117,21 +117,21 @@ class ClusterMap:
         return list(dict.fromkeys(owners))
 
     def hosts(self, *, last: Host | None = None) -> list[Host]:
-        """Return every node that was ever heard of, masters first; `last`, which just failed, at the end."""
+        """Return every known node, masters first; `last`, which just failed, comes at the end."""
         found = dict.fromkeys([*self.masters(), *self._known, *self._seeds])
         return sorted(found, key=lambda host: host == last)
 
     def move(self, slot: int, host: Host) -> None:
-        """Note that a node said: this slot is served there."""
+        """Record that a node redirected this slot to `host`."""
         self._moved = {**self._moved, slot: host}
         self.version += 1
 
     def replace(self, rows: Sequence[Reply], *, asked: Host) -> None:
-        """Take over a reply to CLUSTER SLOTS: rows of first slot, last slot, master, replicas."""
+        """Use a reply to CLUSTER SLOTS: rows of first slot, last slot, master, replicas."""
         ranges = sorted((int(row[0]), int(row[1]), self._host(row[2], asked)) for row in rows)
         known = [self._host(node, asked) for row in rows for node in row[2:]]
         starts = [first for first, _, _ in ranges]
-        # In this order: a reader in between finds a range too many at worst, and is sent on by the node itself.
+        # In this order a concurrent reader finds at worst one range too many, and the node redirects it.
         self._ranges = [(last, owner) for _, last, owner in ranges]
         self._starts = starts
         self._known = tuple(dict.fromkeys(known))
@@ -139,7 +139,7 @@ class ClusterMap:
         self.version += 1
 
     def redirected(self, error: AskError, *, asked: Host) -> Host:
-        """Return where a MOVED or an ASK points; without a name, it is the same machine at another port."""
+        """Return the target of a MOVED or ASK; without a host name it is the same machine at another port."""
         return self._remap(Host(error.host or asked.name, error.port))
 
     def _host(self, node: Sequence[Reply], asked: Host) -> Host:
@@ -153,7 +153,7 @@ def slot_of(key: str) -> int:
 
 
 def way(known: ClusterMap, slot: int) -> Way:
-    """Return the reply to a request on `slot`, by the steps it yields; an error that no step helps is raised."""
+    """Yield the steps of a request on `slot` and return its reply; an error that no step can fix is raised."""
     pause, redirections, has_failed = PAUSE_MIN, 0, False
     asking: Host | None = None
     while True:
@@ -167,7 +167,7 @@ def way(known: ClusterMap, slot: int) -> Way:
         asking = None
         redirections += 1
         may_go_on = redirections <= REDIRECTIONS_MAX
-        if isinstance(error, AskError) and host is not None and may_go_on:  # MOVED is one, too
+        if isinstance(error, AskError) and host is not None and may_go_on:  # MovedError is a subclass
             target = known.redirected(error, asked=host)
             if isinstance(error, MovedError):
                 known.move(slot, target)
@@ -181,14 +181,14 @@ def way(known: ClusterMap, slot: int) -> Way:
             if may_go_on and known.owner(slot) not in {None, host}:
                 continue
             if not has_failed and isinstance(error, RedisConnectionError | OSError):
-                has_failed = True  # a kept connection may have died unseen, and its node lives
+                has_failed = True  # an idle connection may have broken while its node is alive
                 continue
         yield Rest(pause, error)
         pause, redirections = min(2 * pause, PAUSE_MAX), 0
 
 
 def passes(error: Exception) -> bool:
-    """May the error be gone after a while, so that the request is worth another try?"""
+    """Return whether the error may pass, so that a retry makes sense."""
     cause = error.__cause__ if type(error) is RedisConnectionError else None
     is_refused = isinstance(error, AuthenticationError) or isinstance(cause, AuthenticationError | ResponseError)
     return isinstance(error, PASSING) and not is_refused

@@ -1,18 +1,18 @@
-"""The connections of a store: made of the client's settings, beside the client's own, and never more than it allows.
+"""The connections of a store: separate from the client's, with the client's settings, within the client's limit.
 
-A client's pool is the user's. redis-py's plain pool raises MaxConnectionsError as soon as one more connection is wanted
-than it allows, so a store that took its connections out of that pool would make the user's own `get()` fail, and a
-pool of one connection could not listen and work at the same time. So a store leaves the pool alone. It reads the pool's
-public settings (`connection_class`, `connection_kwargs`, `max_connections`) and opens connections of its own:
+A client's pool belongs to the user. redis-py's plain pool raises MaxConnectionsError as soon as it is asked for one
+connection more than it allows. If a store took its connections from that pool, the user's own `get()` could fail, and
+a pool of one connection could not listen and work at the same time. So a store does not use the pool. It reads the
+pool's public settings (`connection_class`, `connection_kwargs`, `max_connections`) and opens its own connections:
 
-- all together at most `max_connections` of the client (and never more than CONNECTIONS_MAX + 1): one of them listens
-  for wake-ups, the others run operations. With `max_connections=1` there is one of each;
-- callers beyond that wait for their turn until their deadline, and are then told so by StoreBusy, because the server is
-  not to blame;
-- a connection that was not needed for IDLE_SECONDS is closed while others work, and all of them by `close()`.
+- In all it opens at most the client's `max_connections` (and never more than CONNECTIONS_MAX + 1). One of them listens
+  for wake-ups, the others run operations. With `max_connections=1` there is one of each.
+- Further callers wait for a free connection until their deadline, and then get StoreBusy, because the server is not
+  the cause.
+- A connection that was idle for IDLE_SECONDS is closed while others work. `close()` closes all of them.
 
-So the server sees at most twice the client's `max_connections`: what the user's own calls open, and what the store
-opens. The store's connections always return bytes, and it reads them as UTF-8 whatever the client's `encoding` is.
+So the server sees at most twice the client's `max_connections`: the connections of the user's own calls, and those of
+the store. The store's connections always return bytes, read as UTF-8 whatever the client's `encoding` is.
 
 Before a store's first operation a server passes the checks of `from_url`, for any client. They run on the store's own
 connection, in the round trip that also learns the server's dialect, so they cost no wait of their own, hold to the
@@ -45,35 +45,35 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS: Final = 30.0
 TURN_SECONDS: Final = 20.0
-"""How long a caller without a deadline waits for its turn; redis-py's own blocking pool waits as long."""
+"""How long a caller without a deadline waits for a free connection; as in redis-py's own blocking pool."""
 INFO: Final[Command] = ("INFO",)
 
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """How the connections to one server are made, and how many."""
+    """The settings and the number of the connections to one server."""
 
     connection_class: Callable[..., Any]
     options: Mapping[str, Any] = field(repr=False)
     connections_max: int
-    """What the client allows."""
+    """The client's limit."""
 
     @property
     def wires_max(self) -> int:
-        """How many connections run operations; one more listens."""
+        """Return the maximum number of connections that run operations; one more listens."""
         return max(1, min(CONNECTIONS_MAX, self.connections_max - 1))
 
     def make(self) -> Any:  # noqa: ANN401  # of the client's own class
-        """Make a connection, which is not connected yet."""
+        """Create a connection, which is not connected yet."""
         return self.connection_class(**self.options)
 
     def subscription(self, *, retries: int = TRIES - 1) -> PubSub:
-        """Make a subscription for threads, on a connection of its own, which connects again `retries` times itself."""
+        """Create a subscription for threads, on its own connection, which reconnects up to `retries` times."""
         options = {**self.options, "retry": Retry(NoBackoff(), retries)}
         return PubSub(redis.ConnectionPool(connection_class=self.connection_class, max_connections=1, **options))
 
     def async_subscription(self, *, retries: int = TRIES - 1) -> AsyncPubSub:
-        """Make a subscription for asyncio, on a connection of its own, which connects again `retries` times itself."""
+        """Create a subscription for asyncio, on its own connection, which reconnects up to `retries` times."""
         options = {**self.options, "retry": AsyncRetry(NoBackoff(), retries)}
         kind: Any = self.connection_class
         return AsyncPubSub(redis_asyncio.ConnectionPool(connection_class=kind, max_connections=1, **options))
@@ -87,7 +87,7 @@ def connections_of(pool: Any) -> Connections:  # noqa: ANN401  # a pool of redis
 def connections_like(
     connection_class: Callable[..., Any], options: Mapping[str, Any], connections_max: int
 ) -> Connections:
-    """Return these settings for connections of our own, which return bytes."""
+    """Return these settings for our own connections, which return bytes."""
     return Connections(connection_class, {**options, "decode_responses": False}, connections_max)
 
 
@@ -95,7 +95,7 @@ class ServerCheck:
     """The checks of one server."""
 
     def __init__(self, where: str, deployment: Deployment = Deployment.SINGLE) -> None:
-        """Name the server in the errors."""
+        """Create the checks; `where` names the server in errors."""
         self._where = where
         self._deployment = deployment
         with probing_scripts(where) as commands:
@@ -110,7 +110,7 @@ class ServerCheck:
         if isinstance(said, ResponseError):
             raise said
         found = dict(line.partition(":")[::2] for line in text(said).splitlines() if not line.startswith("#"))
-        if self._deployment is not Deployment.SINGLE:  # there the role changes, and the links follow it
+        if self._deployment is not Deployment.SINGLE:  # there the role may change, and the links follow it
             found.pop("role", None)
         check_server(self._where, found, is_cluster=self._deployment is Deployment.CLUSTER)
         with probing_scripts(self._where):
@@ -120,5 +120,5 @@ class ServerCheck:
 
 
 def pinging(*_: object) -> Exchange[None]:
-    """Ask nothing but whether the server answers."""
+    """Ask only whether the server answers."""
     yield Send((("PING",),))

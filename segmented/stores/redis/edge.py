@@ -1,4 +1,4 @@
-"""The edge: client settings, the one place where the driver's errors become ours, and the guard at connect."""
+"""Client settings, the translation of the driver's errors into ours, and the checks on connecting."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT: Final = 2.0
 SOCKET_TIMEOUT: Final = 5.0
 CONNECTIONS_MAX: Final = 100
-"""A thousand tasks take turns on these, each for one round trip."""
+"""Enough for a thousand tasks, each of which uses a connection for one round trip."""
 OTHER_CONNECTIONS: Final = 8
-"""For the listener and for whoever uses the store's client directly."""
+"""Connections for the listener and for direct users of the store's client."""
 SENTINEL_REFUSED: Final = "a Sentinel refused its password"
 AWAY: Final = (RedisConnectionError, RedisTimeoutError, ClusterDownError, TryAgainError, OSError)
 TRIES: Final = 2
-"""Two: a kept connection may have died unseen. Every operation is safe to run twice; more would outlive deadlines."""
+"""Two, because an idle connection may be broken. Every operation is safe to run twice; more would exceed deadlines."""
 MAJOR_MIN: Final = 7
 PROBE: Final = "#!lua flags=no-writes,allow-stale\nreturn 1"
 """A script that also runs when memory is full."""
 
 
-def client_options(retry_class: Any) -> dict[str, Any]:  # noqa: ANN401  # redis-py has one Retry class a colour
-    """Return the settings of the connection pools we make ourselves; the link tries again by itself."""
+def client_options(retry_class: Any) -> dict[str, Any]:  # noqa: ANN401  # redis-py has a Retry class for sync and one for async
+    """Return the settings of the connection pools that we create; the link does the retries."""
     return {
         "max_connections": CONNECTIONS_MAX + OTHER_CONNECTIONS,
         "socket_connect_timeout": CONNECT_TIMEOUT,
@@ -59,27 +59,27 @@ def client_options(retry_class: Any) -> dict[str, Any]:  # noqa: ANN401  # redis
 
 
 def _meant(error: Exception) -> Exception:
-    """Return the server's own refusal, which redis-py's asyncio client wraps into a ConnectionError as it connects."""
+    """Return the server's refusal, which redis-py's asyncio client wraps in a ConnectionError on connecting."""
     cause = error.__cause__
     return cause if type(error) is RedisConnectionError and isinstance(cause, RedisError) else error
 
 
 def _words(error: Exception) -> str:
-    """Return the driver's words; of a Sentinel's client those that are for people."""
+    """Return the driver's message; of a Sentinel client's message only the readable part."""
     found, details, _ = str(error).partition(" : <redis.")
     return f"{found}; {SENTINEL_REFUSED}" if details and "AuthenticationError" in str(error) else found
 
 
 def our_error(raised: Exception, where: str) -> StoreError:
-    """Make the driver's error one of ours, in one sentence."""
+    """Translate the driver's error into one of ours, in one sentence."""
     match _meant(raised):
         case AuthenticationError() as error:
             return StoreRefused(f"{where} refused the password: {error}")
         case RedisConnectionError() | RedisTimeoutError() | OSError() as error:
             return StoreUnavailable(f"{where} did not answer: {_words(error) or 'no reply in time'}")
-        case AskError() as error:  # MOVED is one, too
+        case AskError() as error:  # MovedError is a subclass
             return StoreUnavailable(f"{where} has the key on another node of its cluster: {error}")
-        case ReadOnlyError() | ClusterDownError() | TryAgainError() as error:  # MASTERDOWN is a CLUSTERDOWN, too
+        case ReadOnlyError() | ClusterDownError() | TryAgainError() as error:  # MASTERDOWN is also a ClusterDownError
             return StoreUnavailable(f"{where} has no master that can do it now: {error}")
         case error if "WRONGTYPE" in str(error):
             return WrongKind(
@@ -90,63 +90,63 @@ def our_error(raised: Exception, where: str) -> StoreError:
 
 
 class Translated:
-    """A context in which the driver's errors become ours. A class, because each operation enters one."""
+    """A context that translates the driver's errors into ours. A class, for speed: each operation enters one."""
 
     __slots__ = ("_where",)
 
     def __init__(self, where: str) -> None:
-        """Name the server in the errors."""
+        """Create the checks; `where` names the server in errors."""
         self._where = where
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Enter the context."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """Raise our error in place of the driver's."""
+        """Raise our error instead of the driver's."""
         if error is not None and isinstance(error, (RedisError, OSError)):
             raise our_error(error, self._where) from error
 
 
 @contextmanager
 def guarded(url: str) -> Iterator[None]:
-    """Turn what goes wrong at the first contact into one sentence of bad input."""
+    """Turn an error at the first contact into InvalidInput with one sentence."""
     try:
         yield
     except (RedisError, OSError) as error:
         raise InvalidInput(_first_contact(masked(url), _meant(error))) from error
-    except RedisClusterException as error:  # none of the driver's other errors; it has the last node's as its cause
+    except RedisClusterException as error:  # not a RedisError; its cause is the last node's error
         cause = error.__cause__
         raise InvalidInput(
             _first_contact(masked(url), _meant(cause if isinstance(cause, Exception) else error))
         ) from error
-    except (ValueError, TypeError) as error:  # TypeError: an option that the driver does not know for this kind of URL
+    except (ValueError, TypeError) as error:  # TypeError: the driver has no such option for this kind of URL
         named = {name for name, _ in parse_qsl(url.partition("?")[2]) if repr(name) in str(error)}
-        # The driver's own words may quote a piece of the password, if there is one.
+        # The driver's message may quote a part of the password, if there is one.
         words = str(error) if masked(url) == url else ENCODE
-        detail = f"the driver takes no option {min(named)} here" if named else words
+        detail = f"the driver does not accept the option {min(named)} here" if named else words
         message = f"{masked(url)!r} is not a Redis URL: {detail}"
         raise InvalidInput(message) from error
 
 
 def is_store_away(error: InvalidInput) -> bool:
-    """Did no server answer, or one that has no data yet? One that refuses us, or is of the wrong kind, is not away."""
+    """Return whether no server with its data loaded answered; a refusal or a wrong kind of server does not count."""
     cause: BaseException | None = error.__cause__
     if isinstance(cause, RedisClusterException) or type(cause) is RedisConnectionError:
         inner = cause.__cause__
-        cause = inner if isinstance(inner, RedisError | OSError) else cause  # what a client of several servers wraps
+        cause = inner if isinstance(inner, RedisError | OSError) else cause  # wrapped by clients of several servers
     if isinstance(cause, RedisClusterException):
-        return True  # none of the nodes was reached
+        return True  # no node was reached
     is_refusal = isinstance(cause, AuthenticationError) or SENTINEL_REFUSED in str(error)
     return isinstance(cause, AWAY) and not is_refusal
 
 
 def is_refusal(error: StoreError) -> bool:
-    """Did the server, or a Sentinel, refuse us? Then another time cures nothing."""
+    """Return whether the server or a Sentinel refused us, so that a retry cannot help."""
     return isinstance(error, StoreRefused) or SENTINEL_REFUSED in str(error)
 
 
 def is_password_refused(error: StoreError) -> bool:
-    """Was it the password, or its absence, that the server refused?"""
+    """Return whether the server refused the password, or a missing one."""
     cause = error.__cause__
     return isinstance(cause, Exception) and isinstance(_meant(cause), AuthenticationError)
 
@@ -163,23 +163,23 @@ def _first_contact(server: str, error: Exception) -> str:
 
 
 def check_server(where: str, found: Mapping[str, Reply], *, is_cluster: bool) -> None:
-    """Refuse, by its INFO, a server that could lose locks and stock, or that is not what the address says."""
-    mode = text(found.get("server_mode") or found.get("redis_mode") or "standalone")  # Valkey's word, and Redis's
-    if text(found.get("cluster_enabled", "0")) == "1":  # a service may say this and hide its mode
+    """Refuse a server whose INFO shows that it could lose locks and stock, or that it is not what the address says."""
+    mode = text(found.get("server_mode") or found.get("redis_mode") or "standalone")  # Valkey's name, and Redis's
+    if text(found.get("cluster_enabled", "0")) == "1":  # a hosted service may report this and hide its mode
         mode = "cluster"
     role = text(found.get("role", "master"))
     if mode == "sentinel":
         message = f"the server at {where} is a Sentinel: give redis+sentinel://HOST:PORT/SERVICE"
         raise InvalidInput(message)
     if (mode == "cluster") is not is_cluster:
-        message = f"the server at {where} is {'no' if is_cluster else 'a'} node of a cluster"
+        message = f"the server at {where} is {'not a' if is_cluster else 'a'} node of a cluster"
         raise InvalidInput(message + ("" if is_cluster else ": give redis+cluster://HOST:PORT"))
     if role != "master":
         message = f"the server at {where} is a replica, which takes no locks and no stock: give its master's address"
         raise InvalidInput(message)
     policy = text(found.get("maxmemory_policy", ""))
     if policy != "noeviction":
-        said = f"has maxmemory-policy {policy}" if policy else "does not tell its maxmemory-policy"
+        said = f"has maxmemory-policy {policy}" if policy else "does not report its maxmemory-policy"
         message = f"the server at {where} {said}, which may evict locks and stock; set noeviction"
         raise InvalidInput(message)
     version = text(found.get("redis_version", "of unknown version"))
@@ -191,12 +191,12 @@ def check_server(where: str, found: Mapping[str, Reply], *, is_cluster: bool) ->
 
 @contextmanager
 def probing_scripts(where: str) -> Iterator[Sequence[Command]]:
-    """Give the commands that show whether a server runs our scripts, and turn its refusal into one sentence.
+    """Yield commands that test whether a server runs our scripts, and turn its refusal into one sentence.
 
-    An account may be kept from scripts, and a server's configuration may have renamed their commands.
+    An account may lack the right to run scripts, and a server's configuration may have renamed the commands.
     """
     try:
         yield ("EVAL", PROBE, 0), ("EVALSHA", sha1(PROBE.encode(), usedforsecurity=False).hexdigest(), 0)
     except ResponseError as error:
-        message = f"the server at {where} runs no scripts for this account, and all locks and stock need them: {error}"
+        message = f"the server at {where} runs no scripts for this account, but locks and stock need them: {error}"
         raise InvalidInput(message) from error

@@ -1,4 +1,4 @@
-"""Conversations with a server on one connection, as generators: one body for both colours, and for every deployment."""
+"""Exchanges with a server on one connection, as generators: shared by sync and async and by all deployments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 def perform_one(operation: Operation[AnswerT], dialect: Dialect, attempt: int) -> Exchange[AnswerT]:
-    """Perform one operation. From the second `attempt` on, an earlier one may have run, and its reply was lost."""
+    """Perform one operation. From the second `attempt` on, an earlier one may have run and lost its reply."""
     codec = CODECS[type(operation)]
     answer: Any = None
     if codec.native is not None and dialect is not Dialect.SCRIPT:
@@ -29,13 +29,13 @@ def perform_one(operation: Operation[AnswerT], dialect: Dialect, attempt: int) -
             replies = yield Send(commands)
             for reply in replies:
                 if isinstance(reply, ResponseError):
-                    break  # the script says it, or works
+                    break  # the script reports the error, or works
             else:
                 answer = codec.native.decode(operation, replies)
     if answer is None:
         call = codec.encode(operation)
         (reply,) = yield Send((call.command(),))
-        if isinstance(reply, NoScriptError):  # a new server, a restart or SCRIPT FLUSH
+        if isinstance(reply, NoScriptError):  # after a restart, a SCRIPT FLUSH or a change of server
             (reply,) = yield Send((call.full_command(),))
         if isinstance(reply, ResponseError):
             raise reply
@@ -44,13 +44,13 @@ def perform_one(operation: Operation[AnswerT], dialect: Dialect, attempt: int) -
         answer = yield from codec.finish(operation, answer)
     if attempt > 1 and codec.doubt is not None:
         answer = codec.doubt(answer)
-    return answer  # type: ignore[no-any-return]  # the codec's answer is untyped here
+    return answer  # type: ignore[no-any-return]  # the codec's answer has no type here
 
 
 def perform_all(
     operations: Sequence[Operation[AnswerT]], where: str, dialect: Dialect, _: int
 ) -> Exchange[list[AnswerT | SegmentedError]]:
-    """Perform operations that do not depend on each other, in one round trip; two when scripts were not cached."""
+    """Perform independent operations in one round trip, or in two if scripts were not cached."""
     requests = [_Request(operation, dialect) for operation in operations]
     replies = yield Send([command for request in requests for command in request.commands])
     position = 0
@@ -74,7 +74,7 @@ def perform_all(
 def freeing(
     operation: Operation[Any], behind: Operation[Any], where: str, dialect: Dialect, attempt: int
 ) -> Exchange[list[Any]]:
-    """Free something, and make a waiter's attempt right behind it, in one round trip; an answer or failure each."""
+    """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
     answers = yield from perform_all((operation, behind), where, dialect, attempt)
     doubt = CODECS[type(operation)].doubt
     if attempt > 1 and doubt is not None and not isinstance(answers[0], SegmentedError):
@@ -88,7 +88,7 @@ def publishing(channel: str, word: str, _: Dialect, __: int) -> Exchange[None]:
 
 
 class _Request:
-    """One operation of a batch; `answer` is None as long as the whole script has to be asked."""
+    """One operation of a batch; `answer` is None while the whole script still has to be sent."""
 
     def __init__(self, operation: Operation[Any], dialect: Dialect) -> None:
         codec = CODECS[type(operation)]

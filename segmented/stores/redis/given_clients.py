@@ -1,7 +1,7 @@
-"""Which clients a store takes: redis-py's and valkey-py's. Anything else is refused in one sentence with the cure.
+"""The clients that a store accepts: redis-py's and valkey-py's. For others, one sentence says what to use instead.
 
-A valkey-py client has redis-py's settings under the same names, so its settings are read and the connections are made
-by redis-py, with redis-py's errors. What redis-py has no equal for (a valkey-py cluster or Sentinel client) is refused.
+A valkey-py client has redis-py's settings under the same names. So its settings are read, and redis-py creates the
+connections, with redis-py's errors. A client without an equal in redis-py (valkey-py's cluster or Sentinel) is refused.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ SHARED_WITH_VALKEY: Final = frozenset(
         "socket_timeout",
     }
 )
-"""And all that begins with `ssl_`."""
+"""These, and all names that begin with `ssl_`."""
 
 
 def usable_client(given: object, *, is_async: bool) -> Any:  # noqa: ANN401  # a client of redis-py, sync or async
-    """Return a client of redis-py for what was given. Raises InvalidInput for what cannot serve."""
+    """Return a redis-py client for the given client. Raises InvalidInput for an unusable one."""
     store = "AsyncRedisStore" if is_async else "RedisStore"
     makers = _packages(given)
     if isinstance(given, str | bytes):
@@ -55,14 +55,14 @@ def usable_client(given: object, *, is_async: bool) -> Any:  # noqa: ANN401  # a
         raise InvalidInput(message)
     if "fakeredis" in makers:
         message = (
-            f"{store} does not work on fakeredis, which is no Redis server: "
+            f"{store} does not work with fakeredis, which is not a Redis server: "
             "in unit tests use MemoryStore, or the server that `segmented server` starts"
         )
         raise InvalidInput(message)
     if "valkey" in makers:
         given = _of_valkey(given, store, is_async=is_async)
     if isinstance(given, PIPELINES):
-        message = f"{store} takes a client, not a pipeline of one: give the client that the pipeline was made from"
+        message = f"{store} takes a client, not a pipeline: pass the client that created the pipeline"
         raise InvalidInput(message)
     if isinstance(given, SYNC if is_async else ASYNC):
         raise _other_colour(store, is_async=is_async)
@@ -87,20 +87,20 @@ def _check_settings(client: Any, store: str) -> None:  # noqa: ANN401  # as abov
 
 def _check_encoding(encoding: str, store: str) -> None:
     if not is_encoding_usable(encoding):
-        message = f"{store} cannot use a client with encoding={encoding!r}, in which no server reads: leave utf-8"
+        message = f"{store} cannot use a client with encoding={encoding!r}, which no server can read: use utf-8"
         raise InvalidInput(message)
 
 
 def _of_valkey(given: Any, store: str, *, is_async: bool) -> Any:  # noqa: ANN401  # a client of a package that may be missing
-    """Return a client of redis-py with the settings of a valkey-py client."""
+    """Return a redis-py client with the settings of a valkey-py client."""
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(given).__mro__}
     if "Pipeline" in type(given).__name__:
-        message = f"{store} takes a client, not a pipeline of one: give the client that the pipeline was made from"
+        message = f"{store} takes a client, not a pipeline: pass the client that created the pipeline"
         raise InvalidInput(message)
     pool = getattr(given, "connection_pool", None)
     if not kinds & {"valkey.client.Valkey", "valkey.asyncio.client.Valkey"} or hasattr(pool, "sentinel_manager"):
         message = (
-            f"{store} takes of valkey-py a client of one server: for others call {store}.from_url(...) with "
+            f"{store} accepts only single-server clients of valkey-py: for others call {store}.from_url(...) with "
             "redis+sentinel://HOST:PORT/SERVICE or redis+cluster://HOST:PORT"
         )
         raise InvalidInput(message)
@@ -124,7 +124,7 @@ def _of_valkey(given: Any, store: str, *, is_async: bool) -> Any:  # noqa: ANN40
 
 
 def _packages(given: object) -> set[str]:
-    """Return the top-level packages that a client, and the connections of its pool, come from."""
+    """Return the top-level packages of a client and of its pool's connections."""
     connection_class = getattr(getattr(given, "connection_pool", None), "connection_class", None)
     kinds = [*type(given).__mro__, *getattr(connection_class, "__mro__", ())]
     return {kind.__module__.partition(".")[0] for kind in kinds}

@@ -1,11 +1,11 @@
-"""The link of a store to its server, for threads: connections of its own, on which exchanges are run.
+"""The link of a store to its server, for threads: it runs exchanges on its own connections.
 
-The connections have the client's settings, credentials and TLS (see `connections`), and are kept here between
-exchanges. Retries and time-outs are the link's, not the client's, because only so does a deadline hold: all tries of an
-exchange, the waiting for a connection and the connecting included, end with it. Every operation is safe to run twice.
+The connections have the client's settings, credentials and TLS (see `connections`), and stay open between exchanges.
+The link, not the client, does retries and timeouts, so that a deadline holds for all tries of an exchange, including
+the wait for a connection and connecting. Every operation is safe to run twice.
 
-Deadlines are set by redis-py's public means, which are the same for its own parsers and for hiredis: the time-out of a
-connection before it connects bounds each step of the handshake, and the time-out of a read bounds each reply.
+Deadlines use redis-py's public interface, which is the same for its own parsers and for hiredis: the timeout of a
+connection before it connects limits each step of the handshake, and the timeout of a read limits each reply.
 """
 
 from __future__ import annotations
@@ -47,31 +47,31 @@ NO_RETRY: Final = Retry(NoBackoff(), 0)
 TOO_LATE: Final = "the deadline came first"
 NO_REPLY: Final = "no reply in time"
 SMALL: Final = 4_096
-"""Bytes that fit into any socket's buffer, so that sending them waits for nobody."""
+"""Number of bytes that fit into any socket's buffer, so that sending them does not block."""
 BATCH_MAX: Final = 500
-"""Operations sent together: the server answers others in between."""
+"""Maximum number of operations sent together, so that the server answers other clients in between."""
 PUBLISH_SECONDS: Final = 1.0
-"""For a message that only makes things faster."""
+"""Timeout in seconds for a message that is only an optimization."""
 TRANSPORT_ERRORS: Final = (RedisConnectionError, RedisTimeoutError, OSError)
 
 
 class Wire:
-    """One connection, in the hands of one exchange at a time."""
+    """One connection, used by one exchange at a time."""
 
     def __init__(self, connection: Any, dialect: Dialect | None) -> None:  # noqa: ANN401  # of the client's own class
-        """Take over `connection`, which is not connected yet; without a `dialect` the server is asked."""
+        """Take over `connection`, which is not connected yet; without a `dialect`, ask the server for it."""
         self._connection = connection
         self._connection.retry = NO_RETRY
         self._wanted = dialect
         self._connect_seconds: float = connection.socket_connect_timeout or CONNECT_TIMEOUT
         self._seconds: float = connection.socket_timeout or SOCKET_TIMEOUT
         self._is_hasty = False
-        """Whether it was connected by a deadline that was sooner than its own time-out, and may still go by that."""
+        """Whether a deadline shorter than its own timeout was set for connecting, and may still be set."""
         self.dialect = dialect
         self.idle_since = 0.0
 
     def open(self, seconds_left: float, check: ServerCheck | None = None) -> Dialect:
-        """Connect, if needed, and learn the server's dialect; with a `check`, see whether the server can be used."""
+        """Connect if needed, and read the server's dialect; with a `check`, also check that the server is usable."""
         if seconds_left <= 0:
             raise RedisTimeoutError(TOO_LATE)
         if not self._connection.is_connected:
@@ -91,7 +91,7 @@ class Wire:
         connection.socket_timeout = self._seconds
 
     def ask(self, commands: Sequence[Command], seconds: float) -> list[Reply]:
-        """Send commands together and read one reply each, an error of the server as a value."""
+        """Send commands together and read one reply each; a server error is a value."""
         connection = self._connection
         data = packed(commands)
         replies: list[Reply] = []
@@ -104,16 +104,16 @@ class Wire:
                     if self._is_hasty or seconds != self._seconds:
                         replies.append(connection.read_response(timeout=seconds))
                     else:
-                        replies.append(connection.read_response())  # by its own time-out, without setting one
+                        replies.append(connection.read_response())  # its own timeout applies; none has to be set
                 except ResponseError as error:
                     replies.append(error)
         except BaseException:
-            self.close()  # a reply may still be on its way, and must not be read as another's
+            self.close()  # a late reply must not be read as the answer to another request
             raise
         return replies
 
     def converse(self, exchange: Exchange[AnswerT], now: Callable[[], float], deadline: float) -> AnswerT:
-        """Run an exchange to its end."""
+        """Run an exchange until it returns."""
         send: Send = next(exchange)
         while True:
             seconds = min(self._seconds + send.patience, deadline - now())
@@ -123,7 +123,7 @@ class Wire:
             try:
                 send = exchange.send(replies)
             except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]  # the exchange's return value is untyped here
+                return stop.value  # type: ignore[no-any-return]  # the exchange's return value has no type here
 
     def close(self) -> None:
         """Disconnect; the next `open` connects again."""
@@ -131,25 +131,25 @@ class Wire:
 
 
 def none_free(wires_max: int, *, is_failing: bool) -> Exception:
-    """Return what a caller is told whose turn did not come: the server's silence, if it is silent, else StoreBusy."""
-    message = f"none of the {wires_max} connections that the client's max_connections leaves was free in time"
+    """Return the error of a caller that got no connection: a timeout if the server is failing, else StoreBusy."""
+    message = f"none of the {wires_max} connections that the client's max_connections allows was free in time"
     return RedisTimeoutError(message) if is_failing else StoreBusy(message + "; allow more, or wait longer")
 
 
 def greeting(check: ServerCheck | None, wanted: Dialect | None) -> Sequence[Command]:
-    """Return what a server is asked before its first operation, in one round trip."""
+    """Return the commands sent to a server before its first operation, in one round trip."""
     return (*(() if wanted else (QUESTION,)), *(check.commands if check else ()))
 
 
 def greeted(replies: Sequence[Reply], check: ServerCheck | None, wanted: Dialect | None) -> Dialect:
-    """Read the replies to `greeting`. Raises InvalidInput for a server that cannot be used."""
+    """Read the replies to `greeting`. Raises InvalidInput for an unusable server."""
     if check is not None:
         check.read(replies[-len(check.commands) :])
     return wanted or dialect_of(replies[0])
 
 
 class Link:
-    """Up to `connections.wires_max` wires to one server; threads beyond that wait their turn."""
+    """Up to `connections.wires_max` wires to one server; further threads wait for a free one."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Link:
         check: ServerCheck | None = None,
         tries: int = TRIES,
     ) -> None:
-        """Connect nothing yet. With a `check` the server is checked before its first operation."""
+        """Create a link that does not connect yet. With a `check`, it checks the server before the first operation."""
         self._connections = connections
         self._clock = clock
         self._wanted = dialect
@@ -184,7 +184,7 @@ class Link:
     def perform_all(
         self, operations: Sequence[Operation[AnswerT]], *, where: str, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform operations that do not depend on each other, many in a round trip; one answer or failure each."""
+        """Perform independent operations, many per round trip; one answer or error each."""
         answers: list[AnswerT | SegmentedError] = []
         for start in range(0, len(operations), BATCH_MAX):
             batch = operations[start : start + BATCH_MAX]
@@ -199,17 +199,17 @@ class Link:
     def free(
         self, operation: Operation[AnswerT], behind: Operation[Any], *, where: str, deadline: float = inf
     ) -> list[Any]:
-        """Perform a release, and a waiter's attempt right behind it, in one round trip; an answer or failure each."""
+        """Perform a release and then a waiter's attempt in one round trip; one answer or error each."""
         return self.run(partial(freeing, operation, behind, where), deadline=deadline)
 
     def publish(self, channel: str, word: str, *, deadline: float) -> None:
-        """Send a message, in a short time or not at all."""
+        """Send a message within a short time or not at all."""
         self.run(partial(publishing, channel, word), deadline=min(deadline, self._clock.now() + PUBLISH_SECONDS))
 
     def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Run an exchange, made anew for each attempt. Raises one of TRANSPORT_ERRORS, or the server's refusal."""
+        """Run an exchange; each attempt creates a new one. Raises one of TRANSPORT_ERRORS, or the server's refusal."""
         if os.getpid() != self._process_id:
-            self._start_anew()  # after a fork: the sockets are the parent's
+            self._start_anew()  # after a fork the sockets belong to the parent
         for attempt in range(1, self._tries + 1):
             wire = self._take(deadline)
             try:
@@ -219,7 +219,7 @@ class Link:
                 return wire.converse(make_exchange(self.dialect, attempt), self._clock.now, deadline)
             except TRANSPORT_ERRORS:
                 self._is_failing = True
-                self.close()  # the other kept connections died with this one
+                self.close()  # the other idle connections probably broke too
                 if attempt == self._tries or self._clock.now() >= deadline:
                     raise
             finally:
@@ -228,11 +228,11 @@ class Link:
 
     def _take(self, deadline: float) -> Wire:
         try:
-            return self._free.pop()  # the last one used: most are left to idle
+            return self._free.pop()  # the most recently used one, so that the others become idle
         except IndexError:
             pass
         with self._returned:
-            self._waiting += 1  # before looking again: who gives back looks at it afterwards
+            self._waiting += 1  # before the next check: a thread that returns a wire reads it afterwards
             try:
                 return self._take_in_turn(min(deadline, self._clock.now() + TURN_SECONDS))
             finally:
@@ -263,13 +263,13 @@ class Link:
             self._close_oldest(wire.idle_since - IDLE_SECONDS)
 
     def _close_oldest(self, before: float) -> None:
-        """Close the connection that was unused for longest, if that is long enough."""
+        """Close the connection that was idle longest, if it was idle long enough."""
         try:
             if self._free[0].idle_since >= before:
                 return
             oldest = self._free.popleft()
         except IndexError:
-            return  # other threads took them
+            return  # other threads took them all
         if oldest.idle_since >= before:
             self._free.appendleft(oldest)
             return
@@ -279,11 +279,11 @@ class Link:
             self._returned.notify()
 
     def check(self, deadline: float) -> None:
-        """Check the server, if that was not done before. Raises InvalidInput when it cannot be used."""
+        """Check the server if it was not checked before. Raises InvalidInput if it is not usable."""
         self.run(pinging, deadline=deadline)
 
     def close(self) -> None:
-        """Disconnect all wires that are not in use. They connect again when they are needed again."""
+        """Disconnect all unused wires. They connect again on their next use."""
         for _ in range(len(self._free)):
             try:
                 wire = self._free.popleft()

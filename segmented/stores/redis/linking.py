@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from segmented.stores.redis.connections import Connections
 
 PATIENCE: Final = 5.0
-"""Seconds for which an operation is asked again while a master is being replaced; never beyond its deadline."""
+"""Seconds to retry an operation while a master is being replaced; limited by the operation's deadline."""
 AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """What a store for threads needs of a client."""
+    """The parts that a store for threads gets from a client."""
 
     link: Link | ClusterLink
     subscribe: Callable[[], PubSub]
@@ -55,7 +55,7 @@ class Linked:
 
 @dataclass(frozen=True, slots=True)
 class AsyncLinked:
-    """What a store for asyncio needs of a client."""
+    """The parts that a store for asyncio gets from a client."""
 
     link: AsyncLink | AsyncClusterLink
     subscribe: Callable[[], AsyncPubSub]
@@ -70,7 +70,7 @@ def linked(
     patience: float,
     is_checked: bool = False,
 ) -> Linked:
-    """Make the link for a client's deployment. Its servers are checked at the first contact unless `is_checked`.
+    """Create the link for a client's deployment. Its servers are checked at the first contact unless `is_checked`.
 
     Raises InvalidInput for a patience that is not a number of seconds.
     """
@@ -96,7 +96,7 @@ def async_linked(
     patience: float,
     is_checked: bool = False,
 ) -> AsyncLinked:
-    """Do the same for asyncio."""
+    """Do the same as `linked` for asyncio."""
     _check_patience(patience)
     if isinstance(client, redis_asyncio.RedisCluster):
         cluster = AsyncClusterLink(client, clock, dialect=dialect, patience=patience, is_checked=is_checked)
@@ -111,8 +111,8 @@ def async_linked(
     return AsyncLinked(link, connections.async_subscription, where)
 
 
-def where_of(pool: Any) -> str:  # noqa: ANN401  # a pool of either colour
-    """Name the server of a pool, without secrets."""
+def where_of(pool: Any) -> str:  # noqa: ANN401  # a pool, sync or async
+    """Return the name of a pool's server, without secrets."""
     if isinstance(pool, SentinelConnectionPool | AsyncSentinelConnectionPool):
         return f"the master of {pool.service_name!r}"
     options = pool.connection_kwargs
@@ -130,7 +130,7 @@ def _listed(hosts: Sequence[tuple[str, int]]) -> str:
 
 
 def pauses() -> Iterator[float]:
-    """Return how long to wait before each further try."""
+    """Yield the seconds to wait before each further try."""
     pause = PAUSE_MIN
     while True:
         yield pause
@@ -154,7 +154,7 @@ class SentinelLink(Link):
         self._patience = patience
 
     def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Run an exchange on the master, whoever that is."""
+        """Run an exchange on the current master."""
         attempts = Attempts(make_exchange)
         give_up = min(deadline, self._clock.now() + self._patience)
         for pause in pauses():
@@ -185,7 +185,7 @@ class AsyncSentinelLink(AsyncLink):
         self._patience = patience
 
     async def run(self, make_exchange: MakeExchange[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Run an exchange on the master, whoever that is."""
+        """Run an exchange on the current master."""
         attempts = Attempts(make_exchange)
         give_up = min(deadline, self._clock.now() + self._patience)
         for pause in pauses():

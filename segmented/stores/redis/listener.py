@@ -1,8 +1,8 @@
-"""Wake-ups from Redis for threads: one subscription connection a process, started by the first wait.
+"""Wake-ups from Redis for threads: one subscription connection per process, opened by the first wait.
 
-All work on the subscription happens in the listener's thread, because a redis-py PubSub is not made to be shared. A
-waiter that needs a channel puts it on a list and wakes the listener with a message on the listener's own private
-channel. Channels that nobody has waited on for a while are given up, so that a thousand locks leave no thousand
+Only the listener's thread uses the subscription, because a redis-py PubSub must not be shared. A waiter that needs a
+channel puts it on a list and wakes the listener with a message on the listener's private channel. The listener
+unsubscribes from channels that nobody has waited on for a while, so that a thousand locks do not leave a thousand
 subscriptions.
 """
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from segmented.stores.redis.link import Link
 
 POLL_SECONDS: Final = 1.0
-"""How long the listener blocks at most before it looks at its duties: a bound, not a delay; messages end it at once."""
+"""Longest time that the listener blocks before it checks its duties; a message wakes it immediately."""
 LINGER_SECONDS: Final = 5.0
 LISTEN_TIMEOUT: Final = 10.0
 RECONNECT_SECONDS: Final = 0.2
 PING_SECONDS: Final = 3.0
-"""After so long without a message a parked process asks whether its connection still lives: it may have been cut."""
-SILENT: Final = "the subscription's server says nothing any more"
+"""Seconds without a message after which a waiting process checks that its connection is still alive."""
+SILENT: Final = "the subscription's server no longer answers"
 
 
 class RedisWakeups(ThreadWakeups):
-    """The lines of this process, woken by messages on their channels."""
+    """The waiting lines of this process, woken by messages on their channels."""
 
     def __init__(self, subscribe: Callable[[], PubSub], clock: Clock, link: Link | ClusterLink) -> None:
-        """Connect nothing yet; `subscribe` makes subscriptions, and the listener is called through `link`."""
+        """Do not connect yet; `subscribe` creates subscriptions, and messages to the listener go through `link`."""
         self._link = link
         self._subscribe = subscribe
         super().__init__(clock)
@@ -55,7 +55,7 @@ class RedisWakeups(ThreadWakeups):
         self._wanted: dict[str, threading.Event] = {}
         self._asked: set[str] = set()
         self._confirmed: set[str] = set()
-        self._missed: set[str] = set()  # channels on which a release may have gone unheard
+        self._missed: set[str] = set()  # channels on which a release may have been missed
         self._used_at: dict[str, float] = {}
         self._next_sweep = self._clock.now() + LINGER_SECONDS
         self._heard_at = self._pinged_at = 0.0
@@ -76,7 +76,7 @@ class RedisWakeups(ThreadWakeups):
         if not confirmed.wait(min(LISTEN_TIMEOUT, max(0.0, deadline - self._clock.now()))):
             with self._state:
                 if channel in self._wanted:
-                    self._missed.add(channel)  # who asked may go on without it
+                    self._missed.add(channel)  # the caller may continue without it
             if self._clock.now() >= deadline:
                 return  # the wait is over: the parked waiter finds its own deadline passed
             message = f"no subscription to {channel} within {LISTEN_TIMEOUT:g} s"
@@ -91,7 +91,7 @@ class RedisWakeups(ThreadWakeups):
             thread.join(POLL_SECONDS * 3)
 
     def _call(self, word: str, deadline: float) -> None:
-        with suppress(RedisError, OSError):  # the listener looks at its list anyway, a little later
+        with suppress(RedisError, OSError):  # the listener checks its list a little later anyway
             self._link.publish(self._own_channel, word, deadline=deadline)
 
     # --- the listener's thread ---
@@ -102,7 +102,7 @@ class RedisWakeups(ThreadWakeups):
             while not self._stopping.is_set():
                 try:
                     self._listen_once(subscription)
-                except Exception:  # noqa: BLE001  # also a message that cannot be read: everybody depends on this thread
+                except Exception:  # noqa: BLE001  # even an unreadable message: all waiters depend on this thread
                     self._stopping.wait(RECONNECT_SECONDS)
                     with suppress(RedisError, OSError):
                         subscription.close()
@@ -127,7 +127,7 @@ class RedisWakeups(ThreadWakeups):
             self._give_up_idle(subscription)
 
     def _check_life(self, subscription: Any, *, is_heard: bool) -> None:  # noqa: ANN401  # its `ping` is untyped
-        """Raise when nothing has come back since a PING: a server that was cut off, not stopped, hangs up on nobody."""
+        """Raise if nothing has arrived since a PING: a server that is cut off does not close its connections."""
         now = self._clock.now()
         if is_heard or not self._lines:
             self._heard_at = now
@@ -147,11 +147,11 @@ class RedisWakeups(ThreadWakeups):
                 self._confirmed.add(channel)
                 self._asked.discard(channel)
                 confirmed = self._wanted.pop(channel, None)
-                is_missed = confirmed is None or channel in self._missed  # None: the driver has connected again
+                is_missed = confirmed is None or channel in self._missed  # None: the driver has reconnected
                 self._missed.discard(channel)
             if confirmed is not None:
                 confirmed.set()
-            if is_missed:  # a release may have gone unheard; otherwise whoever asked for this tries by itself now
+            if is_missed:  # a release may have been missed; otherwise the caller of `listen` tries now anyway
                 self.signal(channel)
 
     def _ask_again(self) -> None:

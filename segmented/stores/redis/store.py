@@ -39,12 +39,12 @@ AnswerT = TypeVar("AnswerT")
 
 
 class RedisStore:
-    """Operations on Redis or Valkey, one round trip each: on one server, by way of Sentinels, or on a cluster.
+    """Operations on Redis or Valkey, one round trip each: on one server, behind Sentinels, or on a cluster.
 
-    Give it a client of your own (redis-py's, with RESP2 or RESP3, `decode_responses` or not, or valkey-py's; one of a
-    Sentinel's `master_for`, or a `RedisCluster`), or let `from_url` make one. The store opens connections of its own
-    with the client's settings, credentials and TLS, up to its `max_connections`; retries and deadlines are the
-    store's own. May be shared by threads.
+    Pass your own client, or let `from_url` create one. It accepts clients of redis-py (RESP2 or RESP3, with or without
+    `decode_responses`; one from a Sentinel's `master_for`; a `RedisCluster`) and of valkey-py. The store opens its own
+    connections with the client's settings, credentials and TLS, up to the client's `max_connections`, and does its own
+    retries and deadlines. Threads can share a store.
     """
 
     def __init__(
@@ -55,24 +55,24 @@ class RedisStore:
         dialect: Dialect | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        """Use `client`; it stays the caller's to close.
+        """Use `client`; the caller closes it.
 
-        Raises InvalidInput for a client that cannot serve, and for a server that cannot be used, as `from_url` does. A
-        server that does not answer now is checked before the first operation.
+        Raises InvalidInput for an unusable client or server, as `from_url` does. A server that does not answer now is
+        checked before the first operation.
 
-        With a `dialect` the server is not asked for its commands of compare-and-delete. `patience` is for how many
-        seconds an operation is asked again while Sentinels or a cluster replace a master, within its own deadline.
+        With a `dialect` the store does not ask the server how to compare and delete. `patience` is how many seconds
+        an operation is retried while Sentinels or a cluster replace a master, within the operation's deadline.
         """
         self._start(usable_client(client, is_async=False), clock, dialect, patience)
         try:
             self._check_now()
-        except StoreError as error:  # a server that is away now is checked before the first operation
+        except StoreError as error:  # an unreachable server is checked before the first operation
             if is_refusal(error):
                 raise InvalidInput(str(error)) from error
 
     @classmethod
     def unchecked(cls, client: redis.Redis | redis.RedisCluster) -> RedisStore:
-        """Use `client`, and let the first operation check the server, within its own deadline."""
+        """Use `client`; the first operation checks the server, within its own deadline."""
         store = cls.__new__(cls)
         store._start(usable_client(client, is_async=False), None, None, PATIENCE)  # noqa: SLF001  # as in `from_url`
         return store
@@ -86,7 +86,7 @@ class RedisStore:
         *,
         checked_at: str = "",
     ) -> None:
-        """Make the link. The servers behind `checked_at` were checked before."""
+        """Create the link. The servers of `checked_at` were checked before."""
         self.client = client
         self.clock: Clock = clock or SystemClock()
         found = linked(client, self.clock, dialect=dialect, patience=patience, is_checked=bool(checked_at))
@@ -103,10 +103,10 @@ class RedisStore:
     def from_url(
         cls, url: str, *, clock: Clock | None = None, dialect: Dialect | None = None, patience: float = PATIENCE
     ) -> RedisStore:
-        """Connect and check the server, or every master of a cluster. Raises InvalidInput when it cannot be used.
+        """Connect and check the server, or every master of a cluster. Raises InvalidInput if it is not usable.
 
-        `redis://`, `rediss://` and `unix://` name one server, `redis+sentinel://HOST:PORT,.../SERVICE` a master by way
-        of its Sentinels, `redis+cluster://HOST:PORT,...` a cluster; `rediss+...` asks for TLS.
+        `redis://`, `rediss://` and `unix://` name one server, `redis+sentinel://HOST:PORT,.../SERVICE` a master behind
+        its Sentinels, `redis+cluster://HOST:PORT,...` a cluster; `rediss+...` uses TLS.
         """
         address = parse_address(url)
         with guarded(url):
@@ -117,11 +117,11 @@ class RedisStore:
                 close_client(client)
                 raise
         store = cls.__new__(cls)
-        store._start(client, clock, dialect, patience, checked_at=address.shown)  # noqa: SLF001  # the second way to make one
+        store._start(client, clock, dialect, patience, checked_at=address.shown)  # noqa: SLF001  # the second constructor
         return store
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Perform one operation in one step; raises StoreUnavailable when the local time `deadline` comes first."""
+        """Perform one operation atomically; raises StoreUnavailable if the local time `deadline` passes first."""
         wakes = CODECS[type(operation)].wakes
         woken = None if wakes is None else wakes(operation)
         if woken is not None and self.wakeups.is_waited_for(woken[0]) and not self.wakeups.lets_others(woken[0]):
@@ -132,7 +132,7 @@ class RedisStore:
             raise our_error(error, self._where) from error
 
     def _release(self, operation: Operation[AnswerT], channel: str, holder_id: str, deadline: float) -> AnswerT:
-        # The next waiter of this process need not wait for the message, which comes to it by way of another thread.
+        # The next waiter of this process does not have to wait for the message, which another thread delivers.
         self.wakeups.note_release(holder_id)
         place = self.wakeups.take_offer(channel)
         if place is not None:
@@ -144,18 +144,18 @@ class RedisStore:
             self.wakeups.signal(channel)
 
     def _hand_over(self, operation: Operation[AnswerT], place: Place, deadline: float) -> AnswerT:
-        """Release, and make the attempt of the next waiter right behind it."""
+        """Release, and then make the attempt of the next waiter."""
         offer, asked_at = cast("Offer", place.offer), self.clock.now()
         handed: tuple[object, float] | None = None
         try:
             with Translated(self._where):
                 answer, attempt = self._link.free(operation, offer.attempt, where=self._where, deadline=deadline)
-            if not isinstance(attempt, SegmentedError):  # the waiter meets its own failure
+            if not isinstance(attempt, SegmentedError):  # on an error the waiter makes its own attempt
                 handed = attempt, asked_at
         finally:
             undo = self.wakeups.hand(place, handed)
         if undo is not None:
-            with suppress(SegmentedError):  # what the attempt took lapses
+            with suppress(SegmentedError):  # otherwise the lease of the attempt expires
                 self.execute(undo, deadline=self.clock.now() + UNDO_SECONDS)
         if isinstance(answer, SegmentedError):
             raise answer
@@ -164,14 +164,14 @@ class RedisStore:
     def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform operations that do not depend on each other, many in a round trip; one answer or failure each.
+        """Perform independent operations, many per round trip; one answer or error each.
 
-        A server that cannot be reached is every operation's failure, and raised as none.
+        If the server is unreachable, every answer is that error; nothing is raised.
         """
         return self._link.perform_all(operations, where=self._where, deadline=deadline)
 
     def close(self) -> None:
-        """Stop listening and give up the connections this store made. Its leases are renewed no more."""
+        """Stop listening and close the connections of this store. Its leases are no longer renewed."""
         self.is_closed = True
         self.wakeups.close()
         self._link.close()
@@ -179,7 +179,7 @@ class RedisStore:
             close_client(self.client)
 
     def __enter__(self) -> Self:
-        """Return the store; closed at the end of the `with` statement."""
+        """Return the store; the end of the `with` statement closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -187,12 +187,12 @@ class RedisStore:
         self.close()
 
     def __repr__(self) -> str:
-        """Name the server, without secrets, and how it compares and deletes."""
+        """Return the server's address without secrets, and how it compares and deletes."""
         return f"RedisStore({self._where}, {described(self._link.dialect)})"
 
 
 def described(dialect: Dialect | None) -> str:
-    """Say how the server compares and deletes."""
+    """Return how the server compares and deletes."""
     return "not connected yet" if dialect is None else f"compare-and-delete by {dialect.value}"
 
 

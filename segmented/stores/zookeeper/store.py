@@ -136,7 +136,7 @@ class ZooKeeperStore(_Requests):
         self.session.detach(self)
 
     def __enter__(self) -> Self:
-        """Return the store; closed at the end of the `with` statement."""
+        """Return the store; the end of the `with` statement closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -204,7 +204,7 @@ class AsyncZooKeeperStore(_Requests):
         self.session.detach(self)
 
     def __enter__(self) -> Self:
-        """Return the store; closed at the end of the `with` statement."""
+        """Return the store; the end of the `with` statement closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
