@@ -34,6 +34,8 @@ PATHS: Final = ("unix://", "redis+socket://", "sqlite://", "sqlite+")
 NO_HOST: Final = (*PATHS, "postgresql")
 """Behind the @ of these may come a path at once."""
 HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+(?:%[^\[\]]+)?\]|[^\[\]:,=\s]+)(?::(?P<port>[0-9]{1,5}))?")
+ADDRESS: Final = re.compile(r"[A-Za-z0-9.\[\]:-]+:[0-9]{1,5}(?=[/,?#]|$)")
+"""A host and a port, and what may follow them."""
 LISTED: Final = re.compile(r"(?:^|(?<=[,;\s]))(\w+=).*", re.DOTALL)
 """Options with commas between them, as other libraries write addresses: `localhost:6379,password=...`."""
 
@@ -41,9 +43,12 @@ LISTED: Final = re.compile(r"(?:^|(?<=[,;\s]))(\w+=).*", re.DOTALL)
 def masked(url: str) -> str:
     """Return a URL without its passwords, also if it is no valid one, or they stand where none belongs.
 
-    A user is shown only if a password follows, and an option's value only if the option is known to be harmless.
+    A user is shown only if a password follows, and an option's value only if the option is known to be harmless. A text
+    without a scheme is shown only if it begins with a host and a port: it may be a password in the wrong place.
     """
     found = SCHEME.match(url)
+    if found is None and "@" not in url and not ADDRESS.match(url):
+        return MASK
     scheme = found[0] if found else ""
     kind = scheme.lower()
     rest = url[len(scheme) :]

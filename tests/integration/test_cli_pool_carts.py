@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HOME, OTHER = "mug", "shirt"
 SECONDS: Final = 30.0
-SHORT: Final = 0.02
+SHORT: Final = 0.3
 
 
 @pytest.fixture

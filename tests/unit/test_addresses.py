@@ -211,7 +211,11 @@ def test_an_address_is_shown_without_its_passwords(url: str, without_passwords: 
         ),
         ("postgresql://localhost:1/x?pasword=sesame", "postgresql://localhost:1/x?pasword=***"),
         ("postgresql://sesame@/x?host=%2Frun", "postgresql://***@/x?host=%2Frun"),
-        ("host=one password=sesame", "host=***"),
+        ("host=one password=sesame", "***"),
+        ("sesame", "***"),
+        ("localhost:6379/0", "localhost:6379/0"),
+        ("[::1]:6379", "[::1]:6379"),
+        ("me:sesame", "***"),
     ],
 )
 def test_only_what_is_known_to_be_harmless_is_shown(url: str, without_passwords: str) -> None:

@@ -133,10 +133,15 @@ class AcquireTally(Tally):
         unknown = len(self.servers) - self.count(Acquired, Held)
         return None if most + unknown >= self._majority else False
 
-    def held(self) -> Held:
-        """Tell when so many votes will have lapsed that a majority is free, ours being given back."""
+    def held(self, unknown_ms: int) -> Held:
+        """Return when a majority may be free, our own votes being given back.
+
+        A vote that has not come in may belong to anybody. It counts as free after `unknown_ms`, because a later time
+        might be later than the end of the lease.
+        """
         held = [vote.free_in_ms for vote in self.votes.values() if isinstance(vote, Held)]
-        frees = sorted(inf if free_in_ms is None else free_in_ms for free_in_ms in held)
+        unknown = len(self.servers) - self.count(Acquired, Held)
+        frees = sorted([*[unknown_ms] * unknown, *(inf if one is None else one for one in held)])
         needed = self._majority - self.count(Acquired)
         due = frees[needed - 1] if needed <= len(frees) else inf
         return Held(None if due == inf else int(due))

@@ -190,7 +190,7 @@ def _refusal(tally: AcquireTally, pause_ms: Callable[..., int], *, is_cut_short:
         return Held(None) if is_cut_short and tally.may_be_answered else tally.failure()
     match tally.has_holder():
         case True:
-            return tally.held()
+            return tally.held(pause_ms(is_split=False))
         case False:
             return Held(pause_ms(is_split=True))
     return Held(pause_ms(is_split=False))
