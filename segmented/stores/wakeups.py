@@ -45,7 +45,7 @@ class OwnReleases:
 
 
 class ThreadWakeups(OwnReleases):
-    """Lines for threads. The greenlets of gevent are threads here. Messages come from `signal`."""
+    """Waiting lines for threads. `signal` delivers the messages. The greenlets of gevent count as threads."""
 
     def __init__(self, clock: Clock) -> None:
         """Measure time with `clock`."""

@@ -20,7 +20,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class MemoryStore:
-    """The model as a store for the threads of one process, for tests, examples and dry runs. Nothing is persistent."""
+    """The model as a store, for tests, examples and dry runs. For the threads of one process; nothing is persistent."""
 
     def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:
         """Create a store; stores that share a `model` see the same locks and pools."""
@@ -55,7 +55,7 @@ class MemoryStore:
 
 
 class AsyncMemoryStore:
-    """The model as a store for one event loop."""
+    """The model as a store, for tests, examples and dry runs. For one event loop; nothing is persistent."""
 
     def __init__(self, *, clock: Clock | None = None, model: MemoryModel | None = None) -> None:
         """Create a store; stores that share a `model` see the same locks and pools."""

@@ -106,7 +106,7 @@ class AsyncQuorumStore:
         await asyncio.gather(*(begun(partial(lane.close, CLOSE_SECONDS)) for lane in self._lanes))
 
     async def __aenter__(self) -> Self:
-        """Return the store; closed at the end of the `async with` statement."""
+        """Return the store; the end of the `async with` statement closes it."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
