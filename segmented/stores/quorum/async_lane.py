@@ -1,4 +1,4 @@
-"""The lane to one server, for asyncio: the twin of `lane`, with a task that ends when there is nothing to do."""
+"""The lane to one server, for asyncio: as `lane`, with a task that ends when it has nothing to do."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class AsyncLane:
-    """One server, and the task that talks to it."""
+    """One server, and the task that sends requests to it."""
 
     def __init__(self, server: int, store: AsyncStore, clock: Clock, *, pause: float, tell: Tell) -> None:
-        """Start nothing yet."""
+        """Do not start anything yet."""
         self.store = store
         self._server = server
         self._clock = clock
@@ -34,14 +34,14 @@ class AsyncLane:
         self._is_closing = False
 
     def submit(self, errands: Sequence[Errand]) -> None:
-        """Have errands done after those before them."""
+        """Queue errands behind the earlier ones."""
         refused = errands if self._is_closing else self._queue.add(errands)
         self._wake()
         for errand in refused:
             self._tell(self._server, errand, self._not_sent())
 
     async def close(self, seconds: float) -> None:
-        """Send what is left, what failed before once more, and end; within `seconds`, if the server answers."""
+        """Send the remaining errands, and failed ones once more, and end; within `seconds` if the server answers."""
         self._is_closing = True
         if len(self._queue):
             self._wake()
@@ -69,7 +69,7 @@ class AsyncLane:
         self._task = None
 
     async def _is_busy(self) -> bool:
-        """Sleep until there is something to do; False when there is nothing left."""
+        """Sleep until there is work; return False if nothing is left."""
         while len(self._queue):
             seconds = self._queue.next_time() - self._clock.now()
             if seconds <= 0 or self._is_closing:
@@ -97,7 +97,7 @@ class AsyncLane:
             return await self.store.execute_many(operations, deadline=self.store.clock.now() + PATIENCE)
         except SegmentedError as error:
             return [error] * len(batch)
-        except Exception as error:  # noqa: BLE001  # the lane goes on, and who waits is told
+        except Exception as error:  # noqa: BLE001  # the lane continues, and the waiting caller gets the error
             return [unexpected(error)] * len(batch)
 
     def _not_sent(self) -> NotAsked:

@@ -1,4 +1,4 @@
-"""The quorum as a store, for asyncio: the same steps, with tasks in place of threads."""
+"""The quorum as a store, for asyncio: the same steps, with tasks instead of threads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class AsyncQuorumStore:
         answer_within: float = DEFAULT_ANSWER_WITHIN,
         clock: Clock | None = None,
     ) -> None:
-        """Ask `stores`, which stay the caller's to close. Raises InvalidInput for too few of them."""
+        """Use `stores`; the caller closes them. Raises InvalidInput if there are too few."""
         self._stores: list[AsyncStore] = checked_stores(stores)
         within = checked_answer_within(answer_within)
         self.clock: Clock = clock or SystemClock()
@@ -58,7 +58,7 @@ class AsyncQuorumStore:
         self.wakeups = AsyncQuorumWakeups(self.clock, self._stores, grace=within)
 
     async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Have a majority perform one operation; raises StoreUnavailable when none has answered in time."""
+        """Perform one operation on a majority; raises StoreUnavailable if no majority answers in time."""
         (answer,) = await self.execute_many((operation,), deadline=deadline)
         if isinstance(answer, SegmentedError):
             raise answer
@@ -67,7 +67,7 @@ class AsyncQuorumStore:
     async def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform operations together, each decided by itself; one answer or failure each."""
+        """Perform operations together, each decided separately; one answer or error each."""
         return await self._run(voting(self._rules, self._membership, operations, deadline))
 
     async def _run(self, steps: Steps[AnswerT]) -> AnswerT:
@@ -95,12 +95,12 @@ class AsyncQuorumStore:
             await over.wait()
 
     async def close(self) -> None:
-        """End the tasks, once they have sent what was left to be released. The servers' stores stay open."""
+        """End the tasks after they have sent the remaining releases. The servers' stores stay open."""
         await self.wakeups.close()
         await asyncio.gather(*(begun(partial(lane.close, CLOSE_SECONDS)) for lane in self._lanes))
 
     async def __aenter__(self) -> Self:
-        """Return the store; closed at the end of the `async with` statement."""
+        """Return the store; the end of the `async with` statement closes it."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -108,7 +108,7 @@ class AsyncQuorumStore:
         await self.close()
 
     def __repr__(self) -> str:
-        """Name the servers."""
+        """Return the names of the servers."""
         return f"AsyncQuorumStore({', '.join(repr(store) for store in self._stores)})"
 
 

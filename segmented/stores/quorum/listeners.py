@@ -1,8 +1,8 @@
-"""How a quorum hears that a lock is free: messages of any server, of which one release sends as many as it held votes.
+"""How a quorum learns that a lock is free: by messages of the servers. A release sends one message for each vote.
 
-`Heard` decides what a message means. The first one says that votes are being given back; only when a majority of the
-servers has said so is an attempt likely to succeed. The last ones come when the next in line may be trying already, and
-must wake nobody. Where some never come, the attempt is made a little later.
+`Heard` decides what a message means. The first message of a release says that votes are being given back. An attempt
+is likely to succeed only when a majority of the servers has sent one. The last messages arrive when the next waiter may
+be trying already, so they must not wake anyone. If some never arrive, the attempt is made a little later.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Heard:
-    """How often each server has sent a message for one channel, of late."""
+    """How many messages each server has sent recently for one channel."""
 
     def __init__(self, servers: int, grace: float) -> None:
-        """Take messages that are less than `grace` seconds apart for those of one release, or of one soon after."""
+        """Count messages less than `grace` seconds apart as those of one release, or of one soon after it."""
         self._majority = majority_of(servers)
         self._grace = grace
         self._counts = [0] * servers
@@ -32,22 +32,22 @@ class Heard:
         self._begun: set[int] = set()
 
     def begin(self, server: int) -> None:
-        """Count this server's messages from now on: the attempt that sees what earlier ones meant is yet to come."""
+        """Count this server's messages from now on; the next attempt covers earlier ones."""
         self._begun.add(server)
 
     def forget(self) -> None:
-        """Count anew."""
+        """Start counting again."""
         self._counts = [0] * len(self._counts)
 
     @property
     def _releases(self) -> int:
-        """Count the releases of which a majority has told."""
+        """Return the number of releases that a majority has announced."""
         return sorted(self._counts)[-self._majority]
 
     def note(self, line: Line, server: int, now: float) -> None:
-        """Wake the head of the line now, after a while, or not at all."""
+        """Wake the head of the line now, after a delay, or not at all."""
         if server not in self._begun:
-            return  # who waits has yet to make the attempt that sees what this was about
+            return  # the waiter has not yet made the attempt that covers this message
         if now - self._last_at > self._grace:
             self.forget()
         self._last_at = now
@@ -55,15 +55,15 @@ class Heard:
         self._counts[server] += 1
         if self._releases > before:
             line.signal()
-        elif self._counts[server] > before:  # the first ones of a release, of which one at least is of this majority
-            line.leave(line.join(_nothing), now + self._grace)  # a place given up at once leaves word of the time
+        elif self._counts[server] > before:  # the first messages of a release; at least one is from this majority
+            line.leave(line.join(_nothing), now + self._grace)  # this sets the time of the next attempt
 
 
 class ServerListener:
-    """A place in one server's line for a channel, which passes each message on: to us, and to who else is in it."""
+    """A place in one server's line for a channel; it forwards each message to us and to the others in the line."""
 
     def __init__(self, wakeups: Wakeups | AsyncWakeups, channel: str, hear: Callable[[], None]) -> None:
-        """Call `hear` for each message, in the thread that brings it."""
+        """Call `hear` for each message, in the thread that delivers it."""
         self._wakeups = wakeups
         self._channel = channel
         self._hear = hear
@@ -73,7 +73,7 @@ class ServerListener:
         self._join()
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop listening."""
         with self._guard:
             self._is_closed = True
             place, self._place = self._place, None
@@ -90,7 +90,7 @@ class ServerListener:
         if is_closed:
             self._wakeups.leave(place, inf)
         else:
-            self._look()  # a message may have come in between
+            self._look()  # a message may have arrived in between
 
     def _look(self) -> None:
         with self._guard:
@@ -98,7 +98,7 @@ class ServerListener:
             if place is None or not place.woken:
                 return
             self._place = None
-        self._wakeups.leave(place, inf)  # which wakes the next one in that line
+        self._wakeups.leave(place, inf)  # this wakes the next waiter in that line
         self._join()
         self._hear()
 

@@ -1,7 +1,7 @@
-"""Are the servers independent of each other? Pure: it compares what they say of themselves.
+"""Whether the servers are independent of each other. Pure: it compares the identities that they report.
 
-A majority of addresses that lead to one server, to a primary and its replica, or to nodes of one cluster is no majority
-of anything: one failure takes several of its votes.
+If several addresses lead to one server, to a primary and its replica, or to nodes of one cluster, one failure takes
+several votes, and a majority of the addresses means nothing.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 
 class Membership:
-    """Which servers have told who they are."""
+    """The identities that the servers have reported."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Know none of the servers of these names."""
+        """Create an empty registry of servers; `names` are used in errors."""
         self._names = names
         self._known: dict[int, ServerIdentity] = {}
         self._conflict = ""
 
     @property
     def unknown(self) -> list[int]:
-        """Return the servers that have not told yet."""
+        """Return the servers that have not reported yet."""
         return [server for server in range(len(self._names)) if server not in self._known]
 
     @property
     def conflict(self) -> InvalidInput | None:
-        """Return what to raise when two of them are not independent."""
+        """Return the error to raise if two servers are not independent, or None."""
         return InvalidInput(self._conflict) if self._conflict else None
 
     def admit(self, server: int, identity: ServerIdentity) -> None:
-        """Compare a server with those that are known."""
+        """Record a server's identity and compare it with the known ones."""
         for other, known in self._known.items():
             if other != server and (why := _common(known, identity)) and not self._conflict:
                 names = f"{self._names[other]} and {self._names[server]}"

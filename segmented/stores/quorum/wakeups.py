@@ -1,7 +1,7 @@
-"""The lines of those who wait for locks of a quorum, for threads and for asyncio.
+"""The waiting lines for locks of a quorum, for threads and for asyncio.
 
-A server that cannot be reached does not hold a wait up: a majority that listens hears of every release, because whoever
-held the lock held it on a majority too.
+An unreachable server does not delay a wait. A majority of subscriptions notices every release, because the holder had
+the lock on a majority too.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class ThreadQuorumWakeups(ThreadWakeups):
-    """The lines of this process, woken by messages of any server."""
+    """The waiting lines of this process, woken by messages of any server."""
 
     def __init__(self, clock: Clock, lanes: Sequence[ThreadLane], *, grace: float) -> None:
-        """Listen by way of the lanes, whose servers answer within `grace` seconds or not at all."""
+        """Listen through the lanes; a server that does not answer within `grace` seconds counts as failed."""
         super().__init__(clock)
         self._lanes = lanes
         self._grace = grace
@@ -40,7 +40,7 @@ class ThreadQuorumWakeups(ThreadWakeups):
         self._confirmed: set[str] = set()
 
     def listen(self, channel: str, deadline: float) -> None:
-        """Return once a majority of the servers has confirmed the subscription, or cannot."""
+        """Return when a majority of the servers has confirmed the subscription, or no longer can."""
         with self._opening:
             if channel not in self._listeners:
                 heard = Heard(len(self._lanes), self._grace)
@@ -60,7 +60,7 @@ class ThreadQuorumWakeups(ThreadWakeups):
                     self._confirmed.add(channel)
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Give the place up; nobody listens for an empty line."""
+        """Leave the line; nothing listens for an empty line."""
         super().leave(place, due, in_time=in_time)
         channel = place.line.channel
         with self._opening:
@@ -81,7 +81,7 @@ class ThreadQuorumWakeups(ThreadWakeups):
         return count.is_reached
 
     def _ask(self, server: int, channel: str, heard: Heard, count: _Count) -> None:
-        """Have one server's messages come, in its lane."""
+        """Subscribe to one server's messages, in its lane."""
         until = self._clock.now() + self._grace
         is_refused = False
         try:
@@ -99,7 +99,7 @@ class ThreadQuorumWakeups(ThreadWakeups):
 
 
 class _Count:
-    """How many servers have said yes."""
+    """The number of servers that confirmed."""
 
     def __init__(self, majority: int, servers: int) -> None:
         self._guard = threading.Lock()
@@ -121,10 +121,10 @@ class _Count:
 
 
 class AsyncQuorumWakeups(AsyncioWakeups):
-    """The lines of this event loop, woken by messages of any server."""
+    """The waiting lines of this event loop, woken by messages of any server."""
 
     def __init__(self, clock: Clock, stores: Sequence[AsyncStore], *, grace: float) -> None:
-        """Listen to the servers, which answer within `grace` seconds or not at all."""
+        """Listen to the servers; one that does not answer within `grace` seconds counts as failed."""
         super().__init__(clock)
         self._stores = stores
         self._grace = grace
@@ -133,7 +133,7 @@ class AsyncQuorumWakeups(AsyncioWakeups):
         self._asking: set[asyncio.Task[bool]] = set()
 
     async def listen(self, channel: str, deadline: float) -> None:
-        """Return once a majority of the servers has confirmed the subscription, or cannot."""
+        """Return when a majority of the servers has confirmed the subscription, or no longer can."""
         if channel not in self._listeners:
             heard = Heard(len(self._stores), self._grace)
             self._listeners[channel] = (
@@ -150,7 +150,7 @@ class AsyncQuorumWakeups(AsyncioWakeups):
             self._confirmed.add(channel)
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Give the place up; nobody listens for an empty line."""
+        """Leave the line; nothing listens for an empty line."""
         super().leave(place, due, in_time=in_time)
         channel = place.line.channel
         if channel not in self._lines and channel in self._listeners:
@@ -160,7 +160,7 @@ class AsyncQuorumWakeups(AsyncioWakeups):
                 listener.close()
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop all subscriptions."""
         for task in self._asking:
             task.cancel()
         if self._asking:
@@ -182,7 +182,7 @@ class AsyncQuorumWakeups(AsyncioWakeups):
         return yes >= majority
 
     async def _ask(self, server: int, channel: str, heard: Heard) -> bool:
-        """Have one server's messages come; do they, in time?"""
+        """Subscribe to one server's messages; return whether it confirmed in time."""
         until = self._clock.now() + self._grace
         try:
             await self._stores[server].wakeups.listen(channel, until)

@@ -1,4 +1,4 @@
-"""A lease, as its session sees it."""
+"""The interface of a lease towards its session."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ NO_LINK: Final = -1
 
 
 class Held(ABC):
-    """Somebody's lease, to be looked after."""
+    """A lease that the caretaker watches over."""
 
     holder_id: str
     path: str
     fencing_token: int
     watched_link: int = NO_LINK
-    """The connection on which its node was last looked at, and is watched."""
+    """The connection on which its node was last read and is watched."""
 
     @abstractmethod
     def is_lost_untold(self) -> bool:
-        """Is the lease lost, and the holder not told?"""
+        """Return whether the lease is lost and the holder is not notified yet."""
 
     @abstractmethod
     def tell(self) -> None:
-        """Tell the holder that the lease is lost; may run the holder's code."""
+        """Notify the holder that the lease is lost; may run the holder's code."""
 
     @abstractmethod
     def is_over(self) -> bool:
-        """Is there nothing left to look after: released, or lost and told?"""
+        """Return whether the lease needs no more care: it is released, or lost and the holder notified."""
 
     @abstractmethod
     def note_seen(self, link: int) -> None:
-        """Note that the node was there, on connection `link`."""
+        """Record that the node existed, seen on connection `link`."""
 
     @abstractmethod
     def note_gone(self) -> None:
-        """Note that the node is gone."""
+        """Record that the node no longer exists."""

@@ -1,7 +1,7 @@
-"""The session time that a server grants: it cuts what a client asks for to its own limits (2 to 20 ticks, as it comes).
+"""The session time that a server grants: it limits the requested time (by default to between 2 and 20 ticks).
 
-kazoo is told but tells nobody. So the same is asked for once more, on a connection of its own that is closed at once;
-only what kazoo makes public is used, but for the time that the client asks for.
+kazoo receives the granted time but does not expose it. So this module requests the same time once more, on a separate
+connection that it closes immediately. It uses only kazoo's public names, except for the client's requested time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEADER = struct.Struct("!ii")
 
 
 def granted_seconds(client: KazooClient, timeout: float) -> float:
-    """Ask the client's servers, one after the other, within `timeout` seconds in all."""
+    """Ask the client's servers one after the other, within `timeout` seconds in all."""
     hosts: list[tuple[str, int]] = list(client.hosts)
     failure: Exception | None = None
     for address in hosts:
@@ -33,7 +33,7 @@ def granted_seconds(client: KazooClient, timeout: float) -> float:
                 return _asked(line, client._session_timeout)  # noqa: SLF001  # kazoo has no other place for it
         except (OSError, KazooException, struct.error) as error:
             failure = error
-    message = f"ZooKeeper at {', '.join(f'{host}:{port}' for host, port in hosts)} does not tell its session time"
+    message = f"ZooKeeper at {', '.join(f'{host}:{port}' for host, port in hosts)} does not report its session time"
     raise StoreUnavailable(message) from failure
 
 
@@ -59,7 +59,7 @@ def _asked(line: Any, session_ms: int) -> float:  # noqa: ANN401  # a socket, by
     _send(line, bytes(Connect(0, 0, session_ms, session_id, password, False).serialize()))  # noqa: FBT003  # kazoo's own
     granted, _ = Connect.deserialize(_received(line), 0)
     _send(line, HEADER.pack(1, CloseInstance.type))
-    _received(line)  # the session is gone before the connection is
+    _received(line)  # the session ends before the connection
     return float(granted.time_out) / 1000
 
 
