@@ -15,9 +15,9 @@ FIRST_OF_OURS: Final = "Lock"
 INTRODUCTION: Final = """\
 # Locks under faults, compared
 
-Every lock library fails somewhere. This page shows where, for the locks of `segmented` and of other Python
-libraries. The same code, our conformance suite (`tests/contract/locks/`), was run on each of them. A row is a fault that
-has been seen in some lock: a lease that expires, a lost reply, a waiter that dies. The suite causes the fault on a real
+Every lock library fails somewhere. This page shows where, for the locks of `segmented` and of other Python libraries.
+The same code, our conformance suite (`tests/contract/locks/`), was run on each of them. A row is a fault that has
+been seen in some lock: a lease that expires, a lost reply, a waiter that dies. The suite causes the fault on a real
 server, through a connection that it can cut, hold or delay. The row passes if what must hold still holds.
 
 A command generates this page from its own measurements; [how to run it](../how-to/compare-locks.md).
@@ -29,15 +29,15 @@ Threads and asyncio share a column if their results agree.
 RESERVATIONS: Final = """\
 ## How far to trust it
 
-- The rows and the suite are ours. Most rows were written after a fault had been seen in one of these libraries. So the
-  libraries that we examined most have the most rows against them. Choose the rows that matter to you.
+- The rows and the suite are ours. Most rows were written after a fault had been seen in one of these libraries. So
+  the libraries that we examined most have the most rows against them. Choose the rows that matter to you.
 - A lock passes a row if one way of causing the fault did it no harm. That is not a proof.
 - A bound in a row ("within 5 s") is far above what a lock needs. It does not separate fast locks from slow ones.
-- Each library is used with its own defaults. redis-py's client is created by its constructor, which retries by default;
-  pottery's by `from_url`, as in its manual. pottery and `QuorumLock` run on three servers, and a network fault
-  affects all three, unless the row says otherwise.
-- `SqlRowLock` and `ZooKeeperLock` run the rows that apply to them in `make test-full`, but not here, because their servers
-  come from the system's packages.
+- Each library is used with its own defaults. redis-py's client is created by its constructor, which retries by
+  default; pottery's by `from_url`, as in its manual. pottery and `QuorumLock` run on three servers, and a network
+  fault affects all three, unless the row says otherwise.
+- `SqlRowLock` and `ZooKeeperLock` run the rows that apply to them in `make test-full`, but not here, because their
+  servers come from the system's packages.
 - A fault may have been fixed since. The measured versions are listed below.
 """
 

@@ -1,4 +1,4 @@
-"""Several independent servers as one store, whose answers are those of a majority."""
+"""Several independent servers as one store, which answers by majority."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quorum as a store, for asyncio: the same steps, with tasks in place of threads.
+"""The quorum as a store, for asyncio: the same steps, with tasks instead of threads.
 
 `AsyncLane` is the twin of `lane`, with a task that ends when there is nothing to do.
 """
@@ -52,7 +52,7 @@ class AsyncQuorumStore:
         answer_within: float = DEFAULT_ANSWER_WITHIN,
         clock: Clock | None = None,
     ) -> None:
-        """Ask `stores`, which stay the caller's to close. Raises InvalidInput for too few of them."""
+        """Use `stores`; the caller closes them. Raises InvalidInput if there are too few."""
         self._stores: list[AsyncStore] = checked_stores(stores)
         within = checked_answer_within(answer_within)
         self.clock: Clock = clock or SystemClock()
@@ -64,7 +64,7 @@ class AsyncQuorumStore:
         self.wakeups = AsyncQuorumWakeups(self.clock, self._stores, grace=within)
 
     async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Have a majority perform one operation; raises StoreUnavailable when none has answered in time."""
+        """Perform one operation on a majority; raises StoreUnavailable if no majority answers in time."""
         (answer,) = await self.execute_many((operation,), deadline=deadline)
         if isinstance(answer, SegmentedError):
             raise answer
@@ -73,7 +73,7 @@ class AsyncQuorumStore:
     async def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform operations together, each decided by itself; one answer or failure each."""
+        """Perform operations together, each decided separately; one answer or error each."""
         return await self._run(voting(self._rules, self._membership, operations, deadline))
 
     async def _run(self, steps: Steps[AnswerT]) -> AnswerT:
@@ -101,7 +101,7 @@ class AsyncQuorumStore:
             await over.wait()
 
     async def close(self) -> None:
-        """End the tasks, once they have sent what was left to be released. The servers' stores stay open."""
+        """End the tasks after they have sent the remaining releases. The servers' stores stay open."""
         await self.wakeups.close()
         await asyncio.gather(*(begun(partial(lane.close, CLOSE_SECONDS)) for lane in self._lanes))
 
@@ -114,7 +114,7 @@ class AsyncQuorumStore:
         await self.close()
 
     def __repr__(self) -> str:
-        """Name the servers."""
+        """Return the names of the servers."""
         return f"AsyncQuorumStore({', '.join(repr(store) for store in self._stores)})"
 
 
@@ -124,10 +124,10 @@ def _told(server: int, errand: Errand, vote: object) -> None:
 
 
 class AsyncLane:
-    """One server, and the task that talks to it."""
+    """One server, and the task that sends requests to it."""
 
     def __init__(self, server: int, store: AsyncStore, clock: Clock, *, pause: float, tell: Tell) -> None:
-        """Start nothing yet."""
+        """Do not start anything yet."""
         self.store = store
         self._server = server
         self._clock = clock
@@ -138,14 +138,14 @@ class AsyncLane:
         self._is_closing = False
 
     def submit(self, errands: Sequence[Errand]) -> None:
-        """Have errands done after those before them."""
+        """Queue errands behind the earlier ones."""
         refused = errands if self._is_closing else self._queue.add(errands)
         self._wake()
         for errand in refused:
             self._tell(self._server, errand, self._not_sent())
 
     async def close(self, seconds: float) -> None:
-        """Send what is left, what failed before once more, and end; within `seconds`, if the server answers."""
+        """Send the remaining errands, and failed ones once more, and end; within `seconds` if the server answers."""
         self._is_closing = True
         if len(self._queue):
             self._wake()
@@ -173,7 +173,7 @@ class AsyncLane:
         self._task = None
 
     async def _is_busy(self) -> bool:
-        """Sleep until there is something to do; False when there is nothing left."""
+        """Sleep until there is work; return False if nothing is left."""
         while len(self._queue):
             seconds = self._queue.next_time() - self._clock.now()
             if seconds <= 0 or self._is_closing:
@@ -201,7 +201,7 @@ class AsyncLane:
             return await self.store.execute_many(operations, deadline=self.store.clock.now() + PATIENCE)
         except SegmentedError as error:
             return [error] * len(batch)
-        except Exception as error:  # noqa: BLE001  # the lane goes on, and who waits is told
+        except Exception as error:  # noqa: BLE001  # the lane continues, and the waiting caller gets the error
             return [unexpected(error)] * len(batch)
 
     def _not_sent(self) -> NotAsked:

@@ -1,7 +1,7 @@
-"""The lane to one server, for threads: it sends what the queue says, one request after the other.
+"""The lane to one server, for threads: it sends the requests of its queue, one after the other.
 
-Its thread starts with the first errand and ends by itself when there has been nothing to do for a while, so a store
-that nobody closes leaves no thread behind.
+Its thread starts with the first errand and ends when it had nothing to do for a while. So a store that is never closed
+does not leave a thread behind.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import Store
 
     Tell = Callable[[int, Errand, object], None]
-    """Takes the server, the errand, and the answer or failure."""
+    """Called with the server, the errand, and the answer or error."""
 
 PATIENCE: Final = 1.0
-"""Seconds until a request that is not answered has failed. Nobody waits for it that long; but a late answer tells what
-became of a request, and a failure does not."""
+"""Seconds until an unanswered request counts as failed. No caller waits that long. But a late answer tells whether the
+request was performed, and a failure does not."""
 IDLE_SECONDS: Final = 10.0
 
 
 class ThreadLane:
-    """One server, and the thread that talks to it."""
+    """One server, and the thread that sends requests to it."""
 
     def __init__(self, server: int, store: Store, clock: Clock, *, pause: float, tell: Tell) -> None:
-        """Start nothing yet."""
+        """Do not start anything yet."""
         self.store = store
         self._server = server
         self._clock = clock
@@ -45,7 +45,7 @@ class ThreadLane:
         self._is_closing = False
 
     def submit(self, errands: Sequence[Errand]) -> None:
-        """Have errands done after those before them."""
+        """Queue errands behind the earlier ones."""
         with self._changed:
             refused = errands if self._is_closing else self._queue.add(errands)
             self._wake()
@@ -53,13 +53,13 @@ class ThreadLane:
             self._tell(self._server, errand, self._not_sent())
 
     def call(self, chore: Callable[[], None]) -> None:
-        """Have something else done with the server; it raises nothing."""
+        """Queue another call for the lane's thread; the call must not raise."""
         with self._changed:
             self._chores.append(chore)
             self._wake()
 
     def close(self, seconds: float) -> None:
-        """Send what is left, what failed before once more, and end; within `seconds`, if the server answers."""
+        """Send the remaining errands, and failed ones once more, and end; within `seconds` if the server answers."""
         with self._changed:
             self._is_closing = True
             if len(self._queue):
@@ -90,7 +90,7 @@ class ThreadLane:
                 self._send(batch)
 
     def _is_busy(self) -> bool:
-        """Sleep until there is something to do; False when there has been nothing for a while, and the thread ends."""
+        """Sleep until there is work; return False if there was none for a while, and the thread ends."""
         with self._changed:
             while True:
                 seconds = self._queue.next_time() - self._clock.now()
@@ -122,7 +122,7 @@ class ThreadLane:
             return self.store.execute_many(operations, deadline=self.store.clock.now() + PATIENCE)
         except SegmentedError as error:
             return [error] * len(batch)
-        except Exception as error:  # noqa: BLE001  # the lane goes on, and who waits is told
+        except Exception as error:  # noqa: BLE001  # the lane continues, and the waiting caller gets the error
             return [unexpected(error)] * len(batch)
 
     def _do_chores(self) -> None:
@@ -134,7 +134,7 @@ class ThreadLane:
 
 
 def unexpected(error: Exception) -> StoreUnavailable:
-    """Make any error one of ours: whether the operation ran is unknown."""
+    """Translate any error into StoreUnavailable: it is unknown whether the operation ran."""
     failure = StoreUnavailable(f"{type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure

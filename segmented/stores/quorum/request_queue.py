@@ -1,12 +1,12 @@
-"""What one server is still to be asked, in its order. Pure: the lanes of both colours only send what it says.
+"""The pending requests to one server, in order. Pure: the lanes, sync and async, only send what it returns.
 
-One request is under way at a time, carries all that has come up in the meantime, and ends before the next begins: so no
-answer overtakes another, and a release is sent after the acquire it takes back has been answered or has failed.
+One request is in progress at a time. It carries everything queued in the meantime and ends before the next begins. So
+no answer overtakes another, and a release is sent after the acquire that it undoes was answered or has failed.
 
-What failed is the trouble. A request that was not answered may lie in the server's buffer, or on a wire that heals, and
-be performed later, after the release. Hence two duties, each bounded: a release that failed is repeated until it is
-answered, and after an acquire that failed the release is sent a few times more, less and less often. A vote that
-appears even after that lapses with its time to live; being one server's, it gives nobody a majority.
+Failed requests need care. An unanswered request may sit in the server's buffer, or on a connection that recovers, and
+be performed later, after the release. So the queue has two limited duties. It repeats a failed release until it is
+answered. After a failed acquire it sends the release a few more times, with growing pauses. A vote that appears even
+after that expires with its time to live. It is a vote of one server only, so it does not make a majority.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 BATCH_MAX: Final = 500
 QUEUE_MAX: Final = 10_000
 LEFTOVERS_MAX: Final = 10_000
-"""Releases to be repeated, and holders in doubt; beyond that the oldest are left to lapse."""
+"""Maximum number of releases to repeat and of holders in doubt; beyond it the oldest are left to expire."""
 CLEANUP_SECONDS: Final = 60.0
-"""How long a failed release is repeated."""
+"""Seconds for which a failed release is repeated."""
 PAUSE_MAX: Final = 1.0
 LOOKS: Final = 5
-"""How often a release is repeated that was answered, but whose acquire was not."""
+"""How often a release is repeated if it was answered but its acquire was not."""
 
 Key = tuple[str, str]
 """Lock and holder."""
@@ -41,13 +41,13 @@ Key = tuple[str, str]
 
 @dataclass(slots=True, eq=False)
 class Errand:
-    """One operation for the server, and whom to tell."""
+    """One operation for the server, and where its answer goes."""
 
     operation: Operation[Any]
     send_by: float = inf
-    """Local time after which it is of no use any more."""
+    """Local time after which it is useless."""
     poll: Poll | None = None
-    """Who waits for the answer; nobody for a duty."""
+    """The poll that waits for the answer; None for a duty."""
     index: int = 0
 
 
@@ -58,14 +58,14 @@ class _Leftover:
     pause: float
     given_up_at: float
     looks: int = 1
-    """How many answers are still wanted."""
+    """How many answers are still needed."""
 
 
 class RequestQueue:
-    """Not thread-safe by itself."""
+    """The pending requests to one server. Not thread-safe."""
 
     def __init__(self, pause: float) -> None:
-        """Repeat what failed after `pause` seconds, then less and less often."""
+        """Create an empty queue that repeats failed requests after `pause` seconds, then with growing pauses."""
         self._pause = pause
         self._queue: deque[Errand] = deque()
         self._leftovers: dict[Key, _Leftover] = {}
@@ -73,23 +73,23 @@ class RequestQueue:
         self._next_leftover = inf
 
     def __len__(self) -> int:
-        """Count what is to be asked, duties included."""
+        """Return the number of pending requests, including duties."""
         return len(self._queue) + len(self._leftovers)
 
     def add(self, errands: Sequence[Errand]) -> Sequence[Errand]:
-        """Take errands; returns those for which there is no room."""
+        """Add errands; return those for which there is no room."""
         room = QUEUE_MAX - len(self._queue)
         self._queue.extend(errands[:room])
         return errands[room:]
 
     def next_time(self) -> float:
-        """Return the local time at which something is to be sent; inf when there is nothing."""
+        """Return the local time of the next request to send; inf if there is none."""
         return -inf if self._queue else self._next_leftover
 
     def take(self, now: float) -> tuple[list[Errand], list[Errand]]:
-        """Take a batch to be sent now, and those that came too late to be sent at all.
+        """Return a batch to send now, and the errands that are too late to send.
 
-        A batch has no two errands of one holder: a store may perform those of a batch in any order.
+        A batch has at most one errand per holder, because a store may perform a batch in any order.
         """
         batch: list[Errand] = []
         late: list[Errand] = []
@@ -111,12 +111,12 @@ class RequestQueue:
     def _due(self, now: float, taken: set[Key | None], most: int) -> list[Errand]:
         due = [one for key, one in self._leftovers.items() if one.due <= now and key not in taken][:most]
         for leftover in due:
-            leftover.due = inf  # until it is settled
+            leftover.due = inf  # until `settle` is called
         self._next_leftover = min((leftover.due for leftover in self._leftovers.values()), default=inf)
         return [Errand(leftover.operation) for leftover in due]
 
     def take_all(self) -> tuple[list[Errand], list[Errand]]:
-        """Take the last release of each holder, for a last time, and all that is not sent any more."""
+        """Return the last release of each holder, to be sent one last time, and the errands that are dropped."""
         everything = [*(Errand(leftover.operation) for leftover in self._leftovers.values()), *self._queue]
         last = {_key_of(errand): errand for errand in everything if isinstance(errand.operation, ReleaseVote)}
         self._queue.clear()
@@ -126,7 +126,7 @@ class RequestQueue:
         return list(last.values()), [errand for errand in everything if id(errand) not in taken]
 
     def settle(self, errand: Errand, vote: object, now: float) -> None:
-        """Note what became of an errand that was sent."""
+        """Record the result of a sent errand."""
         match errand.operation:
             case AcquireVote() | RenewVote(reestablish=True) as operation if isinstance(vote, StoreUnavailable):
                 _bounded(self._doubtful)
@@ -153,7 +153,7 @@ class RequestQueue:
         if leftover.looks <= 0 or now >= leftover.given_up_at:
             self._leftovers.pop(key, None)
             return
-        if leftover.due == inf:  # it was under way, or is new
+        if leftover.due == inf:  # it was in progress, or is new
             leftover.due = now + leftover.pause
             leftover.pause = min(2 * leftover.pause, PAUSE_MAX)
         if key not in self._leftovers:

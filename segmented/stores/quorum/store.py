@@ -1,4 +1,4 @@
-"""The quorum as a store, for threads: locks, leases and keepers work on it as on one server."""
+"""The quorum as a store, for threads: locks, leases and renewal work on it as on one server."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ CLOSE_SECONDS: Final = 1.0
 class QuorumStore:
     """Three or more independent servers that are asked in parallel and answer by majority. May be shared by threads.
 
-    For `QuorumLock` only: it keeps no fencing tokens and no pools. A server that does not answer within `answer_within`
-    seconds is not waited for. It has one thread a server while it is in use.
+    It is for `QuorumLock` only: it has no fencing tokens and no pools. It does not wait for a server that does not
+    answer within `answer_within` seconds. While it is in use, it has one thread per server.
 
-    An odd number of servers is best: an even one is allowed, and bears no more failures than one server less.
+    Use an odd number of servers. An even number is allowed, but tolerates no more failures than one server less.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class QuorumStore:
         answer_within: float = DEFAULT_ANSWER_WITHIN,
         clock: Clock | None = None,
     ) -> None:
-        """Ask `stores`, which stay the caller's to close. Raises InvalidInput for too few of them.
+        """Use `stores`; the caller closes them. Raises InvalidInput if there are too few.
 
-        Servers that turn out not to be independent of each other are refused at the first acquire.
+        The first acquire raises an error if the servers are not independent of each other.
         """
         self._stores = checked_stores(stores)
         self._answer_within = checked_answer_within(answer_within)
@@ -69,18 +69,18 @@ class QuorumStore:
         self._wakeups = ThreadQuorumWakeups(self.clock, self._lanes, grace=self._answer_within)
 
     def _follow_fork(self) -> None:
-        # The parent's threads are not here, and what they were to clean up is the parent's to do.
+        # The parent's threads do not exist here, and cleaning up after them is the parent's task.
         if os.getpid() != self._process_id:
             self._begin()
 
     @property
     def wakeups(self) -> ThreadQuorumWakeups:
-        """Return the lines of this process."""
+        """Return the waiting lines of this process."""
         self._follow_fork()
         return self._wakeups
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Have a majority perform one operation; raises StoreUnavailable when none has answered in time."""
+        """Perform one operation on a majority; raises StoreUnavailable if no majority answers in time."""
         (answer,) = self.execute_many((operation,), deadline=deadline)
         if isinstance(answer, SegmentedError):
             raise answer
@@ -89,7 +89,7 @@ class QuorumStore:
     def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform operations together, each decided by itself; one answer or failure each."""
+        """Perform operations together, each decided separately; one answer or error each."""
         self._follow_fork()
         return self._run(voting(self._rules, self._membership, operations, deadline))
 
@@ -98,7 +98,7 @@ class QuorumStore:
         step: Step | None = None
         while True:
             try:
-                with self._guard:  # the steps look at votes that lanes write
+                with self._guard:  # the steps read votes that lanes write
                     step = next(steps) if step is None else steps.send(now)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]  # the generator's return value is untyped here
@@ -127,7 +127,7 @@ class QuorumStore:
                 errand.poll.note(errand.index, server, vote)
 
     def close(self) -> None:
-        """End the threads, once they have sent what was left to be released. The servers' stores stay open."""
+        """End the threads after they have sent the remaining releases. The servers' stores stay open."""
         if os.getpid() == self._process_id:
             until = self.clock.now() + CLOSE_SECONDS
             for lane in self._lanes:
@@ -144,15 +144,15 @@ class QuorumStore:
         self.close()
 
     def __repr__(self) -> str:
-        """Name the servers."""
+        """Return the names of the servers."""
         return f"QuorumStore({', '.join(repr(store) for store in self._stores)})"
 
 
 def checked_stores(stores: Sequence[Any]) -> list[Any]:
-    """Refuse a number of stores that no majority makes sense of, and one store given twice."""
+    """Refuse a number of stores that is unsuitable for a majority, and a store that is given twice."""
     found = list(stores)
     if not SERVERS_MIN <= len(found) <= SERVERS_MAX:
-        message = f"a quorum of {len(found)} servers: give {SERVERS_MIN} to {SERVERS_MAX}, best an odd number"
+        message = f"a quorum of {len(found)} servers: give {SERVERS_MIN} to {SERVERS_MAX}, preferably an odd number"
         raise InvalidInput(message)
     for index, store in enumerate(found):
         if any(store is other for other in found[:index]):
@@ -162,18 +162,18 @@ def checked_stores(stores: Sequence[Any]) -> list[Any]:
 
 
 def checked_answer_within(seconds: object) -> float:
-    """Refuse a time in which no server can answer."""
+    """Refuse a time that is not a usable limit for an answer."""
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= ANSWER_WITHIN_MAX:
-        message = f"answer_within of {seconds!r} s is not a time to answer in: give up to {ANSWER_WITHIN_MAX:g} s"
+        message = f"answer_within is a number of seconds above 0 and up to {ANSWER_WITHIN_MAX:g}, not {seconds!r}"
         raise InvalidInput(message)
     return float(seconds)
 
 
 def errands_of(step: Ask) -> dict[int, list[Errand]]:
-    """Return what each server is to be asked."""
+    """Return the errands for each server."""
     errands: dict[int, list[Errand]] = {}
     for index, tally in enumerate(step.poll.tallies):
-        send_by = inf if isinstance(tally.operation, ReleaseVote) else step.send_by  # it is never too late for these
+        send_by = inf if isinstance(tally.operation, ReleaseVote) else step.send_by  # releases are never too late
         for server in tally.servers:
             errand = Errand(tally.operation, send_by, step.poll, index)
             errands.setdefault(server, []).append(errand)

@@ -1,7 +1,7 @@
-"""What becomes of one operation that is put to several servers. Pure: votes come in, a decision comes out.
+"""The outcome of one operation that several servers vote on. Pure: it turns votes into a decision.
 
-A tally is decided as soon as no vote that is still missing could change it. A server that failed has not voted for
-anything: whether it did what it was asked is unknown, so it counts neither as a yes nor as a no.
+A tally is decided as soon as no missing vote could change it. A failed server has no vote: it is unknown whether it
+performed the operation, so it counts neither as a yes nor as a no.
 """
 
 from __future__ import annotations
@@ -30,49 +30,49 @@ class NotAsked(StoreUnavailable):
 
 
 def majority_of(servers: int) -> int:
-    """Return how many servers are more than half."""
+    """Return the smallest number of servers that is more than half."""
     return servers // 2 + 1
 
 
 class Tally(ABC):
-    """One operation, put to some servers, and what they have answered."""
+    """One operation, the servers that vote on it, and their answers."""
 
     def __init__(self, operation: Operation[Any], servers: Sequence[int]) -> None:
-        """Have no votes yet."""
+        """Create a tally without votes."""
         self.operation = operation
         self.servers = servers
         self.votes: dict[int, Any] = {}
-        """By server: its answer, or its failure."""
+        """Server -> its answer or error."""
         self._majority = majority_of(len(servers))
 
     @property
     def missing(self) -> int:
-        """Count the servers that have not been heard of."""
+        """Return the number of servers that have not voted."""
         return len(self.servers) - len(self.votes)
 
     def note(self, server: int, vote: object) -> None:
-        """Take an answer or a failure; the first one of a server counts."""
+        """Record an answer or error; only the first one of a server counts."""
         self.votes.setdefault(server, vote)
 
     def count(self, *kinds: type) -> int:
-        """Count the votes of these kinds."""
+        """Return the number of votes of these kinds."""
         return sum(isinstance(vote, kinds) for vote in self.votes.values())
 
     def is_certain_not_to_reach(self, *kinds: type) -> bool:
-        """Can these kinds of votes not become a majority any more?"""
+        """Return whether votes of these kinds can no longer reach a majority."""
         return self.count(*kinds) + self.missing < self._majority
 
     @property
     @abstractmethod
     def is_decided(self) -> bool:
-        """Could no vote that is missing change the outcome?"""
+        """Return whether no missing vote can change the outcome."""
 
     @abstractmethod
     def outcome(self) -> object:
-        """Return the majority's answer, or the failure to get one."""
+        """Return the majority's answer, or the error if there is none."""
 
     def failure(self) -> SegmentedError:
-        """Return what to raise when no majority has answered."""
+        """Return the error for a vote that no majority answered."""
         failures = [vote for vote in self.votes.values() if isinstance(vote, SegmentedError)]
         for failure in failures:
             if not isinstance(failure, StoreUnavailable):
@@ -84,48 +84,48 @@ class Tally(ABC):
 
 
 class AcquireTally(Tally):
-    """An attempt to get a majority of the votes."""
+    """An attempt to win a majority of the votes."""
 
     operation: AcquireVote
 
     @property
     def is_acquired(self) -> bool:
-        """Has a majority voted for us?"""
+        """Return whether a majority voted for us."""
         return self.count(Acquired) >= self._majority
 
     @property
     def is_decided(self) -> bool:
-        """Is a majority ours, or out of reach?"""
+        """Return whether we have a majority or can no longer reach one."""
         return self.is_acquired or self.is_certain_not_to_reach(Acquired)
 
     @property
     def is_answered(self) -> bool:
-        """Has a majority said whose its votes are, and no server that the name is not a lock's?"""
+        """Return whether a majority answered and no server reported that the name is not a lock."""
         return self.count(Acquired, Held) >= self._majority and not self.count(WrongKind)
 
     @property
     def may_be_answered(self) -> bool:
-        """Could more time have brought an answer?"""
+        """Return whether more time could have brought an answer."""
         return self.count(Acquired, Held, NotAsked) + self.missing >= self._majority and not self.count(WrongKind)
 
     def outcome(self) -> object:
-        """Return Acquired, or the failure to be."""
+        """Return Acquired, or the error."""
         if self.is_acquired:
             return Acquired(NO_TOKEN, self.operation.ttl_ms, replay=False)
         return self.failure()
 
     def giving_back(self) -> ReleaseVote:
-        """Return what takes this attempt back everywhere, also where it seemed to fail.
+        """Return the release that undoes this attempt on all servers, including those where it seemed to fail.
 
-        Quiet if so many votes were somebody else's that nobody can have seen us with a majority, and parked for it: a
-        message would wake those who wait, ourselves among them, for nothing.
+        The release is quiet if so many votes belong to others that nobody can have seen us with a majority and be
+        waiting for us. A message would only wake the waiters, including us, for nothing.
         """
         operation = self.operation
         is_quiet = self.count(Held) > len(self.servers) - self._majority
         return ReleaseVote(operation.name, operation.holder_id, operation.round, quiet=is_quiet)
 
     def has_holder(self) -> bool | None:
-        """Has one other holder a majority? None when too few servers answered to know."""
+        """Return whether one other holder has a majority, or None if too few servers answered."""
         marks = Counter(vote.holder_mark for vote in self.votes.values() if isinstance(vote, HeldBy))
         most = max(marks.values(), default=0)
         if most >= self._majority:
@@ -148,33 +148,33 @@ class AcquireTally(Tally):
 
 
 class RenewTally(Tally):
-    """An attempt to have a majority of the votes live on."""
+    """An attempt to renew a majority of the votes."""
 
     operation: RenewVote
 
     @property
     def is_decided(self) -> bool:
-        """Lives a majority on, or can it not?"""
+        """Return whether the vote is decided: a majority renewed it, or none still can."""
         return self.count(Renewed) >= self._majority or self.is_lost or not self.missing
 
     @property
     def is_lost(self) -> bool:
-        """Have so many servers lost the vote that no majority can have kept it?"""
+        """Return whether so many servers lost the vote that no majority can still have it."""
         return self.count(Lost) > len(self.servers) - self._majority
 
     def outcome(self) -> object:
-        """Return Renewed, Lost, or the failure of too many servers.
+        """Return Renewed, Lost, or the error if too many servers failed.
 
-        A vote that was taken again is not one that lived on: it counts from the next renewal.
+        A vote that was taken again was not renewed: it counts from the next renewal on.
         """
         if self.count(Renewed) >= self._majority:
             return Renewed(self.operation.ttl_ms)
         return Lost() if self.is_lost else self.failure()
 
     def giving_back(self) -> ReleaseVote | None:
-        """Return what removes the votes of a lease that is lost: those that this renewal has prolonged or taken again.
+        """Return the release for the votes of a lost lease that this renewal extended or took again.
 
-        None where nothing is left.
+        None if there are no such votes.
         """
         if not self.is_lost or self.count(Lost) == len(self.servers):
             return None
@@ -182,13 +182,13 @@ class RenewTally(Tally):
 
 
 class ReleaseTally(Tally):
-    """The votes given back."""
+    """A release of the votes."""
 
     operation: ReleaseVote
 
     @property
     def is_decided(self) -> bool:
-        """Was a majority ours, or can it not have been, or will nobody know?"""
+        """Return whether it is certain that a majority was ours, that it was not, or that it stays unknown."""
         is_open = not (self.is_certain_not_to_reach(Released) and self._is_certain_not_lost)
         return self.count(Released) >= self._majority or self._is_lost or not is_open
 
@@ -201,37 +201,37 @@ class ReleaseTally(Tally):
         return self.count(Lost) + self.missing <= len(self.servers) - self._majority
 
     def outcome(self) -> object:
-        """Return Released, Lost, or the failure of too many servers."""
+        """Return Released, Lost, or the error if too many servers failed."""
         if self.count(Released) >= self._majority:
             return Released()
         return Lost() if self._is_lost else self.failure()
 
 
 class IdentityTally(Tally):
-    """The question which servers they are."""
+    """A query for the identities of the servers."""
 
     def __init__(self, servers: Sequence[int], admit: Callable[[int, ServerIdentity], None]) -> None:
-        """Tell `admit` each answer."""
+        """Create a tally that passes each answer to `admit`."""
         super().__init__(IdentifyServer(), servers)
         self._admit = admit
 
     def note(self, server: int, vote: object) -> None:
-        """Take an answer or a failure."""
+        """Record an answer or error."""
         super().note(server, vote)
         if isinstance(vote, ServerIdentity):
             self._admit(server, vote)
 
     @property
     def is_decided(self) -> bool:
-        """Have all answered?"""
+        """Return whether all servers have answered."""
         return not self.missing
 
     def outcome(self) -> None:
-        """Return nothing: the answers went to `admit`."""
+        """Return None: the answers went to `admit`."""
 
 
 def tally_of(operation: Operation[Any], servers: Sequence[int], number: int) -> Tally | None:
-    """Make the tally of an operation in round `number`; None for one that no quorum can decide."""
+    """Create the tally of an operation in round `number`; None for an operation that a quorum cannot decide."""
     match operation:
         case AcquireVote():
             return AcquireTally(replace(operation, round=number), servers)
@@ -243,10 +243,10 @@ def tally_of(operation: Operation[Any], servers: Sequence[int], number: int) -> 
 
 
 class Poll:
-    """Tallies of operations that are put to the servers together, and somebody who waits for them."""
+    """Tallies of operations that are sent together, and the caller that waits for them."""
 
     def __init__(self, tallies: Sequence[Tally]) -> None:
-        """Have nobody wait yet."""
+        """Create a poll without a waiting caller."""
         self.tallies = tallies
         self._undecided = len(tallies)
         self._missing = sum(len(tally.servers) for tally in tallies)
@@ -254,7 +254,7 @@ class Poll:
         self._for_all = False
 
     def note(self, index: int, server: int, vote: object) -> None:
-        """Take a vote for one of the tallies, and wake who waits if that was what he waited for."""
+        """Record a vote for one of the tallies, and wake the waiting caller if the poll is over."""
         tally = self.tallies[index]
         was_decided = tally.is_decided
         tally.note(server, vote)
@@ -264,11 +264,11 @@ class Poll:
             self._wake()
 
     def is_over(self, *, for_all: bool) -> bool:
-        """Are all tallies decided; or, with `for_all`, have all servers voted?"""
+        """Return whether all tallies are decided or, with `for_all`, whether all servers have voted."""
         return not (self._missing if for_all else self._undecided)
 
     def when_over(self, wake: Callable[[], None], *, for_all: bool) -> None:
-        """Call `wake` once it is over in this sense; at once if it is."""
+        """Call `wake` when `is_over` becomes true, or immediately if it is."""
         self._wake, self._for_all = wake, for_all
         if self.is_over(for_all=for_all):
             wake()

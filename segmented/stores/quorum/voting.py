@@ -1,8 +1,8 @@
-"""How a quorum decides: the one body for threads, asyncio and the simulation. It sends nothing and reads no clock.
+"""How a quorum decides, for threads, asyncio and the simulation. This module sends nothing and reads no clock.
 
-After the Redlock algorithm of the Redis documentation ("Distributed Locks with Redis"): all servers are asked in
-parallel with a short time-out, a majority decides, and an attempt without a majority is taken back everywhere before it
-is repeated after a random pause.
+It follows the Redlock algorithm of the Redis documentation ("Distributed Locks with Redis"). All servers are asked in
+parallel with a short timeout, and a majority decides. An attempt without a majority is undone on all servers and
+repeated after a random pause.
 
 `Membership` compares what the servers say of themselves. A majority of addresses that lead to one server, to a primary
 and its replica, or to nodes of one cluster is no majority of anything: one failure takes several of its votes.
@@ -32,28 +32,28 @@ if TYPE_CHECKING:
 
 AnswerT = TypeVar("AnswerT")
 TTL_PER_ANSWER: Final = 4
-"""A server has at most this part of the time to live to answer, however long the time-out is."""
+"""A server must answer within the time to live divided by this number, even if the timeout is longer."""
 LINGER_TIMES: Final = 4
 LINGER_MIN: Final = 0.01
 LINGER_PART: Final = 0.25
-"""Once a majority has answered, the others are waited for this many times as long, at least for these seconds, and at
-most for this part of the time that they have."""
+"""After a majority has answered, the vote waits for the others LINGER_TIMES as long as the majority took, at least
+LINGER_MIN seconds, and at most LINGER_PART of the time that they have."""
 SPLIT_TIMES: Final = 8
 SPLIT_MIN: Final = 0.004
 SPLIT_MAX: Final = 0.2
-"""A split vote is repeated after at most this many times as long as it took, within these seconds."""
+"""A split vote is repeated after up to SPLIT_TIMES as long as it took, from SPLIT_MIN to SPLIT_MAX seconds."""
 UNSURE_MIN: Final = 0.05
 UNSURE_MAX: Final = 0.15
-"""Seconds after which an attempt is repeated that too few servers answered."""
+"""Seconds after which an attempt is repeated if too few servers answered."""
 TRIES: Final = 3
-"""Attempts that no majority answers, before that is a failure: one server may have had a bad moment."""
+"""Attempts without an answer from a majority before the operation fails: one server may be slow briefly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Put a poll to its servers; every lane gets it in this order.
+    """Send a poll to its servers; every lane gets the operations in this order.
 
-    What is not a release is not to be sent after the local time `send_by`.
+    After the local time `send_by` only releases are sent.
     """
 
     poll: Poll
@@ -78,28 +78,28 @@ class Pause:
 
 Step = Ask | Await | Pause | Now
 Steps = Generator[Step, float, AnswerT]
-"""Yields what to do, and is sent the local time after it."""
+"""A generator that yields steps, and receives the local time after each."""
 
 
 @dataclass(slots=True)
 class Rules:
-    """What does not change from one vote to the next."""
+    """The settings that are the same for all votes."""
 
     servers: int
     answer_within: float
-    """Seconds that a server has to answer."""
+    """Seconds within which a server must answer."""
     chance: Callable[[float, float], float]
-    """Returns a random number between two."""
+    """Returns a random number between its two arguments."""
     rounds: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    """Numbers that grow, over all votes of one store."""
+    """Growing numbers, shared by all votes of one store."""
     has_met: bool = False
-    """Have the servers been waited for, to tell who they are?"""
+    """Whether the store has waited once for the servers' identities."""
 
     def pause_ms(self, elapsed: float, *, is_split: bool) -> int:
         """Return a random time after which an attempt that took `elapsed` seconds may be repeated.
 
-        A split vote is soon over, and a random order decides it. Where too few servers answered to tell a split vote
-        from a holder, it is asked less often, because no message is sure to end the wait.
+        A split vote is over soon, and a random order decides it. If too few servers answered to distinguish a split
+        vote from a holder, the pause is longer, because no message is certain to end the wait.
         """
         if is_split:
             seconds = self.chance(0.0, min(max(SPLIT_TIMES * elapsed, SPLIT_MIN), SPLIT_MAX))
@@ -111,9 +111,9 @@ class Rules:
 def voting(
     rules: Rules, membership: Membership, operations: Sequence[Operation[Any]], deadline: float
 ) -> Steps[list[Any | SegmentedError]]:
-    """Have operations decided, each by itself; returns the answer or the failure of each.
+    """Decide operations, each separately; return the answer or error of each.
 
-    An acquire that no majority answers is tried again a few times, if the deadline leaves room for it.
+    An acquire that no majority answers is retried a few times if the deadline allows.
     """
     tries = TRIES if all(isinstance(operation, AcquireVote) for operation in operations) else 1
     while True:
@@ -148,7 +148,7 @@ def _voted(
         poll = Poll(_tallies(rules, backs))
         yield Ask(poll, inf)
     if backs or any(isinstance(tally.operation, ReleaseVote) for tally in tallies):
-        # so that nothing is left on a server that answers, and so that it is known whose the other votes are
+        # so that nothing stays behind on a server that answers, and the holders of the other votes are known
         linger = min(max(LINGER_TIMES * (now - began), LINGER_MIN), LINGER_PART * rules.answer_within)
         now = yield Await(poll, now + linger, for_all=True)
     if conflict is not None:
@@ -166,14 +166,14 @@ def _tallies(rules: Rules, operations: Sequence[Operation[Any]]) -> list[Tally]:
         tally = tally_of(operation, range(rules.servers), next(rules.rounds))
         if tally is None:
             kind = type(operation).__name__
-            message = f"a quorum cannot decide {kind}: it has no fencing tokens and keeps nothing but a QuorumLock"
+            message = f"a quorum cannot decide {kind}: it has no fencing tokens and supports only QuorumLock"
             raise InvalidInput(message)
         tallies.append(tally)
     return tallies
 
 
 def _introduced(rules: Rules, membership: Membership) -> Steps[None]:
-    """Ask those who have not told who they are. They are waited for once; who comes up later is asked along the way."""
+    """Ask servers for unknown identities. Wait for them once; servers that come up later are asked along the way."""
     if not membership.unknown:
         return
     poll = Poll([IdentityTally(membership.unknown, membership.admit)])
@@ -185,7 +185,7 @@ def _introduced(rules: Rules, membership: Membership) -> Steps[None]:
 
 
 def _refusal(tally: AcquireTally, pause_ms: Callable[..., int], *, is_cut_short: bool) -> Held | SegmentedError:
-    """Tell an attempt that was taken back when the next one may succeed, or why it cannot."""
+    """Return when the next attempt may succeed after one that was undone, or why it cannot."""
     if not tally.is_answered:
         return Held(None) if is_cut_short and tally.may_be_answered else tally.failure()
     match tally.has_holder():
@@ -197,26 +197,26 @@ def _refusal(tally: AcquireTally, pause_ms: Callable[..., int], *, is_cut_short:
 
 
 class Membership:
-    """Which servers have told who they are."""
+    """The identities that the servers have reported."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Know none of the servers of these names."""
+        """Create an empty registry of servers; `names` are used in errors."""
         self._names = names
         self._known: dict[int, ServerIdentity] = {}
         self._conflict = ""
 
     @property
     def unknown(self) -> list[int]:
-        """Return the servers that have not told yet."""
+        """Return the servers that have not reported yet."""
         return [server for server in range(len(self._names)) if server not in self._known]
 
     @property
     def conflict(self) -> InvalidInput | None:
-        """Return what to raise when two of them are not independent."""
+        """Return the error to raise if two servers are not independent, or None."""
         return InvalidInput(self._conflict) if self._conflict else None
 
     def admit(self, server: int, identity: ServerIdentity) -> None:
-        """Compare a server with those that are known."""
+        """Record a server's identity and compare it with the known ones."""
         for other, known in self._known.items():
             if other != server and (why := _common(known, identity)) and not self._conflict:
                 names = f"{self._names[other]} and {self._names[server]}"

@@ -1,11 +1,11 @@
-"""The lines of those who wait for locks of a quorum, for threads and for asyncio.
+"""The waiting lines for locks of a quorum, for threads and for asyncio.
 
-A server that cannot be reached does not hold a wait up: a majority that listens hears of every release, because whoever
-held the lock held it on a majority too. One release sends as many messages as it held votes.
+An unreachable server does not delay a wait. A majority of subscriptions notices every release, because the holder had
+the lock on a majority too. One release sends as many messages as it held votes.
 
-`Heard` decides what a message means. The first one says that votes are being given back; only when a majority of the
-servers has said so is an attempt likely to succeed. The last ones come when the next in line may be trying already, and
-must wake nobody. Where some never come, the attempt is made a little later.
+`Heard` decides what a message means. The first message of a release says that votes are being given back. An attempt
+is likely to succeed only when a majority of the servers has sent one. The last messages arrive when the next waiter may
+be trying already, so they must not wake anyone. If some never arrive, the attempt is made a little later.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class ThreadQuorumWakeups(ThreadWakeups):
-    """The lines of this process, woken by messages of any server."""
+    """The waiting lines of this process, woken by messages of any server."""
 
     def __init__(self, clock: Clock, lanes: Sequence[ThreadLane], *, grace: float) -> None:
-        """Listen by way of the lanes, whose servers answer within `grace` seconds or not at all."""
+        """Listen through the lanes; a server that does not answer within `grace` seconds counts as failed."""
         super().__init__(clock)
         self._lanes = lanes
         self._grace = grace
@@ -44,7 +44,7 @@ class ThreadQuorumWakeups(ThreadWakeups):
         self._confirmed: set[str] = set()
 
     def listen(self, channel: str, deadline: float) -> None:
-        """Return once a majority of the servers has confirmed the subscription, or cannot."""
+        """Return when a majority of the servers has confirmed the subscription, or no longer can."""
         with self._opening:
             if channel not in self._listeners:
                 heard = Heard(len(self._lanes), self._grace)
@@ -64,7 +64,7 @@ class ThreadQuorumWakeups(ThreadWakeups):
                     self._confirmed.add(channel)
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Give the place up; nobody listens for an empty line."""
+        """Leave the line; nothing listens for an empty line."""
         super().leave(place, due, in_time=in_time)
         channel = place.line.channel
         with self._opening:
@@ -85,7 +85,7 @@ class ThreadQuorumWakeups(ThreadWakeups):
         return count.is_reached
 
     def _ask(self, server: int, channel: str, heard: Heard, count: _Count) -> None:
-        """Have one server's messages come, in its lane."""
+        """Subscribe to one server's messages, in its lane."""
         until = self._clock.now() + self._grace
         is_refused = False
         try:
@@ -103,7 +103,7 @@ class ThreadQuorumWakeups(ThreadWakeups):
 
 
 class _Count:
-    """How many servers have said yes."""
+    """The number of servers that confirmed."""
 
     def __init__(self, majority: int, servers: int) -> None:
         self._guard = threading.Lock()
@@ -125,10 +125,10 @@ class _Count:
 
 
 class AsyncQuorumWakeups(AsyncioWakeups):
-    """The lines of this event loop, woken by messages of any server."""
+    """The waiting lines of this event loop, woken by messages of any server."""
 
     def __init__(self, clock: Clock, stores: Sequence[AsyncStore], *, grace: float) -> None:
-        """Listen to the servers, which answer within `grace` seconds or not at all."""
+        """Listen to the servers; one that does not answer within `grace` seconds counts as failed."""
         super().__init__(clock)
         self._stores = stores
         self._grace = grace
@@ -137,7 +137,7 @@ class AsyncQuorumWakeups(AsyncioWakeups):
         self._asking: set[asyncio.Task[bool]] = set()
 
     async def listen(self, channel: str, deadline: float) -> None:
-        """Return once a majority of the servers has confirmed the subscription, or cannot."""
+        """Return when a majority of the servers has confirmed the subscription, or no longer can."""
         if channel not in self._listeners:
             heard = Heard(len(self._stores), self._grace)
             self._listeners[channel] = (
@@ -154,7 +154,7 @@ class AsyncQuorumWakeups(AsyncioWakeups):
             self._confirmed.add(channel)
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Give the place up; nobody listens for an empty line."""
+        """Leave the line; nothing listens for an empty line."""
         super().leave(place, due, in_time=in_time)
         channel = place.line.channel
         if channel not in self._lines and channel in self._listeners:
@@ -164,7 +164,7 @@ class AsyncQuorumWakeups(AsyncioWakeups):
                 listener.close()
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop all subscriptions."""
         for task in self._asking:
             task.cancel()
         if self._asking:
@@ -186,7 +186,7 @@ class AsyncQuorumWakeups(AsyncioWakeups):
         return yes >= majority
 
     async def _ask(self, server: int, channel: str, heard: Heard) -> bool:
-        """Have one server's messages come; do they, in time?"""
+        """Subscribe to one server's messages; return whether it confirmed in time."""
         until = self._clock.now() + self._grace
         try:
             await self._stores[server].wakeups.listen(channel, until)
@@ -202,10 +202,10 @@ class AsyncQuorumWakeups(AsyncioWakeups):
 
 
 class Heard:
-    """How often each server has sent a message for one channel, of late."""
+    """How many messages each server has sent recently for one channel."""
 
     def __init__(self, servers: int, grace: float) -> None:
-        """Take messages that are less than `grace` seconds apart for those of one release, or of one soon after."""
+        """Count messages less than `grace` seconds apart as those of one release, or of one soon after it."""
         self._majority = majority_of(servers)
         self._grace = grace
         self._counts = [0] * servers
@@ -213,22 +213,22 @@ class Heard:
         self._begun: set[int] = set()
 
     def begin(self, server: int) -> None:
-        """Count this server's messages from now on: the attempt that sees what earlier ones meant is yet to come."""
+        """Count this server's messages from now on; the next attempt covers earlier ones."""
         self._begun.add(server)
 
     def forget(self) -> None:
-        """Count anew."""
+        """Start counting again."""
         self._counts = [0] * len(self._counts)
 
     @property
     def _releases(self) -> int:
-        """Count the releases of which a majority has told."""
+        """Return the number of releases that a majority has announced."""
         return sorted(self._counts)[-self._majority]
 
     def note(self, line: Line, server: int, now: float) -> None:
-        """Wake the head of the line now, after a while, or not at all."""
+        """Wake the head of the line now, after a delay, or not at all."""
         if server not in self._begun:
-            return  # who waits has yet to make the attempt that sees what this was about
+            return  # the waiter has not yet made the attempt that covers this message
         if now - self._last_at > self._grace:
             self.forget()
         self._last_at = now
@@ -236,15 +236,15 @@ class Heard:
         self._counts[server] += 1
         if self._releases > before:
             line.signal()
-        elif self._counts[server] > before:  # the first ones of a release, of which one at least is of this majority
-            line.leave(line.join(_nothing), now + self._grace)  # a place given up at once leaves word of the time
+        elif self._counts[server] > before:  # the first messages of a release; at least one is from this majority
+            line.leave(line.join(_nothing), now + self._grace)  # this sets the time of the next attempt
 
 
 class ServerListener:
-    """A place in one server's line for a channel, which passes each message on: to us, and to who else is in it."""
+    """A place in one server's line for a channel; it forwards each message to us and to the others in the line."""
 
     def __init__(self, wakeups: Wakeups | AsyncWakeups, channel: str, hear: Callable[[], None]) -> None:
-        """Call `hear` for each message, in the thread that brings it."""
+        """Call `hear` for each message, in the thread that delivers it."""
         self._wakeups = wakeups
         self._channel = channel
         self._hear = hear
@@ -254,7 +254,7 @@ class ServerListener:
         self._join()
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop listening."""
         with self._guard:
             self._is_closed = True
             place, self._place = self._place, None
@@ -271,7 +271,7 @@ class ServerListener:
         if is_closed:
             self._wakeups.leave(place, inf)
         else:
-            self._look()  # a message may have come in between
+            self._look()  # a message may have arrived in between
 
     def _look(self) -> None:
         with self._guard:
@@ -279,7 +279,7 @@ class ServerListener:
             if place is None or not place.woken:
                 return
             self._place = None
-        self._wakeups.leave(place, inf)  # which wakes the next one in that line
+        self._wakeups.leave(place, inf)  # this wakes the next waiter in that line
         self._join()
         self._hear()
 

@@ -1,4 +1,4 @@
-"""ZooKeeper through kazoo, which is imported when the first session is asked for, and not before."""
+"""ZooKeeper through kazoo, which is imported when the first session is requested."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def session_of(client: object) -> ZooKeeperSession:
-    """Return what this process knows of a kazoo client's session; all locks of one client share it.
+    """Return this process's session object for a kazoo client; all locks of one client share it.
 
-    Raises InvalidInput for anything but a KazooClient, or when kazoo is not installed.
+    Raises InvalidInput for anything but a KazooClient, or if kazoo is not installed.
     """
     try:
         from segmented.stores.zookeeper import session  # noqa: PLC0415  # kazoo is an extra

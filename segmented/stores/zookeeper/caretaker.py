@@ -1,6 +1,6 @@
-"""The background duties of one session: confirm it, look after its leases, and delete what was left in line.
+"""The background duties of one session: confirm it, watch over its leases, and delete contenders left behind.
 
-One thread a client, however many leases; it ends when there has been nothing to do for a while. It never waits for an
+One thread per client, for any number of leases. It ends when it had nothing to do for a while. It never waits for an
 answer: kazoo calls back. It never holds the session's lock while it calls kazoo or a lease.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from segmented.stores.zookeeper.trust import Held
 
 CONNECTION_ERRORS: Final = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, SessionMovedError)
-"""They say nothing about whether the request was done."""
+"""Errors that do not say whether the request was performed."""
 LINGER_SECONDS: Final = 10.0
 SLEEP_MAX: Final = 60.0
 REFUSALS_MAX: Final = 3
@@ -41,22 +41,22 @@ _log = logging.getLogger("segmented.locks")
 
 @dataclass(slots=True, eq=False)
 class Leftover:
-    """What a holder may have left in line."""
+    """A contender that a holder may have left behind."""
 
     parent: str
     holder_id: str
     link: int = NO_LINK
-    """The connection on which its deletion is under way."""
+    """The connection on which its deletion is in progress."""
     refusals: int = 0
 
 
 class Caretaker:
-    """See the module."""
+    """The background thread of one session; see the module."""
 
     def __init__(self, session: ZooKeeperSession) -> None:
-        """Start nothing yet."""
+        """Do not start anything yet."""
         self.leases: dict[Held, Callable[[], None]] = {}
-        """Each with what is called back when its node changes. Waiters may watch the same node."""
+        """Lease -> the callback for changes of its node. Waiters may watch the same node."""
         self._session = session
         self._client = session.client
         self._changed = session.changed
@@ -69,35 +69,35 @@ class Caretaker:
         self._told_era = 0
 
     def stir(self) -> None:
-        """Look at everything now."""
+        """Check everything now."""
         with self._changed:
             self._is_stirred = True
             self._changed.notify_all()
         self.start()
 
     def start(self) -> None:
-        """Have a thread, if there is anything to look after."""
+        """Start the thread if there is work for it."""
         with self._changed:
             if self._thread is None and self._has_work():
                 self._thread = threading.Thread(target=self._run, name="segmented-zookeeper", daemon=True)
                 self._thread.start()
 
     def add_leftover(self, parent: str, holder_id: str) -> None:
-        """Delete the holder's nodes as soon as the servers can be reached; the session's lock is held."""
+        """Delete the holder's nodes as soon as the servers are reachable. The caller holds the session's lock."""
         self._leftovers[holder_id] = Leftover(parent, holder_id)
 
     def forget_leftovers(self) -> None:
-        """There is no session left that could own any; the session's lock is held."""
+        """Drop all leftovers: their session is over. The caller holds the session's lock."""
         self._leftovers.clear()
 
     def look_after(self, lease: Held) -> None:
-        """Look after a lease until it is over."""
+        """Watch over a lease until it is over."""
         with self._changed:
             self.leases[lease] = partial(self._has_changed, lease)
         self.start()
 
     def let_go(self, lease: Held) -> None:
-        """Look after a lease no longer."""
+        """Stop watching over a lease."""
         with self._changed:
             callback = self.leases.pop(lease, None)
         if callback is not None:
@@ -110,7 +110,7 @@ class Caretaker:
             self._look_after_all()
 
     def _slept(self) -> bool:
-        """Sleep until there is something to do. False: there has been nothing for a while."""
+        """Sleep until there is work; return False if there was none for a while."""
         with self._changed:
             now = self._session.clock.now()
             if self._has_work():
@@ -158,9 +158,9 @@ class Caretaker:
                 self._clean(one, link)
 
     def _tell_the_losers(self, leases: list[Held]) -> list[Held]:
-        """Let go of the leases that are over, tell those whose lease is lost, and return the others."""
+        """Remove the leases that are over, notify the holders of lost ones, and return the rest."""
         lost = [lease for lease in leases if lease.is_lost_untold()]
-        if lost:  # in a thread of its own: the user's code may block, and the other leases are to be confirmed
+        if lost:  # in a separate thread: the user's code may block, and the other leases must be confirmed
             threading.Thread(target=_tell_all, args=(lost,), name="segmented-zookeeper-lost", daemon=True).start()
         over = {lease for lease in leases if lease.is_over()}.union(lost)
         for lease in over:
@@ -177,7 +177,7 @@ class Caretaker:
         lease.watched_link = link
         with self._changed:
             if (callback := self.leases.get(lease)) is None:
-                return  # released meanwhile
+                return  # released in the meantime
             self._session.unwatch(lease.path, callback)
             self._session.watch(lease.path, callback)
         self._client.get_async(lease.path, watch=self._session.on_event).rawlink(partial(self._seen, lease, link))
@@ -194,7 +194,7 @@ class Caretaker:
                 lease.note_seen(link)
                 return
         elif isinstance(error, CONNECTION_ERRORS):
-            return  # looked at again on the next connection
+            return  # checked again on the next connection
         elif not isinstance(error, NoNodeError):
             _log.error("lease.unreadable", extra={"path": lease.path, "error": repr(error)})
             return
@@ -205,7 +205,7 @@ class Caretaker:
 
     def _clean(self, leftover: Leftover, link: int) -> None:
         leftover.link = link
-        self._client.sync_async(leftover.parent)  # what is read next is then no older than the last request of ours
+        self._client.sync_async(leftover.parent)  # so that the next read is no older than our last request
         listing = self._client.get_children_async(leftover.parent)
         listing.rawlink(partial(self._listed, leftover))
 
@@ -217,12 +217,12 @@ class Caretaker:
         paths = [path for node in result.value if (path := f"{leftover.parent}/{node}").startswith(prefix)]
         if not paths:
             self._settle(leftover, None)
-        for path in paths:  # there is one, unless a server has lost what it had confirmed
+        for path in paths:  # one path, unless a server lost a confirmed write
             self._client.delete_async(path).rawlink(lambda deleted: self._settle(leftover, deleted.exception))
 
     def _settle(self, leftover: Leftover, error: Exception | None) -> None:
         if isinstance(error, CONNECTION_ERRORS):
-            return  # tried again on the next connection
+            return  # retried on the next connection
         with self._changed:
             if error is None or isinstance(error, NoNodeError):
                 self._leftovers.pop(leftover.holder_id, None)

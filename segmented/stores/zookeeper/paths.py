@@ -1,7 +1,7 @@
 """Paths of locks and their contenders: `<root>/<name, percent-encoded>/<holder id>-<sequence>`.
 
-ZooKeeper appends the sequence: ten digits, counted by the parent. The counter is a signed 32-bit number that wraps to
-negative ones after 2,147,483,647, which `in_order` survives.
+ZooKeeper appends the sequence: ten digits, counted by the parent. The counter is a signed 32-bit number that becomes
+negative after 2,147,483,647; `in_order` handles that.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DOTS: Final = {".": "%2E", "..": "%2E%2E"}
-"""Segments with a meaning of their own, which a path must not have."""
+"""Segments with a special meaning, which a path must not contain."""
 WRAP: Final = 2**32
 
 
 def checked_root(root: object) -> str:
-    """Return the root without a slash at its end; raises InvalidInput for what is no path of our own."""
+    """Return the root without a trailing slash; raises InvalidInput if it is not a path for our locks."""
     segments = root.strip("/").split("/") if isinstance(root, str) and root.startswith("/") else [""]
     if {"", *DOTS} & set(segments) or not "".join(segments).isprintable():
         message = f"root of {root!r} is not a path for locks: give one like '/segmented/locks'"
@@ -34,7 +34,7 @@ def checked_root(root: object) -> str:
 
 
 def lock_path(root: str, name: str) -> str:
-    """Return the parent of a lock's contenders; different names have different ones."""
+    """Return the parent of a lock's contenders; different names have different parents."""
     encoded = quote(name, safe="")
     return f"{root}/{DOTS.get(encoded, encoded)}"
 
@@ -45,7 +45,7 @@ def contender_prefix(parent: str, holder_id: str) -> str:
 
 
 def contender(parent: str, node: str) -> Contender | None:
-    """Return the contender that a child of the parent stands for; None for a node that is not ours."""
+    """Return the contender of a child node; None for a node that is not ours."""
     holder_id, dash, sequence = node.partition("-")
     digits = sequence.removeprefix("-")
     if not dash or not holder_id or not (digits.isascii() and digits.isdigit()):
@@ -54,9 +54,9 @@ def contender(parent: str, node: str) -> Contender | None:
 
 
 def in_order(contenders: Iterable[Contender]) -> tuple[Contender, ...]:
-    """Sort by arrival, by serial number arithmetic (RFC 1982), so that a counter that wraps brings nobody to the front.
+    """Sort by arrival, by serial number arithmetic (RFC 1982), so that nobody jumps the queue when the counter wraps.
 
-    Right as long as fewer than 2^31 arrivals lie between the first and the last.
+    Correct as long as fewer than 2^31 arrivals lie between the first and the last.
     """
     return tuple(sorted(contenders, key=cmp_to_key(_difference)))
 

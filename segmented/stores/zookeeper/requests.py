@@ -1,4 +1,4 @@
-"""What each operation asks of kazoo, and what the reply means; the same for both colours."""
+"""The kazoo request of each operation and the meaning of its reply, for sync and async."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ IF_MISSING = {
     WatchContender: False,
     DeleteContender: False,
 }
-"""The answer when the node that is spoken of is not there."""
+"""The answer if the node does not exist."""
 CONFIRMING = (ConfirmSession, CreateContender, DeleteContender)
-"""The leader answers these itself, so they prove that the session lives."""
+"""Operations that the leader itself answers, so they prove that the session is alive."""
 
 
-def begin(session: ZooKeeperSession, operation: Operation[Any]) -> Any:  # noqa: ANN401  # kazoo's promise of a result
+def begin(session: ZooKeeperSession, operation: Operation[Any]) -> Any:  # noqa: ANN401  # kazoo's future
     """Send the request."""
     client = session.client
     match operation:
@@ -56,7 +56,7 @@ def begin(session: ZooKeeperSession, operation: Operation[Any]) -> Any:  # noqa:
         case ReadContender(contender=found):
             return client.get_async(found.path)
         case WatchContender(contender=found):
-            # Reading, and not asking whether it exists, which would leave a watch behind on a node that is gone.
+            # Read it instead of calling `exists`, which would leave a watch behind on a deleted node.
             return client.get_async(found.path, watch=session.on_event)
         case DeleteContender(contender=found):
             return client.delete_async(found.path)
@@ -65,22 +65,22 @@ def begin(session: ZooKeeperSession, operation: Operation[Any]) -> Any:  # noqa:
 
 
 def begin_uninterrupted(session: ZooKeeperSession, operation: Operation[Any]) -> Any:  # noqa: ANN401  # as above
-    """Send the request from a thread that no signal interrupts, when this is the main thread, which they do.
+    """Send the request; from the main thread, use another thread, which signals do not interrupt.
 
-    Around the moment of sending, kazoo takes every exception for a lost connection; Ctrl-C would have no effect.
+    While it sends, kazoo treats every exception as a lost connection, so Ctrl-C would have no effect.
     """
     if threading.current_thread() is not threading.main_thread():
         return begin(session, operation)
     with ThreadPoolExecutor(1, "segmented-zookeeper-send") as pool:
         try:
             sending = pool.submit(begin, session, operation)
-        except RuntimeError:  # the interpreter ends, and starts no threads any more
+        except RuntimeError:  # the interpreter is shutting down and starts no more threads
             return begin(session, operation)
         return sending.result()
 
 
 def answer(session: ZooKeeperSession, operation: Operation[Any], result: Any) -> Any:  # noqa: ANN401  # by operation
-    """Return what a finished request has answered, with the driver's errors turned into ours."""
+    """Return the answer of a finished request; translate the driver's errors into ours."""
     error = result.exception
     if isinstance(error, NoNodeError) and type(operation) in IF_MISSING:
         return IF_MISSING[type(operation)]

@@ -1,7 +1,7 @@
-"""What a process knows of one kazoo client's session, shared by all its locks, in both colours.
+"""The session of one kazoo client in this process, shared by all its locks, sync and async.
 
-kazoo tells of changes from its own threads. Here they are noted, and passed on: to the stores, whose waiters look
-again, and to the caretaker, which looks after the leases. Nothing here blocks or calls the user's code.
+kazoo reports changes from its own threads. This module records them and forwards them to the stores, whose waiters
+check again, and to the caretaker, which watches over the leases. Nothing here blocks or calls the user's code.
 
 A server cuts the session time that a client asks for to its own limits (2 to 20 ticks, as it comes). kazoo is told but
 tells nobody. So the same is asked for once more, on a connection of its own that is closed at once; only what kazoo
@@ -42,22 +42,22 @@ HEADER = struct.Struct("!ii")
 
 
 class Listener(Protocol):
-    """A store, as its session sees it."""
+    """The interface of a store towards its session."""
 
     def wake_all(self) -> None:
-        """Make every waiter look again; called from any thread."""
+        """Make every waiter check again; may be called from any thread."""
 
 
 class ZooKeeperSession:
-    """One client's session, and who relies on it."""
+    """One client's session, and the stores and leases that depend on it."""
 
     def __init__(self, client: KazooClient, clock: Clock) -> None:
-        """Listen to the client; it stays the caller's to start and to stop."""
+        """Listen to the client; the caller starts and stops it."""
         self.client = client
         self.clock = clock
         self.where = ",".join(f"{host}:{port}" for host, port in client.hosts)
         self.changed = threading.Condition(threading.RLock())
-        """Guards everything here, and tells the caretaker that there is something to do."""
+        """Guards all state here, and notifies the caretaker of work."""
         self.trust = Trust()
         self.stores: set[Listener] = set()
         self._watches: dict[str, list[Callable[[], None]]] = {}
@@ -69,48 +69,48 @@ class ZooKeeperSession:
                 self.trust.connect()
 
     def store(self) -> ZooKeeperStore:
-        """Make a store for one plan, in this thread."""
+        """Create a store for one plan, in this thread."""
         return ZooKeeperStore(self)
 
     def async_store(self) -> AsyncZooKeeperStore:
-        """Make a store for one plan, in the running event loop."""
+        """Create a store for one plan, in the running event loop."""
         return AsyncZooKeeperStore(self)
 
     def post(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-        """Call back in an event loop, from any thread."""
+        """Run a callback in an event loop, from any thread."""
         post(loop, callback)
 
-    # --- told by kazoo, in its threads ---
+    # --- called by kazoo, in its threads ---
 
     def _on_state(self, state: str) -> None:
         with self.changed:
             if state == KazooState.LOST:
                 self.trust.end_session()
                 if self.client.client_state in CLOSED_STATES:
-                    self.caretaker.forget_leftovers()  # the nodes go with the session, and nobody can delete them
+                    self.caretaker.forget_leftovers()  # the server deletes the nodes together with the session
             elif self.client.client_state == KeeperState.CONNECTED:
                 self.trust.connect()
-            else:  # suspended; or connected to a server that only reads, which does not know whether the session lives
+            else:  # suspended, or connected to a read-only server, which does not know whether the session is alive
                 self.trust.disconnect()
         self.wake_stores()
         self.caretaker.stir()
 
     def on_event(self, event: WatchedEvent) -> None:
-        """Tell those who watch a node that it has changed."""
+        """Notify the watchers of a node of its change."""
         with self.changed:
             callbacks = self._watches.pop(event.path, [])
         for callback in callbacks:
             callback()
 
-    # --- asked by stores and leases ---
+    # --- called by stores and leases ---
 
     @property
     def is_connected(self) -> bool:
-        """Can a request be sent now? kazoo ends what was on its way before it tells us of the disconnection."""
+        """Return whether a request can be sent now. kazoo ends pending requests before it reports a disconnection."""
         return self.trust.is_connected and self.client.client_state == KeeperState.CONNECTED
 
     def look(self, era: int | None) -> SessionSeen:
-        """Say what is known. Raises StoreUnavailable when `era` is over; StoreRefused when a closed client is asked."""
+        """Return the session's state. Raises StoreUnavailable if `era` is over, StoreRefused for a closed client."""
         if era is None:
             self._require_usable()
         else:
@@ -121,29 +121,29 @@ class ZooKeeperSession:
             return SessionSeen(self.trust.era, self.trust.link, self.is_connected, is_fresh)
 
     def require(self, era: int) -> None:
-        """Raise StoreUnavailable when `era` is over."""
+        """Raise StoreUnavailable if `era` is over."""
         if self.is_over(era):
-            message = f"the session with ZooKeeper at {self.where} ended, and what was begun in it with it"
+            message = f"the session with ZooKeeper at {self.where} has ended, and all operations begun in it with it"
             raise StoreUnavailable(message)
 
     def is_over(self, era: int) -> bool:
-        """Is `era` over, as far as is known, or by our own clock?"""
+        """Return whether `era` is over, as far as is known or by our own clock."""
         with self.changed:
             self.trust.look_at_clock(self.clock.now())
             return era != self.trust.era
 
     def trusted_until(self, era: int, link: int) -> float:
-        """Return the local time until which a lease of `era`, last seen on connection `link`, may be acted upon."""
+        """Return the local time until which a lease of `era`, last seen on connection `link`, is valid."""
         with self.changed:
             return self.trust.trusted_until(link) if era == self.trust.era else float("-inf")
 
     def note_contact(self, era: int, asked_at: float) -> None:
-        """Note that the leader has answered a request that was sent at `asked_at`."""
+        """Record that the leader has answered a request that was sent at `asked_at`."""
         with self.changed:
             self.trust.note_contact(era, asked_at)
 
     def learn_time(self, era: int, timeout: float) -> None:
-        """Learn the session time that the server grants, once a session. Blocks."""
+        """Read the session time that the server grants, once per session. Blocks."""
         if self.trust.session_seconds is None:
             seconds = granted_seconds(self.client, timeout)
             with self.changed:
@@ -152,12 +152,12 @@ class ZooKeeperSession:
             self.caretaker.stir()
 
     def watch(self, path: str, callback: Callable[[], None]) -> None:
-        """Call back at the next change of a node; the caller then sets the watch with the server."""
+        """Register a callback for the next change of a node; the caller then sets the watch on the server."""
         with self.changed:
             self._watches.setdefault(path, []).append(callback)
 
     def unwatch(self, path: str, callback: Callable[[], None]) -> None:
-        """Do not call back any more."""
+        """Remove a callback."""
         with self.changed:
             callbacks = self._watches.get(path, [])
             if callback in callbacks:
@@ -166,25 +166,25 @@ class ZooKeeperSession:
                 self._watches.pop(path, None)
 
     def attach(self, store: Listener) -> None:
-        """Tell a store of every change, and confirm the session as long as it is there."""
+        """Notify a store of every change, and keep confirming the session while it is attached."""
         with self.changed:
             self.stores.add(store)
         self.caretaker.start()
 
     def detach(self, store: Listener) -> None:
-        """Tell the store nothing more."""
+        """Stop notifying the store."""
         with self.changed:
             self.stores.discard(store)
 
     def abandon(self, parent: str, holder_id: str) -> None:
-        """Delete what a holder has left in line, in the background, as soon as the servers can be reached."""
+        """Delete a holder's contender in the background, as soon as the servers are reachable."""
         with self.changed:
             if self.client.client_state not in CLOSED_STATES:
                 self.caretaker.add_leftover(parent, holder_id)
         self.caretaker.stir()
 
     def wake_stores(self) -> None:
-        """Make all who wait look again."""
+        """Make all waiters check again."""
         with self.changed:
             stores = list(self.stores)
         for store in stores:
@@ -203,12 +203,12 @@ class ZooKeeperSession:
 
 
 _sessions: weakref.WeakKeyDictionary[Any, weakref.ref[ZooKeeperSession]] = weakref.WeakKeyDictionary()
-"""By client. A client keeps its session alive, by the listener, and neither keeps the other from being collected."""
+"""Client -> session. The client's listener keeps the session alive; both can be garbage-collected together."""
 _guard = threading.Lock()
 
 
 def session_of(client: object) -> ZooKeeperSession:
-    """Return the client's session; raises InvalidInput for what is no client."""
+    """Return the client's session; raises InvalidInput for anything that is not a KazooClient."""
     if not isinstance(client, KazooClient):
         message = f"client is a kazoo.client.KazooClient, not {type(client).__name__}: {client!r}"
         raise InvalidInput(message)
@@ -222,7 +222,7 @@ def session_of(client: object) -> ZooKeeperSession:
 
 
 def granted_seconds(client: KazooClient, timeout: float) -> float:
-    """Ask the client's servers, one after the other, within `timeout` seconds in all."""
+    """Ask the client's servers one after the other, within `timeout` seconds in all."""
     hosts: list[tuple[str, int]] = list(client.hosts)
     failure: Exception | None = None
     for address in hosts:
@@ -231,7 +231,7 @@ def granted_seconds(client: KazooClient, timeout: float) -> float:
                 return _asked(line, client._session_timeout)  # noqa: SLF001  # kazoo has no other place for it
         except (OSError, KazooException, struct.error) as error:
             failure = error
-    message = f"ZooKeeper at {', '.join(f'{host}:{port}' for host, port in hosts)} does not tell its session time"
+    message = f"ZooKeeper at {', '.join(f'{host}:{port}' for host, port in hosts)} does not report its session time"
     raise StoreUnavailable(message) from failure
 
 
@@ -257,7 +257,7 @@ def _asked(line: Any, session_ms: int) -> float:  # noqa: ANN401  # a socket, by
     _send(line, bytes(Connect(0, 0, session_ms, session_id, password, False).serialize()))  # noqa: FBT003  # kazoo's own
     granted, _ = Connect.deserialize(_received(line), 0)
     _send(line, HEADER.pack(1, CloseInstance.type))
-    _received(line)  # the session is gone before the connection is
+    _received(line)  # the session ends before the connection
     return float(granted.time_out) / 1000
 
 

@@ -1,7 +1,7 @@
-"""The stores: they send one acquire's, or one release's, requests, in either colour. Short-lived: one for each.
+"""The stores, sync and async. Each acquire and each release creates a short-lived store, which sends its requests.
 
-A store remembers which contenders it has asked for and which of them may still stand. `close` hands those over to the
-session, to be deleted in the background, so that nothing is left in line whatever became of the plan.
+A store remembers which contenders it has requested and which of them may still exist. `close` hands those to the
+session, which deletes them in the background. So nothing stays in the queue, even if the plan failed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 ANSWER_SECONDS: Final = 5.0
-"""What one request may take, unless its deadline comes first."""
+"""Maximum seconds for one request, if its deadline is not earlier."""
 
 
 class _Requests:
-    """What both colours share: the bookkeeping around a request."""
+    """The bookkeeping of requests, shared by both stores."""
 
     _begin: ClassVar = staticmethod(begin)
 
@@ -46,11 +46,11 @@ class _Requests:
         self.session = session
         self.clock = session.clock
         self._loose: dict[str, str] = {}
-        """Holder id -> parent, of contenders that may stand and that nobody has been given."""
+        """Holder id -> parent, of contenders that may exist and did not become a lease."""
         self._watches: list[tuple[str, Callable[[], None]]] = []
 
     def keep(self, holder_id: str) -> None:
-        """Leave a contender standing: it has become a lease."""
+        """Keep a contender: it has become a lease."""
         self._loose.pop(holder_id, None)
 
     def _send(self, operation: Any, wake: Callable[[str], None]) -> Any:  # noqa: ANN401  # any operation, kazoo's result
@@ -93,7 +93,7 @@ class ZooKeeperStore(_Requests):
     _begin = staticmethod(begin_uninterrupted)
 
     def __init__(self, session: ZooKeeperSession) -> None:
-        """Rely on the session until closed."""
+        """Attach to the session until closed."""
         super().__init__(session)
         self.wakeups = ThreadWakeups(self.clock)
         session.attach(self)
@@ -103,7 +103,7 @@ class ZooKeeperStore(_Requests):
         self.wakeups.signal_all()
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Perform one operation; raises Unanswered when the local time `deadline` comes first."""
+        """Perform one operation; raises Unanswered if the local time `deadline` passes first."""
         return cast("AnswerT", self._execute(operation, deadline))
 
     def _execute(self, operation: Operation[Any], deadline: float) -> Any:  # noqa: ANN401  # the operation's answer
@@ -121,7 +121,7 @@ class ZooKeeperStore(_Requests):
     def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform operations one after the other; one answer or failure each."""
+        """Perform operations one after the other; one answer or error each."""
         answers: list[AnswerT | SegmentedError] = []
         for operation in operations:
             try:
@@ -131,7 +131,7 @@ class ZooKeeperStore(_Requests):
         return answers
 
     def close(self) -> None:
-        """Rely on the session no longer; what is left in line is deleted in the background."""
+        """Detach from the session; remaining contenders are deleted in the background."""
         self._finish()
         self.session.detach(self)
 
@@ -148,7 +148,7 @@ class AsyncZooKeeperStore(_Requests):
     """The store for the running event loop."""
 
     def __init__(self, session: ZooKeeperSession) -> None:
-        """Rely on the session until closed."""
+        """Attach to the session until closed."""
         super().__init__(session)
         self.wakeups = AsyncioWakeups(self.clock)
         self._loop = asyncio.get_running_loop()
@@ -162,7 +162,7 @@ class AsyncZooKeeperStore(_Requests):
         post(self._loop, partial(self.wakeups.signal, channel))
 
     async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Perform one operation; raises Unanswered when the local time `deadline` comes first."""
+        """Perform one operation; raises Unanswered if the local time `deadline` passes first."""
         return cast("AnswerT", await self._execute(operation, deadline))
 
     async def _execute(self, operation: Operation[Any], deadline: float) -> Any:  # noqa: ANN401  # the operation's answer
@@ -185,7 +185,7 @@ class AsyncZooKeeperStore(_Requests):
     async def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform operations one after the other; one answer or failure each."""
+        """Perform operations one after the other; one answer or error each."""
         answers: list[AnswerT | SegmentedError] = []
         for operation in operations:
             try:
@@ -195,11 +195,11 @@ class AsyncZooKeeperStore(_Requests):
         return answers
 
     async def close(self) -> None:
-        """Rely on the session no longer; what is left in line is deleted in the background."""
+        """Detach from the session; remaining contenders are deleted in the background."""
         self.close_now()
 
     def close_now(self) -> None:
-        """Close, also where nothing can be awaited any more."""
+        """Close without awaiting, for when nothing can be awaited any more."""
         self._finish()
         self.session.detach(self)
 
@@ -213,9 +213,9 @@ class AsyncZooKeeperStore(_Requests):
 
 
 def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-    """Call back in the loop, from any thread; a loop that is closed has nobody left to be told."""
+    """Run a callback in the loop, from any thread; do nothing if the loop is closed."""
     if not loop.is_closed():
         try:
             loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # closed in between
+        except RuntimeError:  # closed in the meantime
             return

@@ -1,19 +1,19 @@
-"""For how long a session may be believed in. Pure: it is told what happens and when, and sends nothing.
+"""How long a session can be trusted. Pure: it receives events with their times, and sends nothing.
 
-ZooKeeper ends a session that it has not heard of for the session time, and with it the session's ephemeral nodes. The
-client learns of it only when it reaches the servers again, so a holder goes by its own clock, counted from before the
-last request was sent that the leader has answered:
+ZooKeeper ends a session from which it has heard nothing for the session time, and deletes the session's ephemeral
+nodes. The client learns this only when it reaches the servers again. So a holder uses its own clock, counted from just
+before it sent the last request that the leader answered:
 
-- from two fifths of the session time on, or while there is no connection, a lease is in doubt: not to be acted upon,
-  and good again when the session is confirmed;
-- at the whole session time, less 1 % and 2 ms for clocks that run at different rates, it is lost for good.
+- After two fifths of the session time, or without a connection, a lease is in doubt. The holder must not act on it. It
+  is valid again when the session is confirmed.
+- After the whole session time, minus 1 % and 2 ms for clocks that run at different rates, the lease is lost for good.
 
-Why two fifths: a server other than the leader reports whom it has heard of every half tick, and a session lasts two
-ticks or more, so the leader may know of a contact a quarter of the session time late; and it may then know of the one
-before only, an eighth of the session time earlier with our rhythm, a third with that of an idle client.
+Why two fifths: a server that is not the leader reports its clients' contacts every half tick, and a session lasts two
+ticks or more. So the leader may learn of a contact a quarter of the session time late. It may then know only of the
+contact before, which is an eighth of the session time earlier with our interval, or a third with an idle client's.
 
-An era is the time in which one session is believed to live. It ends when the server says that the session is over, or
-when our own clock says that it may be; nothing that was begun in an era goes on in the next.
+An era is the time in which one session is assumed to be alive. It ends when the server says that the session is over,
+or when our own clock says that it may be. Nothing begun in one era continues in the next.
 """
 
 from __future__ import annotations
@@ -30,44 +30,44 @@ NO_LINK: Final = -1
 
 
 class Trust:
-    """Not thread-safe by itself: the session guards it."""
+    """The trust in one session. Not thread-safe: the session guards it."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Create the state before the first connection."""
         self.era = 0
         self.link = 0
-        """How many connections there have been."""
+        """Number of connections so far."""
         self.is_connected = False
         self.session_seconds: float | None = None
-        """The session time that the server has granted; None until it was learned."""
+        """The session time that the server granted; None while it is unknown."""
         self._contact_at = -inf
 
     def connect(self) -> None:
-        """Note a new connection to the same session, or to the first of a new era."""
+        """Record a new connection, to the same session or to the first one of a new era."""
         self.is_connected = True
         self.link += 1
 
     def disconnect(self) -> None:
-        """Note that the connection is gone; the session may live on."""
+        """Record that the connection is lost; the session may still be alive."""
         self.is_connected = False
 
     def end_session(self) -> None:
-        """Note that the server has ended the session, or the client was closed."""
+        """Record that the server has ended the session, or that the client was closed."""
         self.is_connected = False
         self.session_seconds = None
         self._end_era()
 
     def note_contact(self, era: int, asked_at: float) -> None:
-        """Note that the leader has answered a request that was sent at `asked_at`."""
+        """Record that the leader has answered a request that was sent at `asked_at`."""
         if era == self.era:
             self._contact_at = max(self._contact_at, asked_at)
 
     def forget_contact(self) -> None:
-        """Nobody relies on the session any more, so nobody will confirm it either; that must not end the era."""
+        """Forget the last contact: nothing uses the session, so nothing confirms it, and that must not end the era."""
         self._contact_at = -inf
 
     def over_at(self) -> float:
-        """Return the local time at which the session may be over; infinite when nobody relies on it."""
+        """Return the local time at which the session may be over; infinite if nothing uses it."""
         if self.session_seconds is None or self._contact_at == -inf:
             return inf
         return self._contact_at + self.session_seconds * (1 - DRIFT_RATE) - DRIFT_SECONDS
@@ -78,7 +78,7 @@ class Trust:
             self._end_era()
 
     def trusted_until(self, link: int) -> float:
-        """Return the local time until which a lease that was seen on connection `link` may be acted upon."""
+        """Return the local time until which a lease that was seen on connection `link` is valid."""
         if not self.is_connected or link != self.link or self.session_seconds is None:
             return -inf
         return self._contact_at + self.session_seconds * TRUST_RATE
@@ -93,30 +93,30 @@ class Trust:
 
 
 class Held(ABC):
-    """Somebody's lease, to be looked after."""
+    """A lease that the caretaker watches over."""
 
     holder_id: str
     path: str
     fencing_token: int
     watched_link: int = NO_LINK
-    """The connection on which its node was last looked at, and is watched."""
+    """The connection on which its node was last read and is watched."""
 
     @abstractmethod
     def is_lost_untold(self) -> bool:
-        """Is the lease lost, and the holder not told?"""
+        """Return whether the lease is lost and the holder is not notified yet."""
 
     @abstractmethod
     def tell(self) -> None:
-        """Tell the holder that the lease is lost; may run the holder's code."""
+        """Notify the holder that the lease is lost; may run the holder's code."""
 
     @abstractmethod
     def is_over(self) -> bool:
-        """Is there nothing left to look after: released, or lost and told?"""
+        """Return whether the lease needs no more care: it is released, or lost and the holder notified."""
 
     @abstractmethod
     def note_seen(self, link: int) -> None:
-        """Note that the node was there, on connection `link`."""
+        """Record that the node existed, seen on connection `link`."""
 
     @abstractmethod
     def note_gone(self) -> None:
-        """Note that the node is gone."""
+        """Record that the node no longer exists."""
