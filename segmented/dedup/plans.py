@@ -42,7 +42,7 @@ def begin_plan(claim: RunClaim, beginning: BeginRun, timeout: float | None) -> P
     behind then.
     """
     answer, asked_at = yield from wait_for(
-        beginning, channel=claim.channel, timeout=timeout, is_busy=is_in_flight, undo=claim.releasing()
+        beginning, channel=claim.channel, timeout=timeout, is_busy=is_in_flight, undo=claim.releasing
     )
     if isinstance(answer, RunBegun):
         now = yield from perform(Now())

@@ -50,7 +50,7 @@ def look_plan(name: str, holder_id: str, options: FlightOptions) -> Plan[Cached 
         channel=claim.channel,
         timeout=options.wait,
         is_busy=lambda answer: isinstance(answer, Held),
-        undo=claim.releasing(),
+        undo=claim.releasing,
     )
     if isinstance(answer, Cached):
         return answer

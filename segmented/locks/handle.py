@@ -63,7 +63,7 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
             timeout=timeout,
             is_busy=lambda answer: isinstance(answer, Held),
             when_behind=claim.acquiring_when_behind(),
-            undo=claim.releasing(),
+            undo=claim.releasing,
             handed="undone late" if claim.may_be_handed else None,
         )
     except StoreBusy:
@@ -71,7 +71,8 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
     except StoreUnavailable as error:
         raise LockUnreachable(claim.name, str(error)) from error
     if isinstance(answer, Acquired):
-        if (yield from perform(Now())) < trusted_until(asked_at, answer.ttl_ms):
+        answered_at: float = yield Now()
+        if answered_at < trusted_until(asked_at, answer.ttl_ms):
             return answer, asked_at
         yield from _given_back(claim)
         raise LeaseLost(claim.name, claim.holder_id)

@@ -46,7 +46,7 @@ def wait_for(
     timeout: float | None,
     is_busy: Callable[[AttemptT], bool],
     when_behind: Operation[AttemptT] | None = None,
-    undo: Operation[object] | None = None,
+    undo: Callable[[], Operation[object]] | None = None,
     stands: tuple[type[BaseException], ...] = (StockError,),
     handed: Handed | None = None,
 ) -> Plan[tuple[AttemptT | None, float]]:
@@ -57,29 +57,29 @@ def wait_for(
     it waits for its turn; whoever finds nobody tries without joining it.
     With `handed`, whoever of this process frees the thing may make the head's attempt for it (`plans.line`).
     Returns the last answer (None when the deadline came before a first turn in the line) and the local time just before
-    it was asked for, from which a lease may be trusted. If the wait ends by an exception
-    (a cancellation, a signal, a lost connection), `undo` is performed before it goes on, so that nothing is left
-    behind; except after those that `stands` names, which are answers, or leave a state that a repeat continues.
+    it was asked for, from which a lease may be trusted. If the wait ends by an exception (a cancellation, a signal, a
+    lost connection), the operation that `undo` returns is performed first, so that nothing is left behind; except after
+    those that `stands` names, which are answers, or leave a state that a repeat continues.
     """
+    asked_at: float = yield Now()
     if timeout == 0:
-        soon = (yield from perform(Now())) + TRY_SECONDS
-        return (yield from _once(operation, undo, stands, soon))
-    deadline = inf if timeout is None else (yield from perform(Now())) + timeout
-    has_tried = not (yield from perform(IsWaitedFor(channel)))
-    if has_tried:  # nobody is passed over, and who need not wait need not stand in a line
-        first_answer, asked_at = yield from _once(operation, undo, stands, deadline)
+        return (yield from _once(operation, undo, stands, asked_at, asked_at + TRY_SECONDS)), asked_at
+    deadline = inf if timeout is None else asked_at + timeout
+    is_waited_for: bool = yield IsWaitedFor(channel)
+    if not is_waited_for:  # a try without joining the line passes nobody over
+        first_answer = yield from _once(operation, undo, stands, asked_at, deadline)
         if not is_busy(first_answer):
             return first_answer, asked_at
     place = yield from perform(Join(channel))
     try:
-        first = None if has_tried else when_behind if place.is_behind else operation
+        first = None if not is_waited_for else when_behind if place.is_behind else operation
         answer, asked_at, due = yield from _attempts(
             operation,
             first=first,
             place=place,
             deadline=deadline,
             is_busy=is_busy,
-            offer=None if handed is None else Offer(operation, undo, handed == "undone late"),
+            offer=None if handed is None else Offer(operation, undo and undo(), handed == "undone late"),
         )
     except GeneratorExit:  # the process is gone: a dead one cleans nothing up
         raise
@@ -109,19 +109,21 @@ def pause(channel: str, until: float) -> Plan[None]:
 
 def _once(
     operation: Operation[AttemptT],
-    undo: Operation[object] | None,
+    undo: Callable[[], Operation[object]] | None,
     stands: tuple[type[BaseException], ...],
+    asked_at: float,
     deadline: float,
-) -> Plan[tuple[AttemptT, float]]:
-    asked_at = yield from perform(Now())
+) -> Plan[AttemptT]:
+    attempt = operation if deadline == inf else Within(operation, max(deadline, asked_at + ATTEMPT_SECONDS))
+    answer: AttemptT
     try:
-        attempt = operation if deadline == inf else Within(operation, max(deadline, asked_at + ATTEMPT_SECONDS))
-        return (yield from perform(attempt)), asked_at
+        answer = yield attempt
     except GeneratorExit:
         raise
     except BaseException as error:
         yield from _undone(None if isinstance(error, stands) else undo, deadline)
         raise
+    return answer
 
 
 def _attempts(
@@ -174,9 +176,9 @@ def _due(answer: AttemptT) -> Plan[float]:
     return now + min((free_in_ms + (1 if free_in_ms else 0)) * MILLISECOND, LOOK_SECONDS)
 
 
-def _undone(undo: Operation[object] | None, deadline: float) -> Plan[None]:
+def _undone(undo: Callable[[], Operation[object]] | None, deadline: float) -> Plan[None]:
     if undo is None:
         return
     soon = (yield from perform(Now())) + UNDO_SECONDS
     with suppress(SegmentedError):  # it had taken nothing, or what it took lapses; the first failure is the one to tell
-        yield from perform(Within(undo, max(deadline, soon)))
+        yield from perform(Within(undo(), max(deadline, soon)))

@@ -32,7 +32,7 @@ class Dialect(Enum):
 
     def compare_and_delete(self, key: str, value: str) -> Command:
         """Delete `key` if it holds `value`: 1, else 0. Not for SCRIPT."""
-        return ("DELEX", key, "IFEQ", value) if self is Dialect.REDIS else (self.value, key, value)
+        return ("DELEX", key, "IFEQ", value) if self is Dialect.REDIS else (self._value_, key, value)
 
     def compare_and_keep(self, key: str, value: str, ttl_ms: int) -> Command:
         """Let `key` live for `ttl_ms` from now if it holds `value`: OK or 1, else nil, 0 or less. Not for SCRIPT."""

@@ -155,12 +155,20 @@ def test_an_open_gated_pool_asked_for_with_other_numbers_is_left_alone_and_said(
 @pytest.mark.parametrize("is_request_passed", [False, True], ids=["before the pool has it", "before it is noted"])
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_that_is_killed_between_the_two_sides_is_finished_by_the_same_command(
-    name: str, pool: Pool, gate: Gate, valkey: ValkeyServer, order_database: str, *, is_request_passed: bool
+    name: str,
+    pool: Pool,
+    store: RedisStore,
+    gate: Gate,
+    valkey: ValkeyServer,
+    order_database: str,
+    *,
+    is_request_passed: bool,
 ) -> None:
     words = ["pool", *CHANGES[name], "--database", order_database]
-    sha = load_script("resize" if name == "resize" else "restock").sha.encode()
+    script = load_script("resize" if name == "resize" else "restock")
+    store.client.script_load(script.text)  # else the first request that has its digest is answered NOSCRIPT
     with (
-        StallingWire(valkey, sha, is_request_passed=is_request_passed) as wire,
+        StallingWire(valkey, script.sha.encode(), is_request_passed=is_request_passed) as wire,
         started(*words, url=wire.url) as run,
     ):
         reached = wire.replied if is_request_passed else wire.stalled

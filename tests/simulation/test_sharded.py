@@ -137,7 +137,7 @@ def test_the_seeds_have_met_what_they_are_for() -> None:
         met["refused"] += len(shop.refusals)
         met["transfers"] += sum(one.number for state in shop.states() for one in state.transfers if one.kind == "sent")
     assert met["killed"] >= 80, met
-    assert met["refused"] >= 40, met
+    assert met["refused"] >= 20, met
     assert met["sent"] >= 2, met
     assert met["received"] >= 2, met
     assert met["locked"] >= 10, met

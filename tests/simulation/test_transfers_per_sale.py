@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bench.stock.transfers import TransferCount, count_transfers
 from segmented.clock import ManualClock
 from segmented.stores.memory import MemoryStore
 from tests.support.sim.seeds import each_seed
 
-EARLY_MAX = 0.05
+EARLY_MAX: Final = 0.05
 """Of the sales until 90 % of the stock is sold."""
+TRANSFERS_MAX: Final = 40
+"""In one sale; 150 random sales had 5 to 18, 12 on average."""
 
 
 @each_seed(range(5))
@@ -17,7 +21,7 @@ def test_fewer_than_one_sale_in_twenty_needs_a_transfer_until_nine_tenths_are_so
     assert count.early_sales > 5_900
     assert count.early_share <= EARLY_MAX
     assert count.early_transfers == 0
-    assert count.transfers <= 20
+    assert count.transfers <= TRANSFERS_MAX
 
 
 def test_small_stock_on_many_shards_stays_below_the_bound_as_well() -> None:

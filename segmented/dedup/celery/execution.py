@@ -145,7 +145,7 @@ class Execution:
     def _waiting(
         claim: RunClaim, beginning: BeginRun, timeout: float, is_busy: Callable[[object], bool]
     ) -> Plan[tuple[Answer | None, float]]:
-        return wait_for(beginning, channel=claim.channel, timeout=timeout, is_busy=is_busy, undo=claim.releasing())
+        return wait_for(beginning, channel=claim.channel, timeout=timeout, is_busy=is_busy, undo=claim.releasing)
 
     def _unrecorded(self, reason: StoreUnavailable) -> Any:  # noqa: ANN401  # what the task gives
         result = self.task.run(*self.arguments, **self.options)

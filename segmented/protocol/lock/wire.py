@@ -37,13 +37,13 @@ def _encode_acquire(operation: AcquireLock) -> Call:
 
 def _decode_acquire(operation: AcquireLock, reply: Reply) -> Acquired | Held:
     kind, number, flag = text(reply).split(" ")
+    if kind == "acquired":
+        return Acquired(int(number), operation.ttl_ms, replay=flag == "1")
     _check_kind(operation.name, kind)
-    if kind == "held":
-        free_in_ms = optional_number(number)
-        if operation.is_key:
-            free_in_ms = LOOK_MS if free_in_ms is None else min(free_in_ms, LOOK_MS)
-        return Held(free_in_ms, is_delayed=flag == "1")
-    return Acquired(int(number), operation.ttl_ms, replay=flag == "1")
+    free_in_ms = optional_number(number)
+    if operation.is_key:
+        free_in_ms = LOOK_MS if free_in_ms is None else min(free_in_ms, LOOK_MS)
+    return Held(free_in_ms, is_delayed=flag == "1")
 
 
 def _check_kind(name: str, said: str) -> None:

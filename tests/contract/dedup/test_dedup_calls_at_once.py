@@ -9,6 +9,7 @@ import pytest
 
 from segmented import InFlight
 from tests.contract.dedup.dedup_calls import SOON, Calls, Refused, Work
+from tests.contract.parking import has_come_to_rest, wait_until
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
@@ -21,6 +22,18 @@ def test_sixteen_calls_at_once_are_one_run_and_the_others_wait_for_its_answer(wa
     assert work.began.wait(SOON)
     gate.set()
     assert [one.result(SOON) for one in started] == [1] * 16
+    assert work.done == 1
+
+
+def test_a_call_that_has_come_to_rest_is_woken_by_the_end_of_the_run(waiting_side: Side) -> None:
+    gate = threading.Event()
+    calls, work = Calls(waiting_side), Work(gate)
+    first = waiting_side.start(lambda: calls.call("k", work))
+    assert work.began.wait(SOON)
+    second = waiting_side.start(lambda: calls.call("k", work, wait=4 * SOON))
+    wait_until(lambda: has_come_to_rest(waiting_side.store, 1))
+    gate.set()
+    assert [first.result(SOON), second.result(SOON)] == [1, 1]
     assert work.done == 1
 
 

@@ -321,7 +321,7 @@ def test_a_second_delivery_takes_over_when_the_first_holder_has_died(waiting_sid
 
 
 def test_a_second_delivery_learns_that_the_first_was_confirmed(waiting_side: Side) -> None:
-    pool = waiting_side.pool(waiting_side.name(), ttl=0.15, hold=60)
+    pool = waiting_side.pool(waiting_side.name(), ttl=1, hold=60)
     pool.open(stock=8, segments=2)
     first = granted(pool, "a", quantity=3)
     second = waiting_side.start(lambda: pool.grant("a", quantity=3, timeout=PATIENCE))

@@ -61,15 +61,18 @@ class Node(EmbeddedServer):
         *,
         port_directives: Sequence[str] = ("port",),
         options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> Self:
         """Start `program` with lines of its configuration file; each of `port_directives` gets a free port.
 
         The first of those is the node's `port`. `options` follow the configuration file on the command line.
+        `environment` takes the place of the quiet one that servers are started with.
         """
         for attempt in range(1, STARTS_MAX + 1):
             ports = dict(zip(port_directives, free_ports(len(port_directives)), strict=True))
             try:
-                return cls._start(program, directives or {}, ports=ports, options=options)
+                command = partial(Command) if environment is None else partial(Command, environment=environment)
+                return cls._start(program, directives or {}, ports=ports, options=options, command=command)
             except InvalidInput as error:
                 if attempt == STARTS_MAX or CLASH not in str(error):
                     raise
@@ -77,7 +80,13 @@ class Node(EmbeddedServer):
 
     @classmethod
     def _start(
-        cls, program: Path, directives: Mapping[str, str], *, ports: Mapping[str, int], options: Sequence[str]
+        cls,
+        program: Path,
+        directives: Mapping[str, str],
+        *,
+        ports: Mapping[str, int],
+        options: Sequence[str],
+        command: Callable[[tuple[str, ...]], Command],
     ) -> Self:
         folder = private_folder()
         with Supervised(folder, stops=KILL) as supervised:
@@ -86,7 +95,7 @@ class Node(EmbeddedServer):
             port = next(iter(ports.values()))
             node = cls(
                 supervised,
-                Command((str(program), str(folder / "node.conf"), *options)),
+                command((str(program), str(folder / "node.conf"), *options)),
                 url=f"redis://{LOOPBACK}:{port}/0",
                 socket_path=folder / SOCKET_NAME,
                 is_ready=partial(answers, folder / SOCKET_NAME),

