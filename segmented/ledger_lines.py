@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from segmented.models import LedgerEntry, Part
     from segmented.models.orders import OrderState
 
-
 NO_DIGEST: Final = "0" * 16
 """What the first entry is chained to."""
 STATES: Final[dict[str, OrderState]] = {

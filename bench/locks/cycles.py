@@ -65,7 +65,7 @@ def segmented_lock(url: str) -> Cycles:
 def segmented_lock_by_scripts(url: str) -> Cycles:
     """Drive our `Lock` where the server has no command of its own."""
     from segmented import Lock, RedisStore
-    from segmented.protocol.dialect import Dialect
+    from segmented.protocol.wire import Dialect
 
     lock = Lock(RedisStore.from_url(url, dialect=Dialect.SCRIPT), NAME, ttl=TTL)
 

@@ -13,7 +13,6 @@ from kombu import Exchange, Queue
 if TYPE_CHECKING:
     from segmented.celery.settings import WorkerSettings
 
-
 SOFT_SHUTDOWN_SECONDS: Final = 10.0
 PROCESS_START_SECONDS: Final = 20.0
 """More than the time-outs of a first contact with the stock and with the database together."""

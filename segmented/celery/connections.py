@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from segmented.celery.settings import WorkerSettings
     from segmented.stock import Pool
 
-
 POOLS_MAX: Final = 1_000
 """Skus whose pools are kept; of more, the one that was not asked for the longest is made anew."""
 WAIT_SECONDS: Final = 60.0

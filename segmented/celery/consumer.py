@@ -23,7 +23,6 @@ from vine import promise
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-
 PREFORK: Final = "celery.concurrency.prefork"
 
 

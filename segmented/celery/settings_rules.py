@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from segmented.celery.settings import WorkerSettings
 
-
 STEP: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 BROKER_OPTIONS: Final = frozenset({"password", "virtual_host", "heartbeat", "connect_timeout", "login_method"})
 """Those that are offered in place of a mistyped one; what Celery takes, it decides itself."""

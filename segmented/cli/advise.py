@@ -21,8 +21,8 @@ from segmented.advise import (
     measure as measured,
     past_hold,
 )
+from segmented.advise.advice import duration
 from segmented.advise.measured import SECONDS, check_seconds
-from segmented.advise.reasons import duration
 from segmented.advise.workload import ROUND_TRIP, SERVER_TIME
 from segmented.cli.output import DEFAULT_URL, STDOUT, JsonOption, UrlOption, is_terminal, print_table, write_json
 from segmented.errors import InvalidInput

@@ -1,9 +1,14 @@
-"""`segmented sell`: a file of orders, sold through Celery workers."""
+"""`segmented sell`: a file of orders, sold through Celery workers.
+
+Ctrl-C and its relatives become one exception in the main thread, raised once, so that everything is stopped in order.
+"""
 
 from __future__ import annotations
 
+import signal
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,14 +17,15 @@ from segmented.celery.selling.orders_file import DEFAULT_SKU, OrdersFile, read_o
 from segmented.celery.selling.report import SaleReport, write_json, write_results
 from segmented.celery.selling.sale import Sale
 from segmented.celery.selling.servers import servers
-from segmented.celery.selling.stopping import Stopped, stoppable
 from segmented.cli.console import Console
 from segmented.cli.output import data_folder, output_file
 from segmented.clock import SystemClock
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
 EXIT_BROKEN_PROMISE = 1
-
-
 OrdersArgument = Annotated[
     Path,
     typer.Argument(
@@ -71,6 +77,8 @@ JsonOption = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", parser=output_file, help="Write the counts as a JSON object."),
 ]
+NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+EXIT_BY_SIGNAL: Final = 128
 
 
 def sell(  # noqa: PLR0913  # an option each
@@ -166,3 +174,33 @@ def _stopped(choices: Choices, sale: Sale | None) -> str:
     if choices.is_kept:
         return f"{decided}; the same command finishes the sale"
     return f"{decided}; the servers were temporary, so nothing of it is left (--data DIR keeps it)"
+
+
+class Stopped(BaseException):
+    """The user, or the system, wants us to stop."""
+
+    def __init__(self, number: int) -> None:
+        """Remember the signal."""
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = EXIT_BY_SIGNAL + number
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Raise Stopped at the first of these signals, and ignore the others after it.
+
+    A hang-up that is ignored already stays so: that is what `nohup` is for.
+    """
+    heard = [number for number in NUMBERS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, _stop_once) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop_once(number: int, _frame: FrameType | None) -> None:
+    for other in NUMBERS:
+        signal.signal(other, signal.SIG_IGN)
+    raise Stopped(number)

@@ -8,7 +8,6 @@ from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
     from segmented.dedup.dedup import AsyncDedup, Dedup
-    from segmented.dedup.effects_in_store import StoreEffect
     from segmented.dedup.errors import (
         AttemptSuperseded,
         CallCancelled,
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
         RunLost,
     )
     from segmented.dedup.external import AsyncExternalEffect, Done, ExternalEffect, NotDone, StillUnknown
+    from segmented.dedup.plans import StoreEffect
     from segmented.dedup.run import AlreadyDone, AsyncRun, Replay, Run
 
 __all__ = [
@@ -50,7 +50,7 @@ __all__ = [
 LATE: Final = from_modules(
     {
         "segmented.dedup.dedup": "AsyncDedup Dedup",
-        "segmented.dedup.effects_in_store": "StoreEffect",
+        "segmented.dedup.plans": "StoreEffect",
         "segmented.dedup.errors": (
             "AttemptSuperseded CallCancelled DedupError EffectUnknown FailedBefore InFlight "
             "OtherPayload ResultUnkept RunLost"

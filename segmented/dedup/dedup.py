@@ -16,9 +16,9 @@ from segmented.errors import InvalidInput
 from segmented.locks.call_keys import checked_function, name_of, shape_of
 from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import checked_timeout
-from segmented.locks.given_stores import async_store, check_given, sync_store
 from segmented.models.dedup import RecordName
 from segmented.plans import perform, run_async, run_sync
+from segmented.plans.store_kinds import async_store, check_given, sync_store
 from segmented.protocol import FreeKey, ReadRecord
 
 if TYPE_CHECKING:

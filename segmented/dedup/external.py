@@ -36,9 +36,9 @@ from segmented.errors import InvalidInput, SegmentedError
 from segmented.locks.call_keys import name_of
 from segmented.locks.claim import new_holder_id
 from segmented.locks.durations import milliseconds
-from segmented.locks.given_stores import async_store, check_given, sync_store
 from segmented.models.dedup import NotUnknown, RecordName
 from segmented.plans import perform, run_async, run_sync
+from segmented.plans.store_kinds import async_store, check_given, sync_store
 from segmented.protocol import ReadRecord, SettleRun
 
 if TYPE_CHECKING:

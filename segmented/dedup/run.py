@@ -21,9 +21,8 @@ from segmented.plans import Within, perform, run_async, run_sync
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from segmented.dedup.effects_in_store import StoreEffect
     from segmented.dedup.outcomes import OutcomeForm
-    from segmented.dedup.plans import Begun
+    from segmented.dedup.plans import Begun, StoreEffect
     from segmented.dedup.terms import RunClaim
     from segmented.models.dedup import OutcomeKind
     from segmented.plans import Plan

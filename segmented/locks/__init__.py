@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from segmented.locks.dead_letters_file import FileDeadLetters
     from segmented.locks.dead_letters_sql import SqlDeadLetters
     from segmented.locks.fair import AsyncFairLock, FairLock
-    from segmented.locks.flight_options import FlightOptions
+    from segmented.locks.flight_plan import FlightOptions
     from segmented.locks.flights import AsyncSingleFlight, SingleFlight, single_flight
     from segmented.locks.get_set import AsyncGetSetLease, AsyncGetSetLock, GetSetLease, GetSetLock
     from segmented.locks.lease import AsyncLease, Lease
@@ -96,7 +96,7 @@ LATE: Final = from_modules(
         "segmented.locks.dead_letters_file": "FileDeadLetters",
         "segmented.locks.dead_letters_sql": "SqlDeadLetters",
         "segmented.locks.fair": "AsyncFairLock FairLock",
-        "segmented.locks.flight_options": "FlightOptions",
+        "segmented.locks.flight_plan": "FlightOptions",
         "segmented.locks.flights": "AsyncSingleFlight SingleFlight single_flight",
         "segmented.locks.get_set": "AsyncGetSetLease AsyncGetSetLock GetSetLease GetSetLock",
         "segmented.locks.lease": "AsyncLease Lease",

@@ -1,18 +1,22 @@
-"""The two plans of a single flight: look for the value or get the turn to load it; and land with what was loaded.
+"""What a single flight keeps, for how long and in which form, and its two plans.
 
-Between them the shells run the loader, which is the caller's own code. After them they release the lock, whose message
-wakes one waiter a process: it looks again, finds the value, and the next in line looks at once.
+The plans look for the value or get the turn to load it, and land with what was loaded. Between them the shells run the
+loader, which is the caller's own code. After them they release the lock, whose message wakes one waiter a process: it
+looks again, finds the value, and the next in line looks at once.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from segmented.errors import AcquireTimeout, LeaseLost, StoreError
+from segmented.errors import AcquireTimeout, InvalidInput, LeaseLost, LoaderFailed, StoreError
+from segmented.locks.durations import DEFAULT_WAIT, checked_timeout, is_whole, milliseconds
 from segmented.locks.lease_state import trusted_until
 from segmented.locks.lock import LockClaim
 from segmented.models import Cached, Held, MayLoad, Outpaced
@@ -20,12 +24,17 @@ from segmented.plans import Now, Plan, perform, wait_for
 from segmented.protocol import ReadOrAcquire, WriteCached
 
 if TYPE_CHECKING:
-    from segmented.locks.flight_options import Entry, FlightOptions
+    from collections.abc import Callable
+
     from segmented.models import Acquired
 
 NOTHING: Final = Cached("none", "")
-
 _log = logging.getLogger("segmented.locks")
+DEFAULT_LEASE: Final = 10.0
+DEFAULT_ERROR_TTL: Final = 1.0
+DEFAULT_SIZE_MAX: Final = 1024 * 1024
+HOLD_OFF_MS_MIN: Final = 1_000
+DETAIL_LENGTH_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +125,95 @@ def _keep_plan(turn: Turn, entry: Entry) -> Plan[None]:
     else:
         if isinstance(answer, Outpaced):
             _log.info("flight.outpaced", extra={"flight": claim.name})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What to keep, and for how long."""
+
+    value: Cached
+    ttl_ms: int
+    refresh_in_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlightOptions:
+    """What a single flight keeps and for how long, in seconds; checked as it is made. See `single_flight`."""
+
+    ttl: float
+    negative_ttl: float | None = None
+    error_ttl: float = DEFAULT_ERROR_TTL
+    refresh_ahead: float | None = None
+    lease: float = DEFAULT_LEASE
+    wait: float | None = DEFAULT_WAIT
+    dump: Callable[[Any], str | bytes] = json.dumps
+    load: Callable[[Any], Any] = json.loads
+    size_max: int = DEFAULT_SIZE_MAX
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense, in one sentence."""
+        milliseconds(self.ttl, "ttl")
+        milliseconds(self.lease, "lease")
+        _kept_ms(self.error_ttl, "error_ttl")
+        if self.negative_ttl is not None:
+            _kept_ms(self.negative_ttl, "negative_ttl")
+        checked_timeout(self.wait)
+        if self.refresh_ahead is not None and milliseconds(self.refresh_ahead, "refresh_ahead") >= self.ttl * 1000:
+            message = f"refresh_ahead of {self.refresh_ahead!r} s must be less than the ttl of {self.ttl!r} s"
+            raise InvalidInput(message)
+        if not is_whole(self.size_max) or self.size_max < 1:
+            message = f"size_max of {self.size_max!r} is not a number of bytes: give 1 or more"
+            raise InvalidInput(message)
+        serializer: tuple[object, object] = (self.dump, self.load)
+        if not all(callable(one) for one in serializer):
+            message = "dump and load are callables: one makes str or bytes of a value, the other the value again"
+            raise InvalidInput(message)
+
+    @property
+    def lease_ms(self) -> int:
+        """How long a loader that says nothing keeps the others waiting."""
+        return milliseconds(self.lease, "lease")
+
+    @property
+    def hold_off_ms(self) -> int:
+        """How long a refresh that failed keeps the next one off."""
+        return max(HOLD_OFF_MS_MIN, _kept_ms(self.error_ttl, "error_ttl"))
+
+    def entry(self, name: str, value: object) -> Entry | None:
+        """Return what to keep of a value, None for nothing. Raises what `dump` raises; InvalidInput for its size."""
+        if value is None:
+            ttl = self.ttl if self.negative_ttl is None else self.negative_ttl
+            ttl_ms = _kept_ms(ttl, "negative_ttl")
+            return Entry(Cached("none", ""), ttl_ms) if ttl_ms else None
+        dumped = self.dump(value)
+        size = len(dumped.encode() if isinstance(dumped, str) else dumped)
+        if size > self.size_max:
+            message = f"the value of {name!r} has {size} bytes; {self.size_max} are the most"
+            raise InvalidInput(message)
+        kept = Cached("text", dumped) if isinstance(dumped, str) else Cached("bytes", base64.b64encode(dumped).decode())
+        ttl_ms = milliseconds(self.ttl, "ttl")
+        ahead_ms = None if self.refresh_ahead is None else milliseconds(self.refresh_ahead, "refresh_ahead")
+        return Entry(kept, ttl_ms, None if ahead_ms is None else ttl_ms - ahead_ms)
+
+    def failure(self, error: Exception) -> Entry | None:
+        """Return what to keep of a loader's error: its type and the beginning of its message; None for nothing."""
+        ttl_ms = _kept_ms(self.error_ttl, "error_ttl")
+        detail = str(error)[:DETAIL_LENGTH_MAX]
+        body = json.dumps({"kind": type(error).__qualname__, "detail": detail})
+        return Entry(Cached("error", body), ttl_ms) if ttl_ms else None
+
+    def opened(self, name: str, kept: Cached) -> Any:  # noqa: ANN401  # whatever was kept
+        """Return the kept value; raises LoaderFailed for a kept error."""
+        match kept.kind:
+            case "none":
+                return None
+            case "text":
+                return self.load(kept.body)
+            case "bytes":
+                return self.load(base64.b64decode(kept.body))
+        raise LoaderFailed(name, **json.loads(kept.body))
+
+
+def _kept_ms(seconds: float, what: str) -> int:
+    """Return milliseconds; 0 for what is not kept."""
+    return 0 if seconds == 0 and not isinstance(seconds, bool) else milliseconds(seconds, what)

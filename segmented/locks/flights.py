@@ -28,15 +28,22 @@ from uuid import uuid4
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.locks.call_keys import KEY_ATTRIBUTE, CallKey, checked_function, name_of, shape_of
 from segmented.locks.durations import DEFAULT_WAIT, checked_name
-from segmented.locks.flight_options import DEFAULT_ERROR_TTL, DEFAULT_LEASE, DEFAULT_SIZE_MAX, FlightOptions
-from segmented.locks.flight_plan import Failed, Loaded, landing_plan, look_plan
-from segmented.locks.given_stores import async_store, check_given, sync_store
+from segmented.locks.flight_plan import (
+    DEFAULT_ERROR_TTL,
+    DEFAULT_LEASE,
+    DEFAULT_SIZE_MAX,
+    Failed,
+    FlightOptions,
+    Loaded,
+    landing_plan,
+    look_plan,
+)
 from segmented.locks.handle import DEFAULT_RENEW_MAX
 from segmented.locks.lease import AsyncLease, Lease
 from segmented.locks.lease_state import Renewal
 from segmented.models import Cached, Uncached
 from segmented.plans import perform, run_async, run_sync
-from segmented.plans.store_kinds import is_async_store, is_sync_store
+from segmented.plans.store_kinds import async_store, check_given, is_async_store, is_sync_store, sync_store
 from segmented.protocol import ForgetCached, ReadCached
 
 if TYPE_CHECKING:

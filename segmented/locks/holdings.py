@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from types import TracebackType
 
-
 LeaseT = TypeVar("LeaseT", Lease, AsyncLease)
 _log = logging.getLogger("segmented.locks")
 _releasing: set[asyncio.Task[None]] = set()

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from segmented.errors import AcquireTimeout, InvalidInput
 from segmented.locks.call_keys import name_of, shape_of
 from segmented.locks.durations import checked_timeout, is_whole, milliseconds
-from segmented.locks.given_stores import async_store, sync_store
 from segmented.locks.holdings import AsyncHolding, Holding, HookWatch
 from segmented.locks.lock import AsyncLock, Lock
 from segmented.plans import pause, run_async, run_sync
+from segmented.plans.store_kinds import async_store, sync_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from segmented.locks.holdings import Transaction
     from segmented.locks.key_expressions import Path
     from segmented.locks.lease import AsyncLease, Lease
-
 
 OnBusy = Literal["raise", "skip", "run"]
 ON_BUSY: Final = ("raise", "skip", "run")

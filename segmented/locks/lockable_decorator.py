@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, Protocol, Type
 from segmented.errors import InvalidInput
 from segmented.locks.call_keys import KEY_ATTRIBUTE, CallKey, checked_function, name_of, shape_of
 from segmented.locks.durations import DEFAULT_WAIT
-from segmented.locks.given_stores import check_given
 from segmented.locks.handle import DEFAULT_RENEW_MAX, DEFAULT_TTL
 from segmented.locks.key_expressions import Path
 from segmented.locks.lockable_calls import LockOptions, OnBusy, Site, locked
+from segmented.plans.store_kinds import check_given
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from segmented.plans.drivers import AsyncStore, Store
 
-
 OutcomeT = TypeVar("OutcomeT")
 
 

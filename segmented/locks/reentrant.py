@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from segmented.locks.lease import AsyncLease, Lease
     from segmented.plans.drivers import AsyncStore, Store
 
-
 Owner = str | Callable[[], str]
 """An owner, or what tells the owner of the moment: `thread_owner`, `task_owner`."""
 _threads = threading.local()

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
 
-
 NAME_BYTES_MAX: Final = 1_024
 """In UTF-8: what fits into one entry of an index in every database."""
 CREATE_LOCK: Final = 7_341_652_099

@@ -15,7 +15,7 @@ from segmented.errors import LeaseLost, StoreUnavailable
 from segmented.locks.lease_manners import CancelScope, EndsWithItsAsyncBlock, EndsWithItsBlock, StaysInItsProcess
 from segmented.locks.zookeeper_plan import release_plan
 from segmented.plans import run_async, run_sync
-from segmented.stores.zookeeper.held import Held
+from segmented.stores.zookeeper.trust import Held
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from segmented.orders.standing import Claim
     from segmented.orders.statements import Statements
 
-
 MOVES_MAX: Final = 20
 """Times that quota moves for one `begin_confirmed`; each but the first means that other orders took it meanwhile."""
 ENVELOPE_MAX: Final = 1_000

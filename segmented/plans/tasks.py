@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from types import TracebackType
 
-
 OutcomeT = TypeVar("OutcomeT")
 
 

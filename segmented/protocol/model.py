@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.protocol import Operation
 
-
 AnswerT = TypeVar("AnswerT")
 
 

@@ -22,7 +22,6 @@ from segmented.errors import InvalidInput
 if TYPE_CHECKING:
     from pathlib import Path
 
-
 ACCOUNT_NAME: Final = "pgserver"
 SYSTEM_PATH: Final = "/usr/sbin:/sbin:/usr/bin:/bin"
 USERADD_SECONDS: Final = 20.0

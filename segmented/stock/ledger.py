@@ -14,7 +14,6 @@ from segmented.stock.fold import LedgerFold
 if TYPE_CHECKING:
     from segmented.models import LedgerEntry, PoolState, Trimmed
 
-
 SEQUENCE_MAX: Final = 2**53
 """Larger numbers are not exact in a script."""
 PAGE: Final = 1_000

@@ -25,7 +25,6 @@ from segmented.stores.memory import MemoryModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-
 STEP_SECONDS: Final = 0.000_1
 """What one effect takes."""
 

@@ -25,7 +25,7 @@ from segmented.models import (
     UnfinishedCarts,
 )
 from segmented.plans import run_sync
-from segmented.protocol.dialect import Dialect
+from segmented.protocol.wire import Dialect
 from segmented.stock import Carts, Pool
 from segmented.stock.audit import audit_plan
 from segmented.stock.cart_plans import cancel_cart_plan, confirm_cart_plan, finish_carts_plan, reserve_cart_plan

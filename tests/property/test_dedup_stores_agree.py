@@ -30,8 +30,7 @@ from segmented.models.dedup import (
     StillRunning,
 )
 from segmented.once_keys import once_keys, once_partition
-from segmented.protocol.dialect import Dialect
-from segmented.protocol.wire import text
+from segmented.protocol.wire import Dialect, text
 from segmented.stores.memory import MemoryModel
 from segmented.stores.redis import RedisStore
 from tests.property.test_stores_agree import LAPSED_AT_ONCE, LONG_MS, SETTINGS, STEP_SECONDS, Agreement

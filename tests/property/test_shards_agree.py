@@ -16,7 +16,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule, run_s
 from segmented import protocol as op
 from segmented.models import Order, PoolState, Received, Shard, ShardDirectory, ShardFound, Transfer
 from segmented.plans import run_sync
-from segmented.protocol.dialect import Dialect
+from segmented.protocol.wire import Dialect
 from segmented.stock.audit import audit_plan
 from segmented.stock.sharded.audit import sharded_audit_plan
 from segmented.stores.redis import RedisStore

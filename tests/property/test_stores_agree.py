@@ -29,7 +29,7 @@ from segmented.errors import SegmentedError
 from segmented.models import Acquired, Busy, Granted, Held, Inspected, LedgerEntry, Order, OrderRecord
 from segmented.models.submitted import DeadOrder, OutboxState, Submitted, TakenOrders
 from segmented.plans import run_sync
-from segmented.protocol.dialect import Dialect
+from segmented.protocol.wire import Dialect
 from segmented.stock.audit import audit_plan
 from segmented.stores.memory import MemoryStore
 from segmented.stores.redis import RedisStore

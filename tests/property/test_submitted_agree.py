@@ -10,7 +10,7 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from segmented import protocol as op
 from segmented.models import Order
-from segmented.protocol.dialect import Dialect
+from segmented.protocol.wire import Dialect
 from segmented.stores.redis import RedisStore
 from tests.property.test_stores_agree import (
     CUSTOMERS,

@@ -6,8 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from segmented.errors import AcquireTimeout, SegmentedError, StoreUnavailable
-from segmented.locks.flight_options import FlightOptions
-from segmented.locks.flight_plan import Failed, Loaded, landing_plan, look_plan
+from segmented.locks.flight_plan import Failed, FlightOptions, Loaded, landing_plan, look_plan
 from segmented.models import Cached
 from segmented.plans import perform
 from segmented.protocol import ForgetCached, ReadCached

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from segmented.protocol.dialect import QUESTION, Dialect, dialect_of
-from segmented.protocol.wire import packed
+from segmented.protocol.wire import QUESTION, Dialect, dialect_of, packed
 
 VALKEY = [["delifeq", 3], None, None]
 REDIS = [None, ["delex", -2], None]

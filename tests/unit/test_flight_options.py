@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from segmented.errors import InvalidInput, LoaderFailed
-from segmented.locks.flight_options import Entry, FlightOptions
+from segmented.locks.flight_plan import Entry, FlightOptions
 from segmented.models import Cached
 
 

@@ -23,8 +23,7 @@ from redis.exceptions import (
 
 from segmented.errors import InvalidInput, StoreRefused, StoreUnavailable, WrongKind
 from segmented.protocol import AcquireLock
-from segmented.protocol.dialect import Dialect
-from segmented.protocol.wire import Send
+from segmented.protocol.wire import Dialect, Send
 from segmented.stores.redis import AsyncRedisStore, RedisStore
 from segmented.stores.redis.addresses import Host
 from segmented.stores.redis.cluster_exchange import Attempts, asking, shares, slot_for

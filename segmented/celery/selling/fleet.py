@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from segmented.celery.settings import WorkerSettings
 
-
 DEATHS_MAX: Final = 5
 """In a row, without an order decided in between."""
 STOP_SECONDS: Final = 8.0

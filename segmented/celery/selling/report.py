@@ -1,6 +1,7 @@
-"""What a sale came to: its accounts, its report as a table and as JSON, and the files of its results.
+"""What the user sees of a sale: its progress, its report, its accounts, and the files of its results.
 
-The accounts are the audit of every pool, and what the order database says beside it.
+The accounts are the audit of every pool, and what the order database says beside it. The report is a
+table or JSON. Progress is a bar on a terminal, and a plain line every few seconds elsewhere.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import csv
 import io
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from segmented.whole_files import whole_file, write_whole
@@ -18,19 +20,23 @@ from segmented.whole_files import whole_file, write_whole
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+    from types import TracebackType
+
+    from rich.console import Console
 
     from segmented.celery.selling.book import Book, Outcome
     from segmented.celery.selling.choices import Choices
     from segmented.celery.selling.orders_file import OrdersFile
+    from segmented.clock import Clock
     from segmented.orders import Gate
     from segmented.stock import Pool
-
 
 NAMED_MAX: Final = 100
 """Differences named, of each kind and pool."""
 COLUMNS: Final = ("order_id", "sku", "quantity", "outcome", "segment", "fencing_token", "sequence")
 UNDECIDED: Final = "undecided"
 CHUNK_ROWS: Final = 10_000
+LINE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,3 +231,48 @@ def _result_lines(book: Book) -> Iterator[str]:
             lines.seek(0)
             lines.truncate()
     yield lines.getvalue()
+
+
+class Screen:
+    """Shows the book of a sale."""
+
+    def __init__(self, console: Console, book: Book, clock: Clock) -> None:
+        """Show nothing yet."""
+        self._console = console
+        self._book = book
+        self._clock = clock
+        self._line_due = clock.now() + LINE_SECONDS
+        self._progress = Progress(
+            TextColumn("selling"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[counts]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("selling", total=len(book.orders), counts="")
+
+    def show(self) -> None:
+        """Show how far the sale is, if it is time to."""
+        counts = self._book.counts
+        done = len(self._book.outcomes)
+        text = f"{counts['confirmed']:,} confirmed, {counts['refused']:,} refused"
+        if self._console.is_terminal:
+            self._progress.update(self._task, completed=done, counts=text)
+        elif self._clock.now() >= self._line_due:
+            self._line_due = self._clock.now() + LINE_SECONDS
+            self._console.print(f"{done:,} of {len(self._book.orders):,} orders decided: {text}", highlight=False)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the terminal as it was."""
+        self._progress.stop()

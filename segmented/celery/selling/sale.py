@@ -1,6 +1,7 @@
 """One run of a sale: open, learn what is decided, publish the rest, follow the ledger until all is decided, check.
 
-The gate's rows are opened first, then the pools. If another sale is already there, nothing is opened.
+The gate's rows are opened first, then the pools. If another sale is already there, nothing is opened. What was decided
+before is read from the records, what is decided now from the ledger.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
-from segmented.celery.selling.book import Book
+from segmented import protocol as op
+from segmented.celery.selling.book import Book, Outcome
 from segmented.celery.selling.fleet import Fleet, children_peak_mib, own_peak_mib
-from segmented.celery.selling.ledger import Follower, read_decided
 from segmented.celery.selling.publisher import Publisher
-from segmented.celery.selling.report import SaleReport, settle_accounts
-from segmented.celery.selling.screen import Screen
+from segmented.celery.selling.report import SaleReport, Screen, settle_accounts
 from segmented.errors import InvalidInput, StoreError
 from segmented.orders import Gate, connect
 from segmented.orders.opening import open_gated, state_of
@@ -22,22 +22,29 @@ from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from rich.console import Console
 
     from segmented.celery.selling.choices import Choices
-    from segmented.celery.selling.orders_file import OrdersFile
+    from segmented.celery.selling.orders_file import FileOrder, OrdersFile
     from segmented.celery.selling.servers import Servers
     from segmented.clock import Clock
-    from segmented.models import PoolState
-
+    from segmented.models import LedgerEntry, OrderRecord, OrderState, PoolState
 
 WINDOW: Final = 1_000
 """Orders under way at once: enough to keep every worker busy between two looks, few enough to be decided soon."""
 BATCH: Final = 200
 """Orders published between two looks at the ledger."""
 PAUSE_SECONDS: Final = 0.05
+PAGE: Final = 1_000
+DECIDED: Final[Mapping[str, OrderState]] = {
+    "confirmed": "confirmed",
+    "cancelled": "cancelled",
+    "expired": "expired",
+    "refused": "refused",
+}
+"""Ledger entry -> the state it ends in. What is not here, such as `reserved`, leaves the order undecided."""
 
 
 class Sale:
@@ -195,4 +202,56 @@ def _check_rows(sku: str, state: PoolState | None, gate: Gate, stock: int, segme
             f"the order database has rows for {sku!r} with stock {totals.quota} in {len(totals.segments)} segments, "
             f"not with stock {stock} in {segment_count} segments"
         )
+        raise InvalidInput(message)
+
+
+class Follower:
+    """Reads one pool's ledger on from where it last stopped."""
+
+    def __init__(self, store: RedisStore, sku: str, *, after: int) -> None:
+        """Begin after a sequence number."""
+        self._store = store
+        self._sku = sku
+        self._after = after
+
+    def read(self) -> Iterator[tuple[str, Outcome]]:
+        """Yield the outcomes that were written since."""
+        while True:
+            entries = self._store.execute(op.ReadLedger(self._sku, self._after, PAGE))
+            if not entries:
+                return
+            self._after = entries[-1].sequence
+            yield from (found for entry in entries if (found := _outcome(entry)))
+            if len({entry.sequence for entry in entries}) < PAGE:
+                return
+
+
+def read_decided(store: RedisStore, file: OrdersFile, sku: str) -> Iterator[tuple[str, Outcome]]:
+    """Yield the orders of the file that have an outcome. Raises InvalidInput for one with other content in the pool."""
+    lines = [line for line in file.orders.values() if line.sku == sku]
+    for first in range(0, len(lines), PAGE):
+        page = lines[first : first + PAGE]
+        records = store.execute(op.ReadOrders(sku, tuple(line.order.order_id for line in page)))
+        for line, record in zip(page, records, strict=True):
+            if record is None:
+                continue
+            _check_same(file, line, record)
+            if record.state in DECIDED:
+                segment = record.segment if record.segment >= 0 else None
+                yield record.order_id, Outcome(record.state, segment, record.fencing_token, record.sequence)
+
+
+def _outcome(entry: LedgerEntry) -> tuple[str, Outcome] | None:
+    state = DECIDED.get(entry.kind)
+    if state is None or entry.order_id is None:
+        return None
+    return entry.order_id, Outcome(state, entry.segment, entry.fencing_token, entry.sequence)
+
+
+def _check_same(file: OrdersFile, line: FileOrder, record: OrderRecord) -> None:
+    if not record.is_of(line.order):
+        here = f"quantity {line.order.quantity} and customer {line.order.customer_id!r}"
+        there = f"quantity {record.asked} and customer {record.customer_id!r}"
+        order_id = line.order.order_id
+        message = f"{file.path}, line {line.line}: order_id {order_id!r} has {here}, but the pool knows it with {there}"
         raise InvalidInput(message)

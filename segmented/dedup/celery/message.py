@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from celery import Celery
 
-
 HEADER: Final = "segmented_once"
 
 

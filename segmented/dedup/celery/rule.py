@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from segmented.models.dedup import RunOn, SeatEnd
 
-
 DEFAULT_REMEMBER: Final = 2 * 3600.0
 """Twice the time after which a Redis broker delivers a message again, as Celery sets it."""
 DEFAULT_RESEND: Final = 60.0

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from segmented.dedup.dedup import AsyncDedup
     from segmented.dedup.run import AsyncRun
 
-
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from segmented.dedup.web.messages import WebRequest
     from segmented.dedup.web.options import WebOptions
 
-
 _log: Final = logging.getLogger("segmented.dedup.web")
 NAME: Final = "idempotency-key"
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"[ \t]*(?:;.*)?')

@@ -16,7 +16,6 @@ from segmented.dedup.canonical import canonical, digest
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-
 Headers = tuple[tuple[str, str], ...]
 REPLAYED: Final = ("idempotency-replayed", "true")
 BODILESS: Final = frozenset({204, 205, 304})

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from segmented.dedup.dedup import Dedup
     from segmented.dedup.run import Run
 
-
 UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")
 CHUNK: Final = 65_536
 

@@ -15,7 +15,7 @@ from segmented.protocol.wire import Call, Codec, plain_call, script_call, text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from segmented.protocol.dialect import Reply
+    from segmented.protocol.wire import Reply
 
 
 def foreign_text(value: Reply) -> str:

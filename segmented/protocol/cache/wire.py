@@ -10,7 +10,7 @@ from segmented.protocol import ForgetCached, ReadCached, ReadOrAcquire, WriteCac
 from segmented.protocol.wire import Call, Codec, optional_number, plain_call, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.dialect import Reply
+    from segmented.protocol.wire import Reply
 
 FENCE_IDLE_MS: Final = 3600 * 1000
 """How long the fence of an idle value is kept. What takes longer to load is not kept: nobody knows what came since."""

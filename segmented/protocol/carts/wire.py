@@ -32,7 +32,7 @@ from segmented.protocol.pool.wire import SCAN_COUNT, STATES, keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, plain_call, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.dialect import Reply
+    from segmented.protocol.wire import Reply
 
 CART_STATES: Final[dict[str, CartState]] = {"o": "open", **STATES}
 RECORD: Final = re.compile(r"([a-z])\t[0-9]{1,18}\t([^\n]*)\n(.*)", re.DOTALL)

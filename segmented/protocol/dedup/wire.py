@@ -50,7 +50,7 @@ from segmented.protocol.wire import Call, Codec, Script, load_script, optional_n
 
 if TYPE_CHECKING:
     from segmented.models.dedup import RecordName
-    from segmented.protocol.dialect import Reply
+    from segmented.protocol.wire import Reply
 
 EFFECT_MARK: Final = "--@effect"
 EFFECT: Final = """local function effect(KEYS, ARGV)

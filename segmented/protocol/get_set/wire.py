@@ -9,7 +9,7 @@ from segmented.protocol import DeleteValue, GetSet, GetValue, SetNx
 from segmented.protocol.wire import Call, Codec, plain_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.dialect import Reply
+    from segmented.protocol.wire import Reply
 
 
 def _encode_set_nx(operation: SetNx) -> Call:

@@ -15,8 +15,7 @@ from segmented.protocol.wire import Call, Codec, Native, Send, optional_number, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.protocol.dialect import Command, Dialect, Reply
-    from segmented.protocol.wire import Exchange
+    from segmented.protocol.wire import Command, Dialect, Exchange, Reply
 
 FENCE_IDLE_MS: Final = 24 * 3600 * 1000
 """How long an idle lock's last token is kept. A lapsed one does no harm: the next is the server's microseconds."""

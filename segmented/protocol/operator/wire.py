@@ -21,7 +21,7 @@ from segmented.protocol.wire import Call, Codec, load_script, optional_number, s
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.protocol.dialect import Reply
+    from segmented.protocol.wire import Reply
 
 SCAN_COUNT: Final = 1_000
 """Keys that the server looks at in one step: others are answered in between."""

@@ -34,7 +34,7 @@ from segmented.protocol.wire import Call, Codec, optional_number, plain_call, re
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.protocol.dialect import Reply
+    from segmented.protocol.wire import Reply
 
 MESSAGES_MAX: Final = 1_000
 """Messages that are kept of one queue: a broken publisher must not fill the stock's server."""

@@ -11,7 +11,7 @@ from segmented.protocol.wire import readable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.protocol.dialect import Reply
+    from segmented.protocol.wire import Reply
 
 WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 NAMES: Final = (

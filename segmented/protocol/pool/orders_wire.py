@@ -38,7 +38,7 @@ from segmented.protocol.wire import Call, Codec, optional_number, script_call, t
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from segmented.protocol.dialect import Reply
+    from segmented.protocol.wire import Reply
 
 
 # --- lines of an answer ---

@@ -34,7 +34,7 @@ from segmented.protocol.pool.foreign import moment, pool_state
 from segmented.protocol.wire import Call, Codec, optional_number, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.dialect import Reply
+    from segmented.protocol.wire import Reply
 
 SCAN_COUNT: Final = 1_000
 STATES: Final[dict[str, OrderState]] = {

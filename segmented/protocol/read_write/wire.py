@@ -12,7 +12,7 @@ from segmented.protocol.lock.wire import FENCE_IDLE_MS
 from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.dialect import Reply
+    from segmented.protocol.wire import Reply
 
 
 def _encode_read(operation: AcquireRead) -> Call:

@@ -11,7 +11,7 @@ from segmented.protocol import CheckSequencer, FencedSet
 from segmented.protocol.wire import Call, Codec, optional_number, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.dialect import Reply
+    from segmented.protocol.wire import Reply
 
 
 def _encode_check(operation: CheckSequencer) -> Call:

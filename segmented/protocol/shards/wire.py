@@ -15,7 +15,7 @@ from segmented.protocol.pool.wire import keys_of, kind_of
 from segmented.protocol.wire import Call, Codec, Exchange, Send, plain_call, readable, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.dialect import Command, Reply
+    from segmented.protocol.wire import Command, Reply
 
 AnswerT = TypeVar("AnswerT")
 

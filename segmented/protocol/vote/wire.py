@@ -12,7 +12,7 @@ from segmented.protocol.vote.operations import ROUND_MAX, ROUND_REESTABLISHED
 from segmented.protocol.wire import Call, Codec, load_script, optional_number, script_call, text
 
 if TYPE_CHECKING:
-    from segmented.protocol.dialect import Reply
+    from segmented.protocol.wire import Reply
 
 NO_TOKEN: Final = 0
 

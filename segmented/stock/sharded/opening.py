@@ -20,23 +20,12 @@ from segmented.models import AlreadyOpen, Opened, PoolState, ShardDirectory, Sha
 from segmented.plans import Batch, Now, Plan, Within, perform
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from segmented.protocol import SlotRanges
-
-
-SALTS_MAX: Final = 20_000
-"""Salts tried for one shard: a master with a hundredth of the slots is hit after about 100."""
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TypeVar
 
-    from segmented.protocol import Operation
+    from segmented.protocol import Operation, SlotRanges
 
     AnswerT = TypeVar("AnswerT")
-
 
 COPIES: Final = 5
 """Of three masters, one has all five once in 81 pools: then nobody can begin to use the pool while it is down."""
@@ -44,6 +33,8 @@ READ_SECONDS: Final = 2.0
 """How long one copy may keep us waiting before the next is asked for."""
 ALL_SECONDS: Final = 10.0
 """How long something that is asked of all shards may take."""
+SALTS_MAX: Final = 20_000
+"""Salts tried for one shard: a master with a hundredth of the slots is hit after about 100."""
 
 
 def directory_plan(sku: str) -> Plan[ShardDirectory]:

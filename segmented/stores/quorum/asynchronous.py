@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from segmented.stores.quorum.lane import Tell
     from segmented.stores.quorum.voting import Step
 
-
 AnswerT = TypeVar("AnswerT")
 
 

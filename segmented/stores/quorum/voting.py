@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from segmented.models import ServerIdentity
     from segmented.protocol import Operation
 
-
 AnswerT = TypeVar("AnswerT")
 TTL_PER_ANSWER: Final = 4
 """A server has at most this part of the time to live to answer, however long the time-out is."""

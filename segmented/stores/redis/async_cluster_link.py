@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.protocol import Operation
-    from segmented.protocol.dialect import Dialect
-    from segmented.protocol.wire import MakeExchange
+    from segmented.protocol.wire import Dialect, MakeExchange
     from segmented.stores.redis.addresses import Host
 
 AnswerT = TypeVar("AnswerT")

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
     from segmented.protocol import Operation
-    from segmented.protocol.dialect import Command, Dialect, Reply
-    from segmented.protocol.wire import Exchange, MakeExchange, Send
+    from segmented.protocol.wire import Command, Dialect, Exchange, MakeExchange, Reply, Send
     from segmented.stores.redis.connections import Connections, ServerCheck
 
 AnswerT = TypeVar("AnswerT")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from segmented.protocol import Operation
-    from segmented.protocol.dialect import Dialect, Reply
+    from segmented.protocol.wire import Dialect, Reply
     from segmented.stores.redis.cluster_map import ClusterMap
 
 AnswerT = TypeVar("AnswerT")

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
     from segmented.clock import Clock
     from segmented.protocol import Operation
-    from segmented.protocol.dialect import Dialect
-    from segmented.protocol.wire import MakeExchange
+    from segmented.protocol.wire import Dialect, MakeExchange
 
 AnswerT = TypeVar("AnswerT")
 

@@ -34,8 +34,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from segmented.protocol.dialect import Reply
-from segmented.protocol.wire import text
+from segmented.protocol.wire import Reply, text
 from segmented.stores.redis.addresses import Host
 
 if TYPE_CHECKING:

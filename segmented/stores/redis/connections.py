@@ -41,9 +41,7 @@ from segmented.stores.redis.edge import CONNECTIONS_MAX, TRIES, check_server, pr
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from segmented.protocol.dialect import Command, Reply
-    from segmented.protocol.wire import Exchange
-
+    from segmented.protocol.wire import Command, Exchange, Reply
 
 IDLE_SECONDS: Final = 30.0
 TURN_SECONDS: Final = 20.0

@@ -30,7 +30,7 @@ from segmented.stores.redis.addresses import ENCODE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from segmented.protocol.dialect import Command, Reply
+    from segmented.protocol.wire import Command, Reply
 
 CONNECT_TIMEOUT: Final = 2.0
 SOCKET_TIMEOUT: Final = 5.0

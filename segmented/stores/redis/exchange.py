@@ -8,8 +8,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from segmented.errors import SegmentedError
 from segmented.protocol.codecs import CODECS
-from segmented.protocol.dialect import Command, Dialect, Reply
-from segmented.protocol.wire import Exchange, Send
+from segmented.protocol.wire import Command, Dialect, Exchange, Reply, Send
 from segmented.stores.redis.edge import our_error
 
 if TYPE_CHECKING:

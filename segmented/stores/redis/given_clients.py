@@ -18,7 +18,7 @@ from redis.cluster import ClusterPipeline
 from redis.sentinel import SentinelConnectionPool
 
 from segmented.errors import InvalidInput
-from segmented.stores.redis.url_options import is_encoding_usable
+from segmented.stores.redis.addresses import is_encoding_usable
 
 PIPELINES: Final = (Pipeline, AsyncPipeline, ClusterPipeline, AsyncClusterPipeline)
 SYNC: Final = (redis.Redis, redis.RedisCluster)

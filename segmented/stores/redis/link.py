@@ -27,8 +27,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from segmented.errors import StoreBusy
-from segmented.protocol.dialect import QUESTION, Dialect, dialect_of
-from segmented.protocol.wire import packed
+from segmented.protocol.wire import QUESTION, Dialect, dialect_of, packed
 from segmented.stores.redis.connections import IDLE_SECONDS, TURN_SECONDS, pinging
 from segmented.stores.redis.edge import CONNECT_TIMEOUT, SOCKET_TIMEOUT, TRIES, our_error
 from segmented.stores.redis.exchange import freeing, perform_all, perform_one, publishing
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.errors import SegmentedError
     from segmented.protocol import Operation
-    from segmented.protocol.dialect import Command, Reply
-    from segmented.protocol.wire import Exchange, MakeExchange, Send
+    from segmented.protocol.wire import Command, Exchange, MakeExchange, Reply, Send
     from segmented.stores.redis.connections import Connections, ServerCheck
 
 AnswerT = TypeVar("AnswerT")

@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     from redis.client import PubSub
 
     from segmented.clock import Clock
-    from segmented.protocol.dialect import Dialect
-    from segmented.protocol.wire import MakeExchange
+    from segmented.protocol.wire import Dialect, MakeExchange
     from segmented.stores.redis.connections import Connections
-
 
 PATIENCE: Final = 5.0
 """Seconds for which an operation is asked again while a master is being replaced; never beyond its deadline."""

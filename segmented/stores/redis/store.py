@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from segmented.plans.line import Offer, Place
     from segmented.protocol import Operation
-    from segmented.protocol.dialect import Dialect
+    from segmented.protocol.wire import Dialect
 
 AnswerT = TypeVar("AnswerT")
 

@@ -21,14 +21,14 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 
-from segmented.stores.zookeeper.held import NO_LINK
 from segmented.stores.zookeeper.paths import contender_prefix
+from segmented.stores.zookeeper.trust import NO_LINK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from segmented.stores.zookeeper.held import Held
     from segmented.stores.zookeeper.session import ZooKeeperSession
+    from segmented.stores.zookeeper.trust import Held
 
 CONNECTION_ERRORS: Final = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, SessionMovedError)
 """They say nothing about whether the request was done."""

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from kazoo.protocol.states import WatchedEvent
 
-
 CLOSED_STATES: Final = {KeeperState.CLOSED, KeeperState.AUTH_FAILED}
 NEW_SESSION: tuple[int, bytes] = (0, bytes(16))
 LENGTH = struct.Struct("!i")

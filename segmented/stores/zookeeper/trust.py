@@ -18,6 +18,7 @@ when our own clock says that it may be; nothing that was begun in an era goes on
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from math import inf
 from typing import Final
 
@@ -25,6 +26,7 @@ TRUST_RATE: Final = 0.4
 BEATS_PER_SESSION: Final = 8
 DRIFT_RATE: Final = 0.01
 DRIFT_SECONDS: Final = 0.002
+NO_LINK: Final = -1
 
 
 class Trust:
@@ -88,3 +90,33 @@ class Trust:
     def _end_era(self) -> None:
         self.era += 1
         self._contact_at = -inf
+
+
+class Held(ABC):
+    """Somebody's lease, to be looked after."""
+
+    holder_id: str
+    path: str
+    fencing_token: int
+    watched_link: int = NO_LINK
+    """The connection on which its node was last looked at, and is watched."""
+
+    @abstractmethod
+    def is_lost_untold(self) -> bool:
+        """Is the lease lost, and the holder not told?"""
+
+    @abstractmethod
+    def tell(self) -> None:
+        """Tell the holder that the lease is lost; may run the holder's code."""
+
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Is there nothing left to look after: released, or lost and told?"""
+
+    @abstractmethod
+    def note_seen(self, link: int) -> None:
+        """Note that the node was there, on connection `link`."""
+
+    @abstractmethod
+    def note_gone(self) -> None:
+        """Note that the node is gone."""

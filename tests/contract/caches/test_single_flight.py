@@ -12,7 +12,7 @@ from segmented import AsyncMemoryStore, MemoryStore, protocol as op
 from segmented.errors import AcquireTimeout, InvalidInput, LoaderFailed, StoreUnavailable
 from segmented.locks import AsyncLock
 from segmented.locks.call_keys import key_for
-from segmented.locks.flight_options import FlightOptions
+from segmented.locks.flight_plan import FlightOptions
 from segmented.locks.flights import AsyncSingleFlight, SingleFlight, single_flight
 from tests.contract.caches.flights import Flight, Loader
 from tests.contract.locks.locked import is_free

@@ -13,7 +13,7 @@ from segmented import AsyncLock, RedisStore
 from segmented.clock import Clock, SystemClock
 from segmented.errors import LeaseLost
 from segmented.keys import lock_keys
-from segmented.protocol.dialect import Dialect
+from segmented.protocol.wire import Dialect
 from segmented.stores.redis import AsyncRedisStore
 from tests.fixtures.stores import AsyncSide, Flavour, Side, SyncSide
 
