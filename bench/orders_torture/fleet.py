@@ -173,4 +173,4 @@ def _end(process: ForkServerProcess) -> None:
 
 def _ended(name: str, code: int, words: str) -> str:
     lines = [line.rstrip() for line in words.splitlines() if line.strip()]
-    return f"{name} ended by itself with code {code}: {chr(10).join(lines[-TAIL_LINES:]) or 'it said nothing'}"
+    return f"{name} ended by itself with code {code}: {chr(10).join(lines[-TAIL_LINES:]) or 'no output'}"

@@ -1,4 +1,4 @@
-"""One torture from its servers to its verdict."""
+"""One run of `torture locks`, from its servers to its verdict."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 def torture_locks(options: TortureOptions, watch: Watch) -> TortureResults:
-    """Torture one kind of lock, on embedded servers unless another is named.
+    """Test one kind of lock under faults, on embedded servers unless another is named.
 
-    Raises InvalidInput for a server that cannot be used, and SegmentedError when the contenders do not start.
+    Raises InvalidInput for an unusable server, and SegmentedError if the contenders do not start.
     """
     kind = options.what()
     with ExitStack() as stack:
@@ -49,9 +49,9 @@ def torture_locks(options: TortureOptions, watch: Watch) -> TortureResults:
             log.write(line_of(event))
 
         told = stack.enter_context(watch.strategy(kind.name))
-        with Supervisor(options, urls, folder / "desk", note) as supervisor:
+        with Supervisor(options, urls, folder / "resource", note) as supervisor:
             supervisor.start(told)
-            supervisor.torment(told)
+            supervisor.inject_faults(told)
             told("stopping", 0, 1)
             supervisor.stop()
             left = supervisor.leftovers()
@@ -59,12 +59,12 @@ def torture_locks(options: TortureOptions, watch: Watch) -> TortureResults:
         log.flush()
         with path.open(encoding="utf-8") as lines:
             verdict = check(read_events(lines), kind)
-        fleet = supervisor.fleet
-        return TortureResults(kind, verdict, left, fleet.started, supervisor.stuck, tuple(fleet.crashes), found)
+        processes = supervisor.processes
+        return TortureResults(kind, verdict, left, processes.started, supervisor.stuck, tuple(processes.crashes), found)
 
 
 def conditions(options: TortureOptions, url: str) -> dict[str, Any]:
-    """Return versions, cores and options. Raises InvalidInput for a server that cannot be used."""
+    """Return versions, cores and options. Raises InvalidInput for an unusable server."""
     with RedisStore.from_url(url) as store:
         info = store.client.info("server")
     server = str(info.get("server_name", "redis"))

@@ -79,7 +79,7 @@ def endless() -> Iterator[subprocess.Popen[str]]:
         start_new_session=True,
     ) as process:
         assert process.stdout is not None
-        assert [process.stdout.readline() for _ in range(2)] == ["lock: starting\n", "lock: tormenting\n"]
+        assert [process.stdout.readline() for _ in range(2)] == ["lock: starting\n", "lock: injecting faults\n"]
         yield process
         process.kill()
 
