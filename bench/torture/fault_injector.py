@@ -13,7 +13,7 @@ GAP: Final = 0.5
 """Mean seconds between two faults."""
 CUT_GAP: Final = 0.8
 HOLDERS: Final = 0.8
-"""Share of faults that go to a process with a holder inside, if there is one; the rest goes to anybody, who waits."""
+"""Share of faults that hit a process with a holder inside, if there is one. The rest hit any process."""
 KILL, PAUSE, PAUSE_AND_KILL = "kill", "pause", "pause_and_kill"
 FAULTS: Final = (KILL, PAUSE, PAUSE_AND_KILL)
 WEIGHTS: Final = (4, 5, 1)
@@ -41,7 +41,7 @@ class FaultInjector:
         """When connections are due to be cut."""
 
     def draw(self, now: float, *, inside: Collection[int], others: Collection[int]) -> Fault | None:
-        """Draw a fault for one of those who may be tormented now; None when there is nobody."""
+        """Draw a fault for one of the given processes, or None if there are none."""
         self.next_at = now + self._gap(GAP)
         everybody = sorted({*inside, *others})
         if not everybody:

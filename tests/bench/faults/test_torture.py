@@ -187,4 +187,4 @@ def test_contenders_that_end_by_themselves_are_noticed(endless: subprocess.Popen
             found.resume()  # a paused one hears of it when it goes on
     stdout, _ = endless.communicate(timeout=GONE_SECONDS)
     assert endless.returncode == 1
-    assert "ended with code -15: it said nothing" in stdout
+    assert "ended with code -15: no output" in stdout
