@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from bench import sizing
 from bench.sections import Section
-from bench.strategies.base import Stage
+from bench.strategies.base import StrategyContext
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -56,9 +56,9 @@ class Assignment:
         sales = sizing.calibration(self.extra_hold) + sizing.time_limit(self.seconds)
         return sales + 2 * self.drain + SPARE_SECONDS
 
-    def stage(self, store: RedisStore, engine: Engine) -> Stage:
+    def context(self, store: RedisStore, engine: Engine) -> StrategyContext:
         """Return what the strategy works with: the extra hold, then a real commit."""
-        return Stage(
+        return StrategyContext(
             store=store,
             engine=engine,
             segments=self.segments,

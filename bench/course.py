@@ -66,7 +66,7 @@ def calibrate(assignment: Assignment, strategy: Strategy, told: Told) -> float:
 
 def sell_out(assignment: Assignment, strategy: Strategy, stock: int, told: Told) -> tuple[Sale, Window]:
     """Sell to the last unit and a second longer, and read what was used in the window."""
-    meter = CpuMeter(cast("redis.Redis", strategy.stage.store.client), strategy.stage.engine)
+    meter = CpuMeter(cast("redis.Redis", strategy.context.store.client), strategy.context.engine)
     strategy.open(assignment.sku, stock)
     sale = Sale(strategy)
     crowd = Crowd(sale, assignment.buyers, drain=assignment.drain)

@@ -58,7 +58,7 @@ def _measure(assignment: Assignment) -> dict[str, object]:
         engine = connect(assignment.database, pool_size=assignment.buyers + SPARE_CONNECTIONS)
         try:
             Gate(engine).create()
-            strategy = STRATEGIES[assignment.strategy](assignment.stage(store, engine))
+            strategy = STRATEGIES[assignment.strategy](assignment.context(store, engine))
             record = measure(
                 assignment, strategy, lambda phase, done, total: say(phase, {"done": done, "total": total})
             )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.sections import Section
 from bench.strategies import STRATEGIES
-from bench.strategies.base import Sold, Stage
+from bench.strategies.base import Sold, StrategyContext
 from segmented.errors import SegmentedError
 from segmented.locks import Lock
 from segmented.orders import take_envelope
@@ -49,8 +49,10 @@ def strategies(store: RedisStore, url: str) -> Iterator[tuple[str, Steps]]:
 
 
 def _sale(kind: type[Strategy], store: RedisStore, url: str, *, batch: int) -> Steps:
-    stage = Stage(store=store, engine=None, segments=SEGMENTS, buyers=1, section=Section("none"), batch=batch, url=url)
-    strategy = kind(stage)
+    context = StrategyContext(
+        store=store, engine=None, segments=SEGMENTS, buyers=1, section=Section("none"), batch=batch, url=url
+    )
+    strategy = kind(context)
     strategy.open("counts", STOCK)
 
     def sell(orders: Sequence[Order]) -> int:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
-from bench.dedup.stage import BROKER, at_database
 from bench.dedup.tasks import GO, SAID, WAIT_SECONDS, make_app
-from bench.stock.stage import Counter
+from bench.dedup.testbed import BROKER, at_database
+from bench.stock.testbed import Counter
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from bench.conditions import server_conditions
 from bench.dedup.claims import measure_claims
 from bench.dedup.memory import measure_memory
 from bench.dedup.sizes import Sizes
-from bench.dedup.stage import Stage, emptied
+from bench.dedup.testbed import Testbed, emptied
 from bench.dedup.trivial import measure_trivial
 from bench.locks.figures import LockResults
-from bench.stock.stage import pinned
+from bench.stock.testbed import pinned
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def measure_dedup(url: str | None, watch: Watch, sizes: Sizes | None = None) -> 
         placement = stack.enter_context(pinned(pid))
         found = {**whole, "placement": placement}
         with watch.strategy(NAME) as told:
-            stage = Stage(url, sizes or Sizes(), told)
-            figures = (*measure_trivial(stage), *measure_memory(stage), *measure_claims(stage))
+            testbed = Testbed(url, sizes or Sizes(), told)
+            figures = (*measure_trivial(testbed), *measure_memory(testbed), *measure_claims(testbed))
     remark = f"Broker and records are databases of one server; {placement}; one worker process (solo), results ignored."
     return LockResults(figures, found, (remark,), benchmark=NAME)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from bench.dedup.foreman import Burst, Foreman
-    from bench.dedup.stage import Stage
+    from bench.dedup.testbed import Testbed
 
     Bursts = Mapping[str, Sequence[Burst]]
 
@@ -37,17 +37,17 @@ TRIPS_MAX: Final = 2.0
 INTERVAL: Final = {"interval": "least and most of the rounds"}
 
 
-def measure_trivial(stage: Stage) -> list[Figure]:
+def measure_trivial(testbed: Testbed) -> list[Figure]:
     """Work off bursts of every kind, a few hundred tasks each, in turns."""
-    sizes = stage.sizes
+    sizes = testbed.sizes
     shuffle = random.Random(1).shuffle
     found: dict[str, list[Burst]] = {kind: [] for kind in KINDS}
-    with working(stage.url) as foreman, redis.Redis.from_url(stage.url) as client:
+    with working(testbed.url) as foreman, redis.Redis.from_url(testbed.url) as client:
         for kind in KINDS:
             foreman.burst(kind, [f"warm-{index}" for index in range(WARM_UP)])
         others = Others(client, foreman)
         for number in range(sizes.rounds):
-            stage.told("trivial tasks", number, sizes.rounds)
+            testbed.told("trivial tasks", number, sizes.rounds)
             order = list(KINDS)
             shuffle(order)
             for kind in order:

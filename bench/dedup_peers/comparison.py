@@ -15,7 +15,7 @@ from bench.conditions import commit, cpu_model
 from bench.cpu import core_count
 from bench.dedup_peers.registry import CONTENDERS
 from bench.dedup_peers.rows import ROWS, WHY_NOT
-from bench.dedup_peers.stage import Overdue, Stage
+from bench.dedup_peers.testbed import Overdue, Testbed
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def run_case(row: Row, contender: Contender, python: Path, *, seconds_max: float
     began = time.monotonic()
     held: bool | None = False
     try:
-        with Stage(python, contender.adapter, seconds_max=seconds_max) as stage:
-            finding = row.case(stage)
+        with Testbed(python, contender.adapter, seconds_max=seconds_max) as testbed:
+            finding = row.case(testbed)
             held, evidence = finding.held, finding.evidence
     except Overdue as overdue:
         evidence = str(overdue)

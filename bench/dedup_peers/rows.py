@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench.dedup_peers.finding import Finding
-    from bench.dedup_peers.stage import Stage
+    from bench.dedup_peers.testbed import Testbed
 
 ALONE: Final = "alone"
 SUCCEEDED: Final = "succeeded"
@@ -44,7 +44,7 @@ class Row:
 
     row_id: str
     must_hold: str
-    case: Callable[[Stage], Finding]
+    case: Callable[[Testbed], Finding]
     needs: tuple[str, ...] = ()
     """What a contender must offer for a failure to be one; the first that it lacks is the reason."""
 

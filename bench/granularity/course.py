@@ -90,7 +90,7 @@ class Readings:
 
 def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progress: Progress) -> Course:
     """Sell out with buyers who order again at once."""
-    meter = Meter(client, sale.strategy.stage.engine)
+    meter = Meter(client, sale.strategy.context.engine)
     work = WorkMeter(client, sale.recorder)
     crowd = Crowd(sale, assignment.cell.buyers, drain=assignment.drain)
     readings = Readings(sale, assignment.seconds / READINGS)

@@ -112,7 +112,7 @@ def run_open(assignment: RunAssignment, sale: Sale, client: redis.Redis, progres
     """Let the orders of the schedule arrive. Whether the stock ends before that is the plan's business."""
     cell, warm_up, seconds = assignment.cell, assignment.warm_up, assignment.seconds
     schedule = schedule_of(cell, warm_up=warm_up, seconds=seconds, seed=assignment.seed).tolist()
-    meter = Meter(client, sale.strategy.stage.engine)
+    meter = Meter(client, sale.strategy.context.engine)
     work = WorkMeter(client, sale.recorder)
     dispatcher = Dispatcher(sale, schedule, under_way_max=cell.buyers)
     dispatcher.start()

@@ -30,7 +30,7 @@ from bench.granularity.sale import Sale
 from bench.granularity.summary import summarise
 from bench.run_strategy import leave_with_the_parent, say
 from bench.strategies import STRATEGIES
-from bench.strategies.base import Stage
+from bench.strategies.base import StrategyContext
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.orders import Gate, connect
 from segmented.stores.redis import RedisStore
@@ -79,7 +79,7 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
     cell = assignment.cell
     refuse_case(cell, STRATEGIES[cell.strategy])
     strategy = STRATEGIES[cell.strategy](
-        Stage(
+        StrategyContext(
             store=store,
             engine=engine,
             segments=cell.segments,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from bench.granularity.record import Percentiles
-    from bench.load.desk import Result
+    from bench.load.coordinator import Result
 
 COUNTS: Final = ("planned", "sent", "sold", "sold_out", "failed", "shed", "late")
 COLUMNS: Final = ("p50", "p90", "p99", "p999", "max")

@@ -22,7 +22,7 @@ from locust.runners import LocalRunner, MasterRunner, WorkerRunner
 from redis import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
-from bench.load.desk import Desk, Servers
+from bench.load.coordinator import SaleCoordinator, Servers
 from bench.load.plan import Plan, add_options, cell_of
 from bench.load.results import as_text, write
 from bench.load.seller import Seller
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
     from locust.env import Environment
 
-    from bench.load.desk import Result
+    from bench.load.coordinator import Result
 
 REQUEST_TYPE: Final = "order"
 POLL_SECONDS: Final = 0.1
@@ -56,7 +56,7 @@ class Scenario:
         self._is_open = is_open
         self._servers = Servers()
         self._ending, self._judging = threading.Lock(), threading.Lock()
-        self.desk: Desk | None = None
+        self.coordinator: SaleCoordinator | None = None
         """In the process that begins the test."""
         self.seller: Seller | None = None
         """In a process that sells."""
@@ -68,7 +68,7 @@ class Scenario:
             (events.test_stopping, self._stopping),
             (events.test_stop, self._stopped),
             (events.report_to_master, self._report),
-            (events.worker_report, self._hear_report),
+            (events.worker_report, self._on_report),
         ):
             event.add_listener(listener)  # type: ignore[no-untyped-call]  # Locust has no types for it
 
@@ -84,13 +84,13 @@ class Scenario:
         environment.events.quitting.add_listener(self._quitting)  # type: ignore[no-untyped-call]  # as above
         runner, options = environment.runner, environment.parsed_options
         if isinstance(runner, WorkerRunner):
-            runner.register_message(CLOSE, self._hear_close, concurrent=True)
+            runner.register_message(CLOSE, self._on_close, concurrent=True)
             return
         if isinstance(runner, MasterRunner):
-            runner.register_message(OVER, self._hear_over)
-            runner.register_message(NOTES, self._hear_notes)
+            runner.register_message(OVER, self._on_over)
+            runner.register_message(NOTES, self._on_notes)
         if environment.web_ui is not None:
-            add_tabs(environment.web_ui, self._looked_at)
+            add_tabs(environment.web_ui, self._with_newest_figures)
         if options is not None and not options.processes:  # forked workers cannot leave before they have a master
             try:
                 self._check(environment, options)
@@ -121,8 +121,8 @@ class Scenario:
             self.seller.start()
 
     def _stopping(self, environment: Environment, **_: object) -> None:
-        if self.desk is not None:
-            self.desk.is_ending = True
+        if self.coordinator is not None:
+            self.coordinator.is_ending = True
         if isinstance(environment.runner, MasterRunner):
             environment.runner.send_message(CLOSE)
         else:
@@ -130,19 +130,19 @@ class Scenario:
 
     def _stopped(self, **_: object) -> None:
         with self._judging:  # a test may be stopped twice at once: by its end, and by a key
-            desk = self.desk
-            if desk is None or desk.result is not None:
+            coordinator = self.coordinator
+            if coordinator is None or coordinator.result is not None:
                 return
-            until = time.monotonic() + desk.plan.drain + SPARE_SECONDS
-            while self._is_awaiting(desk) and time.monotonic() < until:
+            until = time.monotonic() + coordinator.plan.drain + SPARE_SECONDS
+            while self._is_awaiting(coordinator) and time.monotonic() < until:
                 gevent.sleep(POLL_SECONDS)
             try:
-                self._say(desk.judge())
+                self._say(coordinator.judge())
             except (SegmentedError, RedisError, SQLAlchemyError) as error:
-                self.desk = None
+                self.coordinator = None
                 self._give_up(f"the sale could not be checked: {error}")
             finally:
-                desk.close()
+                coordinator.close()
 
     def _say(self, result: Result) -> None:
         sys.stdout.write(as_text(result) + "\n")
@@ -175,51 +175,66 @@ class Scenario:
             shares = tuple(worker.id for worker in runner.clients.ready)
         else:
             shares = (runner.client_id,)
-        self.desk = desk = Desk.open(cell, self._servers, options=options, shares=shares)
-        options.segmented_plan = desk.plan.model_dump_json()
+        self.coordinator = coordinator = SaleCoordinator.open(cell, self._servers, options=options, shares=shares)
+        options.segmented_plan = coordinator.plan.model_dump_json()
         if isinstance(runner, LocalRunner):
-            self._begin(Seller(desk.plan, 0, self._fire, stage=desk.stage))
-        gevent.spawn(self._end_in_time, desk)
+            self._begin(Seller(coordinator.plan, 0, self._fire, connected=coordinator.connected))
+        gevent.spawn(self._end_in_time, coordinator)
 
-    def _end_in_time(self, desk: Desk) -> None:
+    def _end_in_time(self, coordinator: SaleCoordinator) -> None:
         """Stop the test once every seller is through, or well after the time for it."""
-        until = time.monotonic() + desk.plan.warm_up + desk.plan.seconds + desk.plan.drain + SPARE_SECONDS
-        shares = set(desk.plan.shares)
-        while desk is self.desk and not shares <= desk.over and (not self._is_open or time.monotonic() < until):
+        until = (
+            time.monotonic()
+            + coordinator.plan.warm_up
+            + coordinator.plan.seconds
+            + coordinator.plan.drain
+            + SPARE_SECONDS
+        )
+        shares = set(coordinator.plan.shares)
+        while (
+            coordinator is self.coordinator
+            and not shares <= coordinator.over
+            and (not self._is_open or time.monotonic() < until)
+        ):
             gevent.sleep(POLL_SECONDS)
         options: Any = self._environment.parsed_options
         runner = self._environment.runner
-        if desk is not self.desk or desk.is_ending or runner is None:
+        if coordinator is not self.coordinator or coordinator.is_ending or runner is None:
             return
         if options.headless:
             runner.quit()
         else:
             runner.stop()
 
-    def _is_awaiting(self, desk: Desk) -> bool:
+    def _is_awaiting(self, coordinator: SaleCoordinator) -> bool:
         runner = self._environment.runner
         present = set(runner.clients) if isinstance(runner, MasterRunner) else set()
-        return any(share in present and share not in desk.books for share in desk.plan.shares)
+        return any(share in present and share not in coordinator.call_logs for share in coordinator.plan.shares)
 
-    def _hear_over(self, msg: Any, **_: object) -> None:  # noqa: ANN401  # Locust's message
-        if self.desk is not None and msg.data["sku"] == self.desk.plan.sku:
-            self.desk.over.add(msg.node_id)
+    def _on_over(self, msg: Any, **_: object) -> None:  # noqa: ANN401  # Locust's message
+        if self.coordinator is not None and msg.data["sku"] == self.coordinator.plan.sku:
+            self.coordinator.over.add(msg.node_id)
 
-    def _hear_report(self, client_id: str, data: dict[str, Any]) -> None:
+    def _on_report(self, client_id: str, data: dict[str, Any]) -> None:
         said = data.get("segmented")
-        if said and self.desk is not None and said["sku"] == self.desk.plan.sku and client_id not in self.desk.books:
-            self.desk.tallies[client_id] = Tally.from_message(said["tally"])
+        if (
+            said
+            and self.coordinator is not None
+            and said["sku"] == self.coordinator.plan.sku
+            and client_id not in self.coordinator.call_logs
+        ):
+            self.coordinator.tallies[client_id] = Tally.from_message(said["tally"])
 
-    def _hear_notes(self, msg: Any, **_: object) -> None:  # noqa: ANN401  # Locust's message
-        if self.desk is not None and msg.data["sku"] == self.desk.plan.sku:
-            self.desk.tallies[msg.node_id] = Tally.from_message(msg.data["tally"])
-            self.desk.books[msg.node_id] = msg.data["books"]
+    def _on_notes(self, msg: Any, **_: object) -> None:  # noqa: ANN401  # Locust's message
+        if self.coordinator is not None and msg.data["sku"] == self.coordinator.plan.sku:
+            self.coordinator.tallies[msg.node_id] = Tally.from_message(msg.data["tally"])
+            self.coordinator.call_logs[msg.node_id] = msg.data["books"]
 
-    def _looked_at(self) -> Desk | None:
+    def _with_newest_figures(self) -> SaleCoordinator | None:
         """Return the sale for the page; in a process of its own, with the newest figures."""
-        if self.desk is not None and self.seller is not None:
-            self.desk.tallies[self.desk.plan.shares[0]] = self.seller.tally()
-        return self.desk
+        if self.coordinator is not None and self.seller is not None:
+            self.coordinator.tallies[self.coordinator.plan.shares[0]] = self.seller.tally()
+        return self.coordinator
 
     def _give_up(self, reason: str) -> None:
         sys.stderr.write(f"{reason}\n")
@@ -239,23 +254,23 @@ class Scenario:
         self.seller = seller
         if self._is_open:
             seller.start()
-        gevent.spawn(self._tell_when_over, seller)
+        gevent.spawn(self._announce_end, seller)
 
-    def _tell_when_over(self, seller: Seller) -> None:
+    def _announce_end(self, seller: Seller) -> None:
         while seller is self.seller and not seller.is_over:
             gevent.sleep(POLL_SECONDS)
             seller.tally()  # so that what was shed shows on Locust's page
         runner = self._environment.runner
         if isinstance(runner, WorkerRunner):
             runner.send_message(OVER, {"sku": seller.plan.sku})
-        elif self.desk is not None:
-            self.desk.over.update(self.desk.plan.shares)
+        elif self.coordinator is not None:
+            self.coordinator.over.update(self.coordinator.plan.shares)
 
     def _report(self, data: dict[str, Any], **_: object) -> None:
         if self.seller is not None:
             data["segmented"] = {"sku": self.seller.plan.sku, "tally": self.seller.tally().as_message()}
 
-    def _hear_close(self, **_: object) -> None:
+    def _on_close(self, **_: object) -> None:
         self._end_share()
 
     def _end_share(self) -> None:
@@ -264,14 +279,14 @@ class Scenario:
             if seller is None:
                 return
             seller.close()
-            tally, books = seller.tally(), seller.books()
+            tally, call_log = seller.tally(), seller.call_log()
             self.seller = None
             runner = self._environment.runner
             if isinstance(runner, WorkerRunner):
-                runner.send_message(NOTES, {"sku": seller.plan.sku, "tally": tally.as_message(), "books": books})
-            elif self.desk is not None:
-                share = self.desk.plan.shares[0]
-                self.desk.tallies[share], self.desk.books[share] = tally, books
+                runner.send_message(NOTES, {"sku": seller.plan.sku, "tally": tally.as_message(), "books": call_log})
+            elif self.coordinator is not None:
+                share = self.coordinator.plan.shares[0]
+                self.coordinator.tallies[share], self.coordinator.call_logs[share] = tally, call_log
             seller.leave()
 
     def _fire(self, name: str, milliseconds: float, failure: Exception | None) -> None:
@@ -285,7 +300,7 @@ class Scenario:
         )
 
 
-class Waiting(User):
+class IdleUser(User):
     """Does nothing: arrivals come by a schedule, and not from users."""
 
     abstract = True
@@ -296,7 +311,7 @@ class Waiting(User):
         gevent.sleep(1)
 
 
-class Ordering(User):
+class OrderingUser(User):
     """Orders again at once, until the sale closes."""
 
     abstract = True

@@ -11,10 +11,10 @@ When the sale ends, its books are checked; if a promise was broken, the exit cod
 
 from __future__ import annotations
 
-from bench.load.scenario import Ordering, Scenario  # first: it brings Locust in, which patches sockets for gevent
+from bench.load.scenario import OrderingUser, Scenario  # first: it brings Locust in, which patches sockets for gevent
 
 
-class Buyer(Ordering):
+class Buyer(OrderingUser):
     """A buyer of this sale."""
 
     scenario = Scenario(is_open=False)

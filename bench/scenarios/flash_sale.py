@@ -11,10 +11,10 @@ When the sale ends, its books are checked; if a promise was broken, the exit cod
 
 from __future__ import annotations
 
-from bench.load.scenario import Scenario, Waiting  # first: it brings Locust in, which patches sockets for gevent
+from bench.load.scenario import IdleUser, Scenario  # first: it brings Locust in, which patches sockets for gevent
 
 scenario = Scenario(is_open=True)
 
 
-class FlashSale(Waiting):
+class FlashSale(IdleUser):
     """A user that Locust wants to have."""

@@ -14,7 +14,7 @@ from bench.stock.grants import measure_grants
 from bench.stock.rates import measure_rates
 from bench.stock.shards import measure_shards
 from bench.stock.sizes import Sizes
-from bench.stock.stage import Stage, pinned
+from bench.stock.testbed import Testbed, pinned
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
@@ -37,8 +37,13 @@ def measure_stock(url: str | None, watch: Watch, sizes: Sizes | None = None) -> 
         gc.collect()
         gc.freeze()  # else each full collection looks at all that the bench has imported, in the midst of a measurement
         with watch.strategy(NAME) as told:
-            stage = Stage(url, sizes or Sizes(), told)
-            figures = (*measure_rates(stage), *measure_costs(stage), *measure_shards(stage), *measure_grants(stage))
+            testbed = Testbed(url, sizes or Sizes(), told)
+            figures = (
+                *measure_rates(testbed),
+                *measure_costs(testbed),
+                *measure_shards(testbed),
+                *measure_grants(testbed),
+            )
     remarks = [
         f"The bare decrement was driven by {program()}; {placement}.",
         "This process called gc.freeze() when it had imported everything, as a service may.",

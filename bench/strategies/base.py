@@ -98,7 +98,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class StrategyContext:
     """What a strategy works with."""
 
     store: RedisStore
@@ -138,12 +138,12 @@ class Strategy(ABC):
     calibration_stock: ClassVar[int | None] = None
     """Units at most for a sale that is to end for time; None where so many as a calibration has cost nothing."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Sell nothing yet. Raises InvalidInput for a batch that it cannot take."""
-        if stage.batch > 1 and not self.has_batches:
-            message = f"{self.name} sells one order after the other, so it has no batches of {stage.batch}"
+        if context.batch > 1 and not self.has_batches:
+            message = f"{self.name} sells one order after the other, so it has no batches of {context.batch}"
             raise InvalidInput(message)
-        self.stage = stage
+        self.context = context
 
     @property
     @abstractmethod
@@ -201,12 +201,12 @@ class Strategy(ABC):
     def cancel(self, order: Order) -> None:
         """Take a sold order back: its units are free again, and the verdict counts it as sold no more."""
         del order
-        self.require_cancel(commits=self.stage.section.commits)
+        self.require_cancel(commits=self.context.section.commits)
 
     def restock(self, units: int) -> None:
         """Take units in while the sale runs; they are free when this returns."""
         del units
-        self.require_restock(commits=self.stage.section.commits)
+        self.require_restock(commits=self.context.section.commits)
 
     def free_by_segment(self) -> tuple[int, ...]:
         """Return units free by segment right now, cheaply (one command); empty where there are no segments."""

@@ -29,7 +29,7 @@ from segmented.stock import EnvelopePublisher, Outbox
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.strategies.base import Answer, Stage
+    from bench.strategies.base import Answer, StrategyContext
     from segmented.models import Order
 
 QUEUE = "segmented"
@@ -43,20 +43,20 @@ class CeleryOne(PooledStrategy):
     summary: ClassVar[str] = "orders submitted to two Celery workers, a message each; segment locks in the workers"
     envelope_max: ClassVar[int] = 1
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Start nothing yet."""
-        super().__init__(stage)
+        super().__init__(context)
         self._started = ExitStack()
 
     @property
     def segments(self) -> int:
         """As many as asked for."""
-        return self.stage.segments
+        return self.context.segments
 
     @property
     def lanes(self) -> int:
         """A worker each, as far as there are segments and buyers for them."""
-        return min(self.segments, self.stage.buyers, PROCESSES)
+        return min(self.segments, self.context.buyers, PROCESSES)
 
     def open(self, sku: str, stock: int) -> None:
         """Open the pool, then start broker and workers, and wait until they take messages."""
@@ -64,11 +64,11 @@ class CeleryOne(PooledStrategy):
         stack = self._started
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segmented-bench-")))
         broker = stack.enter_context(ValkeyServer.start()).url
-        engine = self.stage.engine
+        engine = self.context.engine
         database = f"sqlite:///{folder}/no-orders.db"
         if engine is not None:
             database = engine.url.render_as_string(hide_password=False)
-        given = environment(self.stage.url, broker, database) | told(self.stage.section)
+        given = environment(self.context.url, broker, database) | told(self.context.section)
         stack.enter_context(crew(given, folder)).start_workers()
         app = stack.enter_context(Celery("bench-buyers", broker=kombu_url(broker), set_as_current=False))
 

@@ -11,7 +11,7 @@ from redis.retry import Retry
 from bench.strategies.base import LEASE_SECONDS
 
 if TYPE_CHECKING:
-    from bench.strategies.base import Stage
+    from bench.strategies.base import StrategyContext
 
 WAIT_SECONDS: Final = 60.0
 """For which a buyer waits for a lock before it gives up, whatever the lock."""
@@ -32,8 +32,8 @@ class AskingClient(redis.Redis):
         return super().set(name, value, ex=ex, px=px, nx=nx)
 
 
-def client_of(stage: Stage) -> AskingClient:
+def client_of(context: StrategyContext) -> AskingClient:
     """Return a client with room for every buyer, as the URL says, that hides no error by trying again."""
-    client = AskingClient.from_url(stage.url, socket_timeout=REPLY_SECONDS, retry=Retry(NoBackoff(), 0))
+    client = AskingClient.from_url(context.url, socket_timeout=REPLY_SECONDS, retry=Retry(NoBackoff(), 0))
     assert isinstance(client, AskingClient)  # noqa: S101  # for the type checker
     return client

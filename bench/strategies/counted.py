@@ -20,7 +20,7 @@ from segmented.protocol.wire import text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.strategies.base import Stage
+    from bench.strategies.base import StrategyContext
     from segmented.models import Order
 
 metadata: Final = MetaData()
@@ -51,12 +51,12 @@ class CountedStrategy(Strategy):
         after_a_crash="the lock ends with its lease; an order that was stored but not counted is sold again",
     )
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Connect, and make the table, where orders are stored in one."""
-        super().__init__(stage)
-        self.client = client_of(stage)
-        if stage.engine is not None:
-            metadata.create_all(stage.engine)
+        super().__init__(context)
+        self.client = client_of(context)
+        if context.engine is not None:
+            metadata.create_all(context.engine)
         self._sku = ""
         self._stock = 0
         self._taken = 0
@@ -102,7 +102,7 @@ class CountedStrategy(Strategy):
             self._taken -= order.quantity
             return Refused(self._taken, order.quantity)
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         self._write(order, segment, left - order.quantity)
         return granted_at
 
@@ -118,10 +118,10 @@ class CountedStrategy(Strategy):
 
     def _stored(self, order: Order) -> bool:
         """Commit the order's row, where the critical section commits; nothing refuses it."""
-        if not self.stage.section.commits or self.stage.engine is None:
+        if not self.context.section.commits or self.context.engine is None:
             return False
         values = {"sku": self._sku, "order_id": order.order_id, "quantity": order.quantity}
-        with self.stage.engine.connect() as connection:
+        with self.context.engine.connect() as connection:
             connection.execute(insert(unguarded_orders), values)
         return True
 
@@ -142,7 +142,7 @@ class CountedStrategy(Strategy):
         units = sum(quantity for _, quantity in sold)
         left = self._left()
         available = sum(left)
-        commits = self.stage.section.commits
+        commits = self.context.section.commits
         return Verdict(
             sold=units,
             available=sum(max(0, one) for one in left),
@@ -164,9 +164,9 @@ class CountedStrategy(Strategy):
         return self._left() if self.segments > 1 else ()
 
     def _noted(self) -> list[tuple[str, int]]:
-        if self.stage.section.commits and self.stage.engine is not None:
+        if self.context.section.commits and self.context.engine is not None:
             asked = select(unguarded_orders.c.order_id, unguarded_orders.c.quantity)
-            with self.stage.engine.connect() as connection:
+            with self.context.engine.connect() as connection:
                 rows = connection.execute(asked.where(unguarded_orders.c.sku == self._sku))
                 return [(row.order_id, row.quantity) for row in rows]
         lines = (text(line).rpartition(" ") for line in self.client.lrange(self._sold, 0, -1))
@@ -179,8 +179,8 @@ class CountedStrategy(Strategy):
     def clear(self) -> None:
         """Remove the counters and the rows; the empty table stays."""
         self.client.unlink(*self.counters, self._sold)
-        if self.stage.engine is not None:
-            with self.stage.engine.begin() as connection:
+        if self.context.engine is not None:
+            with self.context.engine.begin() as connection:
                 connection.execute(delete(unguarded_orders).where(unguarded_orders.c.sku == self._sku))
 
 

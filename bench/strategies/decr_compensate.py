@@ -35,7 +35,7 @@ class DecrCompensate(CountedStrategy):
     @property
     def lanes(self) -> int:
         """Every buyer can be in the slow step."""
-        return self.stage.buyers
+        return self.context.buyers
 
     def buy(self, order: Order) -> Answer:
         """Take, give back if it was too much; else do the slow step and note the order."""
@@ -46,7 +46,7 @@ class DecrCompensate(CountedStrategy):
             self.client.incrby(self.counters[0], order.quantity)
             return refused
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         if not self._stored(order):
             self.client.rpush(self._sold, noted(order))
         return self._sold_at(granted_at, attempts=0)

@@ -36,12 +36,12 @@ class LockFree(PooledStrategy):
     @property
     def segments(self) -> int:
         """As many as asked for; they only spread the rows."""
-        return self.stage.segments
+        return self.context.segments
 
     @property
     def lanes(self) -> int:
         """Every buyer can be in the slow step."""
-        return self.stage.buyers
+        return self.context.buyers
 
     def buy(self, order: Order) -> Answer:
         """Reserve, do the slow step, store the order where it commits, confirm."""
@@ -52,7 +52,7 @@ class LockFree(PooledStrategy):
             message = f"order {order.order_id!r}: {answer.describe()}"
             raise SegmentedError(message)
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         if self.gate is None:
             self.pool.confirm(order.order_id)
             return Sold(granted_at, time.monotonic(), attempts=0)

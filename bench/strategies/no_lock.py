@@ -35,6 +35,6 @@ class NoLock(CountedStrategy):
             return Refused(self._taken, order.quantity)
         self._taken += order.quantity
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         self._write(order, 0, available - order.quantity)
         return self._sold_at(granted_at, attempts=0)

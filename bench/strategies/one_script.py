@@ -19,7 +19,7 @@ from segmented.protocol.wire import text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.strategies.base import Answer, Guarantees, Stage, Verdict
+    from bench.strategies.base import Answer, Guarantees, StrategyContext, Verdict
     from segmented.models import Order
 
 TAKE: Final = """#!lua
@@ -66,9 +66,9 @@ class OneScript(CountedStrategy):
         after_a_crash="units of an order under way stay sold",
     )
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Name the scripts."""
-        super().__init__(stage)
+        super().__init__(context)
         self._take: Any = self.client.register_script(TAKE)
         self._give_back: Any = self.client.register_script(GIVE_BACK)
         self._restocked = 0
@@ -81,7 +81,7 @@ class OneScript(CountedStrategy):
     @property
     def lanes(self) -> int:
         """Every buyer can be in the slow step."""
-        return self.stage.buyers
+        return self.context.buyers
 
     def buy(self, order: Order) -> Answer:
         """Take the units, do the slow step, store the order where it commits."""
@@ -89,7 +89,7 @@ class OneScript(CountedStrategy):
         if left < 0:
             return Refused(self._stock + 1 + left, order.quantity)
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         self._stored(order)
         return self._sold_at(granted_at, attempts=0)
 
@@ -127,7 +127,7 @@ class OneScript(CountedStrategy):
         )
 
     def _noted(self) -> list[tuple[str, int]]:
-        if self.stage.section.commits:
+        if self.context.section.commits:
             return super()._noted()
         found: Any = self.client.hgetall(self._sold)
         return [(text(order_id), int(quantity)) for order_id, quantity in found.items()]

@@ -17,7 +17,7 @@ from bench.strategies.counted import CountedStrategy
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from bench.strategies.base import Answer, Stage
+    from bench.strategies.base import Answer, StrategyContext
     from segmented.models import Order
 
 
@@ -33,9 +33,9 @@ def needed(strategy: str, module: str) -> Any:  # noqa: ANN401  # a module witho
 class OthersLock(CountedStrategy):
     """A counter under one lock of another library."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Begin to count."""
-        super().__init__(stage)
+        super().__init__(context)
         self._counted = 0
 
     @property

@@ -30,12 +30,12 @@ class PgRows(PgHotRow):
     @property
     def segments(self) -> int:
         """As many as asked for."""
-        return self.stage.segments
+        return self.context.segments
 
     @property
     def lanes(self) -> int:
         """One a row, as far as there are buyers for them."""
-        return min(self.segments, self.stage.buyers)
+        return min(self.segments, self.context.buyers)
 
     def _take(self, connection: Connection, order: Order) -> int | None:
         row = random.randrange(self.segments)  # no secret; the run's seed repeats it

@@ -58,7 +58,7 @@ class PgSkipLocked(SqlStrategy):
     @property
     def lanes(self) -> int:
         """Every buyer can have units of its own locked."""
-        return self.stage.buyers
+        return self.context.buyers
 
     def _put(self, connection: Connection) -> None:
         connection.execute(

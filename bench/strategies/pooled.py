@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import ClassVar
 
-    from bench.strategies.base import Refused, Stage
+    from bench.strategies.base import Refused, StrategyContext
     from segmented.models import LedgerEntry, Order
 
 PAGE: Final = 1_000
@@ -47,11 +47,11 @@ class PooledStrategy(Strategy):
     )
     pool: Pool
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Sell nothing yet."""
-        super().__init__(stage)
-        self.gate = Gate(stage.engine) if stage.section.commits and stage.engine is not None else None
-        self.store = AskingStore(stage.store)
+        super().__init__(context)
+        self.gate = Gate(context.engine) if context.section.commits and context.engine is not None else None
+        self.store = AskingStore(context.store)
         self._stock = 0
 
     def open(self, sku: str, stock: int) -> None:
@@ -67,7 +67,7 @@ class PooledStrategy(Strategy):
 
     def join(self, sku: str, stock: int) -> None:
         """Find the pool."""
-        self.pool = Pool(self.stage.store, sku, ttl=LEASE_SECONDS)
+        self.pool = Pool(self.context.store, sku, ttl=LEASE_SECONDS)
         self._stock = stock
 
     @classmethod
@@ -132,21 +132,21 @@ class PooledStrategy(Strategy):
 
     def free_by_segment(self) -> tuple[int, ...]:
         """Read the hash of stock."""
-        found = self.stage.store.client.hgetall(shard_keys(self.pool.sku).stock)
+        found = self.context.store.client.hgetall(shard_keys(self.pool.sku).stock)
         free = {int(text(segment)): int(text(units)) for segment, units in found.items()}
         return tuple(free.get(segment, 0) for segment in range(self.segments))
 
     def clear(self) -> None:
         """Remove the pool's keys and the gate's rows."""
-        self.stage.store.client.unlink(*shard_keys(self.pool.sku).listed())
-        if self.gate is not None and self.stage.engine is not None:
-            with self.stage.engine.begin() as connection:
+        self.context.store.client.unlink(*shard_keys(self.pool.sku).listed())
+        if self.gate is not None and self.context.engine is not None:
+            with self.context.engine.begin() as connection:
                 for table in (orders, segments):
                     connection.execute(delete(table).where(table.c.sku == self.pool.sku))
 
     def _ledger(self) -> Iterator[LedgerEntry]:
         after = 0
-        while page := self.stage.store.execute(op.ReadLedger(self.pool.sku, after, PAGE)):
+        while page := self.context.store.execute(op.ReadLedger(self.pool.sku, after, PAGE)):
             yield from page
             after = page[-1].sequence
 

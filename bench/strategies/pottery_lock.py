@@ -13,7 +13,7 @@ from bench.strategies.clients import WAIT_SECONDS
 from bench.strategies.others_locks import OthersLock, needed
 
 if TYPE_CHECKING:
-    from bench.strategies.base import Stage
+    from bench.strategies.base import StrategyContext
 
 
 class GlobalPottery(OthersLock):
@@ -22,10 +22,10 @@ class GlobalPottery(OthersLock):
     name: ClassVar[str] = "global-pottery"
     summary: ClassVar[str] = "one Redlock of pottery over one master: asks every 100 ms on average"
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Find the library."""
         self._library = needed(self.name, "pottery")
-        super().__init__(stage)
+        super().__init__(context)
 
     @property
     def lock_keys(self) -> tuple[str, ...]:

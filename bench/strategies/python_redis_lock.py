@@ -15,7 +15,7 @@ from bench.strategies.clients import WAIT_SECONDS
 from bench.strategies.others_locks import OthersLock, needed
 
 if TYPE_CHECKING:
-    from bench.strategies.base import Stage
+    from bench.strategies.base import StrategyContext
 
 
 class GlobalPythonRedisLock(OthersLock):
@@ -24,10 +24,10 @@ class GlobalPythonRedisLock(OthersLock):
     name: ClassVar[str] = "global-python-redis-lock"
     summary: ClassVar[str] = "one lock of python-redis-lock: waiters block on a list"
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Find the library."""
         self._library = needed(self.name, "redis_lock")
-        super().__init__(stage)
+        super().__init__(context)
 
     @property
     def lock_keys(self) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class SegmentBatches(SegmentLocks):
             raise SegmentedError(message)
         granted_at = time.monotonic()  # the lock is held from here, so what the others' units take is part of it
         taken = self.pool.reserve_many(others) if others else []
-        self.stage.section.run()
+        self.context.section.run()
         fenced = Claim(first, self.pool.sku, grant.segment, grant.epoch, grant.fencing_token)
         confirmed = self._confirmed(fenced, [one for one in taken if isinstance(one, Reserved)])
         # one value for all of them: it never changes

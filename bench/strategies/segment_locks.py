@@ -27,12 +27,12 @@ class SegmentLocks(PooledStrategy):
     @property
     def segments(self) -> int:
         """As many as asked for."""
-        return self.stage.segments
+        return self.context.segments
 
     @property
     def lanes(self) -> int:
         """One a segment, as far as there are buyers for them."""
-        return min(self.segments, self.stage.buyers)
+        return min(self.segments, self.context.buyers)
 
     def buy(self, order: Order) -> Answer:
         """Wait for a segment, do the slow step, store the order where it commits, confirm."""
@@ -45,7 +45,7 @@ class SegmentLocks(PooledStrategy):
             message = f"order {order.order_id!r}: {grant.describe()}"
             raise SegmentedError(message)
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         grant.confirm()
         return Sold(granted_at, time.monotonic(), grant.segment, self.store.attempts())
 
@@ -55,7 +55,7 @@ class SegmentLocks(PooledStrategy):
         def body(grant: Grant) -> None:
             nonlocal granted_at, segment
             granted_at, segment = time.monotonic(), grant.segment
-            self.stage.section.run()
+            self.context.section.run()
 
         answer = take_order(self.pool, gate, order, timeout=None, body=body)
         match answer:

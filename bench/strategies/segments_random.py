@@ -36,17 +36,17 @@ class SegmentsRandom(CountedStrategy):
     @property
     def segments(self) -> int:
         """As many as asked for."""
-        return self.stage.segments
+        return self.context.segments
 
     @property
     def lanes(self) -> int:
         """One a segment, as far as there are buyers for them."""
-        return min(self.segments, self.stage.buyers)
+        return min(self.segments, self.context.buyers)
 
     def open(self, sku: str, stock: int) -> None:
         """Set the counters, and name the locks."""
         super().open(sku, stock)
-        self.store = AskingStore(self.stage.store)
+        self.store = AskingStore(self.context.store)
         self.locks = [Lock(self.store, counter, ttl=LEASE_SECONDS) for counter in self.counters]
 
     def buy(self, order: Order) -> Answer:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from bench.strategies.base import Answer, Stage
+    from bench.strategies.base import Answer, StrategyContext
     from segmented.models import Order
 
 SPARE_CONNECTIONS: Final = 2
@@ -63,14 +63,14 @@ class SqlStrategy(Strategy):
         durable="commit",
     )
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Connect, with a connection for each buyer and a patience as for locks. Raises InvalidInput."""
-        super().__init__(stage)
-        if stage.engine is None or stage.engine.dialect.name != "postgresql":
+        super().__init__(context)
+        if context.engine is None or context.engine.dialect.name != "postgresql":
             message = f"{self.name} needs an order database at postgresql://"
             raise InvalidInput(message)
-        url = stage.engine.url.render_as_string(hide_password=False)
-        self.engine = connect(url, pool_size=stage.buyers + SPARE_CONNECTIONS, timeout=STATEMENT_SECONDS)
+        url = context.engine.url.render_as_string(hide_password=False)
+        self.engine = connect(url, pool_size=context.buyers + SPARE_CONNECTIONS, timeout=STATEMENT_SECONDS)
         self._sku = ""
         self._stock = 0
         self._taken = 0
@@ -134,7 +134,7 @@ class SqlStrategy(Strategy):
             self._taken -= order.quantity  # it was sold before, maybe as the last one
             return Sold(time.monotonic())
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         values = {"sku": self._sku, "order_id": order.order_id, "quantity": order.quantity}
         is_new = connection.execute(_STORE, values).first() is not None
         if is_new:

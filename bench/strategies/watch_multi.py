@@ -63,10 +63,10 @@ class WatchMulti(CountedStrategy):
             pipe.unwatch()
             return Refused(self._stock - left, order.quantity)
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         pipe.multi()
         pipe.set(self.counters[0], left - order.quantity)
-        if not self.stage.section.commits:
+        if not self.context.section.commits:
             pipe.rpush(self._sold, noted(order))
         pipe.execute()
         self._stored(order)

@@ -16,13 +16,13 @@ import psutil
 from bench.cpu import busy_seconds, own_seconds
 from bench.workers.app_names import LOADING, QUEUE
 from bench.workers.checker import faults
-from bench.workers.stage import DECIDING
+from bench.workers.testbed import DECIDING
 from segmented.errors import SegmentedError
 from segmented.models import Order
 
 if TYPE_CHECKING:
     from bench.workers.sizes import Sizes
-    from bench.workers.stage import Stage
+    from bench.workers.testbed import Testbed
     from segmented.models.submitted import Deciding
     from segmented.stock import Pool
 
@@ -88,22 +88,22 @@ class Burst:
         return self.cpu / self.items * 1e6
 
 
-def measure_bursts(stage: Stage) -> tuple[dict[Kind, list[Burst]], float]:
+def measure_bursts(testbed: Testbed) -> tuple[dict[Kind, list[Burst]], float]:
     """Work off every kind in every round, in random order. Returns the bursts, and the cores that others used."""
     shuffle = random.Random(1).shuffle
     found: dict[Kind, list[Burst]] = {kind: [] for kind in KINDS}
     for kind in KINDS:
-        stage.told("first messages", 0, 1)
-        _burst(stage, kind, min(WARM_UP, kind.messages(stage.sizes)))
+        testbed.told("first messages", 0, 1)
+        _burst(testbed, kind, min(WARM_UP, kind.messages(testbed.sizes)))
     others: list[float] = []
-    for number in range(stage.sizes.rounds):
-        stage.told("bursts", number, stage.sizes.rounds)
+    for number in range(testbed.sizes.rounds):
+        testbed.told("bursts", number, testbed.sizes.rounds)
         order = list(KINDS)
         shuffle(order)
         for kind in order:
             busy, at = busy_seconds(), time.monotonic()
             own = _own_seconds()
-            found[kind].append(_burst(stage, kind, kind.messages(stage.sizes)))
+            found[kind].append(_burst(testbed, kind, kind.messages(testbed.sizes)))
             others.append((busy_seconds() - busy - (_own_seconds() - own)) / (time.monotonic() - at))
     return found, sum(others) / max(1, len(others))
 
@@ -121,19 +121,19 @@ def _own_seconds() -> float:
     return total
 
 
-def _burst(stage: Stage, kind: Kind, messages: int) -> Burst:
+def _burst(testbed: Testbed, kind: Kind, messages: int) -> Burst:
     if kind.decides is None:
-        stage.crew.ask({"do": "empty", "queue": LOADING, "count": messages})
-        return _work(stage, messages, messages)
-    with stage.pool(kind.decides, gated=kind.is_stored) as pool:
-        sent = _load(stage, pool, kind, messages)
-        burst = _work(stage, messages, sent)
-        if fault := faults(pool, sent, stage.gate if kind.is_stored else None):
-            stage.broken.setdefault(kind.name, fault)
+        testbed.crew.ask({"do": "empty", "queue": LOADING, "count": messages})
+        return _work(testbed, messages, messages)
+    with testbed.pool(kind.decides, gated=kind.is_stored) as pool:
+        sent = _load(testbed, pool, kind, messages)
+        burst = _work(testbed, messages, sent)
+        if fault := faults(pool, sent, testbed.gate if kind.is_stored else None):
+            testbed.broken.setdefault(kind.name, fault)
     return burst
 
 
-def _load(stage: Stage, pool: Pool, kind: Kind, messages: int) -> int:
+def _load(testbed: Testbed, pool: Pool, kind: Kind, messages: int) -> int:
     ids = [f"o-{index}" for index in range(messages * kind.orders)]
     for first in range(0, len(ids), SUBMITTED_AT_ONCE):
         answers = pool.submit_many([Order(order_id, 1) for order_id in ids[first : first + SUBMITTED_AT_ONCE]])
@@ -141,19 +141,19 @@ def _load(stage: Stage, pool: Pool, kind: Kind, messages: int) -> int:
             if isinstance(answer, SegmentedError):
                 raise answer
     envelopes = [ids[first : first + kind.orders] for first in range(0, len(ids), kind.orders)]
-    stage.crew.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": envelopes})
+    testbed.crew.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": envelopes})
     return len(ids)
 
 
-def _work(stage: Stage, messages: int, items: int) -> Burst:
+def _work(testbed: Testbed, messages: int, items: int) -> Burst:
     """Let the workers have what was loaded, until the last message is acknowledged."""
-    broker = stage.broker
-    workers = [psutil.Process(pid) for pid in stage.workers]
+    broker = testbed.broker
+    workers = [psutil.Process(pid) for pid in testbed.workers]
     broker.config_resetstat()
     cpu = sum(map(own_seconds, workers))
     began = time.perf_counter()
     broker.rename(LOADING, QUEUE)
-    while not _is_done(stage, messages):
+    while not _is_done(testbed, messages):
         time.sleep(LOOK_SECONDS)
         if time.perf_counter() - began > BURST_SECONDS:
             message = f"{messages:,} messages were not worked off within {BURST_SECONDS:g} s"
@@ -162,13 +162,13 @@ def _work(stage: Stage, messages: int, items: int) -> Burst:
     return Burst(items, seconds, sum(map(own_seconds, workers)) - cpu)
 
 
-def _is_done(stage: Stage, messages: int) -> bool:
+def _is_done(testbed: Testbed, messages: int) -> bool:
     """Is nothing waiting nor in hand, and was as much acknowledged as was sent? A message may be between the two."""
-    pipe = stage.broker.pipeline(transaction=False)
+    pipe = testbed.broker.pipeline(transaction=False)
     pipe.llen(QUEUE)
     pipe.hlen(UNACKED)
     waiting, in_hand = pipe.execute()
     if waiting or in_hand:
         return False
-    stats: Any = stage.broker.info("commandstats")
+    stats: Any = testbed.broker.info("commandstats")
     return int(stats.get("cmdstat_hdel", {"calls": 0})["calls"]) >= messages

@@ -10,7 +10,7 @@ from bench.locks.figures import Figure
 from bench.workers.bursts import EMPTY_TASK, ENVELOPE, KINDS, Burst, Kind
 from bench.workers.latency import part_name as latency_part
 from bench.workers.recovery import part_name as recovery_part
-from bench.workers.stage import DECIDING
+from bench.workers.testbed import DECIDING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

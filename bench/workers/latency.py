@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bench.workers.checker import faults
-from bench.workers.stage import DECIDING
+from bench.workers.testbed import DECIDING
 
 if TYPE_CHECKING:
-    from bench.workers.stage import Stage
+    from bench.workers.testbed import Testbed
     from segmented.models.submitted import Deciding
 
 WARM_UP: Final = 20
@@ -19,16 +19,16 @@ def part_name(decides: Deciding) -> str:
     return f"idle latency, decided {decides}"
 
 
-def measure_latency(stage: Stage) -> dict[Deciding, list[float]]:
+def measure_latency(testbed: Testbed) -> dict[Deciding, list[float]]:
     """Return the seconds of every order; rounds of both ways of deciding, by turns."""
     found: dict[Deciding, list[float]] = {decides: [] for decides in DECIDING}
-    for number in range(stage.sizes.rounds):
-        stage.told("idle latency", number, stage.sizes.rounds)
+    for number in range(testbed.sizes.rounds):
+        testbed.told("idle latency", number, testbed.sizes.rounds)
         for decides in DECIDING:
-            with stage.pool(decides) as pool:
-                ids = [f"i-{index}" for index in range(WARM_UP + stage.sizes.latencies)]
-                seconds = stage.crew.ask({"do": "latency", "sku": pool.sku, "decides": decides, "order_ids": ids})
+            with testbed.pool(decides) as pool:
+                ids = [f"i-{index}" for index in range(WARM_UP + testbed.sizes.latencies)]
+                seconds = testbed.crew.ask({"do": "latency", "sku": pool.sku, "decides": decides, "order_ids": ids})
                 found[decides] += seconds[WARM_UP:]
                 if fault := faults(pool, len(ids)):
-                    stage.broken.setdefault(part_name(decides), fault)
+                    testbed.broken.setdefault(part_name(decides), fault)
     return found

@@ -12,7 +12,7 @@ from bench.workers.figures import broken_figure, burst_figures, latency_figures,
 from bench.workers.latency import measure_latency
 from bench.workers.recovery import measure_recovery
 from bench.workers.sizes import Sizes
-from bench.workers.stage import staged
+from bench.workers.testbed import started_testbed
 
 if TYPE_CHECKING:
     from bench.watch import Watch
@@ -22,13 +22,13 @@ NAME: Final = "workers"
 
 def measure_workers(url: str | None, database: str | None, watch: Watch, sizes: Sizes | None = None) -> LockResults:
     """Measure on embedded servers, unless others are named: a stock server must be empty, and is emptied in the end."""
-    with watch.strategy(NAME) as told, staged(url, database, sizes or Sizes(), told) as stage:
+    with watch.strategy(NAME) as told, started_testbed(url, database, sizes or Sizes(), told) as testbed:
         placement = f"{PROCESSES} workers ({POOL}), shop and servers share the cores"
-        found = {**server_conditions(stage.url, "celery", "kombu"), "placement": placement}
-        bursts, others = measure_bursts(stage)
-        waited = measure_latency(stage)
-        recovered = measure_recovery(stage)
-        broken = dict(stage.broken)
+        found = {**server_conditions(testbed.url, "celery", "kombu"), "placement": placement}
+        bursts, others = measure_bursts(testbed)
+        waited = measure_latency(testbed)
+        recovered = measure_recovery(testbed)
+        broken = dict(testbed.broken)
     figures = (
         broken_figure(broken),
         *burst_figures(bursts, broken),

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 from bench.workers.app_names import APP, LOADING, QUEUE
 from bench.workers.checker import faults
 from bench.workers.crew import POOL
-from bench.workers.stage import DECIDING
+from bench.workers.testbed import DECIDING
 from segmented.errors import SegmentedError
 from segmented.models import Order
 from segmented.testing.worker_process import Launch, WorkerProcess
 
 if TYPE_CHECKING:
-    from bench.workers.stage import Stage
+    from bench.workers.testbed import Testbed
     from segmented.models.submitted import Deciding
     from segmented.stock import Pool
 
@@ -36,35 +36,35 @@ def part_name(decides: Deciding) -> str:
     return f"recovery, decided {decides}"
 
 
-def measure_recovery(stage: Stage) -> dict[Deciding, list[float]]:
+def measure_recovery(testbed: Testbed) -> dict[Deciding, list[float]]:
     """Return the seconds after each kill."""
     found: dict[Deciding, list[float]] = {decides: [] for decides in DECIDING}
-    if stage.sizes.kills:
-        stage.crew.start_beat()
-        stage.crew.ask(
+    if testbed.sizes.kills:
+        testbed.crew.start_beat()
+        testbed.crew.ask(
             {"do": "empty", "queue": LOADING, "count": 0}
         )  # has the shop started: orders must not wait for that
-    for number in range(stage.sizes.kills):
-        stage.told("kills", number, stage.sizes.kills)
+    for number in range(testbed.sizes.kills):
+        testbed.told("kills", number, testbed.sizes.kills)
         decides = DECIDING[number % len(DECIDING)]
-        found[decides].append(_kill(stage, decides, number))
+        found[decides].append(_kill(testbed, decides, number))
     return found
 
 
-def _kill(stage: Stage, decides: Deciding, number: int) -> float:
-    folder = stage.crew.folder / f"victim-{number}"
+def _kill(testbed: Testbed, decides: Deciding, number: int) -> float:
+    folder = testbed.crew.folder / f"victim-{number}"
     folder.mkdir()
-    launch = Launch(APP, folder, pool=POOL, environment=stage.crew.given)
-    with stage.pool(decides) as pool, closing(WorkerProcess(launch, kill_at=DEATH)) as victim:
+    launch = Launch(APP, folder, pool=POOL, environment=testbed.crew.given)
+    with testbed.pool(decides) as pool, closing(WorkerProcess(launch, kill_at=DEATH)) as victim:
         victim.wait_ready()
         death = _Death(victim)
-        sent = _send_until_dead(stage, pool, victim)
+        sent = _send_until_dead(testbed, pool, victim)
         began = death.at()
         while pool.state().confirmed < sent and time.monotonic() < began + FINISH_SECONDS:
             time.sleep(LOOK_SECONDS)
         seconds = time.monotonic() - began
         if fault := faults(pool, sent):
-            stage.broken.setdefault(part_name(decides), fault)
+            testbed.broken.setdefault(part_name(decides), fault)
     return seconds
 
 
@@ -88,7 +88,7 @@ class _Death:
         return self._at
 
 
-def _send_until_dead(stage: Stage, pool: Pool, victim: WorkerProcess) -> int:
+def _send_until_dead(testbed: Testbed, pool: Pool, victim: WorkerProcess) -> int:
     """Submit orders until the victim, which shares the queue with the others, has had an envelope."""
     deadline = time.monotonic() + DEATH_SECONDS
     numbers = count()
@@ -96,7 +96,7 @@ def _send_until_dead(stage: Stage, pool: Pool, victim: WorkerProcess) -> int:
     while victim.is_running:
         envelopes = [[f"r-{next(numbers)}" for _ in range(ENVELOPE)] for _ in range(ENVELOPES)]
         pool.submit_many([Order(order_id, 1) for envelope in envelopes for order_id in envelope])
-        stage.crew.ask({"do": "orders", "queue": QUEUE, "sku": pool.sku, "envelopes": envelopes})
+        testbed.crew.ask({"do": "orders", "queue": QUEUE, "sku": pool.sku, "envelopes": envelopes})
         sent += ENVELOPE * ENVELOPES
         if time.monotonic() > deadline:
             message = f"no worker died within {DEATH_SECONDS:g} s"

@@ -8,8 +8,8 @@ import pytest
 
 from bench.dedup.foreman import Burst
 from bench.dedup.records import batches, beginning, claiming
-from bench.dedup.stage import at_database, emptied
 from bench.dedup.tasks import make_app
+from bench.dedup.testbed import at_database, emptied
 from bench.dedup.trivial import figures_of
 from bench.registry import find_benchmark
 from segmented.dedup.canonical import DIGEST_LENGTH

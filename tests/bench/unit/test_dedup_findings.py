@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bench.dedup_peers.registry import Environment
-    from bench.dedup_peers.stage import Stage
+    from bench.dedup_peers.testbed import Testbed
 
 
-def nothing(_: Stage) -> Finding:
+def nothing(_: Testbed) -> Finding:
     raise NotImplementedError
 
 

@@ -22,7 +22,7 @@ def clock_id() -> str:
         return "unknown"
 
 
-def books_of(recorder: Recorder) -> dict[str, Any]:
+def call_log_of(recorder: Recorder) -> dict[str, Any]:
     """Return the notes as they are sent from a worker to its master."""
     return {
         "clock": clock_id(),
@@ -34,15 +34,15 @@ def books_of(recorder: Recorder) -> dict[str, Any]:
     }
 
 
-def merged(books: list[dict[str, Any]]) -> Recorder:
+def merged(call_logs: list[dict[str, Any]]) -> Recorder:
     """Put the notes of several processes into one recorder, as far as the checker reads it.
 
     Times of different machines cannot be compared: then every call counts as asked for before every refusal, which
     accuses nobody wrongly, and leaves the judgement of single refusals to the strategy's ledger.
     """
     found = Recorder()
-    is_one_clock = len({one["clock"] for one in books}) == 1
-    for one in books:
+    is_one_clock = len({one["clock"] for one in call_logs}) == 1
+    for one in call_logs:
         asked = array("d", [])
         asked.frombytes(one["asked"])
         found.asked.extend(asked if is_one_clock else array("d", [float("-inf")]) * len(asked))

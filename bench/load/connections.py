@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from bench.granularity.assignment import SPARE_CONNECTIONS
 from bench.strategies import STRATEGIES
-from bench.strategies.base import Stage
+from bench.strategies.base import StrategyContext
 from segmented.orders import Gate, connect
 from segmented.stores.redis import RedisStore
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class ConnectedStrategy:
     """A strategy with its connections."""
 
     strategy: Strategy
@@ -35,7 +35,7 @@ class Staged:
             self.engine.dispose()
 
 
-def staged(plan: Plan, *, buyers: int) -> Staged:
+def connect_strategy(plan: Plan, *, buyers: int) -> ConnectedStrategy:
     """Connect a strategy, with room for so many buyers; it has neither opened nor joined a sale."""
     connections = buyers + SPARE_CONNECTIONS
     query = urlsplit(plan.url).query
@@ -47,7 +47,7 @@ def staged(plan: Plan, *, buyers: int) -> Staged:
     if engine is not None:
         Gate(engine).create()
     cell = plan.cell
-    stage = Stage(
+    context = StrategyContext(
         store=store,
         engine=engine,
         segments=cell.segments,
@@ -56,4 +56,4 @@ def staged(plan: Plan, *, buyers: int) -> Staged:
         batch=cell.batch,
         url=url,
     )
-    return Staged(STRATEGIES[cell.strategy](stage), store, engine)
+    return ConnectedStrategy(STRATEGIES[cell.strategy](context), store, engine)

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import redis
 
-from bench.dedup.stage import emptied
+from bench.dedup.testbed import emptied
 from bench.workers.crew import crew, environment
 from segmented import Outbox, Pool, RedisStore
 from segmented.keys import shard_keys
@@ -32,7 +32,7 @@ DECIDING: Final[tuple[Deciding, ...]] = ("at acceptance", "in the worker")
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Testbed:
     """Servers and processes, and who is told how far it is."""
 
     sizes: Sizes
@@ -62,9 +62,9 @@ class Stage:
 
 
 @contextmanager
-def staged(
+def started_testbed(
     url: str | None, database: str | None, sizes: Sizes, told: Callable[[str, int, int], None]
-) -> Iterator[Stage]:
+) -> Iterator[Testbed]:
     """Start what was not named, and end all of it. A stock server that was named must be empty. Raises InvalidInput."""
     with ExitStack() as stack:
         if url is None:
@@ -80,4 +80,4 @@ def staged(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segmented-bench-")))
         found = stack.enter_context(crew(environment(url, broker_url, database), folder))
         told("workers start", 0, 1)
-        yield Stage(sizes, told, url, store, broker, gate, found, found.start_workers())
+        yield Testbed(sizes, told, url, store, broker, gate, found, found.start_workers())

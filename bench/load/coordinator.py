@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.granularity.checker import broken_promises, check
-from bench.load.books import merged
+from bench.load.call_log import merged
+from bench.load.connections import ConnectedStrategy, connect_strategy
 from bench.load.plan import Plan
-from bench.load.stages import Staged, staged
 from bench.load.tally import Tally
 from segmented.errors import InvalidInput
 from segmented.servers import PostgresServer, ValkeyServer
@@ -80,16 +80,16 @@ class Result:
 
 
 @dataclass(slots=True)
-class Desk:
+class SaleCoordinator:
     """One sale, as the process that begins it sees it."""
 
     plan: Plan
-    stage: Staged
+    connected: ConnectedStrategy
     opened: tuple[int, ...]
     """Units by segment at first."""
     tallies: dict[str, Tally] = field(default_factory=dict)
     """The last word of each seller."""
-    books: dict[str, dict[str, Any]] = field(default_factory=dict)
+    call_logs: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Of the sellers that have ended."""
     over: set[str] = field(default_factory=set)
     """Sellers whose arrivals have all had their turn."""
@@ -100,7 +100,7 @@ class Desk:
     result: Result | None = None
 
     @classmethod
-    def open(cls, cell: Cell, servers: Servers, *, options: Any, shares: tuple[str, ...]) -> Desk:  # noqa: ANN401  # Locust's
+    def open(cls, cell: Cell, servers: Servers, *, options: Any, shares: tuple[str, ...]) -> SaleCoordinator:  # noqa: ANN401  # Locust's
         """Open the stock for these sellers. Raises SegmentedError."""
         from bench.strategies import STRATEGIES  # noqa: PLC0415  # names are checked before anything is started
 
@@ -116,9 +116,9 @@ class Desk:
             database=servers.database(cell.buyers) if needs_database else None,
             shares=shares,
         )
-        stage = staged(plan, buyers=cell.buyers)
-        stage.strategy.open(plan.sku, plan.stock)
-        return cls(plan, stage, stage.strategy.free_by_segment())
+        connected = connect_strategy(plan, buyers=cell.buyers)
+        connected.strategy.open(plan.sku, plan.stock)
+        return cls(plan, connected, connected.strategy.free_by_segment())
 
     def tally(self) -> Tally:
         """Return the figures so far, of all sellers."""
@@ -129,12 +129,12 @@ class Desk:
 
     def left(self) -> tuple[int, ...]:
         """Return units free by segment: right now, or at the end of a sale that has been checked."""
-        return self.stage.strategy.free_by_segment() if self.left_at_last is None else self.left_at_last
+        return self.connected.strategy.free_by_segment() if self.left_at_last is None else self.left_at_last
 
     def judge(self) -> Result:
         """Check the sale, once every seller has ended; its keys and rows are removed."""
-        strategy, quantity = self.stage.strategy, self.plan.cell.quantity
-        recorder = merged(list(self.books.values()))
+        strategy, quantity = self.connected.strategy, self.plan.cell.quantity
+        recorder = merged(list(self.call_logs.values()))
         found = check(
             recorder,
             strategy.judge(recorder.judged),
@@ -142,12 +142,12 @@ class Desk:
             stocked=self.plan.stock,
             quantity=quantity,
             cancelled=0,
-            unfinished=sum(one["unfinished"] for one in self.books.values()),
+            unfinished=sum(one["unfinished"] for one in self.call_logs.values()),
         )
-        failed = sum(one["failure_count"] + one["unfinished"] for one in self.books.values())
+        failed = sum(one["failure_count"] + one["unfinished"] for one in self.call_logs.values())
         is_open = self.plan.cell.loop == "open"
         broken = broken_promises(found, recorder.failures, failed=0 if is_open else failed)
-        missing = [share for share in self.plan.shares if share not in self.books]
+        missing = [share for share in self.plan.shares if share not in self.call_logs]
         if missing:
             broken += (f"processes that never told what they sold: {', '.join(missing)}",)
         self.result = Result(self.plan, self.tally(), found, broken)
@@ -157,4 +157,4 @@ class Desk:
 
     def close(self) -> None:
         """Let go of connections."""
-        self.stage.close()
+        self.connected.close()
