@@ -1,4 +1,4 @@
-"""Our end of a measuring process: start it, hear what it says, and see that it ends."""
+"""Our end of a measuring process: start it, run what it says, and see that it ends."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Progress = Callable[[str, int, int], None]
-    """Told the phase, how much of it is done, and out of how much."""
+    """MeasuringTask the phase, how much of it is done, and out of how much."""
 
 LEAVE_SECONDS: Final = 5.0
 LAST_WORDS_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a measuring process is told."""
+class MeasuringTask:
+    """What a measuring process is task."""
 
     line: str
     """A line of its stdin: URLs may have passwords, which a list of processes would show."""
@@ -37,8 +37,8 @@ class Told:
     """After which it is killed."""
 
 
-class Child:
-    """A process that loads what is needed to measure, which takes seconds, and does each line it is told in a fork."""
+class MeasuringProcess:
+    """A process that loads what is needed to measure, which takes seconds, and does each line it is task in a fork."""
 
     def __init__(self, module: str) -> None:
         """Start it; the module ends with `fork_for_each_line` of `bench.forks`."""
@@ -53,21 +53,21 @@ class Child:
                 start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we end the child
             )
             stack.pop_all()
-        self._complained = 0  # bytes of stderr, of what it was told before
+        self._complained = 0  # bytes of stderr, of what it was task before
 
-    def hear(self, told: Told, progress: Progress) -> dict[str, Any]:
+    def run(self, task: MeasuringTask, progress: Progress) -> dict[str, Any]:
         """Have a fork do it, and return its record; may be called again.
 
         Raises SegmentedError when it fails or takes too long; after the latter this one is of no more use.
         """
-        overdue = threading.Timer(told.seconds, end_group, [self._process])
+        overdue = threading.Timer(task.seconds, kill_group, [self._process])
         overdue.start()
         try:
             with suppress(BrokenPipeError):  # it has gone already, and left its last words
                 if self._process.stdin is not None:
-                    self._process.stdin.write(told.line + "\n")
+                    self._process.stdin.write(task.line + "\n")
                     self._process.stdin.flush()
-            record, code = _heard(self._process, progress)
+            record, code = _read_record(self._process, progress)
         finally:
             overdue.cancel()
         begin, self._complained = self._complained, os.fstat(self._errors.fileno()).st_size
@@ -76,17 +76,17 @@ class Child:
         begin = max(begin, self._complained - LAST_WORDS_MAX)
         errors = os.pread(self._errors.fileno(), LAST_WORDS_MAX, begin).decode(errors="replace")
         last_words = [line.strip() for line in errors.splitlines() if line.strip()][-1:]
-        ended = f"not done in {told.seconds:g} s" if code is None else _ended(code)
-        message = f"measuring {told.subject} ended early: {' '.join(last_words) or ended}"
+        ended = f"not done in {task.seconds:g} s" if code is None else _ended(code)
+        message = f"measuring {task.subject} ended early: {' '.join(last_words) or ended}"
         raise SegmentedError(message)
 
     def close(self) -> None:
         """Let go of it; it ends."""
-        let_go(self._process)
+        close_process(self._process)
         self._errors.close()
 
 
-def _heard(child: subprocess.Popen[str], progress: Progress) -> tuple[dict[str, Any] | None, int | None]:
+def _read_record(child: subprocess.Popen[str], progress: Progress) -> tuple[dict[str, Any] | None, int | None]:
     """Return what a fork found, if it did, and its exit code; None if the loader is gone with it."""
     record: dict[str, Any] | None = None
     code: int | None = None
@@ -115,7 +115,7 @@ def _ended(code: int) -> str:
     return f"ended with code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
 
-def let_go(child: subprocess.Popen[Any]) -> None:
+def close_process(child: subprocess.Popen[Any]) -> None:
     """Let go of the lifeline, on which the child leaves; kill it if it does not."""
     if child.stdin is not None:
         with suppress(BrokenPipeError):  # it has gone already
@@ -123,13 +123,13 @@ def let_go(child: subprocess.Popen[Any]) -> None:
     try:
         child.wait(LEAVE_SECONDS)
     except subprocess.TimeoutExpired:
-        end_group(child)
+        kill_group(child)
         child.wait()
     if child.stdout is not None:
         child.stdout.close()
 
 
-def end_group(leader: subprocess.Popen[Any]) -> None:
+def kill_group(leader: subprocess.Popen[Any]) -> None:
     """Kill a process that leads its group, and what it forked."""
     with suppress(ProcessLookupError):
         os.killpg(leader.pid, signal.SIGKILL)

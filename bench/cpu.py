@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from bench.postmaster import find_postmaster
+from bench.postgresql_process import find_postgresql_process
 
 if TYPE_CHECKING:
     import redis
@@ -58,7 +58,7 @@ class CpuMeter:
     def __init__(self, client: redis.Redis, engine: Engine | None) -> None:
         """Find the database's processes once."""
         self._client = client
-        self._postmaster = None if engine is None else find_postmaster(engine)
+        self._postmaster = None if engine is None else find_postgresql_process(engine)
 
     def read(self) -> CpuReading:
         """Read all of them now."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from bench.assignment import Assignment
-from bench.children import Child, Told
+from bench.children import MeasuringProcess, MeasuringTask
 from bench.conditions import conditions
 from bench.findings import ORDER, findings, remarks
 from bench.record import RunRecord
@@ -15,18 +15,18 @@ from bench.results import Results
 from bench.servers import running
 
 if TYPE_CHECKING:
+    from bench.display import Display
     from bench.options import DemoOptions
-    from bench.watch import Watch
 
 NAME: Final = "demo"
 
 
-def measure_demo(options: DemoOptions, watch: Watch) -> Results:
+def measure_demo(options: DemoOptions, display: Display) -> Results:
     """Measure the four strategies, each in a fresh process, on servers of their own unless others are named."""
     runs: list[RunRecord] = []
     with (
         running(options.url, options.database, buyers=options.buyers) as servers,
-        closing(Child("bench.run_strategy")) as measuring,
+        closing(MeasuringProcess("bench.run_strategy")) as measuring,
     ):
         found = conditions(servers) | {"options": _shown(options)}
         sale = f"{NAME}-{uuid4().hex[:8]}"
@@ -41,10 +41,10 @@ def measure_demo(options: DemoOptions, watch: Watch) -> Results:
                 extra_hold=options.hold_ms / 1_000,
                 seconds=options.seconds,
             )
-            with watch.strategy(name) as progress:
-                asked = Told(assignment.as_json(), name, assignment.seconds_at_most)
-                record = RunRecord.from_json(measuring.hear(asked, progress))
-            watch.finished(record)
+            with display.strategy(name) as progress:
+                asked = MeasuringTask(assignment.as_json(), name, assignment.seconds_at_most)
+                record = RunRecord.from_json(measuring.run(asked, progress))
+            display.finished(record)
             runs.append(record)
     cores = found["cores"]
     return Results(NAME, tuple(runs), found, findings(runs, cores), remarks(runs, cores))

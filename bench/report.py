@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bench.findings import share_of_bound
-from bench.words import counted
+from bench.plurals import counted
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -19,8 +19,8 @@ import locust  # noqa: F401  # before redis and psycopg come in: it patches sock
 from gevent.os import tp_read
 
 from bench.assignment import Assignment
-from bench.course import measure
 from bench.forks import fork_for_each_line
+from bench.measurement import measure
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.orders import Gate, connect

@@ -66,7 +66,7 @@ def granularity(
         if name not in names:
             message = f"--sweep {name}: {loaded.file} has no such sweep{nearest(name, names)}"
             raise InvalidInput(message)
-    _measure(loaded, tuple(sweep or ()), quick=quick, report=report, json=json, where=(url, database))
+    _measure(loaded, tuple(sweep or ()), quick=quick, report=report, json=json, addresses=(url, database))
 
 
 def orders(
@@ -83,7 +83,7 @@ def orders(
     if not loaded.plan.orders:
         message = f"{loaded.file}: orders: the plan names no sweeps for this benchmark"
         raise InvalidInput(message)
-    _measure(loaded, tuple(loaded.plan.orders), quick=quick, report=report, json=json, where=(url, database))
+    _measure(loaded, tuple(loaded.plan.orders), quick=quick, report=report, json=json, addresses=(url, database))
 
 
 def _measure(
@@ -93,13 +93,15 @@ def _measure(
     quick: bool,
     report: Path | None,
     json: Path | None,
-    where: tuple[str | None, str | None],
+    addresses: tuple[str | None, str | None],
 ) -> None:
     check_writable(json)
     folder = report or FOLDER / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
     console = Console()
     view = view_on(console)
-    options = SessionOptions(loaded=loaded, folder=folder, is_quick=quick, only=only, url=where[0], database=where[1])
+    options = SessionOptions(
+        loaded=loaded, folder=folder, is_quick=quick, only=only, url=addresses[0], database=addresses[1]
+    )
     try:
         file = run_session(options, view)
     except Ended as end:

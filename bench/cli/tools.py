@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bench.display import display_on
 from bench.granularity.folder import RESULTS
 from bench.granularity.record import read_results
 from bench.results import check_writable, write
-from bench.watch import watch_on
 from segmented.cli.console import Console
 from segmented.errors import InvalidInput
 
@@ -63,8 +63,8 @@ def counts(
 
 def draw(folder: Path, console: Console) -> None:
     """Draw a session's report: figures, page, table where the lint allows one, how to repeat it."""
-    with watch_on(console).strategy("report") as told:
-        drawn = _part("bench.report_page", "redraw")(folder, told)
+    with display_on(console).strategy("report") as progress:
+        drawn = _part("bench.report_page", "redraw")(folder, progress)
     for sentence in drawn.sentences():
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 

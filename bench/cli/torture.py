@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from bench.display import display_on
 from bench.orders_torture.options import OrdersOptions
 from bench.orders_torture.run import torture_orders
 from bench.results import check_writable, write
 from bench.torture.kinds import KINDS
 from bench.torture.options import TortureOptions
 from bench.torture.run import torture_locks
-from bench.watch import watch_on
 from segmented.cli.console import Console
 
 torture = typer.Typer(no_args_is_help=True, help="Inject faults, and check that the guarantees hold.")
@@ -58,7 +58,7 @@ def locks(  # noqa: PLR0913  # an option each
     )
     check_writable(json)
     console = Console()
-    results = torture_locks(options, watch_on(console))
+    results = torture_locks(options, display_on(console))
     results.show(console)
     write(results, json)
     if not results.is_kept:
@@ -71,10 +71,10 @@ def orders(  # an option each
     orders: Annotated[int, typer.Option(help="Number of orders to submit.", metavar="N")] = 20_000,
     kills: Annotated[int, typer.Option(help="Number of workers to kill meanwhile.", metavar="N")] = 40,
     decides: Annotated[
-        str, typer.Option(help='Where stock is decided: "at acceptance", or "in the worker".', metavar="WHERE")
+        str, typer.Option(help='Addresses stock is decided: "at acceptance", or "in the worker".', metavar="WHERE")
     ] = ("at acceptance"),
     effect: Annotated[
-        str, typer.Option(help="Where orders take effect: redis, or postgresql as well.", metavar="WHERE")
+        str, typer.Option(help="Addresses orders take effect: redis, or postgresql as well.", metavar="WHERE")
     ] = "redis",
     workers: Annotated[int, typer.Option(help="Number of worker processes.", metavar="N")] = 2,
     seed: Annotated[int, typer.Option(help="Random seed of the orders and the kills.", metavar="N")] = 1,

@@ -33,7 +33,7 @@ def measure_claims(testbed: Testbed) -> list[Figure]:
         found: dict[int, list[float]] = {few: [], many: []}
         probes = list(batches(testbed.sizes.claims, PROBE))
         for number, batch in enumerate(probes):
-            testbed.told("claims among live keys", number, len(probes))
+            testbed.progress("claims among live keys", number, len(probes))
             sides = [(few, small), (many, large)]
             for count, side in sides if number % 2 else reversed(sides):
                 found[count].append(_claimed(*side, batch))

@@ -16,12 +16,12 @@ from bench.stock.testbed import pinned
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
-    from bench.watch import Watch
+    from bench.display import Display
 
 NAME: Final = "dedup"
 
 
-def measure_dedup(url: str | None, watch: Watch, sizes: Sizes | None = None) -> LockResults:
+def measure_dedup(url: str | None, display: Display, sizes: Sizes | None = None) -> LockResults:
     """Measure on an embedded server, unless another is named: it must be empty, and is emptied in the end."""
     with ExitStack() as stack:
         pid = None
@@ -32,8 +32,8 @@ def measure_dedup(url: str | None, watch: Watch, sizes: Sizes | None = None) -> 
         whole = server_conditions(url, "celery")  # before this process is confined to some of the cores
         placement = stack.enter_context(pinned(pid))
         found = {**whole, "placement": placement}
-        with watch.strategy(NAME) as told:
-            testbed = Testbed(url, sizes or Sizes(), told)
+        with display.strategy(NAME) as progress:
+            testbed = Testbed(url, sizes or Sizes(), progress)
             figures = (*measure_trivial(testbed), *measure_memory(testbed), *measure_claims(testbed))
     remark = f"Broker and records are databases of one server; {placement}; one worker process (solo), results ignored."
     return LockResults(figures, found, (remark,), benchmark=NAME)

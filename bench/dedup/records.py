@@ -49,7 +49,7 @@ def performed(
 
     with ThreadPoolExecutor(2) as threads:
         for done, answers in enumerate(threads.map(perform, batches(count))):
-            testbed.told(phase, done * BATCH, count)
+            testbed.progress(phase, done * BATCH, count)
             yield from answers
 
 

@@ -32,7 +32,7 @@ class Testbed:
 
     url: str
     sizes: Sizes
-    told: Callable[[str, int, int], None]
+    progress: Callable[[str, int, int], None]
 
 
 def at_database(url: str, number: int) -> str:

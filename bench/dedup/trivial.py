@@ -15,15 +15,15 @@ import psutil
 import redis
 
 from bench.cpu import busy_seconds, own_seconds
-from bench.dedup.foreman import working
 from bench.dedup.tasks import EXACTLY_ONCE, ONCE, PLAIN, PLAIN_EFFECT
+from bench.dedup.worker_driver import running_worker
 from bench.locks.figures import Figure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bench.dedup.foreman import Burst, Foreman
     from bench.dedup.testbed import Testbed
+    from bench.dedup.worker_driver import Burst, WorkerDriver
 
     Bursts = Mapping[str, Sequence[Burst]]
 
@@ -42,17 +42,17 @@ def measure_trivial(testbed: Testbed) -> list[Figure]:
     sizes = testbed.sizes
     shuffle = random.Random(1).shuffle
     found: dict[str, list[Burst]] = {kind: [] for kind in KINDS}
-    with working(testbed.url) as foreman, redis.Redis.from_url(testbed.url) as client:
+    with running_worker(testbed.url) as driver, redis.Redis.from_url(testbed.url) as client:
         for kind in KINDS:
-            foreman.burst(kind, [f"warm-{index}" for index in range(WARM_UP)])
-        others = Others(client, foreman)
+            driver.burst(kind, [f"warm-{index}" for index in range(WARM_UP)])
+        other_load = OtherLoad(client, driver)
         for number in range(sizes.rounds):
-            testbed.told("trivial tasks", number, sizes.rounds)
+            testbed.progress("trivial tasks", number, sizes.rounds)
             order = list(KINDS)
             shuffle(order)
             for kind in order:
-                found[kind].append(foreman.burst(kind, [f"{number}-{index}" for index in range(sizes.tasks)]))
-        cores = others.cores()
+                found[kind].append(driver.burst(kind, [f"{number}-{index}" for index in range(sizes.tasks)]))
+        cores = other_load.cores()
     return [*figures_of(found), Figure("cores that others used meanwhile", cores, "")]
 
 
@@ -65,13 +65,13 @@ def figures_of(found: Bursts) -> list[Figure]:
     return figures + [_time(f"{kind}: a task in the worker", [burst.worked for burst in found[kind]]) for kind in KINDS]
 
 
-class Others:
+class OtherLoad:
     """CPU time that neither this process, nor the worker, nor the server used."""
 
-    def __init__(self, client: redis.Redis, foreman: Foreman) -> None:
+    def __init__(self, client: redis.Redis, driver: WorkerDriver) -> None:
         """Begin to count."""
         self._client = client
-        self._own = (psutil.Process(), psutil.Process(foreman.pid))
+        self._own = (psutil.Process(), psutil.Process(driver.pid))
         self._began = self._read()
 
     def cores(self) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.dedup_peers.testbed import ORDER
-from bench.words import counted
+from bench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

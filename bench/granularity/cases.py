@@ -30,7 +30,7 @@ FAILURES_SAID: Final = 3
 
 
 @dataclass(slots=True)
-class CaseBook:
+class CaseState:
     """The case of one run: what it opens with, what it does after a call, and what came in."""
 
     cell: Cell
@@ -89,16 +89,16 @@ class CaseBook:
         return tuple(found)
 
 
-def case_of(cell: Cell, strategy: Strategy, stock: int, seed: int, *, is_calibration: bool = False) -> CaseBook:
+def case_of(cell: Cell, strategy: Strategy, stock: int, seed: int, *, is_calibration: bool = False) -> CaseState:
     """Return the book of a run that sells `stock` units in all; a calibration only buys.
 
     In a cancel storm every unit is sold twice on average, so half of a stock that is to last for some seconds will do.
     """
     half = stock // 2
     if not is_calibration and cell.case == "restock":
-        return CaseBook(cell, strategy, seed, opened=stock - half, later=half)
+        return CaseState(cell, strategy, seed, opened=stock - half, later=half)
     is_twice = not is_calibration and cell.case == "cancel-storm" and cell.stock is None
-    return CaseBook(cell, strategy, seed, opened=stock - half if is_twice else stock)
+    return CaseState(cell, strategy, seed, opened=stock - half if is_twice else stock)
 
 
 def refuse_case(cell: Cell, strategy: type[Strategy]) -> None:

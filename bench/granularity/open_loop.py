@@ -16,7 +16,7 @@ from gevent.pool import Group
 
 from bench.alarm import Alarm
 from bench.granularity.arrivals import schedule_of
-from bench.granularity.course import PROGRESS_SECONDS, READINGS, Course, Readings
+from bench.granularity.measurement import PROGRESS_SECONDS, READINGS, Measurement, SegmentSampler
 from bench.granularity.meters import Meter, WorkMeter, cores_between
 from bench.granularity.sale import FAILED_MAX
 from segmented.errors import SegmentedError
@@ -108,7 +108,7 @@ class Dispatcher:
             self._free.append(buyer)
 
 
-def run_open(assignment: RunAssignment, sale: Sale, client: redis.Redis, progress: Progress) -> Course:
+def run_open(assignment: RunAssignment, sale: Sale, client: redis.Redis, progress: Progress) -> Measurement:
     """Let the orders of the schedule arrive. Whether the stock ends before that is the plan's business."""
     cell, warm_up, seconds = assignment.cell, assignment.warm_up, assignment.seconds
     schedule = schedule_of(cell, warm_up=warm_up, seconds=seconds, seed=assignment.seed).tolist()
@@ -116,7 +116,7 @@ def run_open(assignment: RunAssignment, sale: Sale, client: redis.Redis, progres
     work = WorkMeter(client, sale.recorder)
     dispatcher = Dispatcher(sale, schedule, under_way_max=cell.buyers)
     dispatcher.start()
-    readings = Readings(sale, seconds / READINGS)
+    readings = SegmentSampler(sale, seconds / READINGS)
     began = dispatcher.began
     begin, end = began + warm_up, began + warm_up + seconds
     _pass_until(begin, dispatcher, lambda: progress("sale", dispatcher.arrived, len(schedule)))
@@ -128,7 +128,7 @@ def run_open(assignment: RunAssignment, sale: Sale, client: redis.Redis, progres
     if not len(sale.recorder.asked):
         message = f"{cell.cell_id}: no order arrived in {warm_up + seconds:g} s, so nothing is measured"
         raise SegmentedError(message)
-    return Course(
+    return Measurement(
         began=began,
         window_begin=begin,
         window_end=end,

@@ -23,8 +23,8 @@ import zstandard
 from bench.forks import fork_for_each_line
 from bench.granularity.assignment import RunAssignment
 from bench.granularity.cases import case_of, refuse_case
-from bench.granularity.course import run_closed
 from bench.granularity.gates import noted, too_short, voided
+from bench.granularity.measurement import run_closed
 from bench.granularity.open_loop import run_open
 from bench.granularity.sale import Sale
 from bench.granularity.summary import summarise
@@ -38,7 +38,7 @@ from segmented.stores.redis import RedisStore
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from bench.granularity.course import Course
+    from bench.granularity.measurement import Measurement
     from bench.strategies.base import Strategy
 
 SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy", "save", "io-threads")
@@ -91,29 +91,29 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
     )
     try:
         stock = _stock(assignment, strategy)
-        book = case_of(cell, strategy, stock, assignment.seed, is_calibration=assignment.is_calibration)
-        strategy.open("bench", book.opened)
-        sale = Sale(cell, strategy, book=None if assignment.is_calibration else book)
+        case = case_of(cell, strategy, stock, assignment.seed, is_calibration=assignment.is_calibration)
+        strategy.open("bench", case.opened)
+        sale = Sale(cell, strategy, case=None if assignment.is_calibration else case)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         gc.collect()
         gc.freeze()  # or every full collection in mid-sale would look at all that was imported
         run = run_open if cell.loop == "open" else run_closed
-        course = run(assignment, sale, meter, lambda phase, done, total: say(phase, _told(done, total)))
+        measurement = run(assignment, sale, meter, lambda phase, done, total: say(phase, _told(done, total)))
         if assignment.is_calibration:
             strategy.clear()
-            return {"orders_per_s": _rate(sale, course)}
+            return {"orders_per_s": _rate(sale, measurement)}
         say("verdict", _told(0, 1))
         verdict = strategy.judge(sale.recorder.judged)
         record = summarise(
             assignment,
             sale,
-            course,
+            measurement,
             verdict,
             started_at=started_at,
-            history=_keep(assignment, sale, course),
+            history=_keep(assignment, sale, measurement),
             server=_server(meter),
-            more_void=voided(sale, course) if cell.loop == "open" else too_short(assignment, course),
-            notes=noted(sale, course) if cell.loop == "open" else (),
+            more_void=voided(sale, measurement) if cell.loop == "open" else too_short(assignment, measurement),
+            notes=noted(sale, measurement) if cell.loop == "open" else (),
         )
         strategy.clear()
         return record.model_dump(mode="json", by_alias=True)
@@ -131,20 +131,23 @@ def _told(done: int, total: int) -> dict[str, int]:
     return {"done": done, "total": total}
 
 
-def _rate(sale: Sale, course: Course) -> float:
+def _rate(sale: Sale, measurement: Measurement) -> float:
     if sale.recorder.failures and not sale.strategy.is_control:
         message = f"{sale.cell.cell_id} could not be calibrated: {sale.recorder.failures[0]}"
         raise SegmentedError(message)
     pairs = zip(sale.recorder.done, sale.recorder.sold, strict=True)
-    return sum(sold for done, sold in pairs if course.window_begin <= done <= course.window_end) / course.window_s
+    return (
+        sum(sold for done, sold in pairs if measurement.window_begin <= done <= measurement.window_end)
+        / measurement.window_s
+    )
 
 
-def _keep(assignment: RunAssignment, sale: Sale, course: Course) -> tuple[str | None, str | None]:
+def _keep(assignment: RunAssignment, sale: Sale, measurement: Measurement) -> tuple[str | None, str | None]:
     """Write the history of calls; returns its file and the digest of what is in the file."""
     if assignment.history is None:
         return None, None
     file = Path(assignment.history)
-    packed = zstandard.ZstdCompressor().compress("\n".join(sale.recorder.lines(course.began)).encode())
+    packed = zstandard.ZstdCompressor().compress("\n".join(sale.recorder.lines(measurement.began)).encode())
     file.write_bytes(packed)
     return f"{file.parent.name}/{file.name}", hashlib.sha256(packed).hexdigest()
 

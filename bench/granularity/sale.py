@@ -13,7 +13,7 @@ from segmented.models import Order
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.granularity.cases import CaseBook
+    from bench.granularity.cases import CaseState
     from bench.granularity.cell import Cell
     from bench.strategies.base import Strategy
 
@@ -36,7 +36,7 @@ class Sale:
     sold_out_at: float | None = None
     over: threading.Event = field(default_factory=threading.Event)
     """Set at the first refusal, or when too many orders have failed."""
-    book: CaseBook | None = None
+    case: CaseState | None = None
     """What else happens, in a run of the perverse page."""
     after: Callable[[float, float, bool], None] | None = None
     """Told of every call: when it was asked and answered, and whether it failed."""
@@ -58,8 +58,8 @@ class Sale:
             done = time.monotonic()
             self.recorder.note(buyer, first, answers, intended=meant, asked=asked, done=done, quantity=quantity)
             is_failed = False
-            if self.book is not None:
-                self.book.after(orders, answers)
+            if self.case is not None:
+                self.case.after(orders, answers)
         if self.sold_out_at is None and self.recorder.refusals:
             self.sold_out_at = done
             self.over.set()

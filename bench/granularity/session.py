@@ -12,18 +12,18 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bench import sizing
-from bench.children import Child, Told as ToldChild
+from bench.children import MeasuringProcess, MeasuringTask
 from bench.granularity.arrivals import units_asked
 from bench.granularity.assignment import CALIBRATION_STOCK, RunAssignment
 from bench.granularity.environment import commit_of, environment_of
 from bench.granularity.estimate import Estimate, wanted
 from bench.granularity.folder import ResultsFolder
 from bench.granularity.grid import grid_of
-from bench.granularity.ground import Ground
 from bench.granularity.lost import lost_run
 from bench.granularity.record import EndLine, Run, SessionLine
 from bench.granularity.schedule import turns_of
-from bench.words import counted
+from bench.granularity.servers import SessionServers
+from bench.plurals import counted
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bench.granularity.plan import LoadedPlan
     from bench.granularity.schedule import Turn
 
-    Told = Callable[[str, int, int], None]
+    Progress = Callable[[str, int, int], None]
 
 MODULE: Final = "bench.granularity.run_cell"
 ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
@@ -48,7 +48,7 @@ SPIKE_STOCK_SHARE: Final = 0.6
 
 
 class Ended(Exception):
-    """A signal told the session to end."""
+    """A signal task the session to end."""
 
     def __init__(self, number: int) -> None:
         """Keep the number of the signal."""
@@ -56,13 +56,13 @@ class Ended(Exception):
         self.number = number
 
 
-class SessionWatch(Protocol):
+class SessionDisplay(Protocol):
     """Somebody who looks on."""
 
     def begun(self, grid: Grid, *, done: int, left: float) -> None:
         """See what will be done, and how long that takes by the plan."""
 
-    def run(self, turn: Turn, left: float | None) -> AbstractContextManager[Told]:
+    def run(self, turn: Turn, left: float | None) -> AbstractContextManager[Progress]:
         """Follow one run; `left` seconds remain by this session's own runs, None before there is one."""
 
     def finished(self, turn: Turn, run: Run, left: float) -> None:
@@ -85,7 +85,7 @@ class SessionOptions:
     database: str | None = None
 
 
-def run_session(options: SessionOptions, watch: SessionWatch) -> Path:
+def run_session(options: SessionOptions, display: SessionDisplay) -> Path:
     """Do the runs that are not done yet; returns the file of results.
 
     Raises InvalidInput for what cannot be measured and when a server dies on the way, and lets an interrupt through:
@@ -97,10 +97,10 @@ def run_session(options: SessionOptions, watch: SessionWatch) -> Path:
     with (
         _ends_as_exceptions(),
         ResultsFolder(options.folder) as folder,
-        Ground(options.url, options.database) as ground,
+        SessionServers(options.url, options.database) as servers,
     ):
         using = [one.cell.buyers for one in grid.cells if one.needs_database]
-        servers = ground.prepare(database_connections=max(using) if using else None)
+        described = servers.prepare(database_connections=max(using) if using else None)
         session = SessionLine(
             plan=options.loaded.plan.model_dump(mode="json", by_alias=True),
             plan_sha256=options.loaded.sha256,
@@ -108,15 +108,15 @@ def run_session(options: SessionOptions, watch: SessionWatch) -> Path:
             is_quick=options.is_quick,
             left_out=grid.left_out,
             started_at=_now(),
-            environment=environment_of(folder.path, servers, placement=ground.placement),
+            environment=environment_of(folder.path, described, placement=servers.placement),
         )
         if folder.is_new():
             folder.begin(session, options.loaded.text)
             done: dict[int, Run] = {}
         else:
             done = folder.go_on(session)
-        watch.said(f"results go to {folder.path}")
-        _Session(grid, turns, folder, ground, watch, began, done).work()
+        display.said(f"results go to {folder.path}")
+        _Session(grid, turns, folder, servers, display, began, done).work()
         return folder.results
 
 
@@ -152,11 +152,11 @@ class _Session:
     grid: Grid
     turns: list[Turn]
     folder: ResultsFolder
-    ground: Ground
-    watch: SessionWatch
+    servers: SessionServers
+    display: SessionDisplay
     began: float
     done: dict[int, Run]
-    loader: Child | None = None
+    loader: MeasuringProcess | None = None
     """It has loaded what a run needs, and forks for each run of its round."""
     loaded_for: int = 0
     """That round."""
@@ -167,7 +167,7 @@ class _Session:
         left = [turn for turn in self.turns if turn.number not in self.done]
         stopped_by: str | None = "killed in a way that left it no time to say why"
         try:
-            self.watch.begun(self.grid, done=len(self.done), left=estimate.left(left, self.folder.rates))
+            self.display.begun(self.grid, done=len(self.done), left=estimate.left(left, self.folder.rates))
             stopped_by = self._turns(left, estimate)
         except BaseException as error:
             stopped_by = _why(error)
@@ -196,17 +196,17 @@ class _Session:
                         f"{len(self.done)} of {counted(self.grid.runs_planned, 'run')} fitted into the"
                         f" {self.grid.budget:g} s that this profile has; the others were not started"
                     )
-                    self.watch.said(sentence)
+                    self.display.said(sentence)
                     return sentence
             remaining = estimate.left(left[place:], self.folder.rates) if estimate.is_known else None
-            with self.watch.run(turn, remaining) as told:
-                run = self._one(turn, estimate, told)
+            with self.display.run(turn, remaining) as progress:
+                run = self._one(turn, estimate, progress)
             self.folder.append(run)
             self.done[turn.number] = run
-            self.watch.finished(turn, run, estimate.left(left[place + 1 :], self.folder.rates))
+            self.display.finished(turn, run, estimate.left(left[place + 1 :], self.folder.rates))
         return None
 
-    def _one(self, turn: Turn, estimate: Estimate, told: Told) -> Run:
+    def _one(self, turn: Turn, estimate: Estimate, progress: Progress) -> Run:
         """Calibrate what must be, run, and return the record: a void one if the run fails and its servers do not."""
         planned = turn.planned
         started_at = _now()
@@ -216,44 +216,44 @@ class _Session:
         try:
             for cell_id in wanted(planned) - set(self.folder.rates):
                 began = time.monotonic()
-                self.folder.keep_rate(cell_id, self._calibrated(turn, told))
+                self.folder.keep_rate(cell_id, self._calibrated(turn, progress))
                 estimate.calibrated(time.monotonic() - began)
             began = time.monotonic()
-            run = self._measured(turn, told)
+            run = self._measured(turn, progress)
             estimate.took(planned, time.monotonic() - began)
         except _Lost as error:
             cell = planned.at(self.folder.rates.get(_capacity_id(planned), 1.0))
             return lost_run(turn, cell, error, started_at=started_at)
         return run
 
-    def _calibrated(self, turn: Turn, told: Told) -> float:
+    def _calibrated(self, turn: Turn, progress: Progress) -> float:
         planned = turn.planned
         cell = planned.capacity or planned.cell
         alone = _like(planned, cell)
-        with self.ground.place(alone, cell) as place:
+        with self.servers.for_run(alone, cell) as run_servers:
             assignment = RunAssignment(
                 cell=cell,
                 is_calibration=True,
                 seed=turn.seed,
-                url=place.url,
-                meter_url=place.meter_url,
-                database=place.database,
+                url=run_servers.url,
+                meter_url=run_servers.meter_url,
+                database=run_servers.database,
                 stock=cell.stock or CALIBRATION_STOCK,
                 seconds=self.grid.calibration,
                 warm_up=min(planned.warm_up, self.grid.calibration / 4),
-                cores=self.ground.generator_cores,
+                cores=self.servers.generator_cores,
             )
 
             def calibrating(phase: str, done: int, total: int) -> None:
-                told(f"calibration, {phase}", done, total)
+                progress(f"calibration, {phase}", done, total)
 
-            found = self._heard(assignment, calibrating, place.is_alive)
+            found = self._read_record(assignment, calibrating, run_servers.is_alive)
         return float(found["orders_per_s"])
 
-    def _measured(self, turn: Turn, told: Told) -> Run:
+    def _measured(self, turn: Turn, progress: Progress) -> Run:
         planned = turn.planned
         cell = planned.at(self.folder.rates.get(_capacity_id(planned), 1.0))
-        with self.ground.place(planned, cell) as place:
+        with self.servers.for_run(planned, cell) as run_servers:
             assignment = RunAssignment(
                 cell=cell,
                 run=turn.number,
@@ -261,16 +261,16 @@ class _Session:
                 arm=turn.arm,
                 sweeps=planned.sweeps,
                 seed=turn.seed,
-                url=place.url,
-                meter_url=place.meter_url,
-                database=place.database,
+                url=run_servers.url,
+                meter_url=run_servers.meter_url,
+                database=run_servers.database,
                 stock=self._stock(turn, cell),
                 seconds=planned.seconds,
                 warm_up=planned.warm_up,
-                cores=self.ground.generator_cores,
+                cores=self.servers.generator_cores,
                 history=self.folder.history(turn.number),
             )
-            found = self._heard(assignment, told, place.is_alive)
+            found = self._read_record(assignment, progress, run_servers.is_alive)
         return Run.model_validate(found).model_copy(update={"offered_percent": planned.percent})
 
     def _stock(self, turn: Turn, cell: Cell) -> int:
@@ -285,14 +285,16 @@ class _Session:
         asked = units_asked(cell, warm_up=planned.warm_up, seconds=planned.seconds, seed=turn.seed)
         return max(sizing.STOCK_MIN, ceil(asked * (SPIKE_STOCK_SHARE if cell.arrivals == "spike" else 1)))
 
-    def _heard(self, assignment: RunAssignment, told: Told, is_alive: Callable[[], bool]) -> dict[str, Any]:
+    def _read_record(
+        self, assignment: RunAssignment, progress: Progress, is_alive: Callable[[], bool]
+    ) -> dict[str, Any]:
         at_most = assignment.seconds_at_most
         if self.grid.budget is not None:
             at_most = min(at_most, max(1.0, self.began + self.grid.budget + OVERTIME - time.monotonic()))
-        self.loader = self.loader or Child(MODULE)
-        asked = ToldChild(assignment.model_dump_json(), assignment.cell.cell_id, at_most)
+        self.loader = self.loader or MeasuringProcess(MODULE)
+        asked = MeasuringTask(assignment.model_dump_json(), assignment.cell.cell_id, at_most)
         try:
-            return self.loader.hear(asked, told)
+            return self.loader.run(asked, progress)
         except InvalidInput:
             raise
         except SegmentedError as error:
@@ -327,5 +329,5 @@ def _why(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, Ended):
-        return f"told to end by {error}"
+        return f"task to end by {error}"
     return str(error) or type(error).__name__

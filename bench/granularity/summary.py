@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bench.granularity.assignment import RunAssignment
-    from bench.granularity.course import Course
+    from bench.granularity.measurement import Measurement
     from bench.granularity.recorder import Recorder
     from bench.granularity.sale import Sale
     from bench.strategies.base import Verdict
@@ -49,7 +49,7 @@ class Columns:
 def summarise(  # noqa: PLR0913  # it is where everything meets
     assignment: RunAssignment,
     sale: Sale,
-    course: Course,
+    measurement: Measurement,
     verdict: Verdict,
     *,
     started_at: str,
@@ -61,22 +61,22 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
     """Put the record together."""
     cell, strategy, recorder = assignment.cell, sale.strategy, sale.recorder
     columns = Columns(recorder)
-    inside = (columns.done >= course.window_begin) & (columns.done <= course.window_end)
-    meant = (columns.intended >= course.window_begin) & (columns.intended < course.window_end)
-    book = sale.book or case_of(cell, strategy, assignment.stock, assignment.seed, is_calibration=True)
+    inside = (columns.done >= measurement.window_begin) & (columns.done <= measurement.window_end)
+    meant = (columns.intended >= measurement.window_begin) & (columns.intended < measurement.window_end)
+    case = sale.case or case_of(cell, strategy, assignment.stock, assignment.seed, is_calibration=True)
     checked = check(
         recorder,
         verdict,
-        opened=book.opened,
-        stocked=book.opened + book.restocked,
+        opened=case.opened,
+        stocked=case.opened + case.restocked,
         quantity=cell.quantity,
-        cancelled=book.cancelled,
-        came_in=book.came_in,
+        cancelled=case.cancelled,
+        came_in=case.came_in,
         unfinished=sale.unfinished_count,
     )
-    failed = len(recorder.failures) + sale.unfinished_count + course.shed
+    failed = len(recorder.failures) + sale.unfinished_count + measurement.shed
     void = broken_promises(checked, recorder.failures, failed=0 if cell.loop == "open" else failed)
-    void += book.broken() + more_void
+    void += case.broken() + more_void
     sold = int(columns.sold[inside].sum())
     server_cores = SERVER_CORES if assignment.cores else None
     promise = asdict(strategy.guarantees)
@@ -91,25 +91,27 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
         sweeps=assignment.sweeps,
         seed=assignment.seed,
         started_at=started_at,
-        orders_per_s=None if void else round(sold / course.window_s, 3),
-        sold_out_per_s=round(int(columns.sold_out[inside].sum()) / course.window_s, 3),
-        failed_per_s=round(int(columns.failed[inside].sum()) / course.window_s, 3),
+        orders_per_s=None if void else round(sold / measurement.window_s, 3),
+        sold_out_per_s=round(int(columns.sold_out[inside].sum()) / measurement.window_s, 3),
+        failed_per_s=round(int(columns.failed[inside].sum()) / measurement.window_s, 3),
         void=void,
         notes=notes,
         is_control=strategy.is_control,
-        warm_up_s=round(course.window_begin - course.began, 3),
-        window_s=round(course.window_s, 3),
-        drain_s=round(course.drain_s, 3),
+        warm_up_s=round(measurement.window_begin - measurement.began, 3),
+        window_s=round(measurement.window_s, 3),
+        drain_s=round(measurement.drain_s, 3),
         lanes=strategy.lanes,
-        saturated=saturated(course.cpu, server_cores=server_cores, is_delayed=cell.rtt_ms > 0),
-        counts=counts_of(sale, course, failed=failed, cancelled=book.cancelled),
+        saturated=saturated(measurement.cpu, server_cores=server_cores, is_delayed=cell.rtt_ms > 0),
+        counts=counts_of(sale, measurement, failed=failed, cancelled=case.cancelled),
         checker=checked,
         times=times_of(columns, meant if cell.loop == "open" else inside, is_open=cell.loop == "open"),
-        work=course.work,
-        cpu=course.cpu,
-        series=series_of(columns, course, segments=strategy.segments, batch=cell.batch),
+        work=measurement.work,
+        cpu=measurement.cpu,
+        series=series_of(columns, measurement, segments=strategy.segments, batch=cell.batch),
         fairness=None if cell.loop == "open" else fairness_of(columns, inside, buyers=cell.buyers),
-        recorder_share=round(recorder.timed_s * _share(inside) / max(1e-9, course.cpu.generator * course.window_s), 4),
+        recorder_share=round(
+            recorder.timed_s * _share(inside) / max(1e-9, measurement.cpu.generator * measurement.window_s), 4
+        ),
         history=history[0],
         history_sha256=history[1],
         guarantees=promise,
@@ -123,16 +125,16 @@ def _share(inside: NDArray[np.bool_]) -> float:
     return float(inside.mean()) if len(inside) else 0.0
 
 
-def counts_of(sale: Sale, course: Course, *, failed: int, cancelled: int) -> Counts:
+def counts_of(sale: Sale, measurement: Measurement, *, failed: int, cancelled: int) -> Counts:
     """Return orders by what became of them."""
     recorder = sale.recorder
     return Counts(
-        planned=course.planned,
+        planned=measurement.planned,
         sent=sale.order_count,
         sold=len(recorder.sold_numbers),
         sold_out=len(recorder.refusals),
         failed=failed,
-        shed=course.shed,
+        shed=measurement.shed,
         cancelled=cancelled // sale.cell.quantity,
         first_failure=next(iter(recorder.failures), None),
     )
@@ -157,10 +159,10 @@ def times_of(columns: Columns, inside: NDArray[np.bool_], *, is_open: bool) -> T
     )
 
 
-def series_of(columns: Columns, course: Course, *, segments: int, batch: int = 1) -> Series:
+def series_of(columns: Columns, measurement: Measurement, *, segments: int, batch: int = 1) -> Series:
     """Return the sale over time."""
-    began = course.began
-    last = max(float(columns.done.max(initial=began)), *course.shed_at[-1:], began)
+    began = measurement.began
+    last = max(float(columns.done.max(initial=began)), *measurement.shed_at[-1:], began)
     length = last - began
     count = max(1, int(length / BIN_SECONDS) + 1)
 
@@ -168,7 +170,7 @@ def series_of(columns: Columns, course: Course, *, segments: int, batch: int = 1
         places = np.clip(((at - began) / BIN_SECONDS).astype(int), 0, count - 1)
         return [int(one) for one in np.bincount(places, weights=weights, minlength=count)]
 
-    shed_at = np.array(course.shed_at)
+    shed_at = np.array(measurement.shed_at)
     shed = binned(shed_at, np.full(len(shed_at), batch, dtype=np.int32)) if len(shed_at) else []
     orders = columns.sold + columns.sold_out + columns.failed
     places = np.clip(((columns.done - began) / BIN_SECONDS).astype(int), 0, count - 1)
@@ -190,10 +192,10 @@ def series_of(columns: Columns, course: Course, *, segments: int, batch: int = 1
         failed=binned(columns.done, columns.failed),
         p50_ms=p50,
         max_ms=longest,
-        window=(round(course.window_begin - began, 3), round(course.window_end - began, 3)),
+        window=(round(measurement.window_begin - began, 3), round(measurement.window_end - began, 3)),
         segment_sold=[int(one) for one in by_segment] if is_sold.any() and segments > 1 else [],
-        left_at=[round(at - began, 3) for at in course.left_at],
-        left=[list(one) for one in course.left],
+        left_at=[round(at - began, 3) for at in measurement.left_at],
+        left=[list(one) for one in measurement.left],
     )
 
 

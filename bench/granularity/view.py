@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from statistics import median
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress as RichProgress, SpinnerColumn, TextColumn
 from rich.table import Table
 
 from bench.granularity.estimate import spoken
-from bench.words import counted
+from bench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from bench.granularity.grid import Grid
     from bench.granularity.record import ResultFile, Run
     from bench.granularity.schedule import Turn
-    from bench.granularity.session import SessionWatch
+    from bench.granularity.session import SessionDisplay
 
-    Told = Callable[[str, int, int], None]
+    Progress = Callable[[str, int, int], None]
 
 
 class LineView:
@@ -48,7 +48,7 @@ class LineView:
             self.print(f"{counted(done, 'run')} {'is' if done == 1 else 'are'} done already and kept.")
 
     @contextmanager
-    def run(self, turn: Turn, left: float | None) -> Iterator[Told]:  # noqa: ARG002  # a bar shows them
+    def run(self, turn: Turn, left: float | None) -> Iterator[Progress]:  # noqa: ARG002  # a bar shows them
         """Follow one run in silence."""
         yield _nobody
 
@@ -80,19 +80,19 @@ class BarView(LineView):
         self._done = done
 
     @contextmanager
-    def run(self, turn: Turn, left: float | None) -> Iterator[Told]:
+    def run(self, turn: Turn, left: float | None) -> Iterator[Progress]:
         """Show the run, and the time left by the runs so far."""
         remaining = "time left: known after the first run" if left is None else f"about {spoken(left)} left"
         columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
-        with Progress(*columns, console=self.console, transient=True) as progress:
-            bar = progress.add_task("", total=self.runs_planned, completed=self._done)
+        with RichProgress(*columns, console=self.console, transient=True) as bars:
+            bar = bars.add_task("", total=self.runs_planned, completed=self._done)
 
-            def told(phase: str, done: int, total: int) -> None:
+            def progress(phase: str, done: int, total: int) -> None:
                 part = f" {100 * done / total:.0f} %" if total > 1 else ""
-                progress.update(bar, description=f"{remaining}; {turn.planned.cell.cell_id}: {phase}{part}")
+                bars.update(bar, description=f"{remaining}; {turn.planned.cell.cell_id}: {phase}{part}")
 
-            told("starting", 0, 1)
-            yield told
+            progress("starting", 0, 1)
+            yield progress
 
     def finished(self, turn: Turn, run: Run, left: float) -> None:
         """Print its line, and move on."""
@@ -104,7 +104,7 @@ def _nobody(_: str, __: int, ___: int) -> None:
     """Hear nothing of a run in progress."""
 
 
-def view_on(console: Console) -> SessionWatch:
+def view_on(console: Console) -> SessionDisplay:
     """Choose by where the output goes."""
     return BarView(console) if console.is_terminal else LineView(console)
 

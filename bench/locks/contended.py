@@ -28,16 +28,16 @@ OWN: Final = {"cmdstat_info", "cmdstat_config|resetstat", "cmdstat_hello", "cmds
 """Commands of the measurement itself, and of connecting."""
 
 
-def measure_contended(url: str, told: Callable[[str, int, int], None]) -> list[Figure]:
+def measure_contended(url: str, progress: Callable[[str, int, int], None]) -> list[Figure]:
     """Park ten waiters, count, release, and time until the last of them has had its turn."""
     with RedisStore.from_url(url) as store, redis.Redis.from_url(url) as server:
-        told("ten waiters parked", 0, ROUNDS + 1)
+        progress("ten waiters parked", 0, ROUNDS + 1)
         delays: list[float] = []
         commands: list[float] = []
         parked = 0.0
         for number in range(ROUNDS + 1):
             is_first = number == 0
-            told("ten waiters served", number, ROUNDS + 1)
+            progress("ten waiters served", number, ROUNDS + 1)
             found = _round(store, server, park_seconds=PARKED_SECONDS if is_first else 0.3)
             if is_first:
                 parked = found["parked"] / WAITERS / PARKED_SECONDS

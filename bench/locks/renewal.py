@@ -22,7 +22,7 @@ WATCHED_SECONDS: Final = 30.0
 CORE_MAX: Final = 0.05
 
 
-def measure_renewal(url: str, told: Callable[[str, int, int], None]) -> list[Figure]:
+def measure_renewal(url: str, progress: Callable[[str, int, int], None]) -> list[Figure]:
     """Hold the leases for a while and read this process's CPU time, in which nothing else happens."""
     others = _keepers()  # of other stores of this process
     with RedisStore.from_url(url) as store:
@@ -30,7 +30,7 @@ def measure_renewal(url: str, told: Callable[[str, int, int], None]) -> list[Fig
         threads = len(_keepers() - others)
         cpu, began = time.process_time(), time.perf_counter()
         while (passed := time.perf_counter() - began) < WATCHED_SECONDS:
-            told("10,000 leases renewed", int(passed), int(WATCHED_SECONDS))
+            progress("10,000 leases renewed", int(passed), int(WATCHED_SECONDS))
             time.sleep(1)
         used = (time.process_time() - cpu) / passed
         lost = sum(lease.is_lost for lease in leases)

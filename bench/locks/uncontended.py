@@ -74,7 +74,12 @@ class Subject:
 
 
 def measure_uncontended(
-    url: str, pythons: Mapping[str, Path], told: Callable[[str, int, int], None], *, rounds: int = ROUNDS, seed: int = 1
+    url: str,
+    pythons: Mapping[str, Path],
+    progress: Callable[[str, int, int], None],
+    *,
+    rounds: int = ROUNDS,
+    seed: int = 1,
 ) -> list[Figure]:
     """Measure every subject whose environment is there; `pythons` names the interpreters of the competitors'."""
     names = [name for name in CYCLES if name not in PEERS or PEERS[name] in pythons]
@@ -88,7 +93,7 @@ def measure_uncontended(
             stack.callback(subject.close)
             subjects.append(subject)
         for number in range(rounds):
-            told("uncontended cycles", number, rounds)
+            progress("uncontended cycles", number, rounds)
             shuffle(subjects)
             for subject in subjects:
                 seconds[subject.name].append(subject.seconds(BURST) / BURST)

@@ -48,7 +48,7 @@ class NotOffered(Exception):
     """The lock does not offer what the row is about; the message says why."""
 
 
-class SaidNo(Exception):
+class RefusedAcquire(Exception):
     """The library refused by a value, where others raise."""
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from bench.children import let_go
+from bench.children import close_process
 from bench.granularity.cell import ROUND_TRIP_MAX
 from bench.proxy.addresses import through, upstream_of
 from segmented.errors import InvalidInput, SegmentedError
@@ -48,7 +48,7 @@ def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[s
                 raise SegmentedError(message)
             yield through(url, json.loads(said)["port"])
         finally:
-            let_go(child)
+            close_process(child)
 
 
 def _told(child: subprocess.Popen[str], line: str) -> str:

@@ -40,7 +40,7 @@ def _by_segments(testbed: Testbed) -> list[Figure]:
         confirmed: dict[int, list[float]] = {few: [], many: []}
         batches = batches_of("o", max(PROBES, testbed.sizes.batch_orders // BATCH) * BATCH)
         for index, batch in enumerate(batches):
-            testbed.told("server time by segments", index, len(batches))
+            testbed.progress("server time by segments", index, len(batches))
             for segments, sku in skus.items():
                 reserved[segments].append(_server_us(store, client, op.ReserveMany(sku, batch, HOLD_MS), len(batch)))
                 ended = op.SettleMany(sku, "confirmed", tuple(order.order_id for order in batch))
@@ -65,7 +65,7 @@ def _by_orders(testbed: Testbed) -> list[Figure]:
         at_few: list[float] = []
         at_many: list[float] = []
         for index, batch in enumerate(batches_of("probe", PROBES * BATCH)):
-            testbed.told("server time by orders", index, PROBES)
+            testbed.progress("server time by orders", index, PROBES)
             for name, found in ((small, at_few), (sku, at_many)):
                 found.append(_server_us(store, client, op.ReserveMany(name, batch, HOLD_MS), len(batch)))
         alone = _ledger_of_single_orders(testbed, store, client)
@@ -94,7 +94,7 @@ def _ledger_of_single_orders(testbed: Testbed, store: RedisStore, client: redis.
 
 def _fill(testbed: Testbed, store: RedisStore, sku: str, count: int) -> None:
     for first in range(0, count, BATCH):
-        testbed.told(f"filling a pool to {count:,} orders", first, count)
+        testbed.progress(f"filling a pool to {count:,} orders", first, count)
         (batch,) = batches_of(f"o{first}", min(BATCH, count - first))
         store.execute(op.ReserveMany(sku, batch, HOLD_MS))
 

@@ -26,7 +26,7 @@ TIMEOUT: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class GrantRun:
     """One run."""
 
     share: float
@@ -43,28 +43,28 @@ def measure_grants(testbed: Testbed) -> list[Figure]:
     runs = [(hold_ms, lanes) for hold_ms in testbed.sizes.holds_ms for lanes in testbed.sizes.lanes]
     with server_of(testbed):
         for number, (hold_ms, lanes) in enumerate(runs):
-            testbed.told(f"grants, hold {hold_ms} ms, {lanes} segments", number, len(runs))
-            course = asyncio.run(_run(testbed, hold_ms, lanes))
-            is_bound_by_client = course.client_cpu >= CLIENT_MAX
+            testbed.progress(f"grants, hold {hold_ms} ms, {lanes} segments", number, len(runs))
+            run = asyncio.run(_run(testbed, hold_ms, lanes))
+            is_bound_by_client = run.client_cpu >= CLIENT_MAX
             figures.append(
                 Figure(
                     f"grants, hold {hold_ms} ms, {lanes} segments: share of the bound",
-                    course.share,
+                    run.share,
                     "",
                     at_least=None if is_bound_by_client else SHARE_MIN,
                     detail={
-                        "grants_per_s": course.per_second,
-                        "mean_hold_ms": course.hold_ms,
-                        "client_cpu": course.client_cpu,
+                        "grants_per_s": run.per_second,
+                        "mean_hold_ms": run.hold_ms,
+                        "client_cpu": run.client_cpu,
                         "workers": WAITING * lanes,
                     },
                 )
             )
-            figures.append(Figure(f"grants, hold {hold_ms} ms, {lanes} segments: client", course.client_cpu, "cores"))
+            figures.append(Figure(f"grants, hold {hold_ms} ms, {lanes} segments: client", run.client_cpu, "cores"))
     return figures
 
 
-async def _run(testbed: Testbed, hold_ms: int, lanes: int) -> Course:
+async def _run(testbed: Testbed, hold_ms: int, lanes: int) -> GrantRun:
     sku = testbed.sku(f"grants-{hold_ms}-{lanes}")
     async with await AsyncRedisStore.from_url(testbed.url) as store:
         pool = AsyncPool(store, sku)
@@ -83,7 +83,7 @@ async def _run(testbed: Testbed, hold_ms: int, lanes: int) -> Course:
         used, began = time.process_time(), time.perf_counter()
         await asyncio.gather(*(work(worker) for worker in range(WAITING * lanes)))
         cpu = (time.process_time() - used) / (time.perf_counter() - began)
-        return _course(await _ledger(store, sku), lanes, cpu)
+        return _grant_run(await _ledger(store, sku), lanes, cpu)
 
 
 async def _ledger(store: AsyncRedisStore, sku: str) -> list[LedgerEntry]:
@@ -95,7 +95,7 @@ async def _ledger(store: AsyncRedisStore, sku: str) -> list[LedgerEntry]:
     return found
 
 
-def _course(ledger: list[LedgerEntry], lanes: int, cpu: float) -> Course:
+def _grant_run(ledger: list[LedgerEntry], lanes: int, cpu: float) -> GrantRun:
     """Fold the ledger: how long orders held segments, as a share of the time that the segments were there.
 
     The first and the last tenth are left out, in which not everybody works.
@@ -107,7 +107,7 @@ def _course(ledger: list[LedgerEntry], lanes: int, cpu: float) -> Course:
     first, last = first + margin, last - margin
     held = sum(max(0, min(end, last) - max(start, first)) for start, end in spans)
     inside = [end - start for start, end in spans if first <= end <= last]
-    return Course(
+    return GrantRun(
         share=held / (lanes * (last - first)),
         per_second=len(inside) * MICROSECONDS / (last - first),
         hold_ms=sum(inside) / max(1, len(inside)) / 1_000,

@@ -18,12 +18,12 @@ from bench.stock.testbed import Testbed, pinned
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
-    from bench.watch import Watch
+    from bench.display import Display
 
 NAME: Final = "stock"
 
 
-def measure_stock(url: str | None, watch: Watch, sizes: Sizes | None = None) -> LockResults:
+def measure_stock(url: str | None, display: Display, sizes: Sizes | None = None) -> LockResults:
     """Measure on an embedded server, unless another is named: it must be one that nothing else uses."""
     with ExitStack() as stack:
         pid = None
@@ -36,8 +36,8 @@ def measure_stock(url: str | None, watch: Watch, sizes: Sizes | None = None) -> 
         stack.callback(gc.unfreeze)
         gc.collect()
         gc.freeze()  # else each full collection looks at all that the bench has imported, in the midst of a measurement
-        with watch.strategy(NAME) as told:
-            testbed = Testbed(url, sizes or Sizes(), told)
+        with display.strategy(NAME) as progress:
+            testbed = Testbed(url, sizes or Sizes(), progress)
             figures = (
                 *measure_rates(testbed),
                 *measure_costs(testbed),

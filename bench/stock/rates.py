@@ -32,7 +32,7 @@ def measure_rates(testbed: Testbed) -> list[Figure]:
     seen: dict[str, list[float]] = {}
     with server_of(testbed) as (_, client):
         for number in range(sizes.rounds):
-            testbed.told("orders a second", number, sizes.rounds)
+            testbed.progress("orders a second", number, sizes.rounds)
             bare = measure_bare(testbed.url, client, sizes.bare_calls, depth=1, by_digest=False, driver=driver)
             calls = asyncio.run(_awaited(testbed, number))
             deep = measure_bare(testbed.url, client, sizes.bare_calls, depth=DEPTH, by_digest=True, driver=driver)

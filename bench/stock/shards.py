@@ -27,7 +27,7 @@ def measure_shards(testbed: Testbed) -> list[Figure]:
         sku = testbed.sku("in-shards")
         testbed.skus.pop()  # it has other keys than a pool in one slot
         pool = ShardedPool(store, sku)
-        testbed.told("selling in shards", 0, 1)
+        testbed.progress("selling in shards", 0, 1)
         try:
             count = count_transfers(store, sku, stock=testbed.sizes.sharded_stock, shards=SHARDS)
             counter = Counter(client)

@@ -30,7 +30,7 @@ class Testbed:
 
     url: str
     sizes: Sizes
-    told: Callable[[str, int, int], None]
+    progress: Callable[[str, int, int], None]
     skus: list[str] = field(default_factory=list)
     """Pools that were opened, to be removed."""
 

@@ -19,7 +19,7 @@ from bench.strategies.base import GaveUp, Refused, Sold
 from bench.strategies.celery_step import told
 from bench.strategies.clients import WAIT_SECONDS
 from bench.strategies.pooled import PooledStrategy
-from bench.workers.crew import PROCESSES, crew, environment
+from bench.workers.processes import PROCESSES, environment, running_processes
 from segmented.celery.broker import kombu_url
 from segmented.celery.envelopes import TASK, Envelope
 from segmented.models import Settled, SoldOut
@@ -69,7 +69,7 @@ class CeleryOne(PooledStrategy):
         if engine is not None:
             database = engine.url.render_as_string(hide_password=False)
         given = environment(self.context.url, broker, database) | told(self.context.section)
-        stack.enter_context(crew(given, folder)).start_workers()
+        stack.enter_context(running_processes(given, folder)).start_workers()
         app = stack.enter_context(Celery("bench-buyers", broker=kombu_url(broker), set_as_current=False))
 
         def send(sku: str, order_ids: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ REPLY_SECONDS: Final = 2 * LEASE_SECONDS
 """For a reply; a blocking command may take as long as a lease."""
 
 
-class AskingClient(redis.Redis):
+class CountingClient(redis.Redis):
     """Counts SET NX, which is how all libraries of locks ask for one."""
 
     asked = 0
@@ -32,8 +32,8 @@ class AskingClient(redis.Redis):
         return super().set(name, value, ex=ex, px=px, nx=nx)
 
 
-def client_of(context: StrategyContext) -> AskingClient:
+def client_of(context: StrategyContext) -> CountingClient:
     """Return a client with room for every buyer, as the URL says, that hides no error by trying again."""
-    client = AskingClient.from_url(context.url, socket_timeout=REPLY_SECONDS, retry=Retry(NoBackoff(), 0))
-    assert isinstance(client, AskingClient)  # noqa: S101  # for the type checker
+    client = CountingClient.from_url(context.url, socket_timeout=REPLY_SECONDS, retry=Retry(NoBackoff(), 0))
+    assert isinstance(client, CountingClient)  # noqa: S101  # for the type checker
     return client

@@ -11,8 +11,8 @@ from sqlalchemy import delete
 
 from bench.refusals import count_wrong
 from bench.sizing import oversold
-from bench.strategies.asking_store import AskingStore
 from bench.strategies.base import LEASE_SECONDS, Guarantees, Strategy, Verdict, mean_of
+from bench.strategies.counting_store import CountingStore
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.keys import shard_keys
@@ -51,7 +51,7 @@ class PooledStrategy(Strategy):
         """Sell nothing yet."""
         super().__init__(context)
         self.gate = Gate(context.engine) if context.section.commits and context.engine is not None else None
-        self.store = AskingStore(context.store)
+        self.store = CountingStore(context.store)
         self._stock = 0
 
     def open(self, sku: str, stock: int) -> None:

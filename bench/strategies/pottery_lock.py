@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bench.strategies.base import LEASE_SECONDS
 from bench.strategies.clients import WAIT_SECONDS
-from bench.strategies.others_locks import OthersLock, needed
+from bench.strategies.library_lock import LibraryLock, needed
 
 if TYPE_CHECKING:
     from bench.strategies.base import StrategyContext
 
 
-class GlobalPottery(OthersLock):
+class GlobalPottery(LibraryLock):
     """A quorum of one."""
 
     name: ClassVar[str] = "global-pottery"

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bench.strategies.base import LEASE_SECONDS
 from bench.strategies.clients import WAIT_SECONDS
-from bench.strategies.others_locks import OthersLock, needed
+from bench.strategies.library_lock import LibraryLock, needed
 
 if TYPE_CHECKING:
     from bench.strategies.base import StrategyContext
 
 
-class GlobalPythonRedisLock(OthersLock):
+class GlobalPythonRedisLock(LibraryLock):
     """Blocks on the server."""
 
     name: ClassVar[str] = "global-python-redis-lock"

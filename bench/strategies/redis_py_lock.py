@@ -15,7 +15,7 @@ from redis.lock import Lock
 
 from bench.strategies.base import LEASE_SECONDS
 from bench.strategies.clients import WAIT_SECONDS
-from bench.strategies.others_locks import OthersLock
+from bench.strategies.library_lock import LibraryLock
 
 if TYPE_CHECKING:
     from redis.lock import Lock as RedisPyLock
@@ -25,7 +25,7 @@ PAUSE: Final = 0.15
 """Seconds."""
 
 
-class GlobalRedisPy(OthersLock):
+class GlobalRedisPy(LibraryLock):
     """A pause of 100 ms, which is the default."""
 
     name: ClassVar[str] = "global-redis-py"

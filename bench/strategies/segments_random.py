@@ -10,10 +10,10 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from bench.strategies.asking_store import AskingStore
 from bench.strategies.base import LEASE_SECONDS, GaveUp, Refused
 from bench.strategies.clients import WAIT_SECONDS
 from bench.strategies.counted import CountedStrategy
+from bench.strategies.counting_store import CountingStore
 from segmented.errors import AcquireTimeout
 from segmented.keys import lock_keys
 from segmented.locks.lock import Lock
@@ -46,7 +46,7 @@ class SegmentsRandom(CountedStrategy):
     def open(self, sku: str, stock: int) -> None:
         """Set the counters, and name the locks."""
         super().open(sku, stock)
-        self.store = AskingStore(self.context.store)
+        self.store = CountingStore(self.context.store)
         self.locks = [Lock(self.store, counter, ttl=LEASE_SECONDS) for counter in self.counters]
 
     def buy(self, order: Order) -> Answer:

@@ -20,12 +20,12 @@ from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
+    from bench.display import Display
     from bench.torture.events import Event
     from bench.torture.options import TortureOptions
-    from bench.watch import Watch
 
 
-def torture_locks(options: TortureOptions, watch: Watch) -> TortureResults:
+def torture_locks(options: TortureOptions, display: Display) -> TortureResults:
     """Test one kind of lock under faults, on embedded servers unless another is named.
 
     Raises InvalidInput for an unusable server, and SegmentedError if the contenders do not start.
@@ -48,14 +48,14 @@ def torture_locks(options: TortureOptions, watch: Watch) -> TortureResults:
         def note(event: Event) -> None:
             log.write(line_of(event))
 
-        told = stack.enter_context(watch.strategy(kind.name))
+        progress = stack.enter_context(display.strategy(kind.name))
         with Supervisor(options, urls, folder / "resource", note) as supervisor:
-            supervisor.start(told)
-            supervisor.inject_faults(told)
-            told("stopping", 0, 1)
+            supervisor.start(progress)
+            supervisor.inject_faults(progress)
+            progress("stopping", 0, 1)
             supervisor.stop()
             left = supervisor.leftovers()
-        told("checking the log", 0, 1)
+        progress("checking the log", 0, 1)
         log.flush()
         with path.open(encoding="utf-8") as lines:
             verdict = check(read_events(lines), kind)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from bench.display import Progress
     from bench.torture.events import Event
     from bench.torture.options import TortureOptions
-    from bench.watch import Told
 
 NAMES: Final = 4
 TICK: Final = 0.05
@@ -76,12 +76,12 @@ class Supervisor:
         """End every process, and remove the run's keys from a server that the caller named."""
         self._stack.close()
 
-    def start(self, told: Told) -> None:
+    def start(self, progress: Progress) -> None:
         """Start the contenders. Raises SegmentedError if some have not started in time."""
         wanted = {self.processes.start(): self._options.threads for _ in range(self._options.processes)}
         until = self._clock.now() + START_SECONDS
         while (client_counts := self._server.client_counts()) != wanted:
-            told("starting", sum(client_counts.values()), sum(wanted.values()))
+            progress("starting", sum(client_counts.values()), sum(wanted.values()))
             self._server.serve(TICK)
             self.processes.look()
             if self.processes.crashes:
@@ -93,7 +93,7 @@ class Supervisor:
                 raise SegmentedError(message)
         self._note(Began(self._clock.now(), list(self._run_names.names)))
 
-    def inject_faults(self, told: Told) -> None:
+    def inject_faults(self, progress: Progress) -> None:
         """Serve the resource and inject faults, until the time is up or a process crashes."""
         now = began = self._clock.now()
         injector = FaultInjector(self._options.seed, ttl=self._kind.ttl, now=now)
@@ -107,7 +107,9 @@ class Supervisor:
                 self._cut(injector, now)
             if now >= self._next_look:
                 self._look(now)
-                told("injecting faults", min(int(now - began), int(self._options.seconds)), int(self._options.seconds))
+                progress(
+                    "injecting faults", min(int(now - began), int(self._options.seconds)), int(self._options.seconds)
+                )
         self._note(Ended(self._clock.now()))
 
     def stop(self) -> None:

@@ -93,11 +93,11 @@ def measure_bursts(testbed: Testbed) -> tuple[dict[Kind, list[Burst]], float]:
     shuffle = random.Random(1).shuffle
     found: dict[Kind, list[Burst]] = {kind: [] for kind in KINDS}
     for kind in KINDS:
-        testbed.told("first messages", 0, 1)
+        testbed.progress("first messages", 0, 1)
         _burst(testbed, kind, min(WARM_UP, kind.messages(testbed.sizes)))
     others: list[float] = []
     for number in range(testbed.sizes.rounds):
-        testbed.told("bursts", number, testbed.sizes.rounds)
+        testbed.progress("bursts", number, testbed.sizes.rounds)
         order = list(KINDS)
         shuffle(order)
         for kind in order:
@@ -123,7 +123,7 @@ def _own_seconds() -> float:
 
 def _burst(testbed: Testbed, kind: Kind, messages: int) -> Burst:
     if kind.decides is None:
-        testbed.crew.ask({"do": "empty", "queue": LOADING, "count": messages})
+        testbed.processes.ask({"do": "empty", "queue": LOADING, "count": messages})
         return _work(testbed, messages, messages)
     with testbed.pool(kind.decides, gated=kind.is_stored) as pool:
         sent = _load(testbed, pool, kind, messages)
@@ -141,7 +141,7 @@ def _load(testbed: Testbed, pool: Pool, kind: Kind, messages: int) -> int:
             if isinstance(answer, SegmentedError):
                 raise answer
     envelopes = [ids[first : first + kind.orders] for first in range(0, len(ids), kind.orders)]
-    testbed.crew.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": envelopes})
+    testbed.processes.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": envelopes})
     return len(ids)
 
 

@@ -23,11 +23,13 @@ def measure_latency(testbed: Testbed) -> dict[Deciding, list[float]]:
     """Return the seconds of every order; rounds of both ways of deciding, by turns."""
     found: dict[Deciding, list[float]] = {decides: [] for decides in DECIDING}
     for number in range(testbed.sizes.rounds):
-        testbed.told("idle latency", number, testbed.sizes.rounds)
+        testbed.progress("idle latency", number, testbed.sizes.rounds)
         for decides in DECIDING:
             with testbed.pool(decides) as pool:
                 ids = [f"i-{index}" for index in range(WARM_UP + testbed.sizes.latencies)]
-                seconds = testbed.crew.ask({"do": "latency", "sku": pool.sku, "decides": decides, "order_ids": ids})
+                seconds = testbed.processes.ask(
+                    {"do": "latency", "sku": pool.sku, "decides": decides, "order_ids": ids}
+                )
                 found[decides] += seconds[WARM_UP:]
                 if fault := faults(pool, len(ids)):
                     testbed.broken.setdefault(part_name(decides), fault)

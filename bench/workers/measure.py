@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Final
 from bench.conditions import server_conditions
 from bench.locks.figures import Figure, LockResults
 from bench.workers.bursts import measure_bursts
-from bench.workers.crew import POOL, PROCESSES
 from bench.workers.figures import broken_figure, burst_figures, latency_figures, recovery_figures
 from bench.workers.latency import measure_latency
+from bench.workers.processes import POOL, PROCESSES
 from bench.workers.recovery import measure_recovery
 from bench.workers.sizes import Sizes
 from bench.workers.testbed import started_testbed
 
 if TYPE_CHECKING:
-    from bench.watch import Watch
+    from bench.display import Display
 
 NAME: Final = "workers"
 
 
-def measure_workers(url: str | None, database: str | None, watch: Watch, sizes: Sizes | None = None) -> LockResults:
+def measure_workers(url: str | None, database: str | None, display: Display, sizes: Sizes | None = None) -> LockResults:
     """Measure on embedded servers, unless others are named: a stock server must be empty, and is emptied in the end."""
-    with watch.strategy(NAME) as told, started_testbed(url, database, sizes or Sizes(), told) as testbed:
+    with display.strategy(NAME) as progress, started_testbed(url, database, sizes or Sizes(), progress) as testbed:
         placement = f"{PROCESSES} workers ({POOL}), shop and servers share the cores"
         found = {**server_conditions(testbed.url, "celery", "kombu"), "placement": placement}
         bursts, others = measure_bursts(testbed)

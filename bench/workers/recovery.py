@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.workers.app_names import APP, LOADING, QUEUE
 from bench.workers.checker import faults
-from bench.workers.crew import POOL
+from bench.workers.processes import POOL
 from bench.workers.testbed import DECIDING
 from segmented.errors import SegmentedError
 from segmented.models import Order
@@ -40,21 +40,21 @@ def measure_recovery(testbed: Testbed) -> dict[Deciding, list[float]]:
     """Return the seconds after each kill."""
     found: dict[Deciding, list[float]] = {decides: [] for decides in DECIDING}
     if testbed.sizes.kills:
-        testbed.crew.start_beat()
-        testbed.crew.ask(
+        testbed.processes.start_beat()
+        testbed.processes.ask(
             {"do": "empty", "queue": LOADING, "count": 0}
         )  # has the shop started: orders must not wait for that
     for number in range(testbed.sizes.kills):
-        testbed.told("kills", number, testbed.sizes.kills)
+        testbed.progress("kills", number, testbed.sizes.kills)
         decides = DECIDING[number % len(DECIDING)]
         found[decides].append(_kill(testbed, decides, number))
     return found
 
 
 def _kill(testbed: Testbed, decides: Deciding, number: int) -> float:
-    folder = testbed.crew.folder / f"victim-{number}"
+    folder = testbed.processes.folder / f"victim-{number}"
     folder.mkdir()
-    launch = Launch(APP, folder, pool=POOL, environment=testbed.crew.given)
+    launch = Launch(APP, folder, pool=POOL, environment=testbed.processes.given)
     with testbed.pool(decides) as pool, closing(WorkerProcess(launch, kill_at=DEATH)) as victim:
         victim.wait_ready()
         death = _Death(victim)
@@ -96,7 +96,7 @@ def _send_until_dead(testbed: Testbed, pool: Pool, victim: WorkerProcess) -> int
     while victim.is_running:
         envelopes = [[f"r-{next(numbers)}" for _ in range(ENVELOPE)] for _ in range(ENVELOPES)]
         pool.submit_many([Order(order_id, 1) for envelope in envelopes for order_id in envelope])
-        testbed.crew.ask({"do": "orders", "queue": QUEUE, "sku": pool.sku, "envelopes": envelopes})
+        testbed.processes.ask({"do": "orders", "queue": QUEUE, "sku": pool.sku, "envelopes": envelopes})
         sent += ENVELOPE * ENVELOPES
         if time.monotonic() > deadline:
             message = f"no worker died within {DEATH_SECONDS:g} s"

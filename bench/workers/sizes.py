@@ -29,7 +29,7 @@ class Sizes:
     """By turns of workers whose orders were decided at acceptance, and that decide them."""
 
     @classmethod
-    def told(cls, *, quick: bool, rounds: int | None) -> Self:
+    def for_options(cls, *, quick: bool, rounds: int | None) -> Self:
         """Return what a command line asks for. Raises InvalidInput."""
         sizes = cls(2, 200, 100, 30, 10, 60, 1) if quick else cls()
         if rounds is None:

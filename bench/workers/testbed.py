@@ -12,7 +12,7 @@ from uuid import uuid4
 import redis
 
 from bench.dedup.testbed import emptied
-from bench.workers.crew import crew, environment
+from bench.workers.processes import environment, running_processes
 from segmented import Outbox, Pool, RedisStore
 from segmented.keys import shard_keys
 from segmented.orders import Gate, connect, open_gated
@@ -21,7 +21,7 @@ from segmented.servers import PostgresServer, ValkeyServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bench.workers.crew import Crew
+    from bench.workers.processes import BenchProcesses
     from bench.workers.sizes import Sizes
     from segmented.models.submitted import Deciding
 
@@ -36,12 +36,12 @@ class Testbed:
     """Servers and processes, and who is told how far it is."""
 
     sizes: Sizes
-    told: Callable[[str, int, int], None]
+    progress: Callable[[str, int, int], None]
     url: str
     store: RedisStore
     broker: redis.Redis
     gate: Gate
-    crew: Crew
+    processes: BenchProcesses
     workers: list[int]
     """Process ids."""
     broken: dict[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Testbed:
 
 @contextmanager
 def started_testbed(
-    url: str | None, database: str | None, sizes: Sizes, told: Callable[[str, int, int], None]
+    url: str | None, database: str | None, sizes: Sizes, progress: Callable[[str, int, int], None]
 ) -> Iterator[Testbed]:
     """Start what was not named, and end all of it. A stock server that was named must be empty. Raises InvalidInput."""
     with ExitStack() as stack:
@@ -78,6 +78,6 @@ def started_testbed(
         gate = stack.enter_context(Gate(connect(database, pool_size=2)))
         gate.create()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segmented-bench-")))
-        found = stack.enter_context(crew(environment(url, broker_url, database), folder))
-        told("workers start", 0, 1)
-        yield Testbed(sizes, told, url, store, broker, gate, found, found.start_workers())
+        found = stack.enter_context(running_processes(environment(url, broker_url, database), folder))
+        progress("workers start", 0, 1)
+        yield Testbed(sizes, progress, url, store, broker, gate, found, found.start_workers())

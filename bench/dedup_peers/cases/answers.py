@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.dedup_peers.finding import Finding
 from bench.dedup_peers.settings import CHARGE
 from bench.dedup_peers.testbed import ORDER
-from bench.words import counted
+from bench.plurals import counted
 
 if TYPE_CHECKING:
     from bench.dedup_peers.processes import Answer

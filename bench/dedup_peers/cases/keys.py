@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bench.dedup_peers.finding import Finding, one_run
 from bench.dedup_peers.settings import LABEL
 from bench.dedup_peers.testbed import ORDER
-from bench.words import counted
+from bench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

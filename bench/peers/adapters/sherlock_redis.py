@@ -8,7 +8,7 @@ import redis
 from sherlock import LockException, LockTimeoutException, RedisLock
 
 from bench.peers.adapters.addresses import settings
-from bench.peers.contender import Contender, SaidNo
+from bench.peers.contender import Contender, RefusedAcquire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ class SherlockRedisLock(Contender):
     title = "sherlock"
     packages = ("sherlock", "redis")
     offers = frozenset({"wire", "ttl", "alone", "with", "endless", "renewal"})
-    lost = (LockException, SaidNo)
+    lost = (LockException, RefusedAcquire)
     shortest_ttl = 1.0
 
     def connect(self, urls: Sequence[str]) -> redis.Redis:
@@ -66,7 +66,7 @@ class SherlockRedisLock(Contender):
     def renew(self, hold: RedisLock, ttl: float) -> None:  # noqa: ARG002  # it renews by what it was made with
         """Renew."""
         if not hold.renew():
-            raise SaidNo
+            raise RefusedAcquire
 
     def run_inside(self, handle: RedisLock, body: Body) -> None:
         """Use it as a context manager."""

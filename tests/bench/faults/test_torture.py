@@ -21,11 +21,11 @@ import pytest
 import redis
 from rich.console import Console
 
+from bench.display import LineDisplay
 from bench.torture.events import Entered, read_events
 from bench.torture.kinds import KINDS
 from bench.torture.options import TortureOptions
 from bench.torture.run import torture_locks
-from bench.watch import LineWatch
 from segmented.cli.main import run
 from tests.contract.parking import wait_until
 from tests.support.processes import outlasting
@@ -87,10 +87,10 @@ def endless() -> Iterator[subprocess.Popen[str]]:
 def tortured(options: TortureOptions) -> TortureResults:
     """Torture; where a busy machine let nobody be late in so few seconds, once more and longer."""
     before = set(psutil.Process().children(recursive=True))
-    results = torture_locks(options, LineWatch(Console(file=io.StringIO())))
+    results = torture_locks(options, LineDisplay(Console(file=io.StringIO())))
     if results.broken == UNKNOWN:
         longer = replace(options, seconds=3 * options.seconds)
-        results = torture_locks(longer, LineWatch(Console(file=io.StringIO())))
+        results = torture_locks(longer, LineDisplay(Console(file=io.StringIO())))
     assert results.broken == []
     assert results.counts == NOTHING
     assert set(psutil.Process().children(recursive=True)) <= before

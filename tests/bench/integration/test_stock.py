@@ -10,6 +10,7 @@ import pytest
 import redis
 from rich.console import Console
 
+from bench.display import display_on
 from bench.locks.figures import Figure
 from bench.stock import measure
 from bench.stock.bare import OWN, PROGRAMS, measure_bare
@@ -19,7 +20,6 @@ from bench.stock.rates import measure_rates
 from bench.stock.shards import measure_shards
 from bench.stock.sizes import Sizes
 from bench.stock.testbed import Testbed, pinned
-from bench.watch import watch_on
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def test_the_whole_benchmark_shows_every_figure_and_who_drove_the_bare_one(
 ) -> None:
     monkeypatch.setattr(measure, "program", lambda: OWN)
     console = Console(width=120, record=True)
-    results = measure.measure_stock(private_valkey.url, watch_on(console), SMALL)
+    results = measure.measure_stock(private_valkey.url, display_on(console), SMALL)
     results.show(console)
     said = console.export_text()
     written = results.as_json()

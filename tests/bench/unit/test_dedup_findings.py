@@ -13,7 +13,7 @@ from bench.dedup_peers.journal import Entry, entries, note
 from bench.dedup_peers.registry import CONTENDERS
 from bench.dedup_peers.rows import ONE_STEP, ROWS, WHY_NOT, Row
 from bench.dedup_peers.settings import VARIABLE, Settings
-from bench.words import counted
+from bench.plurals import counted
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:

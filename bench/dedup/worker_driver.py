@@ -43,7 +43,7 @@ class Burst:
     """The server's time in the worker's scripts."""
 
 
-class Foreman:
+class WorkerDriver:
     """Gives a living worker its work."""
 
     def __init__(self, url: str, app: Celery, worker: subprocess.Popen[bytes]) -> None:
@@ -61,7 +61,7 @@ class Foreman:
         """Hold the worker, publish one task an item, and let it work; items are never used twice."""
         task, count = self._app.tasks[kind], len(items)
         self._app.tasks["hold"].apply_async()
-        self._heard()
+        self._next_message()
         counter = Counter(self._client)
         began = time.perf_counter()
         for item in items:
@@ -71,14 +71,14 @@ class Foreman:
         self._app.tasks["mark"].apply_async()
         counter = Counter(self._client)
         self._client.lpush(GO, "go")
-        worked, cpu = json.loads(self._heard())
+        worked, cpu = json.loads(self._next_message())
         trips, server = counter.of()
         each = 1e6 / count
         return Burst(
             published * each, published_trips / count, worked * each, cpu * each, trips / count, server / count
         )
 
-    def _heard(self) -> str:
+    def _next_message(self) -> str:
         """Wait for the worker's next word; raises SegmentedError when there is none."""
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline and self._worker.poll() is None:
@@ -94,7 +94,7 @@ class Foreman:
 
 
 @contextmanager
-def working(url: str) -> Iterator[Foreman]:
+def running_worker(url: str) -> Iterator[WorkerDriver]:
     """Start a worker, and end it."""
     app = make_app(url)
     with tempfile.TemporaryFile() as errors:
@@ -105,15 +105,15 @@ def working(url: str) -> Iterator[Foreman]:
             stderr=errors,
             start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we end the worker
         )
-        foreman = Foreman(url, app, worker)
+        driver = WorkerDriver(url, app, worker)
         try:
-            yield foreman
+            yield driver
         except SegmentedError as error:
             errors.seek(0)
             error.add_note(errors.read()[-1_000:].decode(errors="replace"))
             raise
         finally:
-            foreman.close()
+            driver.close()
             _end(worker)
             app.close()
 

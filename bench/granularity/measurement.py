@@ -1,4 +1,4 @@
-"""The course of a run: a sale to the last unit, and a part of it that counts. The rules are fixed beforehand.
+"""The measurement of a run: a sale to the last unit, and a part of it that counts. The rules are fixed beforehand.
 
 Closed loop: the stock lasts for the planned seconds by a calibration of the cell, made once a session and not counted.
 The warm-up is left out; the window ends with the first refusal or at the time limit; buyers go on for a quarter of a
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import gevent
 
 from bench.granularity.cases import is_whole, whole_sale
-from bench.granularity.closed import Crowd
+from bench.granularity.closed_loop import LoadGenerator
 from bench.granularity.meters import Meter, WorkMeter, cores_between
 from segmented.errors import SegmentedError
 
@@ -40,7 +40,7 @@ READINGS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Measurement:
     """How a sale went. Local seconds."""
 
     began: float
@@ -64,7 +64,7 @@ class Course:
         return self.window_end - self.window_begin
 
 
-class Readings:
+class SegmentSampler:
     """Reads units left by segment now and then, in a greenlet of its own."""
 
     def __init__(self, sale: Sale, every: float) -> None:
@@ -88,20 +88,20 @@ class Readings:
             self._greenlet.kill()
 
 
-def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progress: Progress) -> Course:
+def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progress: Progress) -> Measurement:
     """Sell out with buyers who order again at once."""
     meter = Meter(client, sale.strategy.context.engine)
     work = WorkMeter(client, sale.recorder)
-    crowd = Crowd(sale, assignment.cell.buyers, drain=assignment.drain)
-    readings = Readings(sale, assignment.seconds / READINGS)
+    generator = LoadGenerator(sale, assignment.cell.buyers, drain=assignment.drain)
+    readings = SegmentSampler(sale, assignment.seconds / READINGS)
     is_all = is_whole(assignment.cell)
     if not is_all:
         sale.over.wait(assignment.warm_up)
         work.begin()
     cores = meter.read()
-    begin = crowd.began + assignment.warm_up  # as planned, however late a busy machine woke us
-    limit = crowd.began + assignment.time_limit
-    counted = math.inf if is_all else crowd.began + WORK_SHARE * assignment.seconds
+    begin = generator.began + assignment.warm_up  # as planned, however late a busy machine woke us
+    limit = generator.began + assignment.time_limit
+    counted = math.inf if is_all else generator.began + WORK_SHARE * assignment.seconds
     while not sale.over.wait(min(PROGRESS_SECONDS, max(0.0, limit - time.monotonic()))) and time.monotonic() < limit:
         progress("sale", len(sale.recorder.sold_numbers), assignment.stock)
         if time.monotonic() >= counted:
@@ -115,7 +115,7 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
         time.sleep(REFUSALS_SECONDS)
     if is_all:
         used = cores_between(cores, meter.read())  # such a sale may last a few milliseconds
-    drain_s = crowd.stop()
+    drain_s = generator.stop()
     readings.stop()
     if is_all and (whole := whole_sale(sale.recorder)) is not None:
         begin, end = whole
@@ -123,8 +123,8 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
         reason = next(iter(sale.recorder.failures), f"a stock of {assignment.stock} was gone at once")
         message = f"{assignment.cell.cell_id}: nothing was sold after the warm-up, so nothing is measured: {reason}"
         raise SegmentedError(message)
-    return Course(
-        began=begin if is_all else crowd.began,
+    return Measurement(
+        began=begin if is_all else generator.began,
         window_begin=begin,
         window_end=end,
         drain_s=drain_s,

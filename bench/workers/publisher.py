@@ -1,4 +1,4 @@
-"""The shop's process: `python -m bench.workers.shop` publishes as any program does that submits orders.
+"""The shop's process: `python -m bench.workers.publisher` publishes as any program does that submits orders.
 
 A process of its own, because the settings of the workers are those of its environment. It is told one JSON object a
 line, answers with one, and ends when its standard input does.

@@ -35,7 +35,7 @@ class Buyer(User):
         raise StopUser
 
 
-class Crowd:
+class LoadGenerator:
     """A number of buyers at one sale, all started at once."""
 
     def __init__(self, sale: Sale, buyers: int, *, drain: float) -> None:

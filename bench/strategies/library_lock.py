@@ -30,7 +30,7 @@ def needed(strategy: str, module: str) -> Any:  # noqa: ANN401  # a module witho
         raise InvalidInput(message) from error
 
 
-class OthersLock(CountedStrategy):
+class LibraryLock(CountedStrategy):
     """A counter under one lock of another library."""
 
     def __init__(self, context: StrategyContext) -> None:

@@ -1,4 +1,4 @@
-"""The processes of the benchmark: two workers of one kind, a shop that publishes, and beat where it is wanted."""
+"""The processes of the benchmark: two workers of one kind, a publisher that publishes, and beat where it is wanted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORDS_MAX: Final = 2_000
 
 
 def environment(url: str, broker: str, database: str) -> dict[str, str]:
-    """Return the environment of workers and shop: the default settings, but for addresses and the kind of pool."""
+    """Return the environment of workers and publisher: the default settings, but for addresses and the kind of pool."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SEGMENTED_")}
     return {
         **kept,
@@ -39,7 +39,7 @@ def environment(url: str, broker: str, database: str) -> dict[str, str]:
     }
 
 
-class Crew:
+class BenchProcesses:
     """Starts processes, and ends all of them."""
 
     def __init__(self, given: Mapping[str, str], folder: Path) -> None:
@@ -47,7 +47,7 @@ class Crew:
         self.given = given
         self.folder = folder
         self._processes: list[subprocess.Popen[str]] = []
-        self._shop: subprocess.Popen[str] | None = None
+        self._publisher: subprocess.Popen[str] | None = None
 
     # --- starting ---
 
@@ -73,21 +73,21 @@ class Crew:
         """Start beat, which has the outbox swept."""
         self._start(("-m", "bench.workers.beat"), {})
 
-    def ask(self, said: Mapping[str, object]) -> Any:  # noqa: ANN401  # what the shop answers
-        """Have the shop do something, and return its answer."""
-        if self._shop is None:
-            self._shop = self._start(("-m", "bench.workers.shop"), {}, stdout=subprocess.PIPE)
-        shop = self._shop
-        assert shop.stdin is not None  # noqa: S101  # for the type checker
-        assert shop.stdout is not None  # noqa: S101  # for the type checker
+    def ask(self, said: Mapping[str, object]) -> Any:  # noqa: ANN401  # what the publisher answers
+        """Have the publisher do something, and return its answer."""
+        if self._publisher is None:
+            self._publisher = self._start(("-m", "bench.workers.publisher"), {}, stdout=subprocess.PIPE)
+        publisher = self._publisher
+        assert publisher.stdin is not None  # noqa: S101  # for the type checker
+        assert publisher.stdout is not None  # noqa: S101  # for the type checker
         try:
-            shop.stdin.write(json.dumps(said) + "\n")
-            shop.stdin.flush()
+            publisher.stdin.write(json.dumps(said) + "\n")
+            publisher.stdin.flush()
         except BrokenPipeError:
             pass
-        line = shop.stdout.readline()
+        line = publisher.stdout.readline()
         if not line:
-            message = "the shop of the benchmark ended"
+            message = "the publisher of the benchmark ended"
             raise self._trouble(message)
         return json.loads(line)
 
@@ -134,9 +134,9 @@ class Crew:
 
 
 @contextmanager
-def crew(given: Mapping[str, str], folder: Path) -> Iterator[Crew]:
+def running_processes(given: Mapping[str, str], folder: Path) -> Iterator[BenchProcesses]:
     """Return a crew; nobody of it is left in the end."""
-    found = Crew(given, folder)
+    found = BenchProcesses(given, folder)
     try:
         yield found
     finally:

@@ -34,7 +34,7 @@ CORES_TO_PIN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunServers:
     """The servers of one run."""
 
     url: str
@@ -56,7 +56,7 @@ class Place:
         return True
 
 
-class Ground:
+class SessionServers:
     """The servers of a session."""
 
     def __init__(self, url: str | None, database: str | None) -> None:
@@ -116,10 +116,10 @@ class Ground:
         return found
 
     @contextmanager
-    def place(self, planned: PlannedCell, cell: Cell) -> Iterator[Place]:
+    def for_run(self, planned: PlannedCell, cell: Cell) -> Iterator[RunServers]:
         """Start the servers of one run, and stop them after it."""
         with self._redis() as url, self._delayed(url, cell.rtt_ms) as seen:
-            yield Place(seen, url, self._database if planned.needs_database else None)
+            yield RunServers(seen, url, self._database if planned.needs_database else None)
 
     @contextmanager
     def _redis(self) -> Iterator[str]:

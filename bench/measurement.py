@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from bench import sizing
 from bench.cpu import CpuMeter
-from bench.crowd import Crowd
+from bench.load_generator import LoadGenerator
 from bench.sale import Sale
 from bench.summary import Window, summarise
 from segmented.errors import SegmentedError
@@ -26,35 +26,35 @@ if TYPE_CHECKING:
     from bench.record import RunRecord
     from bench.strategies.base import Strategy
 
-    Told = Callable[[str, int, int], None]
-    """Told the phase, how much of it is done, and out of how much."""
+    Progress = Callable[[str, int, int], None]
+    """Progress the phase, how much of it is done, and out of how much."""
 
 PROGRESS_SECONDS: Final = 0.2
 REFUSALS_SECONDS: Final = 1.0
 CALIBRATION_STOCK: Final = 1_000_000
 
 
-def measure(assignment: Assignment, strategy: Strategy, told: Told) -> RunRecord:
+def measure(assignment: Assignment, strategy: Strategy, progress: Progress) -> RunRecord:
     """Measure a strategy once."""
-    hold = calibrate(assignment, strategy, told)
+    hold = calibrate(assignment, strategy, progress)
     stock = sizing.stock_for(sizing.bound_per_s(strategy.lanes, hold), assignment.seconds)
-    sale, window = sell_out(assignment, strategy, stock, told)
-    told("verdict", 0, 1)
+    sale, window = sell_out(assignment, strategy, stock, progress)
+    progress("verdict", 0, 1)
     verdict = strategy.judge(sale.refusals)
     record = summarise(assignment, strategy, stock, sale, window, verdict)
     strategy.clear()
     return record
 
 
-def calibrate(assignment: Assignment, strategy: Strategy, told: Told) -> float:
+def calibrate(assignment: Assignment, strategy: Strategy, progress: Progress) -> float:
     """Sell from a pool of its own for a while; returns the mean hold in seconds."""
     seconds = sizing.calibration(assignment.extra_hold)
-    told("calibration", 0, 1)
+    progress("calibration", 0, 1)
     strategy.open(f"{assignment.sku}-calibration", CALIBRATION_STOCK)
     sale = Sale(strategy)
-    crowd = Crowd(sale, assignment.buyers, drain=assignment.drain)
+    generator = LoadGenerator(sale, assignment.buyers, drain=assignment.drain)
     sale.over.wait(seconds)
-    crowd.stop()
+    generator.stop()
     if sale.failures or not sale.sold or sale.unfinished_count:
         reason = next(iter(sale.failures), f"{len(sale.sold)} orders were sold, {sale.unfinished_count} cut short")
         message = f"{strategy.name} could not be calibrated in {seconds:g} s: {reason}"
@@ -64,22 +64,22 @@ def calibrate(assignment: Assignment, strategy: Strategy, told: Told) -> float:
     return hold
 
 
-def sell_out(assignment: Assignment, strategy: Strategy, stock: int, told: Told) -> tuple[Sale, Window]:
+def sell_out(assignment: Assignment, strategy: Strategy, stock: int, progress: Progress) -> tuple[Sale, Window]:
     """Sell to the last unit and a second longer, and read what was used in the window."""
     meter = CpuMeter(cast("redis.Redis", strategy.context.store.client), strategy.context.engine)
     strategy.open(assignment.sku, stock)
     sale = Sale(strategy)
-    crowd = Crowd(sale, assignment.buyers, drain=assignment.drain)
+    generator = LoadGenerator(sale, assignment.buyers, drain=assignment.drain)
     sale.over.wait(sizing.warm_up(assignment.seconds))
     before, begin = meter.read(), time.monotonic()
-    limit = crowd.started_at + sizing.time_limit(assignment.seconds)
+    limit = generator.started_at + sizing.time_limit(assignment.seconds)
     while not sale.over.wait(PROGRESS_SECONDS) and time.monotonic() < limit:
-        told("sale", min(len(sale.sold), stock), stock)
+        progress("sale", min(len(sale.sold), stock), stock)
     window = Window(begin, sale.sold_out_at or time.monotonic(), meter.read().since(before))
-    told("sale", stock, stock)
+    progress("sale", stock, stock)
     if sale.sold_out_at is not None:
         time.sleep(REFUSALS_SECONDS)
-    crowd.stop()
+    generator.stop()
     if window.seconds <= 0 or not any(window.begin <= order[2] <= window.end for order in sale.sold):
         reason = sale.failures[0] if sale.failures else f"a stock of {stock} was gone at once"
         message = f"{strategy.name}: nothing was sold after the warm-up, so there is nothing to measure: {reason}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-class AskingStore:
+class CountingStore:
     """Passes everything on.
 
     It does not see the attempts that a release makes for the next in line, right behind itself: of those that succeed

@@ -55,7 +55,7 @@ class Buyer(User):
         )
 
 
-class Crowd:
+class LoadGenerator:
     """A number of buyers at one sale."""
 
     def __init__(self, sale: Sale, buyers: int, *, drain: float) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 LOCAL_HOSTS: Final = {"", "localhost", "127.0.0.1", "::1"}
 
 
-def find_postmaster(engine: Engine) -> psutil.Process | None:
+def find_postgresql_process(engine: Engine) -> psutil.Process | None:
     """Return the parent of the backend that answers; None for SQLite and for a server elsewhere."""
     if engine.dialect.name != "postgresql":
         return None
