@@ -6,16 +6,16 @@ import statistics
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from bench.dedup.context import FEW, MANY, server_of
 from bench.dedup.records import batches, claiming, performed
-from bench.dedup.testbed import FEW, MANY, server_of
 from bench.locks.figures import Figure
-from bench.stock.testbed import Counter
+from bench.stock.context import Counter
 from segmented.once_keys import once_keys
 
 if TYPE_CHECKING:
     import redis
 
-    from bench.dedup.testbed import Testbed
+    from bench.dedup.context import BenchContext
     from segmented import RedisStore
 
 RATIO_MAX: Final = 1.1
@@ -23,17 +23,17 @@ PROBE: Final = 500
 """Claims of a batch, which are taken away again after it."""
 
 
-def measure_claims(testbed: Testbed) -> list[Figure]:
+def measure_claims(context: BenchContext) -> list[Figure]:
     """Fill two databases of the server, then claim further keys in each of them in turns."""
-    few, many = testbed.sizes.live_keys
-    with server_of(testbed, FEW) as small, server_of(testbed, MANY) as large:
+    few, many = context.sizes.live_keys
+    with server_of(context, FEW) as small, server_of(context, MANY) as large:
         for (store, _), count in ((small, few), (large, many)):
-            made = performed(testbed, store, f"claiming {count:,} keys", count, lambda index: claiming("live", index))
+            made = performed(context, store, f"claiming {count:,} keys", count, lambda index: claiming("live", index))
             deque(made, maxlen=0)
         found: dict[int, list[float]] = {few: [], many: []}
-        probes = list(batches(testbed.sizes.claims, PROBE))
+        probes = list(batches(context.sizes.claims, PROBE))
         for number, batch in enumerate(probes):
-            testbed.progress("claims among live keys", number, len(probes))
+            context.progress("claims among live keys", number, len(probes))
             sides = [(few, small), (many, large)]
             for count, side in sides if number % 2 else reversed(sides):
                 found[count].append(_claimed(*side, batch))

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from bench.conditions import server_conditions
 from bench.dedup.claims import measure_claims
+from bench.dedup.context import BenchContext, emptied
 from bench.dedup.memory import measure_memory
 from bench.dedup.sizes import Sizes
-from bench.dedup.testbed import Testbed, emptied
 from bench.dedup.trivial import measure_trivial
 from bench.locks.figures import LockResults
-from bench.stock.testbed import pinned
+from bench.stock.context import pinned
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def measure_dedup(url: str | None, display: Display, sizes: Sizes | None = None)
         placement = stack.enter_context(pinned(pid))
         found = {**whole, "placement": placement}
         with display.strategy(NAME) as progress:
-            testbed = Testbed(url, sizes or Sizes(), progress)
-            figures = (*measure_trivial(testbed), *measure_memory(testbed), *measure_claims(testbed))
+            context = BenchContext(url, sizes or Sizes(), progress)
+            figures = (*measure_trivial(context), *measure_memory(context), *measure_claims(context))
     remark = f"Broker and records are databases of one server; {placement}; one worker process (solo), results ignored."
     return LockResults(figures, found, (remark,), benchmark=NAME)

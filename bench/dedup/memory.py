@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bench.dedup.context import MEMORY, server_of
 from bench.dedup.records import HOLDER, HOUR_MS, beginning, claiming, performed
-from bench.dedup.testbed import MEMORY, server_of
 from bench.locks.figures import Figure
 from segmented.models.dedup import RunBegun
 from segmented.protocol import FinishRun
@@ -13,7 +13,7 @@ from segmented.protocol import FinishRun
 if TYPE_CHECKING:
     import redis
 
-    from bench.dedup.testbed import Testbed
+    from bench.dedup.context import BenchContext
     from segmented import RedisStore
 
 SMALL: Final = '{"charged": true}'
@@ -22,12 +22,12 @@ LESS: Final = 5
 """For the larger result, so many times fewer records: what is wanted is a size, and it takes time to make them."""
 
 
-def measure_memory(testbed: Testbed) -> list[Figure]:
+def measure_memory(context: BenchContext) -> list[Figure]:
     """Take records from state to state, all of them to one before any to the next; and fewer to a larger result."""
-    count = testbed.sizes.records
-    with server_of(testbed, MEMORY) as (store, client):
-        waiting, running, done = _states(testbed, store, client, count, SMALL)
-        *_, larger = _states(testbed, store, client, max(1, count // LESS), LARGER)
+    count = context.sizes.records
+    with server_of(context, MEMORY) as (store, client):
+        waiting, running, done = _states(context, store, client, count, SMALL)
+        *_, larger = _states(context, store, client, max(1, count // LESS), LARGER)
     return [
         _figure("waiting", waiting, count),
         _figure("running", running, count),
@@ -36,7 +36,7 @@ def measure_memory(testbed: Testbed) -> list[Figure]:
     ]
 
 
-def _states(testbed: Testbed, store: RedisStore, client: redis.Redis, count: int, result: str) -> list[float]:
+def _states(context: BenchContext, store: RedisStore, client: redis.Redis, count: int, result: str) -> list[float]:
     """Return the bytes of a record that waits, runs, and is done."""
     tokens: dict[int, int] = {}
     empty = _used(client)
@@ -47,7 +47,7 @@ def _states(testbed: Testbed, store: RedisStore, client: redis.Redis, count: int
 
     sizes = []
     for make in (lambda index: claiming("memory", index), lambda index: beginning("memory", index), finishing):
-        for index, answer in enumerate(performed(testbed, store, "memory of records", count, make)):
+        for index, answer in enumerate(performed(context, store, "memory of records", count, make)):
             if isinstance(answer, RunBegun):
                 tokens[index] = answer.fencing_token
         sizes.append((_used(client) - empty) / count)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.dedup.testbed import NAMESPACE
+from bench.dedup.context import NAMESPACE
 from segmented.models.dedup import RecordName
 from segmented.protocol import BeginRun, ClaimKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bench.dedup.testbed import Testbed
+    from bench.dedup.context import BenchContext
     from segmented import RedisStore
     from segmented.protocol import Operation
 
@@ -40,7 +40,7 @@ def batches(count: int, size: int = BATCH) -> Iterator[range]:
 
 
 def performed(
-    testbed: Testbed, store: RedisStore, phase: str, count: int, make: Callable[[int], Operation[Any]]
+    context: BenchContext, store: RedisStore, phase: str, count: int, make: Callable[[int], Operation[Any]]
 ) -> Iterator[Any]:
     """Perform one operation a number, in batches, two under way: one on the server, one being made here."""
 
@@ -49,7 +49,7 @@ def performed(
 
     with ThreadPoolExecutor(2) as threads:
         for done, answers in enumerate(threads.map(perform, batches(count))):
-            testbed.progress(phase, done * BATCH, count)
+            context.progress(phase, done * BATCH, count)
             yield from answers
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 from celery import Celery
 
-from bench.dedup.testbed import BROKER, RECORDS, at_database
+from bench.dedup.context import BROKER, RECORDS, at_database
 from segmented.celery.broker import kombu_url
 from segmented.dedup import StoreEffect
 from segmented.dedup.celery import Once, OnceRule

@@ -22,7 +22,7 @@ from bench.locks.figures import Figure
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bench.dedup.testbed import Testbed
+    from bench.dedup.context import BenchContext
     from bench.dedup.worker_driver import Burst, WorkerDriver
 
     Bursts = Mapping[str, Sequence[Burst]]
@@ -37,17 +37,17 @@ TRIPS_MAX: Final = 2.0
 INTERVAL: Final = {"interval": "least and most of the rounds"}
 
 
-def measure_trivial(testbed: Testbed) -> list[Figure]:
+def measure_trivial(context: BenchContext) -> list[Figure]:
     """Work off bursts of every kind, a few hundred tasks each, in turns."""
-    sizes = testbed.sizes
+    sizes = context.sizes
     shuffle = random.Random(1).shuffle
     found: dict[str, list[Burst]] = {kind: [] for kind in KINDS}
-    with running_worker(testbed.url) as driver, redis.Redis.from_url(testbed.url) as client:
+    with running_worker(context.url) as driver, redis.Redis.from_url(context.url) as client:
         for kind in KINDS:
             driver.burst(kind, [f"warm-{index}" for index in range(WARM_UP)])
         other_load = OtherLoad(client, driver)
         for number in range(sizes.rounds):
-            testbed.progress("trivial tasks", number, sizes.rounds)
+            context.progress("trivial tasks", number, sizes.rounds)
             order = list(KINDS)
             shuffle(order)
             for kind in order:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
+from bench.dedup.context import BROKER, at_database
 from bench.dedup.tasks import GO, SAID, WAIT_SECONDS, make_app
-from bench.dedup.testbed import BROKER, at_database
-from bench.stock.testbed import Counter
+from bench.stock.context import Counter
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:

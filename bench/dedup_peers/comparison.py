@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.conditions import commit, cpu_model
 from bench.cpu import core_count
+from bench.dedup_peers.context import BenchContext, Overdue
 from bench.dedup_peers.registry import CONTENDERS
 from bench.dedup_peers.rows import ROWS, WHY_NOT
-from bench.dedup_peers.testbed import Overdue, Testbed
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def run_case(row: Row, contender: Contender, python: Path, *, seconds_max: float
     began = time.monotonic()
     held: bool | None = False
     try:
-        with Testbed(python, contender.adapter, seconds_max=seconds_max) as testbed:
-            finding = row.case(testbed)
+        with BenchContext(python, contender.adapter, seconds_max=seconds_max) as context:
+            finding = row.case(context)
             held, evidence = finding.held, finding.evidence
     except Overdue as overdue:
         evidence = str(overdue)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.dedup_peers.testbed import ORDER
+from bench.dedup_peers.context import ORDER
 from bench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench.dedup_peers.context import BenchContext
     from bench.dedup_peers.journal import Entry
-    from bench.dedup_peers.testbed import Testbed
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,16 @@ def at_once(entries: Sequence[Entry]) -> int:
     return most
 
 
-def one_effect(testbed: Testbed, more: str = "") -> Finding:
+def one_effect(context: BenchContext, more: str = "") -> Finding:
     """Find that the order had exactly one effect."""
-    effects = testbed.effects()
+    effects = context.effects()
     evidence = f"{counted(effects, 'effect')} of 1 order"
     return Finding(effects == 1, f"{evidence}, {more}" if more else evidence)
 
 
-def one_run(testbed: Testbed) -> Finding:
+def one_run(context: BenchContext) -> Finding:
     """Find that the order ran exactly once, and had its effect."""
-    runs = testbed.seen("began", ORDER)
-    most = at_once(testbed.of_order())
+    runs = context.seen("began", ORDER)
+    most = at_once(context.of_order())
     evidence = f"{counted(len(runs), 'run')} of 1 order" + (f", {most} at the same time" if most > 1 else "")
-    return Finding(len(runs) == 1 and testbed.effects() == 1, evidence)
+    return Finding(len(runs) == 1 and context.effects() == 1, evidence)

@@ -10,8 +10,8 @@ from bench.dedup_peers.cases import answers, claims, keys, publication, redelive
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bench.dedup_peers.context import BenchContext
     from bench.dedup_peers.finding import Finding
-    from bench.dedup_peers.testbed import Testbed
 
 ALONE: Final = "alone"
 SUCCEEDED: Final = "succeeded"
@@ -44,7 +44,7 @@ class Row:
 
     row_id: str
     must_hold: str
-    case: Callable[[Testbed], Finding]
+    case: Callable[[BenchContext], Finding]
     needs: tuple[str, ...] = ()
     """What a contender must offer for a failure to be one; the first that it lacks is the reason."""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from bench.stock.testbed import Counter
+from bench.stock.context import Counter
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:

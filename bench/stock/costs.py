@@ -6,14 +6,14 @@ import statistics
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.locks.figures import Figure
-from bench.stock.testbed import BATCH, HOLD_MS, Counter, batches_of, open_pool, server_of
+from bench.stock.context import BATCH, HOLD_MS, Counter, batches_of, open_pool, server_of
 from segmented import Pool, RedisStore, protocol as op
 from segmented.keys import shard_keys
 
 if TYPE_CHECKING:
     import redis
 
-    from bench.stock.testbed import Testbed
+    from bench.stock.context import BenchContext
 
 SEGMENTS_RATIO_MAX: Final = 1.2
 ORDERS_RATIO_MAX: Final = 1.1
@@ -24,23 +24,23 @@ SEGMENTS: Final = 20
 PROBES: Final = 40
 
 
-def measure_costs(testbed: Testbed) -> list[Figure]:
+def measure_costs(context: BenchContext) -> list[Figure]:
     """Measure all of it."""
-    return [*_by_segments(testbed), *_by_orders(testbed), *_when_sold_out(testbed)]
+    return [*_by_segments(context), *_by_orders(context), *_when_sold_out(context)]
 
 
-def _by_segments(testbed: Testbed) -> list[Figure]:
+def _by_segments(context: BenchContext) -> list[Figure]:
     """Compare pools of few and of many segments, batch by batch in turns."""
-    few, many = testbed.sizes.segment_counts
-    with server_of(testbed) as (store, client):
-        skus = {segments: testbed.sku(f"of-{segments}") for segments in (few, many)}
+    few, many = context.sizes.segment_counts
+    with server_of(context) as (store, client):
+        skus = {segments: context.sku(f"of-{segments}") for segments in (few, many)}
         for segments, sku in skus.items():
             open_pool(store, sku, segments)
         reserved: dict[int, list[float]] = {few: [], many: []}
         confirmed: dict[int, list[float]] = {few: [], many: []}
-        batches = batches_of("o", max(PROBES, testbed.sizes.batch_orders // BATCH) * BATCH)
+        batches = batches_of("o", max(PROBES, context.sizes.batch_orders // BATCH) * BATCH)
         for index, batch in enumerate(batches):
-            testbed.progress("server time by segments", index, len(batches))
+            context.progress("server time by segments", index, len(batches))
             for segments, sku in skus.items():
                 reserved[segments].append(_server_us(store, client, op.ReserveMany(sku, batch, HOLD_MS), len(batch)))
                 ended = op.SettleMany(sku, "confirmed", tuple(order.order_id for order in batch))
@@ -54,21 +54,21 @@ def _by_segments(testbed: Testbed) -> list[Figure]:
     return figures
 
 
-def _by_orders(testbed: Testbed) -> list[Figure]:
+def _by_orders(context: BenchContext) -> list[Figure]:
     """Fill one pool, and compare the server's time for an order with that in a small one, in turns; read its memory."""
-    few, many = testbed.sizes.order_counts
-    with server_of(testbed) as (store, client):
-        small, sku = testbed.sku("small"), testbed.sku("filled")
+    few, many = context.sizes.order_counts
+    with server_of(context) as (store, client):
+        small, sku = context.sku("small"), context.sku("filled")
         for name, count in ((small, few), (sku, many)):
             open_pool(store, name, SEGMENTS)
-            _fill(testbed, store, name, count)
+            _fill(context, store, name, count)
         at_few: list[float] = []
         at_many: list[float] = []
         for index, batch in enumerate(batches_of("probe", PROBES * BATCH)):
-            testbed.progress("server time by orders", index, PROBES)
+            context.progress("server time by orders", index, PROBES)
             for name, found in ((small, at_few), (sku, at_many)):
                 found.append(_server_us(store, client, op.ReserveMany(name, batch, HOLD_MS), len(batch)))
-        alone = _ledger_of_single_orders(testbed, store, client)
+        alone = _ledger_of_single_orders(context, store, client)
         count = store.execute(op.ReadPool(sku)).order_count
         keys = shard_keys(sku)
         live = sum(_bytes(client, key) for key in (keys.orders, keys.holds)) / count
@@ -84,26 +84,26 @@ def _by_orders(testbed: Testbed) -> list[Figure]:
     ]
 
 
-def _ledger_of_single_orders(testbed: Testbed, store: RedisStore, client: redis.Redis) -> float:
-    sku = testbed.sku("single")
+def _ledger_of_single_orders(context: BenchContext, store: RedisStore, client: redis.Redis) -> float:
+    sku = context.sku("single")
     open_pool(store, sku, SEGMENTS)
     (orders,) = batches_of("o", BATCH)
     store.execute_many([op.Reserve(sku, order, HOLD_MS) for order in orders])
     return _bytes(client, shard_keys(sku).ledger) / BATCH
 
 
-def _fill(testbed: Testbed, store: RedisStore, sku: str, count: int) -> None:
+def _fill(context: BenchContext, store: RedisStore, sku: str, count: int) -> None:
     for first in range(0, count, BATCH):
-        testbed.progress(f"filling a pool to {count:,} orders", first, count)
+        context.progress(f"filling a pool to {count:,} orders", first, count)
         (batch,) = batches_of(f"o{first}", min(BATCH, count - first))
         store.execute(op.ReserveMany(sku, batch, HOLD_MS))
 
 
-def _when_sold_out(testbed: Testbed) -> list[Figure]:
+def _when_sold_out(context: BenchContext) -> list[Figure]:
     """Count what the server is sent for orders that it refuses, without and with the sold-out mark."""
-    count = testbed.sizes.refused
-    with server_of(testbed) as (store, client):
-        sku = testbed.sku("gone")
+    count = context.sizes.refused
+    with server_of(context) as (store, client):
+        sku = context.sku("gone")
         plain, marked = Pool(store, sku), Pool(store, sku, sold_out_mark=0.1)
         open_pool(store, sku, SEGMENTS, stock=1)
         counter = Counter(client)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bench.locks.figures import Figure
-from bench.stock.testbed import STOCK, server_of
+from bench.stock.context import STOCK, server_of
 from segmented import AsyncGrant, AsyncPool, AsyncRedisStore, protocol as op
 
 if TYPE_CHECKING:
-    from bench.stock.testbed import Testbed
+    from bench.stock.context import BenchContext
     from segmented.models import LedgerEntry
 
 SHARE_MIN: Final = 0.97
@@ -37,14 +37,14 @@ class GrantRun:
     client_cpu: float
 
 
-def measure_grants(testbed: Testbed) -> list[Figure]:
+def measure_grants(context: BenchContext) -> list[Figure]:
     """Run every hold with every number of segments."""
     figures: list[Figure] = []
-    runs = [(hold_ms, lanes) for hold_ms in testbed.sizes.holds_ms for lanes in testbed.sizes.lanes]
-    with server_of(testbed):
+    runs = [(hold_ms, lanes) for hold_ms in context.sizes.holds_ms for lanes in context.sizes.lanes]
+    with server_of(context):
         for number, (hold_ms, lanes) in enumerate(runs):
-            testbed.progress(f"grants, hold {hold_ms} ms, {lanes} segments", number, len(runs))
-            run = asyncio.run(_run(testbed, hold_ms, lanes))
+            context.progress(f"grants, hold {hold_ms} ms, {lanes} segments", number, len(runs))
+            run = asyncio.run(_run(context, hold_ms, lanes))
             is_bound_by_client = run.client_cpu >= CLIENT_MAX
             figures.append(
                 Figure(
@@ -64,12 +64,12 @@ def measure_grants(testbed: Testbed) -> list[Figure]:
     return figures
 
 
-async def _run(testbed: Testbed, hold_ms: int, lanes: int) -> GrantRun:
-    sku = testbed.sku(f"grants-{hold_ms}-{lanes}")
-    async with await AsyncRedisStore.from_url(testbed.url) as store:
+async def _run(context: BenchContext, hold_ms: int, lanes: int) -> GrantRun:
+    sku = context.sku(f"grants-{hold_ms}-{lanes}")
+    async with await AsyncRedisStore.from_url(context.url) as store:
         pool = AsyncPool(store, sku)
         await pool.open(stock=STOCK, segments=lanes)
-        ends_at = time.perf_counter() + testbed.sizes.grant_seconds
+        ends_at = time.perf_counter() + context.sizes.grant_seconds
 
         async def work(worker: int) -> None:
             number = 0

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 from bench.conditions import server_conditions
 from bench.locks.figures import LockResults
 from bench.stock.bare import OWN, program
+from bench.stock.context import BenchContext, pinned
 from bench.stock.costs import measure_costs
 from bench.stock.grants import measure_grants
 from bench.stock.rates import measure_rates
 from bench.stock.shards import measure_shards
 from bench.stock.sizes import Sizes
-from bench.stock.testbed import Testbed, pinned
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ def measure_stock(url: str | None, display: Display, sizes: Sizes | None = None)
         gc.collect()
         gc.freeze()  # else each full collection looks at all that the bench has imported, in the midst of a measurement
         with display.strategy(NAME) as progress:
-            testbed = Testbed(url, sizes or Sizes(), progress)
+            context = BenchContext(url, sizes or Sizes(), progress)
             figures = (
-                *measure_rates(testbed),
-                *measure_costs(testbed),
-                *measure_shards(testbed),
-                *measure_grants(testbed),
+                *measure_rates(context),
+                *measure_costs(context),
+                *measure_shards(context),
+                *measure_grants(context),
             )
     remarks = [
         f"The bare decrement was driven by {program()}; {placement}.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bench.locks.figures import Figure
-from bench.stock.testbed import Counter, server_of
+from bench.stock.context import Counter, server_of
 from bench.stock.transfers import count_transfers
 from segmented import ShardedPool
 from segmented.keys import directory_keys, shard_keys
@@ -14,32 +14,32 @@ from segmented.stock.sharded.opening import COPIES
 if TYPE_CHECKING:
     import redis
 
-    from bench.stock.testbed import Testbed
+    from bench.stock.context import BenchContext
 
 SHARDS: Final = 6
 TRANSFERS_MAX: Final = 0.05
 COMMANDS_MAX: Final = 2
 
 
-def measure_shards(testbed: Testbed) -> list[Figure]:
+def measure_shards(context: BenchContext) -> list[Figure]:
     """Sell a pool in shards to its last unit, then go on refusing."""
-    with server_of(testbed) as (store, client):
-        sku = testbed.sku("in-shards")
-        testbed.skus.pop()  # it has other keys than a pool in one slot
+    with server_of(context) as (store, client):
+        sku = context.sku("in-shards")
+        context.skus.pop()  # it has other keys than a pool in one slot
         pool = ShardedPool(store, sku)
-        testbed.progress("selling in shards", 0, 1)
+        context.progress("selling in shards", 0, 1)
         try:
-            count = count_transfers(store, sku, stock=testbed.sizes.sharded_stock, shards=SHARDS)
+            count = count_transfers(store, sku, stock=context.sizes.sharded_stock, shards=SHARDS)
             counter = Counter(client)
-            for index in range(testbed.sizes.refused):
+            for index in range(context.sizes.refused):
                 pool.reserve(f"refused-{index}")
-            refused = counter.of()[0] / testbed.sizes.refused
+            refused = counter.of()[0] / context.sizes.refused
         finally:
             _remove(client, pool)
     late = (count.transfers - count.early_transfers) / (count.sales - count.early_sales)
     detail = {
         "shards": SHARDS,
-        "stock": testbed.sizes.sharded_stock,
+        "stock": context.sizes.sharded_stock,
         "sales": count.sales,
         "transfers": count.transfers,
     }

@@ -16,13 +16,13 @@ import psutil
 from bench.cpu import busy_seconds, own_seconds
 from bench.workers.app_names import LOADING, QUEUE
 from bench.workers.checker import faults
-from bench.workers.testbed import DECIDING
+from bench.workers.context import DECIDING
 from segmented.errors import SegmentedError
 from segmented.models import Order
 
 if TYPE_CHECKING:
+    from bench.workers.context import BenchContext
     from bench.workers.sizes import Sizes
-    from bench.workers.testbed import Testbed
     from segmented.models.submitted import Deciding
     from segmented.stock import Pool
 
@@ -88,22 +88,22 @@ class Burst:
         return self.cpu / self.items * 1e6
 
 
-def measure_bursts(testbed: Testbed) -> tuple[dict[Kind, list[Burst]], float]:
+def measure_bursts(context: BenchContext) -> tuple[dict[Kind, list[Burst]], float]:
     """Work off every kind in every round, in random order. Returns the bursts, and the cores that others used."""
     shuffle = random.Random(1).shuffle
     found: dict[Kind, list[Burst]] = {kind: [] for kind in KINDS}
     for kind in KINDS:
-        testbed.progress("first messages", 0, 1)
-        _burst(testbed, kind, min(WARM_UP, kind.messages(testbed.sizes)))
+        context.progress("first messages", 0, 1)
+        _burst(context, kind, min(WARM_UP, kind.messages(context.sizes)))
     others: list[float] = []
-    for number in range(testbed.sizes.rounds):
-        testbed.progress("bursts", number, testbed.sizes.rounds)
+    for number in range(context.sizes.rounds):
+        context.progress("bursts", number, context.sizes.rounds)
         order = list(KINDS)
         shuffle(order)
         for kind in order:
             busy, at = busy_seconds(), time.monotonic()
             own = _own_seconds()
-            found[kind].append(_burst(testbed, kind, kind.messages(testbed.sizes)))
+            found[kind].append(_burst(context, kind, kind.messages(context.sizes)))
             others.append((busy_seconds() - busy - (_own_seconds() - own)) / (time.monotonic() - at))
     return found, sum(others) / max(1, len(others))
 
@@ -121,19 +121,19 @@ def _own_seconds() -> float:
     return total
 
 
-def _burst(testbed: Testbed, kind: Kind, messages: int) -> Burst:
+def _burst(context: BenchContext, kind: Kind, messages: int) -> Burst:
     if kind.decides is None:
-        testbed.processes.ask({"do": "empty", "queue": LOADING, "count": messages})
-        return _work(testbed, messages, messages)
-    with testbed.pool(kind.decides, gated=kind.is_stored) as pool:
-        sent = _load(testbed, pool, kind, messages)
-        burst = _work(testbed, messages, sent)
-        if fault := faults(pool, sent, testbed.gate if kind.is_stored else None):
-            testbed.broken.setdefault(kind.name, fault)
+        context.processes.ask({"do": "empty", "queue": LOADING, "count": messages})
+        return _work(context, messages, messages)
+    with context.pool(kind.decides, gated=kind.is_stored) as pool:
+        sent = _load(context, pool, kind, messages)
+        burst = _work(context, messages, sent)
+        if fault := faults(pool, sent, context.gate if kind.is_stored else None):
+            context.broken.setdefault(kind.name, fault)
     return burst
 
 
-def _load(testbed: Testbed, pool: Pool, kind: Kind, messages: int) -> int:
+def _load(context: BenchContext, pool: Pool, kind: Kind, messages: int) -> int:
     ids = [f"o-{index}" for index in range(messages * kind.orders)]
     for first in range(0, len(ids), SUBMITTED_AT_ONCE):
         answers = pool.submit_many([Order(order_id, 1) for order_id in ids[first : first + SUBMITTED_AT_ONCE]])
@@ -141,19 +141,19 @@ def _load(testbed: Testbed, pool: Pool, kind: Kind, messages: int) -> int:
             if isinstance(answer, SegmentedError):
                 raise answer
     envelopes = [ids[first : first + kind.orders] for first in range(0, len(ids), kind.orders)]
-    testbed.processes.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": envelopes})
+    context.processes.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": envelopes})
     return len(ids)
 
 
-def _work(testbed: Testbed, messages: int, items: int) -> Burst:
+def _work(context: BenchContext, messages: int, items: int) -> Burst:
     """Let the workers have what was loaded, until the last message is acknowledged."""
-    broker = testbed.broker
-    workers = [psutil.Process(pid) for pid in testbed.workers]
+    broker = context.broker
+    workers = [psutil.Process(pid) for pid in context.workers]
     broker.config_resetstat()
     cpu = sum(map(own_seconds, workers))
     began = time.perf_counter()
     broker.rename(LOADING, QUEUE)
-    while not _is_done(testbed, messages):
+    while not _is_done(context, messages):
         time.sleep(LOOK_SECONDS)
         if time.perf_counter() - began > BURST_SECONDS:
             message = f"{messages:,} messages were not worked off within {BURST_SECONDS:g} s"
@@ -162,13 +162,13 @@ def _work(testbed: Testbed, messages: int, items: int) -> Burst:
     return Burst(items, seconds, sum(map(own_seconds, workers)) - cpu)
 
 
-def _is_done(testbed: Testbed, messages: int) -> bool:
+def _is_done(context: BenchContext, messages: int) -> bool:
     """Is nothing waiting nor in hand, and was as much acknowledged as was sent? A message may be between the two."""
-    pipe = testbed.broker.pipeline(transaction=False)
+    pipe = context.broker.pipeline(transaction=False)
     pipe.llen(QUEUE)
     pipe.hlen(UNACKED)
     waiting, in_hand = pipe.execute()
     if waiting or in_hand:
         return False
-    stats: Any = testbed.broker.info("commandstats")
+    stats: Any = context.broker.info("commandstats")
     return int(stats.get("cmdstat_hdel", {"calls": 0})["calls"]) >= messages

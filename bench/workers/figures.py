@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from bench.histogram import waits
 from bench.locks.figures import Figure
 from bench.workers.bursts import EMPTY_TASK, ENVELOPE, KINDS, Burst, Kind
+from bench.workers.context import DECIDING
 from bench.workers.latency import part_name as latency_part
 from bench.workers.recovery import part_name as recovery_part
-from bench.workers.testbed import DECIDING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bench.workers.checker import faults
-from bench.workers.testbed import DECIDING
+from bench.workers.context import DECIDING
 
 if TYPE_CHECKING:
-    from bench.workers.testbed import Testbed
+    from bench.workers.context import BenchContext
     from segmented.models.submitted import Deciding
 
 WARM_UP: Final = 20
@@ -19,18 +19,18 @@ def part_name(decides: Deciding) -> str:
     return f"idle latency, decided {decides}"
 
 
-def measure_latency(testbed: Testbed) -> dict[Deciding, list[float]]:
+def measure_latency(context: BenchContext) -> dict[Deciding, list[float]]:
     """Return the seconds of every order; rounds of both ways of deciding, by turns."""
     found: dict[Deciding, list[float]] = {decides: [] for decides in DECIDING}
-    for number in range(testbed.sizes.rounds):
-        testbed.progress("idle latency", number, testbed.sizes.rounds)
+    for number in range(context.sizes.rounds):
+        context.progress("idle latency", number, context.sizes.rounds)
         for decides in DECIDING:
-            with testbed.pool(decides) as pool:
-                ids = [f"i-{index}" for index in range(WARM_UP + testbed.sizes.latencies)]
-                seconds = testbed.processes.ask(
+            with context.pool(decides) as pool:
+                ids = [f"i-{index}" for index in range(WARM_UP + context.sizes.latencies)]
+                seconds = context.processes.ask(
                     {"do": "latency", "sku": pool.sku, "decides": decides, "order_ids": ids}
                 )
                 found[decides] += seconds[WARM_UP:]
                 if fault := faults(pool, len(ids)):
-                    testbed.broken.setdefault(part_name(decides), fault)
+                    context.broken.setdefault(part_name(decides), fault)
     return found

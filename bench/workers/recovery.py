@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from bench.workers.app_names import APP, LOADING, QUEUE
 from bench.workers.checker import faults
+from bench.workers.context import DECIDING
 from bench.workers.processes import POOL
-from bench.workers.testbed import DECIDING
 from segmented.errors import SegmentedError
 from segmented.models import Order
 from segmented.testing.worker_process import Launch, WorkerProcess
 
 if TYPE_CHECKING:
-    from bench.workers.testbed import Testbed
+    from bench.workers.context import BenchContext
     from segmented.models.submitted import Deciding
     from segmented.stock import Pool
 
@@ -36,35 +36,35 @@ def part_name(decides: Deciding) -> str:
     return f"recovery, decided {decides}"
 
 
-def measure_recovery(testbed: Testbed) -> dict[Deciding, list[float]]:
+def measure_recovery(context: BenchContext) -> dict[Deciding, list[float]]:
     """Return the seconds after each kill."""
     found: dict[Deciding, list[float]] = {decides: [] for decides in DECIDING}
-    if testbed.sizes.kills:
-        testbed.processes.start_beat()
-        testbed.processes.ask(
+    if context.sizes.kills:
+        context.processes.start_beat()
+        context.processes.ask(
             {"do": "empty", "queue": LOADING, "count": 0}
         )  # has the shop started: orders must not wait for that
-    for number in range(testbed.sizes.kills):
-        testbed.progress("kills", number, testbed.sizes.kills)
+    for number in range(context.sizes.kills):
+        context.progress("kills", number, context.sizes.kills)
         decides = DECIDING[number % len(DECIDING)]
-        found[decides].append(_kill(testbed, decides, number))
+        found[decides].append(_kill(context, decides, number))
     return found
 
 
-def _kill(testbed: Testbed, decides: Deciding, number: int) -> float:
-    folder = testbed.processes.folder / f"victim-{number}"
+def _kill(context: BenchContext, decides: Deciding, number: int) -> float:
+    folder = context.processes.folder / f"victim-{number}"
     folder.mkdir()
-    launch = Launch(APP, folder, pool=POOL, environment=testbed.processes.given)
-    with testbed.pool(decides) as pool, closing(WorkerProcess(launch, kill_at=DEATH)) as victim:
+    launch = Launch(APP, folder, pool=POOL, environment=context.processes.given)
+    with context.pool(decides) as pool, closing(WorkerProcess(launch, kill_at=DEATH)) as victim:
         victim.wait_ready()
         death = _Death(victim)
-        sent = _send_until_dead(testbed, pool, victim)
+        sent = _send_until_dead(context, pool, victim)
         began = death.at()
         while pool.state().confirmed < sent and time.monotonic() < began + FINISH_SECONDS:
             time.sleep(LOOK_SECONDS)
         seconds = time.monotonic() - began
         if fault := faults(pool, sent):
-            testbed.broken.setdefault(part_name(decides), fault)
+            context.broken.setdefault(part_name(decides), fault)
     return seconds
 
 
@@ -88,7 +88,7 @@ class _Death:
         return self._at
 
 
-def _send_until_dead(testbed: Testbed, pool: Pool, victim: WorkerProcess) -> int:
+def _send_until_dead(context: BenchContext, pool: Pool, victim: WorkerProcess) -> int:
     """Submit orders until the victim, which shares the queue with the others, has had an envelope."""
     deadline = time.monotonic() + DEATH_SECONDS
     numbers = count()
@@ -96,7 +96,7 @@ def _send_until_dead(testbed: Testbed, pool: Pool, victim: WorkerProcess) -> int
     while victim.is_running:
         envelopes = [[f"r-{next(numbers)}" for _ in range(ENVELOPE)] for _ in range(ENVELOPES)]
         pool.submit_many([Order(order_id, 1) for envelope in envelopes for order_id in envelope])
-        testbed.processes.ask({"do": "orders", "queue": QUEUE, "sku": pool.sku, "envelopes": envelopes})
+        context.processes.ask({"do": "orders", "queue": QUEUE, "sku": pool.sku, "envelopes": envelopes})
         sent += ENVELOPE * ENVELOPES
         if time.monotonic() > deadline:
             message = f"no worker died within {DEATH_SECONDS:g} s"

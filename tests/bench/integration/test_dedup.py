@@ -10,10 +10,10 @@ import redis
 from rich.console import Console
 
 from bench.dedup.claims import measure_claims
+from bench.dedup.context import RECORDS, BenchContext, at_database
 from bench.dedup.measure import measure_dedup
 from bench.dedup.memory import measure_memory
 from bench.dedup.sizes import Sizes
-from bench.dedup.testbed import RECORDS, Testbed, at_database
 from bench.dedup.trivial import KINDS
 from bench.dedup.worker_driver import WorkerDriver, running_worker
 from bench.display import display_on
@@ -68,7 +68,9 @@ def test_a_worker_that_dies_is_told(private_valkey: ValkeyServer) -> None:
 
 
 def test_memory_is_told_for_each_state_and_nothing_is_left(private_valkey: ValkeyServer) -> None:
-    found = {figure.name: figure.value for figure in measure_memory(Testbed(private_valkey.url, SMALL, nobody_told))}
+    found = {
+        figure.name: figure.value for figure in measure_memory(BenchContext(private_valkey.url, SMALL, nobody_told))
+    }
     assert list(found) == [
         "memory of a record, waiting",
         "memory of a record, running",
@@ -82,7 +84,7 @@ def test_memory_is_told_for_each_state_and_nothing_is_left(private_valkey: Valke
 
 
 def test_claims_are_timed_among_few_and_many_and_nothing_is_left(private_valkey: ValkeyServer) -> None:
-    ratio, few, many = measure_claims(Testbed(private_valkey.url, SMALL, nobody_told))
+    ratio, few, many = measure_claims(BenchContext(private_valkey.url, SMALL, nobody_told))
     assert (ratio.name, ratio.at_most) == ("a claim: server time, 3,000 live keys / 1,000", 1.1)
     assert ratio.value == many.value / few.value
     assert is_empty(private_valkey)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from bench.dedup_peers.comparison import compare, merged, run_case
+from bench.dedup_peers.context import BenchContext
 from bench.dedup_peers.page import render
 from bench.dedup_peers.registry import CONTENDERS, Contender
 from bench.dedup_peers.rows import ROWS
-from bench.dedup_peers.testbed import Testbed
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
@@ -65,12 +65,12 @@ def test_a_worker_that_cannot_start_is_no_result() -> None:
 
 
 def test_nothing_is_left_of_a_stage() -> None:
-    with Testbed(OURS, CELERY.adapter, seconds_max=60.0) as testbed:
-        folder = testbed.folder
+    with BenchContext(OURS, CELERY.adapter, seconds_max=60.0) as context:
+        folder = context.folder
         pids = [
-            testbed.worker(testbed.base, pool="prefork").process.pid,
-            testbed.publisher().process.pid,
-            testbed.store.pid,
+            context.worker(context.base, pool="prefork").process.pid,
+            context.publisher().process.pid,
+            context.store.pid,
         ]
         assert all(_lives(pid) for pid in pids)
     assert not any(_lives(pid) for pid in pids)

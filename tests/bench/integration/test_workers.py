@@ -12,10 +12,10 @@ from rich.console import Console
 from bench.display import display_on
 from bench.workers.bursts import EMPTY_TASK, KINDS
 from bench.workers.checker import faults
+from bench.workers.context import started_context
 from bench.workers.measure import measure_workers
 from bench.workers.recovery import measure_recovery
 from bench.workers.sizes import Sizes
-from bench.workers.testbed import started_testbed
 from segmented import Outbox, Pool, RedisStore
 from segmented.errors import InvalidInput, SegmentedError
 
@@ -54,20 +54,20 @@ def test_the_whole_benchmark_shows_a_figure_of_every_part_and_leaves_nothing(pri
 @pytest.mark.long
 def test_orders_of_a_killed_worker_are_finished_by_another(private_valkey: ValkeyServer, tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/orders.sqlite"
-    with started_testbed(private_valkey.url, database, Sizes(kills=1), nobody_told) as testbed:
-        found = measure_recovery(testbed)
+    with started_context(private_valkey.url, database, Sizes(kills=1), nobody_told) as context:
+        found = measure_recovery(context)
     assert len(found["at acceptance"]) == 1
     assert found["at acceptance"][0] > 1  # not before the outbox publishes them again
     assert found["in the worker"] == []
-    assert testbed.broken == {}
+    assert context.broken == {}
 
 
 def test_a_worker_that_cannot_begin_is_told_with_its_own_words(private_valkey: ValkeyServer, tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/orders.sqlite"
-    with started_testbed(private_valkey.url, database, SMALL, nobody_told) as testbed:
-        testbed.processes.given = {**testbed.processes.given, "SEGMENTED_UNKNOWN": "1"}
+    with started_context(private_valkey.url, database, SMALL, nobody_told) as context:
+        context.processes.given = {**context.processes.given, "SEGMENTED_UNKNOWN": "1"}
         with pytest.raises(SegmentedError, match="was not ready within 60 s, or ended") as told:
-            testbed.processes.start_workers(1)
+            context.processes.start_workers(1)
     assert any("SEGMENTED_UNKNOWN" in note for note in told.value.__notes__)
 
 

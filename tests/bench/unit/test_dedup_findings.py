@@ -19,11 +19,11 @@ from segmented.errors import InvalidInput
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bench.dedup_peers.context import BenchContext
     from bench.dedup_peers.registry import Environment
-    from bench.dedup_peers.testbed import Testbed
 
 
-def nothing(_: Testbed) -> Finding:
+def nothing(_: BenchContext) -> Finding:
     raise NotImplementedError
 
 

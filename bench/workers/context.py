@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import redis
 
-from bench.dedup.testbed import emptied
+from bench.dedup.context import emptied
 from bench.workers.processes import environment, running_processes
 from segmented import Outbox, Pool, RedisStore
 from segmented.keys import shard_keys
@@ -32,7 +32,7 @@ DECIDING: Final[tuple[Deciding, ...]] = ("at acceptance", "in the worker")
 
 
 @dataclass(frozen=True, slots=True)
-class Testbed:
+class BenchContext:
     """Servers and processes, and who is told how far it is."""
 
     sizes: Sizes
@@ -62,9 +62,9 @@ class Testbed:
 
 
 @contextmanager
-def started_testbed(
+def started_context(
     url: str | None, database: str | None, sizes: Sizes, progress: Callable[[str, int, int], None]
-) -> Iterator[Testbed]:
+) -> Iterator[BenchContext]:
     """Start what was not named, and end all of it. A stock server that was named must be empty. Raises InvalidInput."""
     with ExitStack() as stack:
         if url is None:
@@ -80,4 +80,4 @@ def started_testbed(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segmented-bench-")))
         found = stack.enter_context(running_processes(environment(url, broker_url, database), folder))
         progress("workers start", 0, 1)
-        yield Testbed(sizes, progress, url, store, broker, gate, found, found.start_workers())
+        yield BenchContext(sizes, progress, url, store, broker, gate, found, found.start_workers())

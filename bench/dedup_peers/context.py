@@ -42,7 +42,7 @@ class Overdue(Exception):
     """The case did not end in its time."""
 
 
-class Testbed:
+class BenchContext:
     """Servers, processes and journal of one case on one contender."""
 
     def __init__(self, python: Path, adapter: str, *, seconds_max: float) -> None:

@@ -25,7 +25,7 @@ BATCH: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Testbed:
+class BenchContext:
     """A server, and who is told how far it is."""
 
     url: str
@@ -57,14 +57,14 @@ class Counter:
 
 
 @contextmanager
-def server_of(testbed: Testbed) -> Iterator[tuple[RedisStore, redis.Redis]]:
+def server_of(context: BenchContext) -> Iterator[tuple[RedisStore, redis.Redis]]:
     """Connect a store, and a client that looks behind it; the pools are removed in the end."""
-    with RedisStore.from_url(testbed.url) as store, redis.Redis.from_url(testbed.url) as client:
+    with RedisStore.from_url(context.url) as store, redis.Redis.from_url(context.url) as client:
         try:
             yield store, client
         finally:
-            while testbed.skus:
-                client.unlink(*shard_keys(testbed.skus.pop()).listed())
+            while context.skus:
+                client.unlink(*shard_keys(context.skus.pop()).listed())
 
 
 def open_pool(store: RedisStore, sku: str, segments: int, stock: int = STOCK) -> None:

@@ -27,7 +27,7 @@ NAMESPACE: Final = "bench"
 
 
 @dataclass(frozen=True, slots=True)
-class Testbed:
+class BenchContext:
     """A server, and who is told how far it is."""
 
     url: str
@@ -60,9 +60,9 @@ def emptied(url: str) -> Iterator[None]:
 
 
 @contextmanager
-def server_of(testbed: Testbed, number: int) -> Iterator[tuple[RedisStore, redis.Redis]]:
+def server_of(context: BenchContext, number: int) -> Iterator[tuple[RedisStore, redis.Redis]]:
     """Connect a store to a database, and a client that looks behind it; the database is emptied in the end."""
-    url = at_database(testbed.url, number)
+    url = at_database(context.url, number)
     with RedisStore.from_url(url) as store, redis.Redis.from_url(url) as client:
         try:
             yield store, client
