@@ -1,4 +1,4 @@
-"""The benchmark `demo`: what segment locks buy against one lock, no lock and no lock needed. One sale each."""
+"""The benchmark `demo`: segment locks, one lock, no lock and lock-free, one sale each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME: Final = "demo"
 
 
 def measure_demo(options: DemoOptions, display: Display) -> Results:
-    """Measure the four strategies, each in a fresh process, on servers of their own unless others are named."""
+    """Measure the four strategies, each in a fresh process, on embedded servers unless others are named."""
     runs: list[RunRecord] = []
     with (
         running(options.url, options.database, buyers=options.buyers) as servers,
@@ -51,7 +51,7 @@ def measure_demo(options: DemoOptions, display: Display) -> Results:
 
 
 def _shown(options: DemoOptions) -> dict[str, Any]:
-    """Return the options without URLs, which may have passwords."""
+    """Return the options without URLs, which may contain passwords."""
     return {
         "hold_ms": options.hold_ms,
         "buyers": options.buyers,

@@ -1,4 +1,4 @@
-"""What is seen while a benchmark runs: a progress bar on a terminal, plain lines in a pipe."""
+"""Shows the progress of a benchmark: a bar on a terminal, or plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from bench.record import RunRecord
 
     Progress = Callable[[str, int, int], None]
-    """Told the phase, how much of it is done, and out of how much."""
+    """Called with the phase, how much of it is done, and the total."""
 
 
 class Display(Protocol):
-    """Somebody who looks on."""
+    """Shows the progress of a benchmark."""
 
     def strategy(self, name: str) -> AbstractContextManager[Progress]:
         """Follow one strategy."""
 
     def finished(self, record: RunRecord) -> None:
-        """See its record."""
+        """Show the record of a finished strategy."""
 
 
 class BarDisplay:
-    """A bar on a terminal, gone when its strategy is done."""
+    """A bar on a terminal, removed when its strategy is done."""
 
     def __init__(self, console: Console) -> None:
         """Draw on `console`."""
@@ -64,13 +64,13 @@ class BarDisplay:
             yield progress
 
     def finished(self, record: RunRecord) -> None:
-        """Show what matters; the table comes at the end."""
+        """Show the main figures; the table comes at the end."""
         said = f"{record.strategy}: {rate(record)} orders/s, sold {record.sold:,} of {record.stock:,}"
         self._console.print(said, highlight=False)
 
 
 class LineDisplay:
-    """One line when a phase begins."""
+    """Prints a line when a phase begins."""
 
     def __init__(self, console: Console) -> None:
         """Print on `console`."""
@@ -95,5 +95,5 @@ class LineDisplay:
 
 
 def display_on(console: Console) -> Display:
-    """Choose by where the output goes."""
+    """Return a bar for a terminal, else lines."""
     return BarDisplay(console) if console.is_terminal else LineDisplay(console)

@@ -1,7 +1,7 @@
-"""The buyers: Locust users that order one unit after the other until they are stopped.
+"""A closed-loop load generator: Locust users that order one unit after another until they are stopped.
 
-Locust is used as a library. Importing it patches sockets, sleeping and locks for gevent, so a process that imports this
-module must do so before it connects to anything.
+Locust is used as a library. Importing it patches sockets, sleeping and locks for gevent, so a process must import this
+module before it connects to anything.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ REQUEST_TYPE: Final = "order"
 
 
 class Buyer(User):
-    """Orders one unit, again and again, without a pause: a closed loop, which measures capacity."""
+    """Orders one unit at a time, repeatedly and without a pause: a closed loop, which measures capacity."""
 
     abstract = True
     sale: ClassVar[Sale]
 
     @task
     def buy(self) -> None:
-        """Take one order to its end and tell Locust."""
+        """Process one order and report it to Locust."""
         sale = self.sale
         if sale.is_closing:
             raise StopUser
@@ -36,7 +36,7 @@ class Buyer(User):
         asked_at = time.monotonic()
         try:
             answer = sale.strategy.buy(order)
-        except Exception as error:  # noqa: BLE001  # Locust would swallow it; here it voids the run
+        except Exception as error:  # noqa: BLE001  # Locust would swallow the error; here it voids the run
             failure = error
             done_at = time.monotonic()
             sale.note_failure(error)
@@ -56,10 +56,10 @@ class Buyer(User):
 
 
 class LoadGenerator:
-    """A number of buyers at one sale."""
+    """Runs a number of buyers of one sale."""
 
     def __init__(self, sale: Sale, buyers: int, *, drain: float) -> None:
-        """Start them all at once. `drain`: seconds for them to finish when they are stopped."""
+        """Start all buyers at once. `drain`: seconds for them to finish when they are stopped."""
         self.sale = sale
         buyer = type("SaleBuyer", (Buyer,), {"sale": sale})
         self._drain = drain
@@ -69,10 +69,10 @@ class LoadGenerator:
         self._runner.start(buyers, spawn_rate=buyers)
 
     def stop(self) -> None:
-        """Let every buyer finish the order at hand.
+        """Let every buyer finish its current order.
 
-        They leave by themselves: Locust's own stop kills a user between two tasks, and with no pause between them the
-        kill may arrive when the next order has begun, which would leave its units held.
+        Buyers stop by themselves: Locust's own stop kills a user between two tasks. With no pause between tasks the
+        kill may arrive when the next order has begun, which would leave its units reserved.
         """
         self.sale.is_closing = True
         self._runner.user_greenlets.join(self._drain)

@@ -1,6 +1,6 @@
-"""The course of a measurement: a calibration sale that is not counted, then a sale to the last unit.
+"""One measurement: a calibration sale that does not count, then a sale to the last unit.
 
-The rules, fixed beforehand. The calibration sale runs for ten holds, and for 1.5 s at least, on a pool of its own; its
+The rules are fixed beforehand. The calibration sale runs for ten holds, and for 1.5 s at least, on a pool of its own; its
 mean hold decides the stock. Of the measured sale, the first tenth (1 s at most) is left out. The window ends with the
 first refusal, or at the time limit. Buyers go on for a second after that, so that there are refusals to check.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bench.strategies.base import Strategy
 
     Progress = Callable[[str, int, int], None]
-    """Progress the phase, how much of it is done, and out of how much."""
+    """Called with the phase, how much of it is done, and the total."""
 
 PROGRESS_SECONDS: Final = 0.2
 REFUSALS_SECONDS: Final = 1.0
@@ -47,7 +47,7 @@ def measure(assignment: Assignment, strategy: Strategy, progress: Progress) -> R
 
 
 def calibrate(assignment: Assignment, strategy: Strategy, progress: Progress) -> float:
-    """Sell from a pool of its own for a while; returns the mean hold in seconds."""
+    """Sell from a separate pool for a while, and return the mean hold in seconds."""
     seconds = sizing.calibration(assignment.extra_hold)
     progress("calibration", 0, 1)
     strategy.open(f"{assignment.sku}-calibration", CALIBRATION_STOCK)
@@ -65,7 +65,7 @@ def calibrate(assignment: Assignment, strategy: Strategy, progress: Progress) ->
 
 
 def sell_out(assignment: Assignment, strategy: Strategy, stock: int, progress: Progress) -> tuple[Sale, Window]:
-    """Sell to the last unit and a second longer, and read what was used in the window."""
+    """Sell to the last unit and a second longer, and measure the CPU use in the window."""
     meter = CpuMeter(cast("redis.Redis", strategy.context.store.client), strategy.context.engine)
     strategy.open(assignment.sku, stock)
     sale = Sale(strategy)

@@ -1,4 +1,4 @@
-"""Finds the first process of the PostgreSQL server that an engine is connected to, if it runs on this machine."""
+"""Finds the main process of the PostgreSQL server of an engine, if it runs on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOCAL_HOSTS: Final = {"", "localhost", "127.0.0.1", "::1"}
 
 
 def find_postgresql_process(engine: Engine) -> psutil.Process | None:
-    """Return the parent of the backend that answers; None for SQLite and for a server elsewhere."""
+    """Return the parent of the answering backend; None for SQLite and for a remote server."""
     if engine.dialect.name != "postgresql":
         return None
     hosts = {engine.url.host or "", *([engine.url.query["host"]] if "host" in engine.url.query else [])}
@@ -28,5 +28,5 @@ def find_postgresql_process(engine: Engine) -> psutil.Process | None:
         except psutil.Error:
             return None
     if parent is None or "postgres" not in backend.name() or "postgres" not in parent.name():
-        return None  # the same number by chance: the server lives in a container or behind a tunnel
+        return None  # the same id by chance: the server runs in a container or behind a tunnel
     return parent

@@ -1,4 +1,4 @@
-"""Every benchmark by name. A benchmark adds itself here."""
+"""All benchmarks with fixed options, by name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ QUICK_DEDUP: Final = DedupSizes(rounds=3, tasks=100, records=20_000, live_keys=(
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """The servers to use instead of embedded ones."""
+    """Addresses of servers to use instead of embedded ones."""
 
     url: str | None = None
     database: str | None = None
@@ -47,7 +47,7 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What a benchmark with sizes may be told."""
+    """How large a benchmark should be."""
 
     quick: bool = False
     rounds: int | None = None
@@ -55,14 +55,14 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A measurement with fixed options."""
+    """A benchmark with fixed options."""
 
     summary: str
     measure: Callable[[Addresses, Scale, Display], Reported]
     leaves_out: str
-    """What its quick form, which takes less than two minutes, does not do."""
+    """What the quick form, which takes less than two minutes, leaves out."""
     has_rounds: bool = False
-    """Can it be told how many rounds to do?"""
+    """Whether the number of rounds is an option."""
 
 
 def _demo(addresses: Addresses, scale: Scale, display: Display) -> Results:
@@ -118,7 +118,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """Return a benchmark. Raises InvalidInput that names those that exist."""
+    """Return a benchmark. Raises InvalidInput that lists the known ones."""
     if name not in BENCHMARKS:
         message = f"there is no benchmark {name!r}; there is: {', '.join(BENCHMARKS)}"
         raise InvalidInput(message)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bench.report_page.drawn import Outcome
 
     Progress = Callable[[str, int, int], None]
-    """Progress the phase, how much of it is done, and out of how much."""
+    """Called with the phase, how much of it is done, and the total."""
 
 RESULTS: Final = "results.jsonl"
 FIGURE_FOLDER: Final = "figures"
