@@ -32,9 +32,7 @@ def fork_for_each_line(main: Callable[[str], int]) -> None:
         if not child:
             _do_and_leave(main, line)
         code = os.waitstatus_to_exitcode(wait(child, 0)[1])
-        sys.stdout.write(
-            "\n" + json.dumps({"event": "left", "code": code}) + "\n"
-        )  # the fork may have died in the middle of a line
+        sys.stdout.write("\n" + json.dumps({"event": "left", "code": code}) + "\n")  # it may have died in mid-line
         sys.stdout.flush()
 
 

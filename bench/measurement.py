@@ -1,8 +1,8 @@
 """One measurement: a calibration sale that does not count, then a sale to the last unit.
 
-The rules are fixed beforehand. The calibration sale runs for ten holds, and for 1.5 s at least, on a pool of its own; its
-mean hold decides the stock. Of the measured sale, the first tenth (1 s at most) is left out. The window ends with the
-first refusal, or at the time limit. Buyers go on for a second after that, so that there are refusals to check.
+The rules are fixed beforehand. The calibration sale runs for ten holds, and for at least 1.5 s, on a separate pool; its
+mean hold decides the stock. The first tenth (up to 1 s) of the measured sale is left out. The window ends with the
+first refusal, or at the time limit. Buyers continue for a second after that, so that there are refusals to check.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The closed loop: Locust users who order again at once. It measures capacity, and says nothing of what users feel.
+"""The closed loop: Locust users that order again at once. It measures capacity, not the latency that users experience.
 
-Importing Locust patches sockets, sleeping and locks for gevent, so a process that imports this module must do so before
-it connects to anything. A user's one task is all of its orders: Locust's own work between two tasks would otherwise be
-part of what is measured.
+Importing Locust patches sockets, sleeping and locks for gevent, so a process must import this module before it connects
+to anything. A user processes all its orders in one task: otherwise the measurement would include Locust's own work
+between two tasks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Buyer(User):
 
     @task
     def buy(self) -> None:
-        """Take one order after the other to its end."""
+        """Process one order after another."""
         number = next(self.numbers)
         while not self.sale.is_closing:
             self.sale.call(number)
@@ -36,10 +36,10 @@ class Buyer(User):
 
 
 class LoadGenerator:
-    """A number of buyers at one sale, all started at once."""
+    """Runs a number of buyers of one sale, all started at once."""
 
     def __init__(self, sale: Sale, buyers: int, *, drain: float) -> None:
-        """Start them. `drain`: seconds for them to finish when they are stopped."""
+        """Start the buyers. `drain`: seconds for them to finish when they are stopped."""
         self.sale = sale
         buyer = type("SaleBuyer", (Buyer,), {"sale": sale, "numbers": itertools.count()})
         self._drain = drain
@@ -48,9 +48,9 @@ class LoadGenerator:
         self._runner.start(buyers, spawn_rate=buyers)
 
     def stop(self) -> float:
-        """Let every buyer finish the order at hand; returns the seconds it took.
+        """Let every buyer finish its current order; return the seconds it took.
 
-        They leave by themselves: Locust's own stop would kill a user in the middle of an order.
+        Buyers stop by themselves: Locust's own stop would kill a user in the middle of an order.
         """
         began = time.monotonic()
         self.sale.is_closing = True

@@ -1,4 +1,4 @@
-"""What a run must show to count beside its promises: it was long enough, or its generator was in time (R3)."""
+"""What a run needs to count beside its guarantees: enough length, or a generator that was on time (R3)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from bench.granularity.sale import Sale
 
 LATE_SHARE: Final = 0.1
-"""Part of the response's p99 that the lateness' p99 may be; above it the run is void."""
+"""Maximum p99 of the lateness as a share of the response's p99; above it the run is void."""
 SHED_SHARE: Final = 0.001
-"""Part of the planned orders that may be shed before a point is said to be beyond saturation."""
+"""Share of planned orders that may be shed before a point counts as beyond saturation."""
 
 LEAST_SHARE: Final = 1 / 3
-"""Of its planned seconds, that a closed run must have measured."""
+"""Minimum share of its planned seconds that a closed run must have measured."""
 
 
 def too_short(assignment: RunAssignment, measurement: Measurement) -> tuple[str, ...]:
-    """Say why a closed run has no figures: it was calibrated while the machine was slow, and was sold out too soon."""
+    """Return why a closed run is void: it was calibrated while the machine was slow, and sold out too soon."""
     least = LEAST_SHARE * assignment.seconds
     if assignment.cell.stock is not None or measurement.window_s >= least:
         return ()
@@ -32,7 +32,7 @@ def too_short(assignment: RunAssignment, measurement: Measurement) -> tuple[str,
 
 
 def voided(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
-    """Say why an open run has no figures, a sentence each: a generator that was late, or a sale that was given up."""
+    """Return why an open run is void, one sentence each: a late generator, or a sale that was given up."""
     recorder = sale.recorder
     found = []
     if len(recorder.failures) >= FAILED_MAX:
@@ -53,7 +53,7 @@ def voided(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
 
 
 def noted(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
-    """Say what a reader must know of an open run that is not void: was more offered than is served?"""
+    """Return notes on an open run that is not void: whether the load was beyond saturation."""
     if measurement.shed <= SHED_SHARE * measurement.planned:
         return ()
     share = measurement.shed / measurement.planned

@@ -1,9 +1,9 @@
-"""The measurement of a run: a sale to the last unit, and a part of it that counts. The rules are fixed beforehand.
+"""The measurement of a run: a sale to the last unit, of which a part counts. The rules are fixed beforehand.
 
-Closed loop: the stock lasts for the planned seconds by a calibration of the cell, made once a session and not counted.
-The warm-up is left out; the window ends with the first refusal or at the time limit; buyers go on for a quarter of a
-second after that, so that there are refusals to check. Where the plan fixes the stock, the sale may be shorter than any
-warm-up, and counts from its first order to the last that was sold.
+Closed loop: the stock lasts for the planned seconds by a calibration of the cell, made once a session, which does not
+count. The warm-up is left out; the window ends with the first refusal or at the time limit; buyers continue for a
+quarter of a second after that, so that there are refusals to check. If the plan fixes the stock, the sale may be
+shorter than any warm-up, and counts from its first order to the last sold one.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 PROGRESS_SECONDS: Final = 0.2
 REFUSALS_SECONDS: Final = 0.25
 WORK_SHARE: Final = 0.75
-"""Of the planned seconds, to which work is counted: before the stock is gone, and refusals cost what orders do."""
+"""Share of the planned seconds in which work is counted: before refusals begin, which cost as much as orders."""
 READINGS: Final = 40
-"""Of units left by segment, over the planned seconds."""
+"""Readings of units left by segment, over the planned seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """How a sale went. Local seconds."""
+    """The measurements of a sale, in local seconds."""
 
     began: float
     window_begin: float
@@ -52,7 +52,7 @@ class Measurement:
     left_at: tuple[float, ...]
     left: tuple[tuple[int, ...], ...]
     planned: int
-    """Orders that were meant to be sent."""
+    """Orders planned to be sent."""
     shed: int = 0
     """Orders that were never sent."""
     shed_at: tuple[float, ...] = ()
@@ -60,15 +60,15 @@ class Measurement:
 
     @property
     def window_s(self) -> float:
-        """How long the measured part is."""
+        """Length of the measured part."""
         return self.window_end - self.window_begin
 
 
 class SegmentSampler:
-    """Reads units left by segment now and then, in a greenlet of its own."""
+    """Reads units left by segment periodically, in its own greenlet."""
 
     def __init__(self, sale: Sale, every: float) -> None:
-        """Begin, where there is more than one segment."""
+        """Start, if there is more than one segment."""
         self.at: list[float] = []
         self.left: list[tuple[int, ...]] = []
         self._greenlet = gevent.spawn(self._read, sale, every) if sale.strategy.segments > 1 else None
@@ -83,13 +83,13 @@ class SegmentSampler:
             gevent.sleep(every)
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._greenlet is not None:
             self._greenlet.kill()
 
 
 def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progress: Progress) -> Measurement:
-    """Sell out with buyers who order again at once."""
+    """Sell out with buyers that order again at once."""
     meter = Meter(client, sale.strategy.context.engine)
     work = WorkMeter(client, sale.recorder)
     generator = LoadGenerator(sale, assignment.cell.buyers, drain=assignment.drain)
@@ -99,7 +99,7 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
         sale.over.wait(assignment.warm_up)
         work.begin()
     cores = meter.read()
-    begin = generator.began + assignment.warm_up  # as planned, however late a busy machine woke us
+    begin = generator.began + assignment.warm_up  # as planned, even if a busy machine woke this process late
     limit = generator.began + assignment.time_limit
     counted = math.inf if is_all else generator.began + WORK_SHARE * assignment.seconds
     while not sale.over.wait(min(PROGRESS_SECONDS, max(0.0, limit - time.monotonic()))) and time.monotonic() < limit:
@@ -114,7 +114,7 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
     if sale.sold_out_at is not None:
         time.sleep(REFUSALS_SECONDS)
     if is_all:
-        used = cores_between(cores, meter.read())  # such a sale may last a few milliseconds
+        used = cores_between(cores, meter.read())  # such a sale may last only a few milliseconds
     drain_s = generator.stop()
     readings.stop()
     if is_all and (whole := whole_sale(sale.recorder)) is not None:

@@ -1,7 +1,7 @@
-"""One run in a process of its own: `python -m bench.granularity.run_cell`, started by `bench.children`.
+"""Runs a cell in its own process: `python -m bench.granularity.run_cell`, started by `bench.children`.
 
-Each assignment is a line of stdin, and a fork of this process does it; meanwhile stdin is a lifeline, as for
-`bench.run_strategy`.
+Each line of stdin is an assignment, and a fork of this process runs it. As in `bench.run_strategy`, the process exits
+when stdin ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import gevent
-import locust  # noqa: F401  # before redis and psycopg come in: it patches sockets, sleeping and locks for gevent
+import locust  # noqa: F401  # before redis and psycopg: it patches sockets, sleeping and locks for gevent
 import redis
 import zstandard
 
@@ -45,8 +45,8 @@ SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy", "save", "io-threads
 
 
 def main(line: str) -> int:
-    """Measure what the assignment says; returns the exit code."""
-    logging.getLogger("locust").addHandler(logging.NullHandler())  # its warnings about CPU are in the record
+    """Run the assignment, and return the exit code."""
+    logging.getLogger("locust").addHandler(logging.NullHandler())  # the record has what its warnings about CPU say
     gevent.spawn(leave_with_the_parent)
     assignment = RunAssignment.model_validate_json(line)
     if assignment.cores and hasattr(os, "sched_setaffinity"):
@@ -96,7 +96,7 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
         sale = Sale(cell, strategy, case=None if assignment.is_calibration else case)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         gc.collect()
-        gc.freeze()  # or every full collection in mid-sale would look at all that was imported
+        gc.freeze()  # otherwise a full collection during the sale would scan all imports
         run = run_open if cell.loop == "open" else run_closed
         measurement = run(assignment, sale, meter, lambda phase, done, total: say(phase, _told(done, total)))
         if assignment.is_calibration:
@@ -122,7 +122,7 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
 
 
 def _stock(assignment: RunAssignment, strategy: Strategy) -> int:
-    """Return the units to open with; a calibration has so many that a strategy may not be able to."""
+    """Return the stock to open with; some strategies cannot open as many units as a calibration would use."""
     most = strategy.calibration_stock if assignment.is_calibration else None
     return assignment.stock if most is None else min(most, assignment.stock)
 
@@ -143,7 +143,7 @@ def _rate(sale: Sale, measurement: Measurement) -> float:
 
 
 def _keep(assignment: RunAssignment, sale: Sale, measurement: Measurement) -> tuple[str | None, str | None]:
-    """Write the history of calls; returns its file and the digest of what is in the file."""
+    """Write the history of calls; return its file and the digest of the content."""
     if assignment.history is None:
         return None, None
     file = Path(assignment.history)

@@ -1,4 +1,4 @@
-"""A session: the runs of a plan, interleaved, each on a fresh server and in the results folder once it is done."""
+"""A session: the runs of a plan, interleaved, each on a fresh server. Each finished run is saved at once."""
 
 from __future__ import annotations
 
@@ -42,54 +42,54 @@ if TYPE_CHECKING:
 MODULE: Final = "bench.granularity.run_cell"
 ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
 OVERTIME: Final = 10.0
-"""Seconds beyond its budget after which a session's last run is cut off."""
+"""Seconds beyond the budget after which a session's last run is cut off."""
 SPIKE_STOCK_SHARE: Final = 0.6
-"""Of the units that a spike asks for, are sold: a flash sale that does not sell out shows half of itself."""
+"""Share of a spike's demand that is in stock, so that the sale sells out."""
 
 
 class Ended(Exception):
-    """A signal task the session to end."""
+    """A signal asked the session to end."""
 
     def __init__(self, number: int) -> None:
-        """Keep the number of the signal."""
+        """Create it from the number of the signal."""
         super().__init__(signal.Signals(number).name)
         self.number = number
 
 
 class SessionDisplay(Protocol):
-    """Somebody who looks on."""
+    """Shows the progress of a session."""
 
     def begun(self, grid: Grid, *, done: int, left: float) -> None:
-        """See what will be done, and how long that takes by the plan."""
+        """Show what will be done, and the planned time."""
 
     def run(self, turn: Turn, left: float | None) -> AbstractContextManager[Progress]:
-        """Follow one run; `left` seconds remain by this session's own runs, None before there is one."""
+        """Show the progress of a run; `left`: estimated seconds left, None before the first run."""
 
     def finished(self, turn: Turn, run: Run, left: float) -> None:
-        """See its record, and the seconds that remain."""
+        """Show the record of a finished run, and the seconds left."""
 
     def said(self, sentence: str) -> None:
-        """Hear what must be known."""
+        """Show a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """What is measured, where and into which folder."""
+    """What to measure, on which servers, and into which folder."""
 
     loaded: LoadedPlan
     folder: Path
     is_quick: bool = False
     only: tuple[str, ...] = ()
-    """Sweeps; empty: all of the plan."""
+    """Sweeps to run; empty: all sweeps of the plan."""
     url: str | None = None
     database: str | None = None
 
 
 def run_session(options: SessionOptions, display: SessionDisplay) -> Path:
-    """Do the runs that are not done yet; returns the file of results.
+    """Do the remaining runs of a session; return the results file.
 
-    Raises InvalidInput for what cannot be measured and when a server dies on the way, and lets an interrupt through:
-    what is finished is kept, and the same call goes on from there.
+    Raises InvalidInput if the plan cannot be measured or a server dies, and passes interrupts on. Finished runs are
+    kept, and the same call continues from there.
     """
     began = time.monotonic()
     grid = grid_of(options.loaded, is_quick=options.is_quick, only=options.only)
@@ -122,13 +122,13 @@ def run_session(options: SessionOptions, display: SessionDisplay) -> Path:
 
 @contextmanager
 def _ends_as_exceptions() -> Iterator[None]:
-    """Let the signals that end a program unwind it first, so that no server and no half a run is left behind."""
+    """Turn terminating signals into exceptions, so that no server and no partial run is left behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in ENDS}
     for number, handler in before.items():
-        if handler != signal.SIG_IGN:  # as `nohup` ignores a hang-up
+        if handler != signal.SIG_IGN:  # `nohup` ignores SIGHUP
             signal.signal(number, _end)
     try:
         yield
@@ -139,7 +139,7 @@ def _ends_as_exceptions() -> Iterator[None]:
 
 def _end(number: int, _frame: FrameType | None) -> None:
     for other in ENDS:
-        signal.signal(other, signal.SIG_IGN)  # a second one must not cut the tidying short
+        signal.signal(other, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
     raise Ended(number)
 
 
@@ -157,12 +157,12 @@ class _Session:
     began: float
     done: dict[int, Run]
     loader: MeasuringProcess | None = None
-    """It has loaded what a run needs, and forks for each run of its round."""
+    """The process that has loaded everything, and forks for each run of a round."""
     loaded_for: int = 0
     """That round."""
 
     def work(self) -> None:
-        """Do what is left, and write how it ended."""
+        """Do the remaining runs, and write the end line."""
         estimate = Estimate(self.grid.calibration)
         left = [turn for turn in self.turns if turn.number not in self.done]
         stopped_by: str | None = "killed in a way that left it no time to say why"
@@ -207,7 +207,7 @@ class _Session:
         return None
 
     def _one(self, turn: Turn, estimate: Estimate, progress: Progress) -> Run:
-        """Calibrate what must be, run, and return the record: a void one if the run fails and its servers do not."""
+        """Calibrate if needed, run, and return the record: a void one if the run fails but its servers do not."""
         planned = turn.planned
         started_at = _now()
         if turn.round != self.loaded_for:
@@ -274,7 +274,7 @@ class _Session:
         return Run.model_validate(found).model_copy(update={"offered_percent": planned.percent})
 
     def _stock(self, turn: Turn, cell: Cell) -> int:
-        """Return the units to sell: the cell's, or what lasts for the planned seconds, by its runs so far."""
+        """Return the stock: the cell's, or what lasts for the planned seconds at the rate of its runs so far."""
         planned = turn.planned
         if cell.stock is not None:
             return cell.stock
@@ -313,11 +313,11 @@ class _Session:
 
 
 class _Lost(SegmentedError):
-    """A run ended without a record, and its servers live."""
+    """A run ended without a record, although its servers are alive."""
 
 
 def _like(planned: PlannedCell, cell: Cell) -> PlannedCell:
-    """Return a closed cell as if it were planned."""
+    """Return the planned cell of a closed cell."""
     return replace(planned, cell=cell, percent=None, capacity=None)
 
 

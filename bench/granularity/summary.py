@@ -1,4 +1,4 @@
-"""From what buyers saw and servers say to the record of a run."""
+"""Builds the record of a run from the buyers' records and the servers' state."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
 
 SERVER_CORES: Final = 1
-"""What all servers share where the generator has cores of its own."""
+"""Cores that all servers share if the generator has its own cores."""
 BIN_SECONDS: Final = 0.1
 BIN_SAMPLES_MIN: Final = 10
-"""Orders of a bin without which it has no median."""
+"""Minimum number of orders of a bin for a median."""
 
 
 class Columns:
-    """The recorder's arrays as numpy sees them."""
+    """The recorder's arrays as numpy arrays."""
 
     def __init__(self, recorder: Recorder) -> None:
-        """View them; nothing is copied."""
+        """Create views; nothing is copied."""
         self.intended, self.asked, self.granted, self.freed, self.done = (
             np.frombuffer(one, dtype=np.float64) if len(one) else np.zeros(0)
             for one in (recorder.intended, recorder.asked, recorder.granted, recorder.freed, recorder.done)
@@ -46,7 +46,7 @@ class Columns:
         )
 
 
-def summarise(  # noqa: PLR0913  # it is where everything meets
+def summarise(  # noqa: PLR0913  # all parts of a run meet here
     assignment: RunAssignment,
     sale: Sale,
     measurement: Measurement,
@@ -58,7 +58,7 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
     more_void: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Run:
-    """Put the record together."""
+    """Build the record."""
     cell, strategy, recorder = assignment.cell, sale.strategy, sale.recorder
     columns = Columns(recorder)
     inside = (columns.done >= measurement.window_begin) & (columns.done <= measurement.window_end)
@@ -121,12 +121,12 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
 
 
 def _share(inside: NDArray[np.bool_]) -> float:
-    """Return the part of the calls that the window has."""
+    """Return the share of calls inside the window."""
     return float(inside.mean()) if len(inside) else 0.0
 
 
 def counts_of(sale: Sale, measurement: Measurement, *, failed: int, cancelled: int) -> Counts:
-    """Return orders by what became of them."""
+    """Return the counts of orders by outcome."""
     recorder = sale.recorder
     return Counts(
         planned=measurement.planned,
@@ -141,9 +141,9 @@ def counts_of(sale: Sale, measurement: Measurement, *, failed: int, cancelled: i
 
 
 def times_of(columns: Columns, inside: NDArray[np.bool_], *, is_open: bool) -> Times:
-    """Return the histograms of the window: an order's times are those of its call.
+    """Return the histograms of the window: an order has the times of its call.
 
-    A closed loop's orders are in it by their answers, an open loop's by their intended times.
+    Orders of a closed loop belong to the window by their answers, those of an open loop by their intended times.
     """
     orders = (columns.sold + columns.sold_out + columns.failed)[inside]
     answered = np.repeat((columns.done - columns.asked)[inside], orders)
