@@ -329,5 +329,5 @@ def _why(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, Ended):
-        return f"task to end by {error}"
+        return f"told to end by {error}"
     return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""What a strategy needs to sell or to judge, from the URLs of a plan."""
+"""Connects a strategy to the servers of a plan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ConnectedStrategy:
     engine: Engine | None
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Close all connections."""
         self.strategy.close()
         self.store.close()
         if self.engine is not None:
@@ -36,7 +36,7 @@ class ConnectedStrategy:
 
 
 def connect_strategy(plan: Plan, *, buyers: int) -> ConnectedStrategy:
-    """Connect a strategy, with room for so many buyers; it has neither opened nor joined a sale."""
+    """Connect a strategy, with connections for that many buyers. It has not opened or joined a sale yet."""
     connections = buyers + SPARE_CONNECTIONS
     query = urlsplit(plan.url).query
     url = plan.url

@@ -1,6 +1,6 @@
-"""The process that begins a sale: it opens the stock, adds up what the sellers tell, and has the last word.
+"""Coordinates a sale: opens the stock, adds up the sellers' figures, and checks the sale at the end.
 
-It is Locust's master, or its only process. Servers are started by it where none are named, and end with it.
+The coordinator is in Locust's master, or its only process. It starts servers if none are named, and ends them.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 URL: Final = "SEGMENTED_URL"
 DATABASE: Final = "SEGMENTED_DATABASE"
 SPARE_CONNECTIONS: Final = 40
-"""Of an embedded PostgreSQL: each process that sells has a few beyond one a buyer."""
+"""Spare connections of an embedded PostgreSQL: each seller has a few beyond one per buyer."""
 
 
 class Servers:
-    """Those that the environment names, or private ones of this process. They stay for all sales of a Locust."""
+    """The servers that the environment names, or embedded ones. They last for all sales of a Locust process."""
 
     def __init__(self) -> None:
-        """Start none yet."""
+        """Read the environment; start nothing yet."""
         self._stack = ExitStack()
         self._url = os.environ.get(URL) or None
         self._database = os.environ.get(DATABASE) or None
 
     def check(self) -> None:
-        """Refuse a Redis that the environment names and that cannot be used. Raises InvalidInput."""
+        """Check the Redis that the environment names. Raises InvalidInput if it cannot be used."""
         if self._url is None:
             return
         try:
@@ -51,52 +51,52 @@ class Servers:
             raise InvalidInput(message) from error
 
     def url(self) -> str:
-        """Return where Redis answers."""
+        """Return the URL of Redis."""
         if self._url is None:
             self._url = self._stack.enter_context(ValkeyServer.start()).url
         return self._url
 
     def database(self, buyers: int) -> str:
-        """Return where the order database answers."""
+        """Return the URL of the order database."""
         if self._database is None:
             connections = 2 * buyers + SPARE_CONNECTIONS
             self._database = self._stack.enter_context(PostgresServer.start(max_connections=connections)).url
         return self._database
 
     def stop(self) -> None:
-        """Stop those that were started here."""
+        """Stop the embedded servers."""
         self._stack.close()
 
 
 @dataclass(slots=True)
 class Result:
-    """How a sale ended."""
+    """The result of a sale."""
 
     plan: Plan
     tally: Tally
     checker: Checker
     broken: tuple[str, ...]
-    """What was promised and did not hold, a sentence each."""
+    """Broken guarantees, one sentence each."""
 
 
 @dataclass(slots=True)
 class SaleCoordinator:
-    """One sale, as the process that begins it sees it."""
+    """One sale, as the coordinating process sees it."""
 
     plan: Plan
     connected: ConnectedStrategy
     opened: tuple[int, ...]
-    """Units by segment at first."""
+    """Initial units by segment."""
     tallies: dict[str, Tally] = field(default_factory=dict)
-    """The last word of each seller."""
+    """The latest figures of each seller."""
     call_logs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of the sellers that have ended."""
+    """Call logs of the sellers that have ended."""
     over: set[str] = field(default_factory=set)
-    """Sellers whose arrivals have all had their turn."""
+    """Sellers whose arrivals have all been handled."""
     is_ending: bool = False
-    """Has the test been told to stop?"""
+    """Whether the test is stopping."""
     left_at_last: tuple[int, ...] | None = None
-    """Units free by segment when the sale was checked: its keys are gone after that."""
+    """Free units by segment when the sale was checked; its keys are removed after that."""
     result: Result | None = None
 
     @classmethod
@@ -121,18 +121,18 @@ class SaleCoordinator:
         return cls(plan, connected, connected.strategy.free_by_segment())
 
     def tally(self) -> Tally:
-        """Return the figures so far, of all sellers."""
+        """Return the figures of all sellers so far."""
         found = Tally()
         for one in self.tallies.values():
             found.add(one)
         return found
 
     def left(self) -> tuple[int, ...]:
-        """Return units free by segment: right now, or at the end of a sale that has been checked."""
+        """Return free units by segment: the current ones, or those at the end of a checked sale."""
         return self.connected.strategy.free_by_segment() if self.left_at_last is None else self.left_at_last
 
     def judge(self) -> Result:
-        """Check the sale, once every seller has ended; its keys and rows are removed."""
+        """Check the sale after all sellers have ended; remove its keys and rows."""
         strategy, quantity = self.connected.strategy, self.plan.cell.quantity
         recorder = merged(list(self.call_logs.values()))
         found = check(
@@ -156,5 +156,5 @@ class SaleCoordinator:
         return self.result
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self.connected.close()

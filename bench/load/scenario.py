@@ -1,7 +1,7 @@
-"""A sale as a Locust test: what happens at each of Locust's events, in a master, a worker, or the only process.
+"""A sale as a Locust test: handlers of Locust's events in a master, a worker, or the only process.
 
-The process that begins the test opens the stock and announces the sale with the options that Locust sends to its
-workers. Each worker sells its share and sends its notes when it ends; then the process that began it has the last word.
+The coordinating process opens the stock and announces the sale with the options that Locust sends to its workers. Each
+worker sells its share and sends its call log at the end; then the coordinator checks the sale.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 REQUEST_TYPE: Final = "order"
 POLL_SECONDS: Final = 0.1
 SPARE_SECONDS: Final = 15.0
-"""For workers to begin, to send their notes, and to write them down."""
+"""Seconds for workers to start, to send their call logs, and to write them."""
 EXIT_BROKEN: Final = 1
 EXIT_BAD_INPUT: Final = 2
 CLOSE: Final = "segmented_close"
@@ -52,14 +52,14 @@ class Scenario:
     """The part of a test that runs in one process."""
 
     def __init__(self, *, is_open: bool) -> None:
-        """Listen to Locust's events."""
+        """Register handlers of Locust's events."""
         self._is_open = is_open
         self._servers = Servers()
         self._ending, self._judging = threading.Lock(), threading.Lock()
         self.coordinator: SaleCoordinator | None = None
-        """In the process that begins the test."""
+        """Set in the coordinating process."""
         self.seller: Seller | None = None
-        """In a process that sells."""
+        """Set in a process that sells."""
         for event, listener in (
             (events.init_command_line_parser, self._add_options),
             (events.init, self._init),
@@ -80,7 +80,7 @@ class Scenario:
     def _init(self, environment: Environment, **_: object) -> None:
         self._environment = environment
         gevent.signal_handler(signal.SIGINT, _interrupt)
-        # Registered after the runner's own listener, so called before it: notes are sent before a worker says good-bye.
+        # Registered after the runner's listener, so called before it: call logs are sent before a worker disconnects.
         environment.events.quitting.add_listener(self._quitting)  # type: ignore[no-untyped-call]  # as above
         runner, options = environment.runner, environment.parsed_options
         if isinstance(runner, WorkerRunner):
@@ -91,7 +91,7 @@ class Scenario:
             runner.register_message(NOTES, self._on_notes)
         if environment.web_ui is not None:
             add_tabs(environment.web_ui, self._with_newest_figures)
-        if options is not None and not options.processes:  # forked workers cannot leave before they have a master
+        if options is not None and not options.processes:  # forked workers cannot exit before they have a master
             try:
                 self._check(environment, options)
             except InvalidInput as error:
@@ -129,7 +129,7 @@ class Scenario:
             self._end_share()
 
     def _stopped(self, **_: object) -> None:
-        with self._judging:  # a test may be stopped twice at once: by its end, and by a key
+        with self._judging:  # a test may be stopped twice at once: by its end and by a key
             coordinator = self.coordinator
             if coordinator is None or coordinator.result is not None:
                 return
@@ -167,7 +167,7 @@ class Scenario:
             runner.stop()
         self._servers.stop()
 
-    # --- the process that begins ---
+    # --- the coordinating process ---
 
     def _open(self, runner: Any, options: Any) -> None:  # noqa: ANN401  # Locust's
         cell = cell_of(options, is_open=self._is_open)
@@ -182,7 +182,7 @@ class Scenario:
         gevent.spawn(self._end_in_time, coordinator)
 
     def _end_in_time(self, coordinator: SaleCoordinator) -> None:
-        """Stop the test once every seller is through, or well after the time for it."""
+        """Stop the test when all sellers have finished, or well after the planned time."""
         until = (
             time.monotonic()
             + coordinator.plan.warm_up
@@ -231,7 +231,7 @@ class Scenario:
             self.coordinator.call_logs[msg.node_id] = msg.data["books"]
 
     def _with_newest_figures(self) -> SaleCoordinator | None:
-        """Return the sale for the page; in a process of its own, with the newest figures."""
+        """Return the sale for Locust's page, with the newest figures if this process also sells."""
         if self.coordinator is not None and self.seller is not None:
             self.coordinator.tallies[self.coordinator.plan.shares[0]] = self.seller.tally()
         return self.coordinator
@@ -247,7 +247,7 @@ class Scenario:
     # --- a process that sells ---
 
     def _join(self, plan: Plan, share: str) -> None:
-        if share in plan.shares:  # one that comes later has no share of this sale
+        if share in plan.shares:  # a late worker has no share of this sale
             self._begin(Seller(plan, plan.shares.index(share), self._fire))
 
     def _begin(self, seller: Seller) -> None:
@@ -259,7 +259,7 @@ class Scenario:
     def _announce_end(self, seller: Seller) -> None:
         while seller is self.seller and not seller.is_over:
             gevent.sleep(POLL_SECONDS)
-            seller.tally()  # so that what was shed shows on Locust's page
+            seller.tally()  # so that Locust's page shows shed orders
         runner = self._environment.runner
         if isinstance(runner, WorkerRunner):
             runner.send_message(OVER, {"sku": seller.plan.sku})
@@ -301,18 +301,18 @@ class Scenario:
 
 
 class IdleUser(User):
-    """Does nothing: arrivals come by a schedule, and not from users."""
+    """A user that does nothing: arrivals come from a schedule, not from users."""
 
     abstract = True
 
     @task
     def wait(self) -> None:
-        """Until the test stops."""
+        """Wait until the test stops."""
         gevent.sleep(1)
 
 
 class OrderingUser(User):
-    """Orders again at once, until the sale closes."""
+    """A user that orders again at once, until the sale closes."""
 
     abstract = True
     scenario: Scenario
@@ -320,7 +320,7 @@ class OrderingUser(User):
 
     @task
     def buy(self) -> None:
-        """Take one order after the other to its end."""
+        """Process one order after another."""
         seller, number = self.scenario.seller, next(self.numbers)
         while seller is not None and not seller.sale.is_closing:
             seller.sale.call(number)
@@ -328,7 +328,7 @@ class OrderingUser(User):
 
 
 def _check_port(host: str, port: int) -> None:
-    """Refuse a port that Locust's page cannot have. Raises InvalidInput."""
+    """Check that Locust's page can use the port. Raises InvalidInput."""
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
@@ -339,7 +339,7 @@ def _check_port(host: str, port: int) -> None:
 
 
 def _interrupt() -> None:
-    """Interrupt the main greenlet, and nobody's order, as Python's own handler might."""
+    """Interrupt the main greenlet; Python's own handler might interrupt an order."""
     hub = gevent.get_hub()
     if hub.parent is not None:
         hub.loop.run_callback(hub.parent.throw, KeyboardInterrupt)

@@ -1,4 +1,4 @@
-"""One process's share of a sale: it sells, and tells what it saw. The whole sale, where there is one process."""
+"""Sells one process's share of a sale, and reports it. With one process the share is the whole sale."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from bench.load.plan import Plan
 
     Fire = Callable[[str, float, Exception | None], None]
-    """Told of a call: its name, milliseconds, and why it failed."""
+    """Called for each call with its name, milliseconds, and failure."""
 
 POLL_SECONDS: Final = 0.05
 
 
 class Shed(Exception):
-    """As many orders as allowed were under way."""
+    """The maximum number of orders was under way."""
 
 
 class Failed(Exception):
@@ -36,10 +36,10 @@ class Failed(Exception):
 
 
 class Seller:
-    """A share of a sale."""
+    """Sells a share of a sale."""
 
     def __init__(self, plan: Plan, share: int, fire: Fire, *, connected: ConnectedStrategy | None = None) -> None:
-        """Join the sale that the plan names; with a `connected`, sell what that has opened."""
+        """Join the plan's sale; with `connected`, use that strategy, which has opened the sale."""
         self.plan, self._fire = plan, fire
         cell = plan.share
         self._owned: ConnectedStrategy | None = None
@@ -59,7 +59,7 @@ class Seller:
             self._dispatcher = Dispatcher(self.sale, schedule.tolist(), under_way_max=cell.buyers)
 
     def start(self) -> None:
-        """Let the arrivals begin; in a closed loop, let the time that counts begin: all buyers are there."""
+        """Start the arrivals; in a closed loop start the measured time, since all buyers have started."""
         began = time.monotonic()
         if self._dispatcher is not None:
             self._dispatcher.start()
@@ -68,18 +68,18 @@ class Seller:
 
     @property
     def has_begun(self) -> bool:
-        """Is there a time that counts?"""
+        """Return whether the measured time is set."""
         return self.window.begin < float("inf")
 
     @property
     def is_over(self) -> bool:
-        """Has every arrival had its turn; in a closed loop: is the time over, or the stock?"""
+        """Return whether all arrivals were handled; in a closed loop, whether time or stock is used up."""
         if self._dispatcher is not None:
             return self._dispatcher.is_over
         return self.sale.over.is_set() or time.monotonic() >= self.window.end
 
     def close(self) -> None:
-        """Begin no further order, and wait for those under way."""
+        """Start no more orders, and wait for those under way."""
         self.window.end = min(self.window.end, time.monotonic())
         if self._dispatcher is not None:
             self._dispatcher.stop(self.plan.drain)
@@ -90,7 +90,7 @@ class Seller:
             gevent.sleep(POLL_SECONDS)
 
     def leave(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         if self._owned is not None:
             self._owned.close()
 
@@ -109,7 +109,7 @@ class Seller:
         )
 
     def call_log(self) -> dict[str, Any]:
-        """Return the notes for the checker; orders that never ended are among those that failed."""
+        """Return the call log for the checker; unfinished orders count as failed."""
         return call_log_of(self.sale.recorder) | {"unfinished": self.sale.unfinished_count}
 
     def _fire_call(self, asked: float, done: float, *_: object) -> None:

@@ -39,7 +39,7 @@ _TIMES: Final = {"wait": "Wait for the lock", "hold": "Lock held", "service": "S
 
 
 def segment_rows(coordinator: SaleCoordinator | None) -> list[dict[str, Any]]:
-    """Return a row a segment: units by a read of the server, orders by what the sellers told last."""
+    """Return a row per segment: units as the server has them, orders by the sellers' latest figures."""
     if coordinator is None:
         return []
     sold = coordinator.tally().by_segment
@@ -58,7 +58,7 @@ def segment_rows(coordinator: SaleCoordinator | None) -> list[dict[str, Any]]:
 
 
 def wait_rows(coordinator: SaleCoordinator | None) -> list[dict[str, Any]]:
-    """Return a row a histogram: of all sellers, added up; a percentile without enough samples is null."""
+    """Return a row per merged histogram of all sellers; a percentile without enough samples is null."""
     if coordinator is None:
         return []
     times = coordinator.tally().times()
@@ -70,7 +70,7 @@ def wait_rows(coordinator: SaleCoordinator | None) -> list[dict[str, Any]]:
 
 
 def add_tabs(web_ui: WebUI, coordinator: Callable[[], SaleCoordinator | None]) -> None:
-    """Add both to the page: as tabs, as tables that follow the page's statistics, and as JSON of their own."""
+    """Add both tables to the page: as tabs, below the page's statistics, and as JSON."""
     web_ui.template_args["extended_tabs"] = [{"title": _TITLES[key], "key": key} for key in _TABLES]
     web_ui.template_args["extended_tables"] = [
         {"key": key, "structure": [{"key": name, "title": title} for name, title in columns]}
