@@ -27,7 +27,7 @@ def demo(
     url: Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")] = None,
     database: Annotated[str | None, typer.Option(help="Order database to use instead of an embedded one.")] = None,
 ) -> None:
-    """Measure what segment locks buy: against no lock, one lock, and no lock needed."""
+    """Compare segment locks with no lock, one lock, and a lock-free script."""
     options = DemoOptions(hold_ms=hold, buyers=buyers, segments=segments, seconds=seconds, url=url, database=database)
     check_writable(json)
     console = Console()

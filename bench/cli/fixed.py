@@ -1,4 +1,4 @@
-"""The benchmarks with fixed options: a command each, from the registry."""
+"""One command per benchmark with fixed options, from the registry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QuickOption = Annotated[bool, typer.Option("--quick", help="Finish within two mi
 
 
 def add_fixed(application: typer.Typer) -> None:
-    """Add them all."""
+    """Add all commands."""
     for name, benchmark in BENCHMARKS.items():
         said = f"Measure: {benchmark.summary}."
         application.command(name, help=said)(_sized(name) if benchmark.has_rounds else _fixed(name))
@@ -61,7 +61,7 @@ def _sized(name: str) -> Callable[..., None]:
 
 
 def _measure(name: str, addresses: Addresses, scale: Scale, report: Path | None, json: Path | None) -> None:
-    """Run a benchmark by its name; exits 1 if a promise was broken."""
+    """Run a benchmark by name; exit with 1 if a guarantee was broken."""
     benchmark = BENCHMARKS[name]
     check_writable(json)
     check_folder(report)

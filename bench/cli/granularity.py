@@ -1,4 +1,4 @@
-"""`segmented bench granularity` and `segmented bench orders`: a plan, measured."""
+"""`segmented bench granularity` and `segmented bench orders`: measure a plan."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def granularity(
     url: UrlOption = None,
     database: DatabaseOption = None,
 ) -> None:
-    """Measure what lock granularity buys: the plan's cells, in rounds of random order, each run checked.
+    """Measure the effect of lock granularity: run the plan's cells in rounds of random order, and check each run.
 
-    Exit code 0 if every strategy kept what it promises, 1 if one did not, 2 if the session could not go on: what is
-    finished is kept, and the same command with the same --report goes on from there.
+    Exit code 0 if every strategy kept its guarantees, 1 if one did not, 2 if the session had to stop: finished runs are
+    kept, and the same command with the same --report continues.
     """
     loaded = read_plan(plan or PLAN_FILE)
     names = [one.name for one in loaded.plan.sweeps]
@@ -78,7 +78,7 @@ def orders(
     url: UrlOption = None,
     database: DatabaseOption = None,
 ) -> None:
-    """Measure the ways to sell an order beside each other, one by one and in batches: a part of the plan."""
+    """Compare the strategies to sell single orders and batches: a part of the plan."""
     loaded = read_plan(plan or PLAN_FILE)
     if not loaded.plan.orders:
         message = f"{loaded.file}: orders: the plan names no sweeps for this benchmark"

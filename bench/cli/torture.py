@@ -41,10 +41,11 @@ def locks(  # noqa: PLR0913  # an option each
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
 ) -> None:
-    """Contend for a few names, with holders that are killed, paused past their lease, or oversleep.
+    """Contend for a few names, with holders that are killed, paused past their lease, or hold longer than it.
 
-    A resource that checks fences logs every access. Exit code 0 only if accepted accesses never overlapped, leases
-    never overlapped while they were trusted, tokens only grew, somebody always got in, and nothing is left behind.
+    A resource that checks fencing tokens logs every access. Exit code 0 only if accepted accesses never overlapped,
+    leases never overlapped while they were trusted, tokens only grew, entries never stalled, and nothing is left
+    behind.
     """
     options = TortureOptions(
         kind=kind,
@@ -81,10 +82,11 @@ def orders(  # an option each
     quick: Annotated[bool, typer.Option("--quick", help="Run a tenth of the orders and kills.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
 ) -> None:
-    """Submit orders to Celery workers, kill busy workers with SIGKILL, and count what became of every order.
+    """Submit orders to Celery workers, kill busy workers with SIGKILL, and check what happened to every order.
 
-    What was promised is in a log outside Redis; it is compared with the pool's ledger and the order database. Exit code
-    0 only if no order was lost, doubled, oversold or refused wrongly. The long profile: --orders 1000000 --kills 1000.
+    A log outside Redis has the answers to the submitter; it is compared with the pool's ledger and the order database.
+    Exit code 0 only if no order was lost, doubled, oversold or refused wrongly. The long profile: --orders 1000000
+    --kills 1000.
     """
     options = OrdersOptions(
         orders=orders,

@@ -1,4 +1,4 @@
-"""The server's time for a claim among few and among many live keys, batch by batch in turns, on one server."""
+"""The server's time for a claim among few and among many live keys, in alternating batches on one server."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 RATIO_MAX: Final = 1.1
 PROBE: Final = 500
-"""Claims of a batch, which are taken away again after it."""
+"""Claims per batch; they are removed after it."""
 
 
 def measure_claims(context: BenchContext) -> list[Figure]:
-    """Fill two databases of the server, then claim further keys in each of them in turns."""
+    """Fill two databases of the server, then claim more keys in each of them alternately."""
     few, many = context.sizes.live_keys
     with server_of(context, FEW) as small, server_of(context, MANY) as large:
         for (store, _), count in ((small, few), (large, many)):
@@ -55,7 +55,7 @@ def measure_claims(context: BenchContext) -> list[Figure]:
 
 
 def _claimed(store: RedisStore, client: redis.Redis, batch: range) -> float:
-    """Return the server's microseconds for a claim of a batch, and take its keys away."""
+    """Return the server's microseconds per claim of a batch, and remove its keys."""
     claims = [claiming("probe", index) for index in batch]
     counter = Counter(client)
     store.execute_many(claims)
@@ -70,5 +70,5 @@ def _claimed(store: RedisStore, client: redis.Redis, batch: range) -> float:
 
 
 def _quiet(found: list[float]) -> float:
-    """Return the lower quartile: the server's clock also counts the time in which something else had its core."""
+    """Return the lower quartile: the server's clock includes time when another process had its core."""
     return statistics.quantiles(found, n=4)[0] if len(found) > 1 else found[0]

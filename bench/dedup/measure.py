@@ -1,4 +1,4 @@
-"""The benchmark `dedup`, whole, on one server."""
+"""The whole benchmark `dedup`, on one server."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ NAME: Final = "dedup"
 
 
 def measure_dedup(url: str | None, display: Display, sizes: Sizes | None = None) -> LockResults:
-    """Measure on an embedded server, unless another is named: it must be empty, and is emptied in the end."""
+    """Measure on an embedded server, unless another is named: it must be empty, and is emptied at the end."""
     with ExitStack() as stack:
         pid = None
         if url is None:
             server = stack.enter_context(ValkeyServer.start())
             url, pid = server.url, server.pid
         stack.enter_context(emptied(url))
-        whole = server_conditions(url, "celery")  # before this process is confined to some of the cores
+        whole = server_conditions(url, "celery")  # before this process is pinned to some of the cores
         placement = stack.enter_context(pinned(pid))
         found = {**whole, "placement": placement}
         with display.strategy(NAME) as progress:

@@ -1,4 +1,4 @@
-"""Memory a record, in each of its states: the server's used memory before and after, index and overhead included."""
+"""Memory per record in each of its states: the server's used memory before and after, with index and overhead."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 SMALL: Final = '{"charged": true}'
 LARGER: Final = "7" * 200
 LESS: Final = 5
-"""For the larger result, so many times fewer records: what is wanted is a size, and it takes time to make them."""
+"""Divisor of the number of records with the larger result: making them takes time, and only the size matters."""
 
 
 def measure_memory(context: BenchContext) -> list[Figure]:
-    """Take records from state to state, all of them to one before any to the next; and fewer to a larger result."""
+    """Move all records from state to state, and fewer records to a larger result."""
     count = context.sizes.records
     with server_of(context, MEMORY) as (store, client):
         waiting, running, done = _states(context, store, client, count, SMALL)
@@ -37,7 +37,7 @@ def measure_memory(context: BenchContext) -> list[Figure]:
 
 
 def _states(context: BenchContext, store: RedisStore, client: redis.Redis, count: int, result: str) -> list[float]:
-    """Return the bytes of a record that waits, runs, and is done."""
+    """Return the bytes of a record when it waits, runs, and is done."""
     tokens: dict[int, int] = {}
     empty = _used(client)
 
@@ -51,7 +51,7 @@ def _states(context: BenchContext, store: RedisStore, client: redis.Redis, count
             if isinstance(answer, RunBegun):
                 tokens[index] = answer.fencing_token
         sizes.append((_used(client) - empty) / count)
-    client.execute_command("FLUSHDB", "SYNC")  # not in the background: its memory is to be free now
+    client.execute_command("FLUSHDB", "SYNC")  # synchronously: the memory must be free now
     return sizes
 
 

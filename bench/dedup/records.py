@@ -1,4 +1,4 @@
-"""Records by number, as the parts of the benchmark make them: keys and ids as long as those of real tasks."""
+"""Records by number for the parts of the benchmark: keys and ids are as long as those of real tasks."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ PRINT: Final = "fedcba9876543210" * 2
 
 
 def claiming(name: str, index: int) -> ClaimKey:
-    """Claim one key; `name` is one of up to 15 characters, and tells sets of records apart."""
+    """Return the operation that claims one key; `name`, up to 15 characters, distinguishes sets of records."""
     return ClaimKey(_record(name, index), _message(name, index), PRINT, TASK, HOUR_MS, HOUR_MS)
 
 
 def beginning(name: str, index: int) -> BeginRun:
-    """Begin the run of that key's message."""
+    """Return the operation that begins the run of that key's message."""
     return BeginRun(_record(name, index), _message(name, index), HOLDER, PRINT, TASK, HOUR_MS, HOUR_MS)
 
 
 def batches(count: int, size: int = BATCH) -> Iterator[range]:
-    """Divide so many numbers."""
+    """Divide `count` numbers into batches."""
     for first in range(0, count, size):
         yield range(first, min(first + size, count))
 
@@ -42,7 +42,7 @@ def batches(count: int, size: int = BATCH) -> Iterator[range]:
 def performed(
     context: BenchContext, store: RedisStore, phase: str, count: int, make: Callable[[int], Operation[Any]]
 ) -> Iterator[Any]:
-    """Perform one operation a number, in batches, two under way: one on the server, one being made here."""
+    """Perform one operation per number, in batches, two at a time: one on the server, one being made here."""
 
     def perform(batch: range) -> list[Any]:
         return store.execute_many([make(index) for index in batch])

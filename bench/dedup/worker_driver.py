@@ -1,4 +1,4 @@
-"""Our end of the worker: starts it, gives it bursts of tasks, hears how long they took, and counts round trips."""
+"""Drives the worker: starts it, sends it bursts of tasks, reads how long they took, and counts round trips."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ LEAVE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """What tasks of one kind took; all of it for one task. Times are microseconds."""
+    """The cost of tasks of one kind, per task. Times are in microseconds."""
 
     published: float
     published_trips: float
     """Scripts that the server ran for the publisher."""
     worked: float
-    """From the first begin to the last end, by the worker's own clock."""
+    """From the first start to the last end, by the worker's clock."""
     worked_cpu: float
-    """Of the worker's process."""
+    """CPU time of the worker's process."""
     worked_trips: float
     """Scripts that the server ran for the worker."""
     server: float
@@ -44,10 +44,10 @@ class Burst:
 
 
 class WorkerDriver:
-    """Gives a living worker its work."""
+    """Sends tasks to a running worker."""
 
     def __init__(self, url: str, app: Celery, worker: subprocess.Popen[bytes]) -> None:
-        """Publish with `app`."""
+        """Drive `worker`, and publish with `app`."""
         self._app = app
         self._worker = worker
         self._client = redis.Redis.from_url(at_database(url, BROKER))
@@ -58,7 +58,7 @@ class WorkerDriver:
         return self._worker.pid
 
     def burst(self, kind: str, items: list[str]) -> Burst:
-        """Hold the worker, publish one task an item, and let it work; items are never used twice."""
+        """Hold the worker, publish one task per item, and release the worker. Each item is used only once."""
         task, count = self._app.tasks[kind], len(items)
         self._app.tasks["hold"].apply_async()
         self._next_message()
@@ -79,7 +79,7 @@ class WorkerDriver:
         )
 
     def _next_message(self) -> str:
-        """Wait for the worker's next word; raises SegmentedError when there is none."""
+        """Wait for the worker's next message. Raises SegmentedError if there is none in time."""
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline and self._worker.poll() is None:
             said: Any = self._client.blpop([SAID], 1)
@@ -89,13 +89,13 @@ class WorkerDriver:
         raise SegmentedError(message)
 
     def close(self) -> None:
-        """Let go of the server."""
+        """Close the connection to the server."""
         self._client.close()
 
 
 @contextmanager
 def running_worker(url: str) -> Iterator[WorkerDriver]:
-    """Start a worker, and end it."""
+    """Start a worker, yield its driver, and end the worker."""
     app = make_app(url)
     with tempfile.TemporaryFile() as errors:
         worker = subprocess.Popen(  # noqa: S603  # our own module
@@ -103,7 +103,7 @@ def running_worker(url: str) -> Iterator[WorkerDriver]:
             stdin=subprocess.PIPE,
             stdout=errors,
             stderr=errors,
-            start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we end the worker
+            start_new_session=True,  # a terminal's Ctrl-C reaches only this process, which ends the worker
         )
         driver = WorkerDriver(url, app, worker)
         try:

@@ -49,7 +49,7 @@ class Columns:
 def summarise(  # noqa: PLR0913  # all parts of a run meet here
     assignment: RunAssignment,
     sale: Sale,
-    measurement: Measurement,
+    measured: Measurement,
     verdict: Verdict,
     *,
     started_at: str,
@@ -61,8 +61,8 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
     """Build the record."""
     cell, strategy, recorder = assignment.cell, sale.strategy, sale.recorder
     columns = Columns(recorder)
-    inside = (columns.done >= measurement.window_begin) & (columns.done <= measurement.window_end)
-    meant = (columns.intended >= measurement.window_begin) & (columns.intended < measurement.window_end)
+    inside = (columns.done >= measured.window_begin) & (columns.done <= measured.window_end)
+    meant = (columns.intended >= measured.window_begin) & (columns.intended < measured.window_end)
     case = sale.case or case_of(cell, strategy, assignment.stock, assignment.seed, is_calibration=True)
     checked = check(
         recorder,
@@ -74,7 +74,8 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
         came_in=case.came_in,
         unfinished=sale.unfinished_count,
     )
-    failed = len(recorder.failures) + sale.unfinished_count + measurement.shed
+    failed = len(recorder.failures) + sale.unfinished_count + measured.shed
+    generator_s = max(1e-9, measured.cpu.generator * measured.window_s)
     void = broken_promises(checked, recorder.failures, failed=0 if cell.loop == "open" else failed)
     void += case.broken() + more_void
     sold = int(columns.sold[inside].sum())
@@ -91,27 +92,25 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
         sweeps=assignment.sweeps,
         seed=assignment.seed,
         started_at=started_at,
-        orders_per_s=None if void else round(sold / measurement.window_s, 3),
-        sold_out_per_s=round(int(columns.sold_out[inside].sum()) / measurement.window_s, 3),
-        failed_per_s=round(int(columns.failed[inside].sum()) / measurement.window_s, 3),
+        orders_per_s=None if void else round(sold / measured.window_s, 3),
+        sold_out_per_s=round(int(columns.sold_out[inside].sum()) / measured.window_s, 3),
+        failed_per_s=round(int(columns.failed[inside].sum()) / measured.window_s, 3),
         void=void,
         notes=notes,
         is_control=strategy.is_control,
-        warm_up_s=round(measurement.window_begin - measurement.began, 3),
-        window_s=round(measurement.window_s, 3),
-        drain_s=round(measurement.drain_s, 3),
+        warm_up_s=round(measured.window_begin - measured.began, 3),
+        window_s=round(measured.window_s, 3),
+        drain_s=round(measured.drain_s, 3),
         lanes=strategy.lanes,
-        saturated=saturated(measurement.cpu, server_cores=server_cores, is_delayed=cell.rtt_ms > 0),
-        counts=counts_of(sale, measurement, failed=failed, cancelled=case.cancelled),
+        saturated=saturated(measured.cpu, server_cores=server_cores, is_delayed=cell.rtt_ms > 0),
+        counts=counts_of(sale, measured, failed=failed, cancelled=case.cancelled),
         checker=checked,
         times=times_of(columns, meant if cell.loop == "open" else inside, is_open=cell.loop == "open"),
-        work=measurement.work,
-        cpu=measurement.cpu,
-        series=series_of(columns, measurement, segments=strategy.segments, batch=cell.batch),
+        work=measured.work,
+        cpu=measured.cpu,
+        series=series_of(columns, measured, segments=strategy.segments, batch=cell.batch),
         fairness=None if cell.loop == "open" else fairness_of(columns, inside, buyers=cell.buyers),
-        recorder_share=round(
-            recorder.timed_s * _share(inside) / max(1e-9, measurement.cpu.generator * measurement.window_s), 4
-        ),
+        recorder_share=round(recorder.timed_s * _share(inside) / generator_s, 4),
         history=history[0],
         history_sha256=history[1],
         guarantees=promise,
@@ -125,16 +124,16 @@ def _share(inside: NDArray[np.bool_]) -> float:
     return float(inside.mean()) if len(inside) else 0.0
 
 
-def counts_of(sale: Sale, measurement: Measurement, *, failed: int, cancelled: int) -> Counts:
+def counts_of(sale: Sale, measured: Measurement, *, failed: int, cancelled: int) -> Counts:
     """Return the counts of orders by outcome."""
     recorder = sale.recorder
     return Counts(
-        planned=measurement.planned,
+        planned=measured.planned,
         sent=sale.order_count,
         sold=len(recorder.sold_numbers),
         sold_out=len(recorder.refusals),
         failed=failed,
-        shed=measurement.shed,
+        shed=measured.shed,
         cancelled=cancelled // sale.cell.quantity,
         first_failure=next(iter(recorder.failures), None),
     )
@@ -159,10 +158,10 @@ def times_of(columns: Columns, inside: NDArray[np.bool_], *, is_open: bool) -> T
     )
 
 
-def series_of(columns: Columns, measurement: Measurement, *, segments: int, batch: int = 1) -> Series:
+def series_of(columns: Columns, measured: Measurement, *, segments: int, batch: int = 1) -> Series:
     """Return the sale over time."""
-    began = measurement.began
-    last = max(float(columns.done.max(initial=began)), *measurement.shed_at[-1:], began)
+    began = measured.began
+    last = max(float(columns.done.max(initial=began)), *measured.shed_at[-1:], began)
     length = last - began
     count = max(1, int(length / BIN_SECONDS) + 1)
 
@@ -170,7 +169,7 @@ def series_of(columns: Columns, measurement: Measurement, *, segments: int, batc
         places = np.clip(((at - began) / BIN_SECONDS).astype(int), 0, count - 1)
         return [int(one) for one in np.bincount(places, weights=weights, minlength=count)]
 
-    shed_at = np.array(measurement.shed_at)
+    shed_at = np.array(measured.shed_at)
     shed = binned(shed_at, np.full(len(shed_at), batch, dtype=np.int32)) if len(shed_at) else []
     orders = columns.sold + columns.sold_out + columns.failed
     places = np.clip(((columns.done - began) / BIN_SECONDS).astype(int), 0, count - 1)
@@ -192,10 +191,10 @@ def series_of(columns: Columns, measurement: Measurement, *, segments: int, batc
         failed=binned(columns.done, columns.failed),
         p50_ms=p50,
         max_ms=longest,
-        window=(round(measurement.window_begin - began, 3), round(measurement.window_end - began, 3)),
+        window=(round(measured.window_begin - began, 3), round(measured.window_end - began, 3)),
         segment_sold=[int(one) for one in by_segment] if is_sold.any() and segments > 1 else [],
-        left_at=[round(at - began, 3) for at in measurement.left_at],
-        left=[list(one) for one in measurement.left],
+        left_at=[round(at - began, 3) for at in measured.left_at],
+        left=[list(one) for one in measured.left],
     )
 
 

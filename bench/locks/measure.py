@@ -1,4 +1,4 @@
-"""The benchmark `locks`, whole: uncontended, contended, and renewal, on one server."""
+"""The whole benchmark `locks`: uncontended, contended, and renewal, on one server."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ NAME: Final = "locks"
 
 
 def measure_locks(url: str | None, display: Display, *, is_quick: bool = False) -> LockResults:
-    """Measure on an embedded server, unless another is named: it must be one that nothing else uses.
+    """Measure on an embedded server, unless another is named, which no other program may use.
 
-    `is_quick` leaves out libraries whose environments are not made yet, and the renewal of 10,000 leases.
+    `is_quick` leaves out libraries whose environments do not exist yet, and the renewal of 10,000 leases.
     """
     with ExitStack() as stack:
         if url is None:
@@ -51,11 +51,11 @@ def measure_locks(url: str | None, display: Display, *, is_quick: bool = False) 
 
 
 def _pythons(progress: Progress, *, only_there: bool) -> dict[str, Path]:
-    """Return the interpreters of the competitors' environments, which are made when they are not there yet."""
+    """Return the interpreters of the competitors' environments; missing environments are created."""
     found = {}
     for library in LIBRARIES:
         if library.name in PEERS.values() and (not only_there or is_made(library, ROOT / ".peers")):
             progress(f"environment of {library.name}", 0, 1)
-            with suppress(SegmentedError):  # a remark names it
+            with suppress(SegmentedError):  # a remark names the missing one
                 found[library.name] = interpreter_of(library, ROOT / ".peers")
     return found

@@ -1,4 +1,4 @@
-"""What an order costs the server: time at few and many segments and orders, memory, and commands when all is sold."""
+"""The server's cost of an order: time with few and many segments and orders, memory, and commands when sold out."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PROBES: Final = 40
 
 
 def measure_costs(context: BenchContext) -> list[Figure]:
-    """Measure all of it."""
+    """Measure all costs."""
     return [*_by_segments(context), *_by_orders(context), *_when_sold_out(context)]
 
 
 def _by_segments(context: BenchContext) -> list[Figure]:
-    """Compare pools of few and of many segments, batch by batch in turns."""
+    """Compare pools of few and of many segments, in alternating batches."""
     few, many = context.sizes.segment_counts
     with server_of(context) as (store, client):
         skus = {segments: context.sku(f"of-{segments}") for segments in (few, many)}
@@ -55,7 +55,7 @@ def _by_segments(context: BenchContext) -> list[Figure]:
 
 
 def _by_orders(context: BenchContext) -> list[Figure]:
-    """Fill one pool, and compare the server's time for an order with that in a small one, in turns; read its memory."""
+    """Fill a pool, compare the server's time per order with that of a small pool alternately, and read its memory."""
     few, many = context.sizes.order_counts
     with server_of(context) as (store, client):
         small, sku = context.sku("small"), context.sku("filled")
@@ -100,7 +100,7 @@ def _fill(context: BenchContext, store: RedisStore, sku: str, count: int) -> Non
 
 
 def _when_sold_out(context: BenchContext) -> list[Figure]:
-    """Count what the server is sent for orders that it refuses, without and with the sold-out mark."""
+    """Count the commands for refused orders, without and with the sold-out mark."""
     count = context.sizes.refused
     with server_of(context) as (store, client):
         sku = context.sku("gone")
@@ -123,14 +123,14 @@ def _when_sold_out(context: BenchContext) -> list[Figure]:
 
 
 def _server_us(store: RedisStore, client: redis.Redis, operation: op.Operation[Any], count: int) -> float:
-    """Return the server's microseconds for an order of a batch."""
+    """Return the server's microseconds per order of a batch."""
     counter = Counter(client)
     store.execute(operation)
     return counter.of()[1] / count
 
 
 def _quiet(found: list[float]) -> float:
-    """Return the lower quartile: the server's clock also counts the time in which something else had its core."""
+    """Return the lower quartile: the server's clock includes time when another process had its core."""
     return statistics.quantiles(found, n=4)[0]
 
 

@@ -1,4 +1,4 @@
-"""Grants a second beside what the segments allow, min(segments, waiting) / hold, and the client's share of its core."""
+"""Grants per second compared with the segments' bound, min(segments, waiting) / hold, and the client's CPU use."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 SHARE_MIN: Final = 0.97
 CLIENT_MAX: Final = 0.8
-"""Of its core: a client that is busier than that is the bound itself."""
+"""Share of its core above which the client is the bottleneck."""
 WAITING: Final = 2
-"""Workers a segment: one works, one waits."""
+"""Workers per segment: one works, one waits."""
 PAGE: Final = 1_000
 MICROSECONDS: Final = 1_000_000
 TIMEOUT: Final = 30.0
@@ -30,15 +30,15 @@ class GrantRun:
     """One run."""
 
     share: float
-    """Of the bound, over the middle of the run."""
+    """Share of the bound, over the middle of the run."""
     per_second: float
     hold_ms: float
-    """Mean, from reserved to confirmed by the server's clock."""
+    """Mean hold, from reserved to confirmed by the server's clock."""
     client_cpu: float
 
 
 def measure_grants(context: BenchContext) -> list[Figure]:
-    """Run every hold with every number of segments."""
+    """Measure every hold with every number of segments."""
     figures: list[Figure] = []
     runs = [(hold_ms, lanes) for hold_ms in context.sizes.holds_ms for lanes in context.sizes.lanes]
     with server_of(context):
@@ -96,9 +96,9 @@ async def _ledger(store: AsyncRedisStore, sku: str) -> list[LedgerEntry]:
 
 
 def _grant_run(ledger: list[LedgerEntry], lanes: int, cpu: float) -> GrantRun:
-    """Fold the ledger: how long orders held segments, as a share of the time that the segments were there.
+    """Fold the ledger: how long orders held segments, as a share of the segments' total time.
 
-    The first and the last tenth are left out, in which not everybody works.
+    The first and the last tenth are left out, since not all workers are busy then.
     """
     began = {entry.order_id: entry.at_us for entry in ledger if entry.kind == "reserved"}
     spans = [(began[entry.order_id], entry.at_us) for entry in ledger if entry.kind == "confirmed"]

@@ -1,4 +1,4 @@
-"""The benchmark `stock`, whole, on one server."""
+"""The whole benchmark `stock`, on one server."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ NAME: Final = "stock"
 
 
 def measure_stock(url: str | None, display: Display, sizes: Sizes | None = None) -> LockResults:
-    """Measure on an embedded server, unless another is named: it must be one that nothing else uses."""
+    """Measure on an embedded server, unless another is named, which no other program may use."""
     with ExitStack() as stack:
         pid = None
         if url is None:
             server = stack.enter_context(ValkeyServer.start())
             url, pid = server.url, server.pid
-        whole = server_conditions(url)  # before this process is confined to some of the cores
+        whole = server_conditions(url)  # before this process is pinned to some of the cores
         placement = stack.enter_context(pinned(pid))
         found = {**whole, "placement": placement, "bare_by": program()}
         stack.callback(gc.unfreeze)
         gc.collect()
-        gc.freeze()  # else each full collection looks at all that the bench has imported, in the midst of a measurement
+        gc.freeze()  # otherwise each full collection scans all imports during a measurement
         with display.strategy(NAME) as progress:
             context = BenchContext(url, sizes or Sizes(), progress)
             figures = (

@@ -1,4 +1,4 @@
-"""Orders a second beside the bare decrement: calls awaited one by one, and batches of a thousand."""
+"""Orders per second compared with the bare decrement: calls awaited one by one, and batches of a thousand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IN_FLIGHT: Final = 2
 
 
 def measure_rates(context: BenchContext) -> list[Figure]:
-    """Take each ratio in each round, of two measurements next to each other."""
+    """Measure each ratio in each round, from two consecutive measurements."""
     sizes, driver = context.sizes, program()
     awaited: list[float] = []
     reserved: list[float] = []
@@ -63,7 +63,7 @@ def _ratio(name: str, found: list[float], at_least: float, driver: str) -> Figur
 
 
 async def _awaited(context: BenchContext, number: int) -> float:
-    """Let many callers await one order after the other."""
+    """Let many callers await one order after another."""
     sizes = context.sizes
     async with await AsyncRedisStore.from_url(context.url) as store:
         pool = AsyncPool(store, context.sku(f"awaited-{number}"))
@@ -81,7 +81,7 @@ async def _awaited(context: BenchContext, number: int) -> float:
 
 
 async def _batches(context: BenchContext, number: int) -> tuple[float, float]:
-    """Send batches with two under way: one on the server, one being encoded or read here."""
+    """Send batches, two at a time: one on the server, one being encoded or read here."""
     sku, count = context.sku(f"batches-{number}"), context.sizes.batch_orders
     async with await AsyncRedisStore.from_url(context.url) as store:
         await store.execute(op.OpenPool(sku, STOCK, SEGMENTS, gated=False))
@@ -93,7 +93,7 @@ async def _batches(context: BenchContext, number: int) -> tuple[float, float]:
             waiting = iter(operations)
 
             async def work(waiting: object = waiting) -> None:
-                for operation in waiting:  # type: ignore[attr-defined]  # shared: each takes the next
+                for operation in waiting:  # type: ignore[attr-defined]  # shared: each worker takes the next
                     await store.execute(operation)
 
             began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a pool in shards costs beyond one in a single slot: transfers while it sells, commands when all is sold."""
+"""The extra cost of a sharded pool: transfers while it sells, and commands when it is sold out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS_MAX: Final = 2
 
 
 def measure_shards(context: BenchContext) -> list[Figure]:
-    """Sell a pool in shards to its last unit, then go on refusing."""
+    """Sell a sharded pool to its last unit, then refuse more orders."""
     with server_of(context) as (store, client):
         sku = context.sku("in-shards")
         context.skus.pop()  # it has other keys than a pool in one slot

@@ -1,8 +1,8 @@
-"""What the strategies over plain counters share: a counter a segment, a note of every order sold, and the verdict.
+"""The base of strategies over plain counters: a counter per segment, a list of sold orders, and the verdict.
 
-A counter is read, and written back by whoever read it: what guards that is the strategy. An order is noted in a list in
-the same step as the counter is written, or, where the critical section commits, stored as a row of its own before it.
-Nothing here refuses an order that was sold before.
+A buyer reads a counter and writes it back; the subclass guards that. The order is appended to a list in the same
+transaction as the counter's write, or stored as a row before it if the critical section commits. Repeated orders are
+not detected.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ unguarded_orders: Final = Table(
 
 
 def split(stock: int, segments: int) -> tuple[int, ...]:
-    """Return units by segment: as even as whole units allow, and none is left out."""
+    """Return all units by segment, as evenly as possible."""
     each, rest = divmod(stock, segments)
     return tuple(each + (segment < rest) for segment in range(segments))
 
 
 class CountedStrategy(Strategy):
-    """Sells from counters in Redis that are read and written back."""
+    """Sells from counters in Redis by reading and writing them back."""
 
     guarantees: ClassVar[Guarantees] = Guarantees(
-        never_oversells=False,  # a holder that outlasts its lease writes over what the next one wrote
+        never_oversells=False,  # a holder that outlives its lease overwrites the next holder's write
         one_effect_per_order=False,
         section="one at a time",
         fencing=False,
@@ -52,7 +52,7 @@ class CountedStrategy(Strategy):
     )
 
     def __init__(self, context: StrategyContext) -> None:
-        """Connect, and make the table, where orders are stored in one."""
+        """Connect, and create the table if orders are stored in one."""
         super().__init__(context)
         self.client = client_of(context)
         if context.engine is not None:
@@ -60,8 +60,7 @@ class CountedStrategy(Strategy):
         self._sku = ""
         self._stock = 0
         self._taken = 0
-        """Units that are sold, or of an order that may yet get them: the "sequence" of a refusal, as there is no
-        ledger."""
+        """Units sold, or of orders that may still get them: the "sequence" of a refusal, since there is no ledger."""
         self._holds: list[tuple[float, float]] = []
         self.counters: list[str] = []
         """Keys, by segment."""
@@ -73,7 +72,7 @@ class CountedStrategy(Strategy):
 
     @property
     def lanes(self) -> int:
-        """One: an order at a time."""
+        """One: one order at a time."""
         return 1
 
     @property
@@ -92,9 +91,9 @@ class CountedStrategy(Strategy):
         return int(text(self.client.get(self.counters[segment])))
 
     def _sell_guarded(self, order: Order, segment: int = 0) -> float | Refused:
-        """Read, do the slow step, note the order, write. Returns when the slow step could begin.
+        """Read, run the slow step, record the order, write. Return when the slow step could begin.
 
-        The caller keeps all others off this counter meanwhile.
+        The caller excludes all others from this counter meanwhile.
         """
         self._taken += order.quantity
         left = self._read(segment)
@@ -117,7 +116,7 @@ class CountedStrategy(Strategy):
             both.execute()
 
     def _stored(self, order: Order) -> bool:
-        """Commit the order's row, where the critical section commits; nothing refuses it."""
+        """Commit the order's row if the critical section commits; no constraint refuses it."""
         if not self.context.section.commits or self.context.engine is None:
             return False
         values = {"sku": self._sku, "order_id": order.order_id, "quantity": order.quantity}
@@ -126,18 +125,18 @@ class CountedStrategy(Strategy):
         return True
 
     def _sold_at(self, granted_at: float, segment: int | None = None, *, attempts: int = 1) -> Sold:
-        """Return the answer of an order whose lock, if any, is free again."""
+        """Return the answer of an order whose lock, if any, has been released."""
         freed_at = time.monotonic()
         self._holds.append((granted_at, freed_at - granted_at))
         return Sold(granted_at, freed_at, segment, attempts)
 
     def mean_hold(self, warm_up: float) -> float:
-        """Measure from read to write, and to the lock's release where there is one, by the local clock."""
+        """Measure from the read to the write, or to the lock's release if there is one, by the local clock."""
         first = min((granted_at for granted_at, _ in self._holds), default=0.0)
         return mean_of(hold for granted_at, hold in self._holds if granted_at >= first + warm_up)
 
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
-        """Count what was noted as sold. The counters themselves see nothing unusual."""
+        """Count the recorded orders. The counters themselves show nothing unusual."""
         sold = self._noted()
         units = sum(quantity for _, quantity in sold)
         left = self._left()

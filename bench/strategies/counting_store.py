@@ -1,4 +1,4 @@
-"""A store that counts how often a lock was asked for in vain, because neither pools nor locks say it."""
+"""A store that counts failed lock attempts, because neither pools nor locks report them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ AnswerT = TypeVar("AnswerT")
 
 
 class CountingStore:
-    """Passes everything on.
+    """Passes all operations on to a store.
 
-    It does not see the attempts that a release makes for the next in line, right behind itself: of those that succeed
-    the sale itself is the count, and hardly one of them fails.
+    It does not see the attempts that a release makes for the next waiter: successful ones are counted as sales, and
+    they rarely fail.
     """
 
     def __init__(self, store: Store) -> None:
@@ -33,7 +33,7 @@ class CountingStore:
 
     @property
     def wakeups(self) -> Wakeups:
-        """Return the lines of this process."""
+        """Return the waiters of this process."""
         return self._store.wakeups
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
@@ -46,14 +46,14 @@ class CountingStore:
     def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform many; none of them asks for a lock."""
+        """Perform several operations; none of them requests a lock."""
         return self._store.execute_many(operations, deadline=deadline)
 
     def close(self) -> None:
-        """Leave it to whoever opened it."""
+        """Do nothing: the owner of the store closes it."""
 
     def attempts(self) -> int:
-        """Return what a sale cost: its own attempt, and those in vain since the last sale, whosever they were."""
+        """Return the attempts of a sale: its own, and all failed ones since the last sale, by any buyer."""
         in_vain = self._in_vain
         self._told, found = in_vain, in_vain - self._told
         return 1 + found

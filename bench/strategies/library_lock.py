@@ -1,7 +1,7 @@
-"""One global lock of another library around the same read-modify-write, all with the same lease and the same patience.
+"""One global lock of another library around the same read-modify-write, all with the same lease time and timeout.
 
-Their client counts how often a lock was asked for, because these libraries do not say. What was asked for since the
-last sale is put down to the next one, so the sum is exact, and the count of a single order is not.
+The Redis client counts lock requests, because these libraries do not report them. Requests since the last sale are
+attributed to the next one, so the sum is exact, but the count of a single order is not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def needed(strategy: str, module: str) -> Any:  # noqa: ANN401  # a module without types
-    """Import a library. Raises InvalidInput that names what is missing."""
+    """Import a library. Raises InvalidInput that names a missing package."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -34,33 +34,33 @@ class LibraryLock(CountedStrategy):
     """A counter under one lock of another library."""
 
     def __init__(self, context: StrategyContext) -> None:
-        """Begin to count."""
+        """Start counting lock requests."""
         super().__init__(context)
         self._counted = 0
 
     @property
     def lock_name(self) -> str:
-        """Name the lock."""
+        """Return the name of the lock."""
         return f"bench:{self._sku}"
 
     @abstractmethod
-    def acquire(self) -> Any | None:  # noqa: ANN401  # each library has its own
-        """Return what has a `release` once the lock is held; None after `WAIT_SECONDS`."""
+    def acquire(self) -> Any | None:  # noqa: ANN401  # each library has its own type
+        """Return an object with `release` when the lock is held, or None after `WAIT_SECONDS`."""
 
     @property
     @abstractmethod
     def lock_keys(self) -> tuple[str, ...]:
-        """Name what the lock keeps on the server."""
+        """Return the lock's keys on the server."""
 
     def buy(self, order: Order) -> Answer:
-        """Wait for the lock, read, do the slow step, write, release."""
+        """Wait for the lock, read, run the slow step, write, release."""
         lock = self.acquire()
         if lock is None:
             return GaveUp(f"the lock was not free within {WAIT_SECONDS:g} s")
         try:
             found = self._sell_guarded(order)
         except BaseException:
-            with suppress(Exception):  # the first error is the one to tell
+            with suppress(Exception):  # the first error is the one to report
                 lock.release()
             raise
         lock.release()

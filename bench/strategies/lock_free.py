@@ -1,7 +1,7 @@
-"""No lock at all around the slow step: one script takes the units, and whoever has them may take their time.
+"""No lock around the slow step: one script reserves the units, and their owner may take as long as the hold lasts.
 
-The better choice wherever the slow step needs no exclusion. With a commit it has as many rows in the database as
-segments, which is its best setting: one row would make the commits queue.
+It is the better choice if the slow step needs no mutual exclusion. With commits it has as many rows in the database as
+segments, which is its best setting: with one row the commits would queue.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LockFree(PooledStrategy):
 
     @property
     def segments(self) -> int:
-        """As many as asked for; they only spread the rows."""
+        """As many as configured; they only spread the rows."""
         return self.context.segments
 
     @property
@@ -44,7 +44,7 @@ class LockFree(PooledStrategy):
         return self.context.buyers
 
     def buy(self, order: Order) -> Answer:
-        """Reserve, do the slow step, store the order where it commits, confirm."""
+        """Reserve, run the slow step, store the order if it commits, confirm."""
         answer = self.pool.reserve(order)
         if isinstance(answer, SoldOut):
             return Refused(answer.sequence, answer.quantity)

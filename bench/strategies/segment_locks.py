@@ -1,4 +1,4 @@
-"""K segments, each with its own lock: the order is finished under the lock of one of them, any that is free."""
+"""K segments, each with its own lock: an order is processed under the lock of any free segment."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class SegmentLocks(PooledStrategy):
 
     @property
     def segments(self) -> int:
-        """As many as asked for."""
+        """As many as configured."""
         return self.context.segments
 
     @property
     def lanes(self) -> int:
-        """One a segment, as far as there are buyers for them."""
+        """One per segment, or fewer if there are fewer buyers."""
         return min(self.segments, self.context.buyers)
 
     def buy(self, order: Order) -> Answer:
-        """Wait for a segment, do the slow step, store the order where it commits, confirm."""
+        """Wait for a segment, run the slow step, store the order if it commits, confirm."""
         if self.gate is not None:
             return self._buy_gated(order, self.gate)
         grant = self.pool.grant(order)

@@ -1,7 +1,7 @@
-"""Messages that were laid ready, worked off: empty ones, with one order, with a hundred; rounds of all kinds in turns.
+"""Bursts of prepared messages: empty ones, with one order, with a hundred; all kinds alternate in each round.
 
-All messages lie in a queue that nobody serves until it is renamed. A burst ends when the last message is acknowledged,
-which is after its effect.
+All messages wait in a queue that no worker serves until it is renamed. A burst ends when the last message is
+acknowledged, which is after its effect.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ WARM_UP: Final = 30
 LOOK_SECONDS: Final = 0.002
 BURST_SECONDS: Final = 120.0
 UNACKED: Final = "unacked"
-"""The broker's hash of messages that are in a worker's hands."""
+"""The broker's hash of unacknowledged messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is in a message."""
+    """The content of a message."""
 
     decides: Deciding | None
-    """None: nothing is; the task is empty."""
+    """Where stock is decided; None for the empty task."""
     is_stored: bool = False
-    """With a transaction of the order database."""
+    """Whether orders are stored in the order database."""
     orders: int = 1
 
     @property
     def name(self) -> str:
-        """Its name in the figures."""
+        """Name of the kind in the figures."""
         if self.decides is None:
             return "empty task"
         size = "one order a task" if self.orders == 1 else f"envelopes of {self.orders}"
         return f"{size}, decided {self.decides}{', PostgreSQL' if self.is_stored else ''}"
 
     def messages(self, sizes: Sizes) -> int:
-        """Return how many of a round."""
+        """Return how many messages a round has."""
         if self.orders == 1:
             return sizes.stored_singles if self.is_stored else sizes.singles
         return sizes.stored_envelopes if self.is_stored else sizes.envelopes
@@ -69,27 +69,27 @@ KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """What a burst took."""
+    """The measurements of a burst."""
 
     items: int
-    """Orders, or empty tasks."""
+    """Number of orders or empty tasks."""
     seconds: float
     cpu: float
-    """Of the workers' processes, in seconds."""
+    """CPU seconds of the worker processes."""
 
     @property
     def rate(self) -> float:
-        """Orders, or empty tasks, a second."""
+        """Orders or empty tasks per second."""
         return self.items / self.seconds
 
     @property
     def cpu_each(self) -> float:
-        """Microseconds of the workers' processes for one."""
+        """CPU microseconds of the worker processes per order or empty task."""
         return self.cpu / self.items * 1e6
 
 
 def measure_bursts(context: BenchContext) -> tuple[dict[Kind, list[Burst]], float]:
-    """Work off every kind in every round, in random order. Returns the bursts, and the cores that others used."""
+    """Run all kinds in every round, in random order. Return the bursts, and the cores used by other programs."""
     shuffle = random.Random(1).shuffle
     found: dict[Kind, list[Burst]] = {kind: [] for kind in KINDS}
     for kind in KINDS:
@@ -109,7 +109,7 @@ def measure_bursts(context: BenchContext) -> tuple[dict[Kind, list[Burst]], floa
 
 
 def _own_seconds() -> float:
-    """Return the CPU seconds of this process and all that it started."""
+    """Return the CPU seconds of this process and its children."""
     me = psutil.Process()
     total = 0.0
     for process in (me, *me.children(recursive=True)):
@@ -146,7 +146,7 @@ def _load(context: BenchContext, pool: Pool, kind: Kind, messages: int) -> int:
 
 
 def _work(context: BenchContext, messages: int, items: int) -> Burst:
-    """Let the workers have what was loaded, until the last message is acknowledged."""
+    """Give the prepared messages to the workers, and wait until the last one is acknowledged."""
     broker = context.broker
     workers = [psutil.Process(pid) for pid in context.workers]
     broker.config_resetstat()
@@ -163,7 +163,10 @@ def _work(context: BenchContext, messages: int, items: int) -> Burst:
 
 
 def _is_done(context: BenchContext, messages: int) -> bool:
-    """Is nothing waiting nor in hand, and was as much acknowledged as was sent? A message may be between the two."""
+    """Return whether nothing is queued or unacknowledged, and all sent messages were acknowledged.
+
+    The count is needed because a message may be between queue and worker.
+    """
     pipe = context.broker.pipeline(transaction=False)
     pipe.llen(QUEUE)
     pipe.hlen(UNACKED)

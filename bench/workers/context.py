@@ -1,4 +1,4 @@
-"""Where the benchmark runs: stock, broker and order database of its own, two workers and a shop."""
+"""The servers and processes of the benchmark: stock, broker, order database, two workers and a publisher."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DECIDING: Final[tuple[Deciding, ...]] = ("at acceptance", "in the worker")
 
 @dataclass(frozen=True, slots=True)
 class BenchContext:
-    """Servers and processes, and who is told how far it is."""
+    """Servers, processes, sizes and the progress callback."""
 
     sizes: Sizes
     progress: Callable[[str, int, int], None]
@@ -45,11 +45,11 @@ class BenchContext:
     workers: list[int]
     """Process ids."""
     broken: dict[str, str] = field(default_factory=dict)
-    """Parts that the checker found fault with -> what it was."""
+    """Faults found by the checker, by part."""
 
     @contextmanager
     def pool(self, decides: Deciding, *, gated: bool = False) -> Iterator[Pool]:
-        """Open a pool that nobody has, whose orders no worker is told of by itself; its keys are removed in the end."""
+        """Open a new pool whose orders are not published automatically; its keys are removed afterwards."""
         pool = Pool(self.store, f"bench-{uuid4().hex[:12]}", outbox=Outbox(None, decides))
         if gated:
             open_gated(pool, self.gate, stock=STOCK, segments=SEGMENTS)
@@ -65,7 +65,7 @@ class BenchContext:
 def started_context(
     url: str | None, database: str | None, sizes: Sizes, progress: Callable[[str, int, int], None]
 ) -> Iterator[BenchContext]:
-    """Start what was not named, and end all of it. A stock server that was named must be empty. Raises InvalidInput."""
+    """Start the servers that were not named, and end them. A named stock server must be empty. Raises InvalidInput."""
     with ExitStack() as stack:
         if url is None:
             url = stack.enter_context(ValkeyServer.start()).url

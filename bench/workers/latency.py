@@ -1,4 +1,4 @@
-"""An idle shop: one order after the other, from `pool.submit` until `handle.wait` returns its outcome."""
+"""Idle latency: one order after another, from `pool.submit` until `handle.wait` returns its outcome."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ WARM_UP: Final = 20
 
 
 def part_name(decides: Deciding) -> str:
-    """Name the part."""
+    """Return the name of the part."""
     return f"idle latency, decided {decides}"
 
 
 def measure_latency(context: BenchContext) -> dict[Deciding, list[float]]:
-    """Return the seconds of every order; rounds of both ways of deciding, by turns."""
+    """Return the seconds of every order; rounds of both ways of deciding alternate."""
     found: dict[Deciding, list[float]] = {decides: [] for decides in DECIDING}
     for number in range(context.sizes.rounds):
         context.progress("idle latency", number, context.sizes.rounds)

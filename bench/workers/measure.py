@@ -1,4 +1,4 @@
-"""The benchmark `workers`, whole."""
+"""The whole benchmark `workers`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME: Final = "workers"
 
 
 def measure_workers(url: str | None, database: str | None, display: Display, sizes: Sizes | None = None) -> LockResults:
-    """Measure on embedded servers, unless others are named: a stock server must be empty, and is emptied in the end."""
+    """Measure on embedded servers, unless others are named: a stock server must be empty, and is emptied at the end."""
     with display.strategy(NAME) as progress, started_context(url, database, sizes or Sizes(), progress) as context:
         placement = f"{PROCESSES} workers ({POOL}), shop and servers share the cores"
         found = {**server_conditions(context.url, "celery", "kombu"), "placement": placement}

@@ -1,4 +1,4 @@
-"""A worker dies with orders in its hands: seconds until another has finished the last, at default settings."""
+"""Recovery: seconds until another worker has finished the orders of a killed worker, at default settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from segmented.stock import Pool
 
 DEATH: Final = "before:SettleMany"
-"""Where the worker dies: it has begun its orders, and none of them is confirmed."""
+"""The point at which the worker dies: it has begun its orders, and none of them is confirmed."""
 ENVELOPE: Final = 10
 ENVELOPES: Final = 10
 DEATH_SECONDS: Final = 30.0
@@ -32,7 +32,7 @@ PAUSE_SECONDS: Final = 0.05
 
 
 def part_name(decides: Deciding) -> str:
-    """Name the part."""
+    """Return the name of the part."""
     return f"recovery, decided {decides}"
 
 
@@ -43,7 +43,7 @@ def measure_recovery(context: BenchContext) -> dict[Deciding, list[float]]:
         context.processes.start_beat()
         context.processes.ask(
             {"do": "empty", "queue": LOADING, "count": 0}
-        )  # has the shop started: orders must not wait for that
+        )  # starts the publisher: orders must not wait for that
     for number in range(context.sizes.kills):
         context.progress("kills", number, context.sizes.kills)
         decides = DECIDING[number % len(DECIDING)]
@@ -69,7 +69,7 @@ def _kill(context: BenchContext, decides: Deciding, number: int) -> float:
 
 
 class _Death:
-    """When a worker ended, noted by a thread: the orders are published meanwhile."""
+    """The time of a worker's end, recorded by a thread while orders are published."""
 
     def __init__(self, victim: WorkerProcess) -> None:
         self._victim = victim
@@ -83,13 +83,13 @@ class _Death:
         self._at = time.monotonic()
 
     def at(self) -> float:
-        """Return the local time of its end."""
+        """Return the local time of the worker's end."""
         self._thread.join()
         return self._at
 
 
 def _send_until_dead(context: BenchContext, pool: Pool, victim: WorkerProcess) -> int:
-    """Submit orders until the victim, which shares the queue with the others, has had an envelope."""
+    """Submit orders until the victim, which shares the queue with the other workers, has received an envelope."""
     deadline = time.monotonic() + DEATH_SECONDS
     numbers = count()
     sent = 0

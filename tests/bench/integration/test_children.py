@@ -1,4 +1,4 @@
-"""A measuring process that is task several lines: each has a fork, and what happened to one is not the next one's."""
+"""A measuring process with several assignments: each runs in its own fork, independent of the earlier ones."""
 
 from __future__ import annotations
 
