@@ -1,4 +1,4 @@
-"""What a case found: did it hold, and what was counted."""
+"""The finding of a case: whether it held, and the evidence."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The end of a case."""
+    """The finding of a case."""
 
     held: bool
     evidence: str
-    """What was counted, in a few words, without a full stop."""
+    """The evidence in a few words, without a full stop."""
 
 
 def at_once(entries: Sequence[Entry]) -> int:
-    """Return how many runs were under way at the same time, at most. A run that never ended counts to the end."""
+    """Return the maximum number of concurrent runs. A run that never ended counts to the end."""
     moments = sorted(
         (entry.at, {"began": 1, "ended": -1, "retry": -1}[entry.event])
         for entry in entries
@@ -39,14 +39,14 @@ def at_once(entries: Sequence[Entry]) -> int:
 
 
 def one_effect(context: BenchContext, more: str = "") -> Finding:
-    """Find that the order had exactly one effect."""
+    """Return whether the order had exactly one effect, with the evidence."""
     effects = context.effects()
     evidence = f"{counted(effects, 'effect')} of 1 order"
     return Finding(effects == 1, f"{evidence}, {more}" if more else evidence)
 
 
 def one_run(context: BenchContext) -> Finding:
-    """Find that the order ran exactly once, and had its effect."""
+    """Return whether the order ran exactly once and had its effect, with the evidence."""
     runs = context.seen("began", ORDER)
     most = at_once(context.of_order())
     evidence = f"{counted(len(runs), 'run')} of 1 order" + (f", {most} at the same time" if most > 1 else "")

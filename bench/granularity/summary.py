@@ -75,7 +75,6 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
         unfinished=sale.unfinished_count,
     )
     failed = len(recorder.failures) + sale.unfinished_count + measured.shed
-    generator_s = max(1e-9, measured.cpu.generator * measured.window_s)
     void = broken_promises(checked, recorder.failures, failed=0 if cell.loop == "open" else failed)
     void += case.broken() + more_void
     sold = int(columns.sold[inside].sum())
@@ -110,13 +109,17 @@ def summarise(  # noqa: PLR0913  # all parts of a run meet here
         cpu=measured.cpu,
         series=series_of(columns, measured, segments=strategy.segments, batch=cell.batch),
         fairness=None if cell.loop == "open" else fairness_of(columns, inside, buyers=cell.buyers),
-        recorder_share=round(recorder.timed_s * _share(inside) / generator_s, 4),
+        recorder_share=_recorder_share(recorder, inside, measured),
         history=history[0],
         history_sha256=history[1],
         guarantees=promise,
         server=server,
         server_cores=server_cores,
     )
+
+
+def _recorder_share(recorder: Recorder, inside: NDArray[np.bool_], measured: Measurement) -> float:
+    return round(recorder.timed_s * _share(inside) / max(1e-9, measured.cpu.generator * measured.window_s), 4)
 
 
 def _share(inside: NDArray[np.bool_]) -> float:

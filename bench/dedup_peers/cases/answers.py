@@ -41,7 +41,7 @@ def group(context: BenchContext) -> Finding:
 
 
 def other_payload(context: BenchContext) -> Finding:
-    """F22: who submits another quantity must not be taken for a repeat."""
+    """F22: a submission with another quantity must not count as a repeat."""
     context.worker(replace(context.base, seconds_before=2))
     publisher = context.publisher()
     publisher.submit(CHARGE, ORDER, 1)
@@ -55,7 +55,7 @@ def other_payload(context: BenchContext) -> Finding:
 
 
 def after_completion(context: BenchContext) -> Finding:
-    """F23: the first has ended, and a second later a repeat comes."""
+    """F23: a repeat comes a second after the end of the first."""
     context.worker(context.base)
     publisher = context.publisher()
     first = publisher.result(publisher.submit(CHARGE, ORDER, 1))
@@ -107,7 +107,7 @@ def _same_result(context: BenchContext, first: Answer, second: Answer) -> Findin
 
 
 def _run(result: dict[str, Any]) -> str | None:
-    """Return which run a result is of."""
+    """Return the run of a result."""
     value = result["value"]
     return str(value["run"]) if isinstance(value, dict) else None
 

@@ -1,4 +1,4 @@
-"""Claims that are too short, and claims that outlive whoever made them."""
+"""Claims that are too short, and claims that outlive their owner."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def revoked_then_again(context: BenchContext) -> Finding:
 def killed_in_body(context: BenchContext) -> Finding:
     """F13: messages are acknowledged early, as by default, so that only a repeat can bring the order back."""
     settings = replace(context.base, acks_late=False)
-    worker = context.worker(replace(settings, seconds_before=60), pool="prefork")  # solo acknowledges at the end only
+    worker = context.worker(replace(settings, seconds_before=60), pool="prefork")  # solo acknowledges only at the end
     publisher = context.publisher(settings)
     publisher.submit(CHARGE, ORDER, 1)
     context.until(lambda: bool(context.seen("began", ORDER)) and not context.unacked(), RUN_SECONDS)
@@ -86,7 +86,7 @@ def killed_in_body(context: BenchContext) -> Finding:
 
 
 def hard_time_limit(context: BenchContext) -> Finding:
-    """F19: the pool kills the body, and the key is its task's still."""
+    """F19: the pool kills the body, and its task still has the key."""
     context.worker(replace(context.base, acks_late=False, time_limit=2, seconds_before=60), pool="prefork")
     publisher = context.publisher()
     first = publisher.result(publisher.submit(CHARGE, ORDER, 1))

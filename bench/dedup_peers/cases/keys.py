@@ -1,4 +1,4 @@
-"""Which submissions are the same order, and whether a publisher can get round it."""
+"""Which submissions are the same order, and whether a publisher can bypass the check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def parts_do_not_run_together(context: BenchContext) -> Finding:
-    """F25: what separates the parts of a key may be in a part."""
+    """F25: a part may contain the separator of the parts of a key."""
     return _runs_of(context, {"a": "1_b-2"}, {"a": 1, "b": 2}, expected=2)
 
 
@@ -32,7 +32,7 @@ def names_and_positions(context: BenchContext) -> Finding:
 
 
 def foreign_publisher(context: BenchContext) -> Finding:
-    """Foreign: the messages are there, whatever the library would have said of them."""
+    """Foreign: the messages exist, whatever the library would have answered."""
     for _ in range(2):
         context.worker(replace(context.base, seconds_before=1))
     publisher = context.foreign_publisher()
@@ -45,7 +45,7 @@ def foreign_publisher(context: BenchContext) -> Finding:
 def _runs_of(
     context: BenchContext, first: Mapping[str, object], second: Mapping[str, object] | None, *, expected: int
 ) -> Finding:
-    """Submit both while no worker is there, then count; `second` None: the first one's value by position."""
+    """Submit both without a worker, then count; `second` None: the first one's value by position."""
     publisher = context.publisher()
     publisher.submit(LABEL, named=first)
     if second is None:

@@ -1,4 +1,4 @@
-"""What happens where an order is submitted: many at once, and a broker or a store that is not there."""
+"""Submissions: many at once, and without a broker or a store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sixteen_together(context: BenchContext) -> Finding:
 
 
 def sixteen_handles(context: BenchContext) -> Finding:
-    """F6: look at the handles."""
+    """F6: compare the handles."""
     ids = _submit_together(context)
     known = {found for found in ids if found is not None and not found.startswith("raised ")}
     without = [found for found in ids if found is None or found.startswith("raised ")]
@@ -41,7 +41,7 @@ def sixteen_handles(context: BenchContext) -> Finding:
 
 
 def broker_refuses(context: BenchContext) -> Finding:
-    """F12: one submission fails at the broker, the next one finds it well."""
+    """F12: one submission fails at the broker, the next one succeeds there."""
     context.worker(context.base)
     away = replace(context.base, broker=f"redis://127.0.0.1:{free_port()}/0")
     failed = context.publisher(away).submit(CHARGE, ORDER, 1)
@@ -54,7 +54,7 @@ def broker_refuses(context: BenchContext) -> Finding:
 
 
 def publisher_killed(context: BenchContext) -> Finding:
-    """F12: it had claimed the key, where the contender does so, and had sent nothing."""
+    """F12: it had claimed the key, if the contender does that, and had sent nothing."""
     context.worker(context.base)
     context.publisher().ask("submit_and_die", {"order_id": ORDER})
     sent = context.messages() + context.effects()
@@ -70,7 +70,7 @@ def publisher_killed(context: BenchContext) -> Finding:
 
 
 def store_down_refused(context: BenchContext) -> Finding:
-    """Down, and told to refuse."""
+    """Submit while the store is down, with the setting to refuse."""
     publisher = context.publisher()
     publisher.submit(CHARGE, OTHER, 1)
     before = context.messages()
@@ -82,7 +82,7 @@ def store_down_refused(context: BenchContext) -> Finding:
 
 
 def store_down_run(context: BenchContext) -> Finding:
-    """Down, and told to run."""
+    """Submit while the store is down, with the setting to run."""
     settings = replace(context.base, store_down="run")
     context.worker(settings)
     publisher = context.publisher(settings)

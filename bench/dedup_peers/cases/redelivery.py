@@ -29,7 +29,7 @@ def visibility_timeout(context: BenchContext) -> Finding:
 
 
 def killed_after_effect(context: BenchContext) -> Finding:
-    """F1: nothing but the effect knows that the effect was had."""
+    """F1: only the effect itself shows that it happened."""
     return _killed(context, "effect")
 
 
