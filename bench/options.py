@@ -1,4 +1,4 @@
-"""What a demo is told, checked once. Every refusal is one sentence that names the option and its value."""
+"""The options of the demo, validated once. Each error names the option and its value."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from segmented.errors import InvalidInput
 from segmented.models import SEGMENT_COUNT_MAX
 
 HOLD_MS_MAX: Final = 2_000.0
-"""Well below the ten seconds that a segment's lease lives."""
+"""Well below the ten seconds of a segment's lease."""
 BUYERS_MAX: Final = 1_000
 SECONDS_MIN: Final = 1.0
 SECONDS_MAX: Final = 600.0
 LINE_SECONDS_MAX: Final = 120.0
-"""All buyers in line for one lock must be served within this."""
+"""Maximum seconds to serve all buyers that wait for one lock."""
 ORDERS_MIN: Final = 20
-"""Orders that one lock must be able to sell in the time given, or the measurement says nothing."""
+"""Minimum number of orders that one lock must be able to sell in the given time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """How to measure. `url` and `database` replace the embedded servers."""
+    """The options of a measurement. `url` and `database` replace the embedded servers."""
 
     hold_ms: float = 20.0
     buyers: int = 64
@@ -31,7 +31,7 @@ class DemoOptions:
     database: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be measured."""
+        """Validate the options. Raises InvalidInput."""
         _within("--hold", self.hold_ms, 0, HOLD_MS_MAX, "ms")
         _within("--buyers", self.buyers, 1, BUYERS_MAX)
         _within("--segments", self.segments, 1, SEGMENT_COUNT_MAX)
@@ -50,6 +50,6 @@ class DemoOptions:
 
 
 def _within(option: str, value: float, low: float, high: float, unit: str = "") -> None:
-    if not low <= value <= high:  # also refuses what is not a number
+    if not low <= value <= high:  # also refuses NaN
         message = f"{option} {value:g} must be between {low:,g} and {high:,g}{f' {unit}' if unit else ''}"
         raise InvalidInput(message)

@@ -1,4 +1,4 @@
-"""Were refusals right? Each carries the number of the change after which it was decided; the ledger knows the rest."""
+"""Checks refusals against the ledger. Each refusal has the number of the change after which it was decided."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 
 
 def count_wrong(refusals: Iterable[Refused], fold: LedgerFold) -> int:
-    """Count those that were decided while the units free covered the quantity."""
+    """Count the refusals that were decided while enough units were free."""
     return sum(fold.covers(refusal.quantity, refusal.sequence) for refusal in refusals)

@@ -1,4 +1,4 @@
-"""From what buyers saw and servers say to a record."""
+"""Builds the record of a run from the buyers' notes and the servers' state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MILLISECONDS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part of a sale that counts."""
+    """The measured part of a sale."""
 
     begin: float
     end: float
@@ -29,14 +29,14 @@ class Window:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Length of the window."""
         return self.end - self.begin
 
 
 def summarise(
     assignment: Assignment, strategy: Strategy, stock: int, sale: Sale, window: Window, verdict: Verdict
 ) -> RunRecord:
-    """Put the record together."""
+    """Build the record."""
     measured = [order for order in sale.sold if window.begin <= order[2] <= window.end]
     warm_up = sizing.warm_up(assignment.seconds)
     hold = strategy.mean_hold(warm_up)
@@ -76,7 +76,7 @@ def summarise(
 
 
 def failures(sale: Sale) -> tuple[str, ...]:
-    """Say how many orders had no proper end: what they would have cost is not in the figures."""
+    """Return sentences on orders that failed or were cut short; the figures leave them out."""
     first = next(iter(sale.failures), "")
     found = {
         f"orders that ended in an error: {len(sale.failures)}, the first in {first}": sale.failures,
@@ -86,7 +86,7 @@ def failures(sale: Sale) -> tuple[str, ...]:
 
 
 def violations(verdict: Verdict, sale: Sale) -> tuple[str, ...]:
-    """Say which promises were broken; a run that broke one has no throughput."""
+    """Return the broken guarantees; a run that broke one has no throughput."""
     found = {
         f"oversold by {verdict.oversold_in_redis} units in Redis": verdict.oversold_in_redis,
         f"oversold by {verdict.oversold_in_sql} units in SQL": verdict.oversold_in_sql,

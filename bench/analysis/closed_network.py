@@ -1,16 +1,16 @@
-"""What N clients can sell over K lanes: three models of a closed loop. Calls a second; a batch of B is one call.
+"""The throughput of N clients over K lanes: three models of a closed loop. Calls per second; a batch of B is one call.
 
-- The ceiling, min(K, N) / S: no scheme that holds a lane for S each call does better.
+- The ceiling, min(K, N) / S: no scheme that holds a lane for S per call is faster.
 - A random lane, where a caller waits for the lane it drew: K equal queues and a thinking time Z, a network with a
   product form (W. Gordon, G. Newell, 1967), by exact mean value analysis (M. Reiser, S. Lavenberg, JACM 27, 1980). With
-  Z = 0 it is (K / S) x N / (N + K - 1): N = K gives half of the ceiling. The form asks for exponential holds; with even
-  ones more is sold, by 5 to 10 points.
+  Z = 0 it is (K / S) x N / (N + K - 1): N = K gives half of the ceiling. The form assumes exponential holds; constant
+  ones sell 5 to 10 points more.
 - Any free lane: one station of K servers and a thinking time Z, solved exactly as a birth-death process (the machine
-  repair problem with K repairers: C. Palm 1947; L. Kleinrock, "Queueing Systems" 1, 1975, 3.8). It asks for exponential
-  holds as well; with even ones more is sold, up to the bound min(K / S, N / (S + Z)), and where Z is small beside S the
-  two are one.
+  repair problem with K repairers: C. Palm 1947; L. Kleinrock, "Queueing Systems" 1, 1975, 3.8). It also assumes
+  exponential holds; constant ones sell more, up to the bound min(K / S, N / (S + Z)), and if Z is small compared with S
+  the two are equal.
 
-S and Z are arguments here. Where they come from, never from the throughput they are to predict, is `calibration`.
+S and Z are arguments here. `calibration` derives them, never from the throughput they predict.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ def ceiling(clients: int, lanes: int, *, service: float) -> float:
 
 
 def balanced_bound(clients: int, lanes: int, *, service: float, thinking: float) -> float:
-    """Return min(K / S, N / (S + Z)), which even holds come near to (P. Denning, J. Buzen, 1978)."""
+    """Return min(K / S, N / (S + Z)), which constant holds approach (P. Denning, J. Buzen, 1978)."""
     return min(lanes / service, clients / (service + thinking))
 
 
 def random_lane(clients: int, lanes: int, *, service: float, thinking: float = 0.0) -> float:
-    """Return what is sold where every call waits for a lane drawn at random, whatever others are free."""
+    """Return the throughput if every call waits for a random lane, even if others are free."""
     queued = 0.0
     rate = 0.0
     for number in range(1, clients + 1):
         visit = service * (1 + queued / lanes)
-        """A caller finds on its lane, on average, what N - 1 clients leave there: the arrival theorem."""
+        """By the arrival theorem, a caller finds on its lane the mean queue of N - 1 clients."""
         rate = number / (thinking + visit)
         queued = rate * visit
     return rate
 
 
 def any_free_lane(clients: int, lanes: int, *, service: float, thinking: float = 0.0) -> float:
-    """Return what is sold where a call takes whatever lane is free, and waits in one line for the first otherwise."""
+    """Return the throughput if a call takes any free lane, and otherwise waits in one queue for the first."""
     if thinking <= 0:
         return ceiling(clients, lanes, service=service)
     logs = [0.0]

@@ -1,4 +1,4 @@
-"""What two sessions do not have in common, besides the code that they compare: named before any figure."""
+"""Differences between two sessions other than the code under comparison; they are listed before any figure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from bench.granularity.record import SessionLine
 
 PASSING: Final = frozenset({"load_before", "steal_percent", "fdatasync_us", "memory_gib", "at", "started_at"})
-"""Read anew by every session, so never equal: their place is the page of the environment."""
+"""Values that every session measures again, so they are never equal and not compared."""
 SHOWN: Final = 60
-"""Letters of a value that are shown."""
+"""Maximum length of a shown value."""
 
 
 def differences(before: SessionLine, after: SessionLine) -> Iterator[str]:
-    """Yield what differs, A first, a sentence without its full stop each."""
+    """Yield the differences, A first, each as a sentence without its full stop."""
     if before.is_quick != after.is_quick:
         yield f"profile: {_profile(before)}, {_profile(after)}"
     if before.plan_sha256 != after.plan_sha256:

@@ -1,6 +1,6 @@
-"""How far the model is from what was measured, cell by cell of figure F1. Asked for: 10 % at most.
+"""The error of the models, cell by cell of figure F1. The target is 10 % at most.
 
-Which model a strategy gets was chosen before anything was measured, by how it queues, and stands in `MODELS`.
+The model of each strategy, in `MODELS`, was chosen before anything was measured, by how the strategy queues.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MODELS: Final[dict[str, Model]] = {
     "lock-free": "a lane a buyer",
     "one-script": "a lane a buyer",
 }
-"""By strategy. One without a line here has no model: locks that are polled for, databases, optimistic transactions."""
+"""Models by strategy. Polled locks, databases and optimistic transactions have none."""
 ASKED: Final = 0.10
 FIGURE: Final = "F1"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPoint:
-    """A cell beside its model. Orders a second."""
+    """A cell and its model, in orders per second."""
 
     cell_id: str
     model: Model
@@ -45,13 +45,13 @@ class ModelPoint:
     """(predicted - measured) / measured."""
     calibration: Calibration
     is_calibration: bool
-    """It told S itself, so it checks nothing."""
+    """Whether the cell was the calibration of S, so that it does not check the model."""
     saturated: tuple[str, ...]
-    """Its figure is the limit of something that the model does not know: drawn hollow, and left out of the error."""
+    """Whether something outside the model was saturated: drawn hollow, and left out of the error."""
 
     @property
     def counts(self) -> bool:
-        """Is it part of the error?"""
+        """Return whether it is part of the error."""
         return not self.is_calibration and not self.saturated
 
 
@@ -76,11 +76,11 @@ class ModelError:
 
     @property
     def is_as_asked(self) -> bool | None:
-        """Is the largest within what was asked? None where no cell counts."""
+        """Return whether the largest error is within the target; None if no cell counts."""
         return None if self.largest is None else self.largest <= ASKED
 
     def sentences(self) -> list[str]:
-        """Say it, with every cell that was left out."""
+        """Return the error as sentences, with the cells that were left out."""
         said = ["No cell checks the model."]
         if self.largest is not None and self.middle is not None:
             count = sum(one.counts for one in self.points)
@@ -99,7 +99,7 @@ class ModelError:
 
 
 def predict(cell: Cell, found: Calibration, *, lanes: int, model: Model) -> float:
-    """Return orders a second of a closed-loop cell. `lanes`: K, of which no more than N are ever busy."""
+    """Return the predicted orders per second of a closed-loop cell. `lanes`: K, of which up to N are busy."""
     service, thinking, clients = found.service / 1_000, found.thinking / 1_000, cell.buyers
     if model == "random lane":
         calls = random_lane(clients, lanes, service=service, thinking=thinking)
@@ -110,12 +110,12 @@ def predict(cell: Cell, found: Calibration, *, lanes: int, model: Model) -> floa
 
 
 def ceiling_of(cell: Cell, found: Calibration, *, lanes: int) -> float:
-    """Return the lock ceiling in orders a second, B x min(K, N) / S, with the hold alone for S."""
+    """Return the lock ceiling in orders per second, B x min(K, N) / S, with only the hold as S."""
     return cell.batch * ceiling(cell.buyers, lanes, service=found.hold / 1_000)
 
 
 def model_error(results: ResultFile, *, figure: str = FIGURE) -> ModelError:
-    """Compare every closed-loop cell of a figure with its model; of a plan that names no figures, every cell."""
+    """Compare every closed-loop cell of a figure with its model, or every cell if the plan names no figures."""
     cells = cells_of(results)
     points, without = [], {}
     for one in _drawn(results, list(cells.values()), figure):

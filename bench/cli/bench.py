@@ -1,6 +1,6 @@
-"""`segmented bench`: a group with a command a benchmark, and those that read what benchmarks wrote.
+"""`segmented bench`: a group with one command per benchmark, and commands that read results.
 
-Without a name it is `granularity`, with the options given.
+Without a command name it runs `granularity` with the given options.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ DEFAULT: Final = "granularity"
 
 
 class BenchGroup(TyperGroup):
-    """A group that has a command for those who name none."""
+    """A group with a default command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's own copy of click
-        """Put the default in. Raises InvalidInput for a benchmark that there is not."""
+        """Insert the default command. Raises InvalidInput for an unknown benchmark."""
         return super().parse_args(ctx, whole(args, list(self.commands), ctx.help_option_names))
 
 
 def whole(words: list[str], known: Sequence[str], helps: Sequence[str] = ("--help",)) -> list[str]:
-    """Return the words with a name as the first one. Raises InvalidInput for a name that there is not."""
+    """Return the arguments with a command name first. Raises InvalidInput for an unknown name."""
     if not words or (words[0].startswith("-") and words[0] not in helps):
         return [DEFAULT, *words]
     if not words[0].startswith("-") and words[0] not in known:
@@ -46,7 +46,7 @@ bench = typer.Typer(cls=BenchGroup, help=HELP)
 
 @bench.callback(help=HELP)
 def _group() -> None:
-    """Keep the commands a group."""
+    """Exist so that typer keeps the commands a group."""
 
 
 bench.command()(granularity)

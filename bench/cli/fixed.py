@@ -1,4 +1,4 @@
-"""The benchmarks with fixed options: a command each, from the registry."""
+"""One command per benchmark with fixed options, from the registry."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from bench.display import display_on
 from bench.fixed_report import PAGE, check_folder, write_report
-from bench.registry import BENCHMARKS, HowMuch, Where
+from bench.registry import BENCHMARKS, Addresses, Scale
 from bench.results import check_writable, write
-from bench.watch import watch_on
 from segmented.cli.console import Console
 
 JsonOption = Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")]
@@ -25,7 +25,7 @@ QuickOption = Annotated[bool, typer.Option("--quick", help="Finish within two mi
 
 
 def add_fixed(application: typer.Typer) -> None:
-    """Add them all."""
+    """Add all commands."""
     for name, benchmark in BENCHMARKS.items():
         said = f"Measure: {benchmark.summary}."
         application.command(name, help=said)(_sized(name) if benchmark.has_rounds else _fixed(name))
@@ -40,7 +40,7 @@ def _fixed(name: str) -> Callable[..., None]:
         url: UrlOption = None,
         database: DatabaseOption = None,
     ) -> None:
-        _measure(name, Where(url, database), HowMuch(quick), report, json)
+        _measure(name, Addresses(url, database), Scale(quick), report, json)
 
     return run
 
@@ -55,21 +55,21 @@ def _sized(name: str) -> Callable[..., None]:
         url: UrlOption = None,
         database: DatabaseOption = None,
     ) -> None:
-        _measure(name, Where(url, database), HowMuch(quick, rounds), report, json)
+        _measure(name, Addresses(url, database), Scale(quick, rounds), report, json)
 
     return run
 
 
-def _measure(name: str, where: Where, how_much: HowMuch, report: Path | None, json: Path | None) -> None:
-    """Run a benchmark by its name; exits 1 if a promise was broken."""
+def _measure(name: str, addresses: Addresses, scale: Scale, report: Path | None, json: Path | None) -> None:
+    """Run a benchmark by name; exit with 1 if a guarantee was broken."""
     benchmark = BENCHMARKS[name]
     check_writable(json)
     check_folder(report)
     console = Console()
-    left_out = benchmark.leaves_out if how_much.quick else ""
+    left_out = benchmark.leaves_out if scale.quick else ""
     if left_out:
         console.print(f"Left out: {left_out}.", highlight=False, soft_wrap=True, markup=False)
-    results = benchmark.measure(where, how_much, watch_on(console))
+    results = benchmark.measure(addresses, scale, display_on(console))
     results.show(console)
     write(results, json)
     write_report(results, report, summary=benchmark.summary, left_out=left_out)

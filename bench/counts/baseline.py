@@ -1,4 +1,4 @@
-"""The committed counts, and how new ones differ from them. A better count is a difference too: it is to be kept."""
+"""The committed counts, and their comparison with new ones. A better count is a difference too, to be committed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 BASELINE: Final = Path(__file__).with_name("baseline.json")
 SCHEMA: Final = "segmented-counts/1"
-REWRITE: Final = "write the baseline anew with `python -m bench.counts --write`, and commit it"
+REWRITE: Final = "write the baseline with `python -m bench.counts --write`, and commit it"
 
 
 def read_baseline(file: Path) -> dict[str, Tally]:
-    """Read the counts. Raises InvalidInput that says what is wrong with the file."""
+    """Read the counts. Raises InvalidInput that names the error in the file."""
     try:
         found: Any = json.loads(file.read_text(encoding="utf-8"))
         if found["schema"] != SCHEMA:
@@ -36,13 +36,13 @@ def read_baseline(file: Path) -> dict[str, Tally]:
 
 
 def write_baseline(file: Path, counts: Mapping[str, Tally]) -> None:
-    """Write the counts, and nothing that differs from run to run."""
+    """Write the counts, without fields that differ from run to run."""
     whole = {"schema": SCHEMA, "counts": {name: tally.as_json() for name, tally in counts.items()}}
     file.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
 
 
 def differences(counts: Mapping[str, Tally], baseline: Mapping[str, Tally]) -> list[str]:
-    """Say what differs, a sentence each, what went up first."""
+    """Return the differences, one sentence each, increases first."""
     worse: list[str] = []
     better: list[str] = []
     for name, tally in counts.items():

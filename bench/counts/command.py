@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def count(console: Console, *, writes: bool = False, file: Path = BASELINE) -> int:
-    """Count everything and compare it with the baseline, or write it; returns the exit code.
+    """Count everything, and compare with the baseline or write it; return the exit code.
 
-    0: all as in the baseline, or written. 1: something differs, which is named. Raises InvalidInput for a file that is
-    no baseline.
+    0: everything equals the baseline, or it was written. 1: there are differences, which are printed. Raises
+    InvalidInput for an invalid baseline file.
     """
     before = {} if writes else read_baseline(file)
     counts = measure()
@@ -41,7 +41,7 @@ def count(console: Console, *, writes: bool = False, file: Path = BASELINE) -> i
 
 
 def show(counts: Mapping[str, Tally], console: Console) -> None:
-    """Print what an order costs; microseconds of the server are shown and compared with nothing."""
+    """Print the cost of an order; the server's microseconds are shown but not compared."""
     fields = (*GATED, "server_us")
     if console.is_terminal:
         table = Table("an order of", *(field.replace("_", " ") for field in fields))

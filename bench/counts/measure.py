@@ -1,4 +1,4 @@
-"""Counting all sequences on a fresh server of our own."""
+"""Counts all sequences on a fresh embedded server."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 SEED: Final = 1
 ROUNDS: Final = (1_000, 2_000)
-"""Number of the first order of each round: the first is made to connect and to load scripts, the second is counted."""
+"""Number of the first order of each round: the first round connects and loads scripts, the second is counted."""
 
 
 def measure() -> dict[str, Tally]:
-    """Start a server, count everything, and stop it. Raises InvalidInput where no server can be started."""
+    """Start a server, count everything, and stop it. Raises InvalidInput if no server can be started."""
     with (
         ValkeyServer.start() as server,
         RedisStore.from_url(server.url) as store,

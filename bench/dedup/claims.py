@@ -1,4 +1,4 @@
-"""The server's time for a claim among few and among many live keys, batch by batch in turns, on one server."""
+"""The server's time for a claim among few and among many live keys, in alternating batches on one server."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import statistics
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from bench.dedup.context import FEW, MANY, server_of
 from bench.dedup.records import batches, claiming, performed
-from bench.dedup.stage import FEW, MANY, server_of
 from bench.locks.figures import Figure
-from bench.stock.stage import Counter
+from bench.stock.context import Counter
 from segmented.once_keys import once_keys
 
 if TYPE_CHECKING:
     import redis
 
-    from bench.dedup.stage import Stage
+    from bench.dedup.context import BenchContext
     from segmented import RedisStore
 
 RATIO_MAX: Final = 1.1
 PROBE: Final = 500
-"""Claims of a batch, which are taken away again after it."""
+"""Claims per batch; they are removed after it."""
 
 
-def measure_claims(stage: Stage) -> list[Figure]:
-    """Fill two databases of the server, then claim further keys in each of them in turns."""
-    few, many = stage.sizes.live_keys
-    with server_of(stage, FEW) as small, server_of(stage, MANY) as large:
+def measure_claims(context: BenchContext) -> list[Figure]:
+    """Fill two databases of the server, then claim more keys in each of them alternately."""
+    few, many = context.sizes.live_keys
+    with server_of(context, FEW) as small, server_of(context, MANY) as large:
         for (store, _), count in ((small, few), (large, many)):
-            made = performed(stage, store, f"claiming {count:,} keys", count, lambda index: claiming("live", index))
+            made = performed(context, store, f"claiming {count:,} keys", count, lambda index: claiming("live", index))
             deque(made, maxlen=0)
         found: dict[int, list[float]] = {few: [], many: []}
-        probes = list(batches(stage.sizes.claims, PROBE))
+        probes = list(batches(context.sizes.claims, PROBE))
         for number, batch in enumerate(probes):
-            stage.told("claims among live keys", number, len(probes))
+            context.progress("claims among live keys", number, len(probes))
             sides = [(few, small), (many, large)]
             for count, side in sides if number % 2 else reversed(sides):
                 found[count].append(_claimed(*side, batch))
@@ -55,7 +55,7 @@ def measure_claims(stage: Stage) -> list[Figure]:
 
 
 def _claimed(store: RedisStore, client: redis.Redis, batch: range) -> float:
-    """Return the server's microseconds for a claim of a batch, and take its keys away."""
+    """Return the server's microseconds per claim of a batch, and remove its keys."""
     claims = [claiming("probe", index) for index in batch]
     counter = Counter(client)
     store.execute_many(claims)
@@ -70,5 +70,5 @@ def _claimed(store: RedisStore, client: redis.Redis, batch: range) -> float:
 
 
 def _quiet(found: list[float]) -> float:
-    """Return the lower quartile: the server's clock also counts the time in which something else had its core."""
+    """Return the lower quartile: the server's clock includes time when another process had its core."""
     return statistics.quantiles(found, n=4)[0] if len(found) > 1 else found[0]

@@ -1,11 +1,11 @@
-"""Memory a record, in each of its states: the server's used memory before and after, index and overhead included."""
+"""Memory per record in each of its states: the server's used memory before and after, with index and overhead."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bench.dedup.context import MEMORY, server_of
 from bench.dedup.records import HOLDER, HOUR_MS, beginning, claiming, performed
-from bench.dedup.stage import MEMORY, server_of
 from bench.locks.figures import Figure
 from segmented.models.dedup import RunBegun
 from segmented.protocol import FinishRun
@@ -13,21 +13,21 @@ from segmented.protocol import FinishRun
 if TYPE_CHECKING:
     import redis
 
-    from bench.dedup.stage import Stage
+    from bench.dedup.context import BenchContext
     from segmented import RedisStore
 
 SMALL: Final = '{"charged": true}'
 LARGER: Final = "7" * 200
 LESS: Final = 5
-"""For the larger result, so many times fewer records: what is wanted is a size, and it takes time to make them."""
+"""Divisor of the number of records with the larger result: making them takes time, and only the size matters."""
 
 
-def measure_memory(stage: Stage) -> list[Figure]:
-    """Take records from state to state, all of them to one before any to the next; and fewer to a larger result."""
-    count = stage.sizes.records
-    with server_of(stage, MEMORY) as (store, client):
-        waiting, running, done = _states(stage, store, client, count, SMALL)
-        *_, larger = _states(stage, store, client, max(1, count // LESS), LARGER)
+def measure_memory(context: BenchContext) -> list[Figure]:
+    """Move all records from state to state, and fewer records to a larger result."""
+    count = context.sizes.records
+    with server_of(context, MEMORY) as (store, client):
+        waiting, running, done = _states(context, store, client, count, SMALL)
+        *_, larger = _states(context, store, client, max(1, count // LESS), LARGER)
     return [
         _figure("waiting", waiting, count),
         _figure("running", running, count),
@@ -36,8 +36,8 @@ def measure_memory(stage: Stage) -> list[Figure]:
     ]
 
 
-def _states(stage: Stage, store: RedisStore, client: redis.Redis, count: int, result: str) -> list[float]:
-    """Return the bytes of a record that waits, runs, and is done."""
+def _states(context: BenchContext, store: RedisStore, client: redis.Redis, count: int, result: str) -> list[float]:
+    """Return the bytes of a record when it waits, runs, and is done."""
     tokens: dict[int, int] = {}
     empty = _used(client)
 
@@ -47,11 +47,11 @@ def _states(stage: Stage, store: RedisStore, client: redis.Redis, count: int, re
 
     sizes = []
     for make in (lambda index: claiming("memory", index), lambda index: beginning("memory", index), finishing):
-        for index, answer in enumerate(performed(stage, store, "memory of records", count, make)):
+        for index, answer in enumerate(performed(context, store, "memory of records", count, make)):
             if isinstance(answer, RunBegun):
                 tokens[index] = answer.fencing_token
         sizes.append((_used(client) - empty) / count)
-    client.execute_command("FLUSHDB", "SYNC")  # not in the background: its memory is to be free now
+    client.execute_command("FLUSHDB", "SYNC")  # synchronously: the memory must be free now
     return sizes
 
 

@@ -1,18 +1,18 @@
-"""Records by number, as the parts of the benchmark make them: keys and ids as long as those of real tasks."""
+"""Records by number for the parts of the benchmark: keys and ids are as long as those of real tasks."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.dedup.stage import NAMESPACE
+from bench.dedup.context import NAMESPACE
 from segmented.models.dedup import RecordName
 from segmented.protocol import BeginRun, ClaimKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bench.dedup.stage import Stage
+    from bench.dedup.context import BenchContext
     from segmented import RedisStore
     from segmented.protocol import Operation
 
@@ -24,32 +24,32 @@ PRINT: Final = "fedcba9876543210" * 2
 
 
 def claiming(name: str, index: int) -> ClaimKey:
-    """Claim one key; `name` is one of up to 15 characters, and tells sets of records apart."""
+    """Return the operation that claims one key; `name`, up to 15 characters, distinguishes sets of records."""
     return ClaimKey(_record(name, index), _message(name, index), PRINT, TASK, HOUR_MS, HOUR_MS)
 
 
 def beginning(name: str, index: int) -> BeginRun:
-    """Begin the run of that key's message."""
+    """Return the operation that begins the run of that key's message."""
     return BeginRun(_record(name, index), _message(name, index), HOLDER, PRINT, TASK, HOUR_MS, HOUR_MS)
 
 
 def batches(count: int, size: int = BATCH) -> Iterator[range]:
-    """Divide so many numbers."""
+    """Divide `count` numbers into batches."""
     for first in range(0, count, size):
         yield range(first, min(first + size, count))
 
 
 def performed(
-    stage: Stage, store: RedisStore, phase: str, count: int, make: Callable[[int], Operation[Any]]
+    context: BenchContext, store: RedisStore, phase: str, count: int, make: Callable[[int], Operation[Any]]
 ) -> Iterator[Any]:
-    """Perform one operation a number, in batches, two under way: one on the server, one being made here."""
+    """Perform one operation per number, in batches, two at a time: one on the server, one being made here."""
 
     def perform(batch: range) -> list[Any]:
         return store.execute_many([make(index) for index in batch])
 
     with ThreadPoolExecutor(2) as threads:
         for done, answers in enumerate(threads.map(perform, batches(count))):
-            stage.told(phase, done * BATCH, count)
+            context.progress(phase, done * BATCH, count)
             yield from answers
 
 

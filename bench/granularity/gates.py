@@ -1,4 +1,4 @@
-"""What a run must show to count beside its promises: it was long enough, or its generator was in time (R3)."""
+"""What a run needs to count beside its guarantees: enough length, or a generator that was on time (R3)."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from bench.granularity.sale import FAILED_MAX
 
 if TYPE_CHECKING:
     from bench.granularity.assignment import RunAssignment
-    from bench.granularity.course import Course
+    from bench.granularity.measurement import Measurement
     from bench.granularity.sale import Sale
 
 LATE_SHARE: Final = 0.1
-"""Part of the response's p99 that the lateness' p99 may be; above it the run is void."""
+"""Maximum p99 of the lateness as a share of the response's p99; above it the run is void."""
 SHED_SHARE: Final = 0.001
-"""Part of the planned orders that may be shed before a point is said to be beyond saturation."""
+"""Share of planned orders that may be shed before a point counts as beyond saturation."""
 
 LEAST_SHARE: Final = 1 / 3
-"""Of its planned seconds, that a closed run must have measured."""
+"""Minimum share of its planned seconds that a closed run must have measured."""
 
 
-def too_short(assignment: RunAssignment, course: Course) -> tuple[str, ...]:
-    """Say why a closed run has no figures: it was calibrated while the machine was slow, and was sold out too soon."""
+def too_short(assignment: RunAssignment, measurement: Measurement) -> tuple[str, ...]:
+    """Return why a closed run is void: it was calibrated while the machine was slow, and sold out too soon."""
     least = LEAST_SHARE * assignment.seconds
-    if assignment.cell.stock is not None or course.window_s >= least:
+    if assignment.cell.stock is not None or measurement.window_s >= least:
         return ()
-    return (f"sold out too soon: {course.window_s:.3f} s were measured, and it takes {least:.3f} s",)
+    return (f"sold out too soon: {measurement.window_s:.3f} s were measured, and it takes {least:.3f} s",)
 
 
-def voided(sale: Sale, course: Course) -> tuple[str, ...]:
-    """Say why an open run has no figures, a sentence each: a generator that was late, or a sale that was given up."""
+def voided(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
+    """Return why an open run is void, one sentence each: a late generator, or a sale that was given up."""
     recorder = sale.recorder
     found = []
     if len(recorder.failures) >= FAILED_MAX:
@@ -40,7 +40,7 @@ def voided(sale: Sale, course: Course) -> tuple[str, ...]:
     if sale.unfinished_count:
         found.append(f"orders that had not ended when the run did: {sale.unfinished_count}")
     intended = np.asarray(recorder.intended)
-    inside = (intended >= course.window_begin) & (intended < course.window_end)
+    inside = (intended >= measurement.window_begin) & (intended < measurement.window_end)
     if inside.any():
         late = p99_ms((np.asarray(recorder.asked) - intended)[inside])
         response = p99_ms((np.asarray(recorder.done) - intended)[inside])
@@ -52,13 +52,13 @@ def voided(sale: Sale, course: Course) -> tuple[str, ...]:
     return tuple(found)
 
 
-def noted(sale: Sale, course: Course) -> tuple[str, ...]:
-    """Say what a reader must know of an open run that is not void: was more offered than is served?"""
-    if course.shed <= SHED_SHARE * course.planned:
+def noted(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
+    """Return notes on an open run that is not void: whether the load was beyond saturation."""
+    if measurement.shed <= SHED_SHARE * measurement.planned:
         return ()
-    share = course.shed / course.planned
+    share = measurement.shed / measurement.planned
     note = (
-        f"beyond saturation: {course.shed} of {course.planned} orders ({share:.1%}) found all {sale.cell.buyers} "
-        "buyers busy, were never sent, and count as failures"
+        f"beyond saturation: {measurement.shed} of {measurement.planned} orders ({share:.1%}) found all "
+        f"{sale.cell.buyers} buyers busy, were never sent, and count as failures"
     )
     return (note,)

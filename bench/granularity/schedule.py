@@ -1,4 +1,4 @@
-"""The order of the runs: rounds, each with every cell once, in a random order of its own that the seed decides."""
+"""The order of the runs: in each round every cell once, in an order drawn from the seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One run to be. Its number is its place in the session, so the same plan gives the same turns again."""
+    """A planned run. Its number is its position in the session, so the same plan gives the same turns."""
 
     number: int
     round: int
@@ -22,10 +22,10 @@ class Turn:
 
 
 def turns_of(grid: Grid) -> list[Turn]:
-    """Return all runs in their order.
+    """Return all planned runs in order.
 
-    Arms go A B in one round and B A in the next (ABBA), so that a drift of the machine is on neither's side; what is
-    between the two is random, as everything is.
+    Arms alternate, A B in one round and B A in the next (ABBA), so that a drift of the machine favours neither. The
+    runs between the two are random, like the whole order.
     """
     draw = random.Random(grid.seed)
     turns: list[Turn] = []

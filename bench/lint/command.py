@@ -19,7 +19,7 @@ RESULTS: Final = "results.jsonl"
 def lint_file(path: Path, console: Console) -> int:
     """Check a results file, or the one in a folder, and return the exit code.
 
-    0: every rule holds or does not apply. 1: some are broken. Raises InvalidInput for what is no results file.
+    0: every rule holds or does not apply. 1: some are broken. Raises InvalidInput for an invalid results file.
     """
     file = path / RESULTS if path.is_dir() else path
     results = read_results(file)

@@ -1,4 +1,4 @@
-"""R17, R18: how evenly segments and buyers were served, and what an order cost."""
+"""R17, R18: the evenness of segments and buyers, and the cost of an order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNDER_A_LOCK: Final = frozenset({"one at a time", "one a segment"})
 
 
 def evenness(subject: Subject) -> Verdict:
-    """R17: sold by segment and left over time, and Jain's index as it follows from each buyer's orders."""
+    """R17: runs have sales by segment, units left over time, and the Jain's index of each buyer's orders."""
     segmented = [run for run in subject.kept if run.guarantees.get("section") == "one a segment" and _segments(run) > 1]
     if not segmented:
         return not_applicable("no run with a throughput has more than one segment")
@@ -51,7 +51,7 @@ def _follows(fairness: Fairness, buyers: int) -> bool:
 
 
 def work_done(subject: Subject) -> Verdict:
-    """R18: commands, round trips, bytes, server time, and, where there is a lock, how often it was asked for."""
+    """R18: runs have commands, round trips, bytes, server time, and lock requests if there is a lock."""
     sold = [run for run in subject.runs if run.counts.sold and not without_redis(run)]
     if not sold:
         return broken("no run has sold anything through Redis")

@@ -1,4 +1,4 @@
-"""R19: the conditions of the session, and every call of every run, kept and unchanged."""
+"""R19: the session's conditions, and the unchanged history of all calls."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ CONDITIONS: Final = (
     "servers.redis.config",
     "placement",
 )
-"""What the environment must say."""
+"""Required entries of the environment."""
 DIRTY: Final = "-dirty"
 
 
 def reproducible(subject: Subject) -> Verdict:
-    """R19: commit, versions, the whole server configuration, the machine; and histories whose sha256 are as noted."""
+    """R19: the file has commit, versions, server configuration and machine; histories have the recorded sha256."""
     environment = subject.results.session.environment
     lacking = [key for key in CONDITIONS if condition(environment, key) is None]
     if lacking:

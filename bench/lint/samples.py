@@ -1,4 +1,4 @@
-"""R4, R5: histograms that can be decoded and merged, and percentiles that have samples beyond them."""
+"""R4, R5: histograms can be decoded and merged, and percentiles have enough samples beyond them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from bench.lint.subject import Subject
 
 RANGE_US: Final = 60_000_000
-"""A histogram must reach at least a minute."""
+"""A histogram must reach at least a minute, in microseconds."""
 TOLD: Final = {"p90": 10, "p99": 100, "p999": 1_000, "p9999": 10_000}
-"""Percentile: one sample in so many lies beyond it."""
+"""For each percentile: one sample in this many lies beyond it."""
 
 
 def whole_histograms(subject: Subject) -> Verdict:
-    """R4: every histogram decodes, has its n samples and three digits, and gives the percentiles that are told."""
+    """R4: every histogram decodes, has n samples and three digits, and gives the recorded percentiles."""
     count = 0
     for run in subject.runs:
         for name, told in _histograms(run):
@@ -53,12 +53,12 @@ def _not_whole(told: Percentiles) -> str:
 
 
 def _differ(one: float | None, other: float | None) -> bool:
-    """Compare; a percentile that is not told differs from none, as whether it may be told is R5."""
+    """Return whether two percentiles differ; a missing one differs from none, since R5 checks that."""
     return one is not None and other is not None and one != other
 
 
 def enough_samples(subject: Subject) -> Verdict:
-    """R5: n stands beside every percentile, and none is told with fewer than ten samples beyond it."""
+    """R5: every percentile has its n, and none is reported with fewer than ten samples beyond it."""
     if not subject.runs:
         return broken("there is no run")
     wrong = [

@@ -1,4 +1,4 @@
-"""The verdicts on a terminal, or as lines in a pipe."""
+"""Prints the verdicts as a table on a terminal, or as lines into a pipe."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def show(findings: Sequence[RuleFinding], console: Console) -> None:
 
 
 def summary(findings: Sequence[RuleFinding]) -> str:
-    """Say it in one sentence."""
+    """Return the summary as one sentence."""
     count = Counter(one.outcome for one in findings)
     are = "is" if count["broken"] == 1 else "are"
     told = f"{count['holds']} of {len(findings)} rules hold, {count['broken']} {are} broken"

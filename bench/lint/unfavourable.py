@@ -1,4 +1,4 @@
-"""R16: where segments should lose is measured too."""
+"""R16: cases in which segments should lose are measured too."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from bench.lint.subject import Subject
 
 LOW_LOAD: Final = 0.1
-"""Of the capacity, what an offered load that is called low has at most."""
+"""Maximum share of the capacity for a load to count as low."""
 RIVALS: Final = (ONE_LOCK, ONE_SCRIPT)
 RIVAL_MAY_DIFFER: Final = ("strategy", "segments", "offered_per_s")
 
 
 def where_segments_lose(subject: Subject) -> Verdict:
-    """R16: each perverse case has runs of the segments, and of one lock or one script under the same conditions."""
+    """R16: each unfavourable case has runs with segments, and with one lock or one script under the same conditions."""
     lacking = []
     for name, is_case in CASES.items():
         cells = {run.cell for run in subject.runs if run.cell.strategy == SEGMENTED and is_case(run, subject)}

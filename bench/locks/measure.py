@@ -1,4 +1,4 @@
-"""The benchmark `locks`, whole: uncontended, contended, and renewal, on one server."""
+"""The whole benchmark `locks`: uncontended, contended, and renewal, on one server."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from segmented.servers import ValkeyServer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.watch import Told, Watch
+    from bench.display import Display, Progress
 
 NAME: Final = "locks"
 
 
-def measure_locks(url: str | None, watch: Watch, *, is_quick: bool = False) -> LockResults:
-    """Measure on an embedded server, unless another is named: it must be one that nothing else uses.
+def measure_locks(url: str | None, display: Display, *, is_quick: bool = False) -> LockResults:
+    """Measure on an embedded server, unless another is named, which no other program may use.
 
-    `is_quick` leaves out libraries whose environments are not made yet, and the renewal of 10,000 leases.
+    `is_quick` leaves out libraries whose environments do not exist yet, and the renewal of 10,000 leases.
     """
     with ExitStack() as stack:
         if url is None:
             url = stack.enter_context(ValkeyServer.start()).url
         found = server_conditions(url)
-        with watch.strategy(NAME) as told:
-            pythons = _pythons(told, only_there=is_quick)
+        with display.strategy(NAME) as progress:
+            pythons = _pythons(progress, only_there=is_quick)
             figures = (
-                *measure_uncontended(url, pythons, told),
-                *measure_contended(url, told),
-                *(() if is_quick else measure_renewal(url, told)),
+                *measure_uncontended(url, pythons, progress),
+                *measure_contended(url, progress),
+                *(() if is_quick else measure_renewal(url, progress)),
             )
     why = "are not made yet" if is_quick else "could not be made"
     parser = "hiredis" if HIREDIS_AVAILABLE else "redis-py's own parsers"
@@ -50,12 +50,12 @@ def measure_locks(url: str | None, watch: Watch, *, is_quick: bool = False) -> L
     return LockResults(figures, found, (f"segmented and redis-py read replies by {parser}.", *remarks))
 
 
-def _pythons(told: Told, *, only_there: bool) -> dict[str, Path]:
-    """Return the interpreters of the competitors' environments, which are made when they are not there yet."""
+def _pythons(progress: Progress, *, only_there: bool) -> dict[str, Path]:
+    """Return the interpreters of the competitors' environments; missing environments are created."""
     found = {}
     for library in LIBRARIES:
         if library.name in PEERS.values() and (not only_there or is_made(library, ROOT / ".peers")):
-            told(f"environment of {library.name}", 0, 1)
-            with suppress(SegmentedError):  # a remark names it
+            progress(f"environment of {library.name}", 0, 1)
+            with suppress(SegmentedError):  # a remark names the missing one
                 found[library.name] = interpreter_of(library, ROOT / ".peers")
     return found

@@ -1,4 +1,4 @@
-"""Ten thousand held leases of 30 s, renewed by one scheduler: which part of a core that takes."""
+"""Ten thousand held leases of 30 s, renewed by one scheduler: the share of a core that this takes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 LEASES: Final = 10_000
 TTL_MS: Final = 30_000
 WATCHED_SECONDS: Final = 30.0
-"""Three renewals of every lease."""
+"""Seconds of the measurement: three renewals of every lease."""
 CORE_MAX: Final = 0.05
 
 
-def measure_renewal(url: str, told: Callable[[str, int, int], None]) -> list[Figure]:
-    """Hold the leases for a while and read this process's CPU time, in which nothing else happens."""
-    others = _keepers()  # of other stores of this process
+def measure_renewal(url: str, progress: Callable[[str, int, int], None]) -> list[Figure]:
+    """Hold the leases for a while, and read the CPU time of this otherwise idle process."""
+    others = _keepers()  # threads of other stores of this process
     with RedisStore.from_url(url) as store:
         leases = _held(store)
         threads = len(_keepers() - others)
         cpu, began = time.process_time(), time.perf_counter()
         while (passed := time.perf_counter() - began) < WATCHED_SECONDS:
-            told("10,000 leases renewed", int(passed), int(WATCHED_SECONDS))
+            progress("10,000 leases renewed", int(passed), int(WATCHED_SECONDS))
             time.sleep(1)
         used = (time.process_time() - cpu) / passed
         lost = sum(lease.is_lost for lease in leases)

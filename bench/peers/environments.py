@@ -1,4 +1,4 @@
-"""An environment a peer: made once from its pinned requirements, and made again when those change."""
+"""One virtual environment per peer, created from its pinned requirements, and again when those change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STAMP: Final = "made-from"
 
 
 class Pinned(Protocol):
-    """What an environment is made for."""
+    """The owner of an environment."""
 
     @property
     def name(self) -> str:
@@ -28,11 +28,11 @@ class Pinned(Protocol):
 
     @property
     def requirements(self) -> Path:
-        """Return the file that pins everything in it."""
+        """Return the file of pinned requirements."""
 
 
 def interpreter_of(peer: Pinned, folder: Path) -> Path:
-    """Return the interpreter of the peer's environment under `folder`. Raises SegmentedError when it cannot be made."""
+    """Return the interpreter of the peer's environment under `folder`. Raises SegmentedError if creating it fails."""
     environment = folder / peer.name
     python = environment / "bin" / "python"
     if is_made(peer, folder):
@@ -46,7 +46,7 @@ def interpreter_of(peer: Pinned, folder: Path) -> Path:
 
 
 def is_made(peer: Pinned, folder: Path) -> bool:
-    """Is its environment there, as its requirements are now?"""
+    """Return whether its environment exists with the present requirements."""
     stamp = folder / peer.name / STAMP
     return stamp.is_file() and stamp.read_text(encoding="utf-8") == _digest(peer)
 

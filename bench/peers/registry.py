@@ -1,4 +1,4 @@
-"""Whom the suite is run on: each peer with its pinned environment and its adapters."""
+"""The peers of the suite, each with its pinned environment and adapters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ADAPTERS: Final = "bench.peers.adapters"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A library of others."""
+    """Another library."""
 
     name: str
     adapters: tuple[str, ...]
@@ -20,7 +20,7 @@ class Peer:
 
     @property
     def requirements(self) -> Path:
-        """Return the file that pins everything in its environment."""
+        """Return the file of pinned requirements."""
         return HERE / f"requirements-{self.name}.txt"
 
 
@@ -31,4 +31,4 @@ PEERS: Final = (
     Peer("sherlock", (f"{ADAPTERS}.sherlock_redis:SherlockRedisLock",)),
 )
 OURS: Final = "segmented"
-"""The name under which this library's own locks take part."""
+"""The name of this library's own locks in the comparison."""

@@ -1,4 +1,4 @@
-"""Where a proxy leads to, and the URL by which a client reaches the same database through it."""
+"""The upstream of a proxy, and the URL of the same database through it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from segmented.errors import InvalidInput
 
 
 def upstream_of(url: str) -> Upstream:
-    """Return where a Redis URL leads to. Raises InvalidInput for one that a proxy cannot stand before."""
+    """Return the server of a Redis URL. Raises InvalidInput for a URL that a proxy does not support."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return Upstream(path=unquote(parts.path))
@@ -20,7 +20,7 @@ def upstream_of(url: str) -> Upstream:
 
 
 def through(url: str, port: int) -> str:
-    """Return the URL of the same database, user and options through a proxy on this machine's `port`."""
+    """Return the URL of the same database, user and options through a proxy on a local `port`."""
     parts = urlsplit(url)
     account = parts.netloc.rpartition("@")[0]
     netloc = f"{account}@127.0.0.1:{port}" if account else f"127.0.0.1:{port}"

@@ -1,7 +1,7 @@
-"""One direction of a connection: bytes come in, and go out a fixed time later, in order.
+"""One direction of a connection: bytes go out in order, a fixed time after they came in.
 
-The delay is a line's length, not its width: any number of bytes may be on the way at once, so pipelined requests all
-take one delay and not one each. What a peer does not read holds the sender back, as a full buffer would.
+The delay is latency, not bandwidth: any number of bytes may be in transit, so pipelined requests take one delay
+together. If the receiver does not read, the sender is blocked, as by a full buffer.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     import asyncio
 
 UNDER_WAY_MAX: Final = 64 * 1024 * 1024
-"""Bytes on the way in one direction, at which its sender has to wait."""
+"""Bytes in transit in one direction at which the sender is blocked."""
 
 
 class Line:
-    """From a transport that reads to another that writes."""
+    """Passes bytes from a reading transport to a writing one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, delay: float) -> None:
-        """Connect nothing yet. `delay` in seconds."""
+        """Create an unconnected line. `delay` is in seconds."""
         self._loop, self._delay = loop, delay
         self._under_way: deque[tuple[float, bytes | None]] = deque()
         self._size = 0
@@ -30,12 +30,12 @@ class Line:
         self._sink: asyncio.Transport | None = None
 
     def lead_to(self, sink: asyncio.Transport) -> None:
-        """Say where the bytes go; what came in before waits for that."""
+        """Set the sink; earlier bytes wait for it."""
         self._sink = sink
         self._flush()
 
     def send(self, data: bytes) -> None:
-        """Pass on, later."""
+        """Pass data on after the delay."""
         self._size += len(data)
         self._push(data)
         if self._size >= UNDER_WAY_MAX:
@@ -43,13 +43,13 @@ class Line:
             self._hold_source()
 
     def end(self) -> None:
-        """Pass on that nothing more comes, after all that did."""
+        """Pass the end of the stream on, after all data."""
         if not self._has_ended:
             self._has_ended = True
             self._push(None)
 
     def block(self) -> None:
-        """Take no more from the source: who should read what comes out does not."""
+        """Stop reading from the source, because the receiver does not read."""
         self._is_blocked = True
         self._hold_source()
 
@@ -59,7 +59,7 @@ class Line:
         self._let_source_go()
 
     def cut(self) -> None:
-        """Forget what is under way."""
+        """Drop the bytes in transit."""
         self._under_way.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""The proxy itself: accepts on loopback, connects to the server, and lays a line in each direction."""
+"""The proxy itself: accepts on loopback, connects to the server, and creates a line in each direction."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class End(asyncio.Protocol):
-    """One end of a connection: what it reads goes onto one line, what it writes comes from the other."""
+    """One end of a connection: it reads into one line, and writes from the other."""
 
     def __init__(
         self, outward: Line, inward: Line, *, on_made: Callable[[], None] | None = None, on_lost: Callable[[], None]
     ) -> None:
-        """Wait for the connection."""
+        """Create an end that waits for its connection."""
         self._outward, self._inward, self._on_made, self._on_lost = outward, inward, on_made, on_lost
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Lay both lines to it."""
+        """Connect both lines to the transport."""
         connected = cast("asyncio.Transport", transport)
         self._outward.source = connected
         self._inward.lead_to(connected)
@@ -33,33 +33,33 @@ class End(asyncio.Protocol):
             self._on_made()
 
     def data_received(self, data: bytes) -> None:
-        """Pass it on."""
+        """Pass the data on."""
         self._outward.send(data)
 
     def eof_received(self) -> bool:
-        """Pass the end on; the other direction lives on."""
+        """Pass the end on; the other direction stays open."""
         self._outward.end()
         return True
 
     def pause_writing(self) -> None:
-        """Its reader is slow."""
+        """Block the line: the receiver is slow."""
         self._inward.block()
 
     def resume_writing(self) -> None:
-        """Its reader has caught up."""
+        """Unblock the line: the receiver has caught up."""
         self._inward.unblock()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let the other end go, once it has what is under way to it."""
+        """Close the other end after it has received the bytes in transit."""
         del exc
         self._on_lost()
 
 
 class Connection:
-    """A client's connection through the proxy. It is over when both directions have ended, or an end is lost."""
+    """A client's connection through the proxy. It ends when both directions have ended, or one end is lost."""
 
     def __init__(self, upstream: Upstream, delay: float) -> None:
-        """Connect nothing yet."""
+        """Create an unconnected connection."""
         loop = asyncio.get_running_loop()
         self._upstream, self._delay, self._loop = upstream, delay, loop
         self._there, self._back = Line(loop, delay), Line(loop, delay)
@@ -79,7 +79,7 @@ class Connection:
     def _lost(self) -> None:
         self._there.end()
         self._back.end()
-        self._loop.call_later(2 * self._delay, self._close)  # what is under way arrives before that
+        self._loop.call_later(2 * self._delay, self._close)  # bytes in transit arrive before that
 
     def _close(self) -> None:
         for line in (self._there, self._back):
@@ -89,7 +89,7 @@ class Connection:
 
 
 async def serve(upstream: Upstream, delay: float, announce: Callable[[int], None], until: Awaitable[object]) -> None:
-    """Pass everything on, `delay` seconds later each way, until told otherwise; says the port that it listens on."""
+    """Relay with `delay` seconds each way until `until` is done; `announce` gets the listening port."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(upstream, delay).client, "127.0.0.1", 0)
     announce(server.sockets[0].getsockname()[1])

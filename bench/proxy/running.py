@@ -1,4 +1,4 @@
-"""Our end of the proxy's process."""
+"""Starts the proxy's process and ends it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from bench.children import let_go
+from bench.children import close_process
 from bench.granularity.cell import ROUND_TRIP_MAX
 from bench.proxy.addresses import through, upstream_of
 from segmented.errors import InvalidInput, SegmentedError
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[str]:
-    """Yield a URL of the same Redis with `rtt_ms` milliseconds more on every round trip.
+    """Yield a URL of the same Redis with `rtt_ms` more milliseconds per round trip.
 
-    A process of its own passes the bytes on: its work is among the `others` of a run's cores. Raises InvalidInput for a
-    URL or a round trip that it cannot have. `cores`: where it may run; empty: anywhere.
+    A separate process relays the bytes: its CPU time is in the `others` of a run's cores. Raises InvalidInput for an
+    unsupported URL or round trip. `cores`: where it may run; empty: any.
     """
     upstream = upstream_of(url)
-    if not 0 <= rtt_ms <= ROUND_TRIP_MAX:  # also refuses what is not a number
+    if not 0 <= rtt_ms <= ROUND_TRIP_MAX:  # also refuses NaN
         message = f"a round trip of {rtt_ms:g} ms must be between 0 and {ROUND_TRIP_MAX:,g} ms"
         raise InvalidInput(message)
     with tempfile.TemporaryFile("w+") as errors:
@@ -37,7 +37,7 @@ def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[s
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we end the child
+            start_new_session=True,  # a terminal's Ctrl-C reaches only this process, which ends the child
         )
         try:
             said = _told(child, json.dumps({"upstream": asdict(upstream), "rtt_ms": rtt_ms, "cores": list(cores)}))
@@ -48,13 +48,13 @@ def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[s
                 raise SegmentedError(message)
             yield through(url, json.loads(said)["port"])
         finally:
-            let_go(child)
+            close_process(child)
 
 
 def _told(child: subprocess.Popen[str], line: str) -> str:
     if child.stdin is None or child.stdout is None:
         return ""
-    with suppress(BrokenPipeError):  # it has gone already, and says why on stderr
+    with suppress(BrokenPipeError):  # it has ended, and its stderr says why
         child.stdin.write(line + "\n")
         child.stdin.flush()
     return child.stdout.readline()

@@ -1,4 +1,4 @@
-"""The server behind a proxy. It imports nothing of the library: the proxy must be there at once."""
+"""The server behind a proxy. It does not import the library, so that the proxy starts at once."""
 
 from __future__ import annotations
 

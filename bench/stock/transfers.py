@@ -1,4 +1,4 @@
-"""How often units have to travel between the shards of a pool, for each sale: early in it, and to the last unit."""
+"""How many transfers between shards a pool needs per sale: early in the sale, and to the last unit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import Store
 
 EARLY: Final = 0.9
-"""The part of the stock whose sale is early."""
+"""The share of the stock that counts as early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class TransferCount:
 
     @property
     def early_share(self) -> float:
-        """Return transfers per sale until 90 % was sold."""
+        """Transfers per sale until 90 % was sold."""
         return self.early_transfers / self.early_sales
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return the counts as one line."""
         return (
             f"transfers per sale: {self.early_share:.2%} until {EARLY:.0%} was sold "
             f"({self.early_transfers} of {self.early_sales:,} sales), "
@@ -43,7 +43,7 @@ class TransferCount:
 def count_transfers(
     store: Store, sku: str, *, stock: int = 20_000, shards: int = 6, quantity_max: int = 5, seed: int = 1
 ) -> TransferCount:
-    """Sell a new pool one order at a time, of 1 to `quantity_max` units, until a single unit is refused."""
+    """Sell a new pool in orders of 1 to `quantity_max` units, until a single unit is refused."""
     pool, chance = ShardedPool(store, sku), random.Random(seed)
     pool.open(stock=stock, segments=shards, shards=shards)
     sales = units = number = 0
@@ -63,6 +63,6 @@ def count_transfers(
 
 
 def transfers_of(pool: ShardedPool) -> int:
-    """Count the transfers that a pool's shards have ever sent."""
+    """Return the total number of transfers sent by a pool's shards."""
     states = [pool.store.execute(op.ReadPool(shard.sku)) for shard in pool.shards]
     return sum(one.number for state in states for one in state.transfers if one.kind == "sent")

@@ -1,4 +1,4 @@
-"""Ways to sell the last units, under one interface: same buyers, same slow step, one strategy a file."""
+"""Strategies to sell the last units, under one interface: same buyers, same slow step, one file per strategy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One lock for the whole stock: the very same code with one segment."""
+"""One lock for the whole stock: the same code with one segment."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ TAKE: Final = (
     )
     .values(available=sql_rows.c.available - bindparam("wanted"))
 )
-"""It waits for whoever has the row, and looks again then: so a refusal is exact."""
+"""The statement waits for the row's lock and then checks again, so refusals are exact."""
 
 
 class PgHotRow(SqlStrategy):

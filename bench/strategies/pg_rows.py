@@ -1,7 +1,7 @@
-"""PostgreSQL, K rows: one at random first, and when it is exhausted the next of those that are not.
+"""PostgreSQL, K rows: a random row first; if it is exhausted, the next one that is not.
 
-Units only go down, and only what is committed is seen: a row that is read as exhausted is. What is wrong with it: an
-order for several units is refused when no row has as many, though they have together.
+Units only decrease, and only committed changes are visible, so a row read as exhausted stays so. Its fault: an order
+for several units is refused if no single row has enough, although together they have.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PgRows(PgHotRow):
-    """As many rows as asked for."""
+    """As many rows as configured."""
 
     name: ClassVar[str] = "pg-rows"
     summary: ClassVar[str] = "PostgreSQL: K rows, one at random and then the next, the slow step in its transaction"
@@ -29,16 +29,16 @@ class PgRows(PgHotRow):
 
     @property
     def segments(self) -> int:
-        """As many as asked for."""
-        return self.stage.segments
+        """As many as configured."""
+        return self.context.segments
 
     @property
     def lanes(self) -> int:
-        """One a row, as far as there are buyers for them."""
-        return min(self.segments, self.stage.buyers)
+        """One per row, or fewer if there are fewer buyers."""
+        return min(self.segments, self.context.buyers)
 
     def _take(self, connection: Connection, order: Order) -> int | None:
-        row = random.randrange(self.segments)  # no secret; the run's seed repeats it
+        row = random.randrange(self.segments)  # not a secret; the run's seed repeats it
         while not self._take_from(connection, row, order):
             left = self._left(connection)
             following = [(row + step) % self.segments for step in range(1, self.segments + 1)]

@@ -1,7 +1,7 @@
-"""K counters, each under a lock of ours: a buyer draws one and stays with it, sold out or not.
+"""K counters, each under one of our locks: a buyer draws one at random and uses no other.
 
-What is wrong with it: an order is refused as soon as the segment that it drew is exhausted, however much the others
-have. That is its known fault, and the checker finds it.
+Its fault: an order is refused as soon as its random segment is exhausted, however many units the others have. The
+checker reports that.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from bench.strategies.asking_store import AskingStore
 from bench.strategies.base import LEASE_SECONDS, GaveUp, Refused
 from bench.strategies.clients import WAIT_SECONDS
 from bench.strategies.counted import CountedStrategy
+from bench.strategies.counting_store import CountingStore
 from segmented.errors import AcquireTimeout
 from segmented.keys import lock_keys
 from segmented.locks.lock import Lock
@@ -35,23 +35,23 @@ class SegmentsRandom(CountedStrategy):
 
     @property
     def segments(self) -> int:
-        """As many as asked for."""
-        return self.stage.segments
+        """As many as configured."""
+        return self.context.segments
 
     @property
     def lanes(self) -> int:
-        """One a segment, as far as there are buyers for them."""
-        return min(self.segments, self.stage.buyers)
+        """One per segment, or fewer if there are fewer buyers."""
+        return min(self.segments, self.context.buyers)
 
     def open(self, sku: str, stock: int) -> None:
-        """Set the counters, and name the locks."""
+        """Set the counters, and create the locks."""
         super().open(sku, stock)
-        self.store = AskingStore(self.stage.store)
+        self.store = CountingStore(self.context.store)
         self.locks = [Lock(self.store, counter, ttl=LEASE_SECONDS) for counter in self.counters]
 
     def buy(self, order: Order) -> Answer:
-        """Draw a segment, wait for its lock, read, do the slow step, write, release."""
-        segment = random.randrange(self.segments)  # no secret; the run's seed repeats it
+        """Draw a segment, wait for its lock, read, run the slow step, write, release."""
+        segment = random.randrange(self.segments)  # not a secret; the run's seed repeats it
         try:
             lease = self.locks[segment].acquire(timeout=WAIT_SECONDS)
         except AcquireTimeout as error:
@@ -61,7 +61,7 @@ class SegmentsRandom(CountedStrategy):
         return found if isinstance(found, Refused) else self._sold_at(found, segment, attempts=self.store.attempts())
 
     def clear(self) -> None:
-        """Remove the counters and what the locks keep."""
+        """Remove the counters and the locks' keys."""
         super().clear()
         for lock in self.locks:
             keys = lock_keys(lock.name)

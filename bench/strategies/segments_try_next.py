@@ -1,9 +1,10 @@
-"""K counters, each under a lock of ours: a buyer draws a place to start and goes on to the next that is free.
+"""K counters, each under one of our locks: a buyer starts at a random segment and takes the next free one.
 
-It waits where it started when all are taken, goes on when a segment is exhausted, and refuses when all are. A counter
-only goes down, so one that was read as exhausted is, lock or no lock; after the first of them a buyer reads all.
+If all locks are taken, it waits for the first; if a segment is exhausted, it tries the next, and refuses if all are. A
+counter only decreases, so a segment read as exhausted stays so, even without its lock; after the first exhausted one a
+buyer reads all counters.
 
-What is wrong with it: an order for several units is refused when no segment has as many, though they have together.
+Its fault: an order for several units is refused if no single segment has enough, although together they have.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class SegmentsTryNext(SegmentsRandom):
     summary: ClassVar[str] = "K counters, each with a lock; from a segment at random to the next that is free"
 
     def buy(self, order: Order) -> Answer:
-        """Find a segment with units whose lock is free, do the slow step under it."""
-        first = random.randrange(self.segments)  # no secret; the run's seed repeats it
+        """Find a segment with units and a free lock, and run the slow step under it."""
+        first = random.randrange(self.segments)  # not a secret; the run's seed repeats it
         round_trip = [(first + step) % self.segments for step in range(self.segments)]
         until = time.monotonic() + WAIT_SECONDS
         while round_trip:
@@ -48,7 +49,7 @@ class SegmentsTryNext(SegmentsRandom):
         return Refused(self._taken, order.quantity)
 
     def _first_free(self, segments: list[int], until: float) -> tuple[int, Lease] | None:
-        """Return the first of these segments that is free, and its lease; wait for the very first if none is."""
+        """Return the first free segment and its lease; if none is free, wait for the first."""
         for segment in segments:
             lease = self.locks[segment].try_acquire()
             if lease is not None:

@@ -1,4 +1,4 @@
-"""The supervisor's own view of a server: what it knows of the run's locks, connections and keys."""
+"""Queries of a server on behalf of the supervisor: the run's locks, connections and keys."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SCAN_COUNT: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Traces:
-    """What belongs to one run: its names, and how its connections are called."""
+class RunNames:
+    """The names of one run's locks and connections."""
 
     names: tuple[str, ...]
     prefix: str
-    """All names begin with it, and all connections of contenders have it as their name."""
+    """Prefix of all lock names, and the client name of the contenders' connections."""
 
 
 def called(url: str, name: str) -> str:
@@ -30,7 +30,7 @@ def called(url: str, name: str) -> str:
 
 
 def living_permits(client: redis.Redis, name: str) -> int:
-    """Count a semaphore's permits whose end is still ahead, with the server's time read in the same step."""
+    """Count a semaphore's permits that have not expired, by the server's time read in the same transaction."""
     with client.pipeline(transaction=True) as pipe:
         pipe.time()
         pipe.zrange(lock_keys(name).lock, 0, -1, withscores=True)
@@ -39,33 +39,33 @@ def living_permits(client: redis.Redis, name: str) -> int:
     return sum(end > now_ms for _, end in permits)
 
 
-def connections_of(client: redis.Redis, traces: Traces) -> list[int]:
+def connections_of(client: redis.Redis, run_names: RunNames) -> list[int]:
     """Return the ids of the run's connections to a server."""
     listed = client.client_list()
-    return [int(one["id"]) for one in listed if one["name"] == traces.prefix]
+    return [int(one["id"]) for one in listed if one["name"] == run_names.prefix]
 
 
 def cut(client: redis.Redis, connections: Iterable[int]) -> None:
-    """End connections from the server's side."""
+    """Close connections from the server's side."""
     for connection in connections:
         client.client_kill_filter(_id=str(connection), skipme=True)
 
 
-def keys_of(client: redis.Redis, traces: Traces) -> list[bytes]:
+def keys_of(client: redis.Redis, run_names: RunNames) -> list[bytes]:
     """Return the run's keys at a server."""
-    return list(cast("Any", client.scan_iter(match=f"*{traces.prefix}*", count=SCAN_COUNT)))
+    return list(cast("Any", client.scan_iter(match=f"*{run_names.prefix}*", count=SCAN_COUNT)))
 
 
-def immortal_keys(client: redis.Redis, traces: Traces) -> list[bytes]:
-    """Return those of them that never lapse."""
-    return [key for key in keys_of(client, traces) if client.pttl(key) == -1]
+def immortal_keys(client: redis.Redis, run_names: RunNames) -> list[bytes]:
+    """Return the run's keys that never expire."""
+    return [key for key in keys_of(client, run_names) if client.pttl(key) == -1]
 
 
-def held_names(client: redis.Redis, traces: Traces) -> int:
-    """Count the names that somebody holds."""
-    return client.exists(*(lock_keys(name).lock for name in traces.names))
+def held_names(client: redis.Redis, run_names: RunNames) -> int:
+    """Count the names that are held."""
+    return client.exists(*(lock_keys(name).lock for name in run_names.names))
 
 
-def channels_of(client: redis.Redis, traces: Traces) -> list[bytes]:
-    """Return the run's channels that somebody is subscribed to."""
-    return cast("list[bytes]", client.pubsub_channels(f"*{traces.prefix}*"))
+def channels_of(client: redis.Redis, run_names: RunNames) -> list[bytes]:
+    """Return the run's channels that have subscribers."""
+    return cast("list[bytes]", client.pubsub_channels(f"*{run_names.prefix}*"))

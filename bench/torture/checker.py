@@ -1,12 +1,12 @@
-"""Reads the log of a torture and counts what must not be: a judge that trusts neither the locks nor the resource.
+"""Reads the log of a run and counts violations. It trusts neither the locks nor the resource.
 
-1. *Accesses.* From its acceptance until it leaves, its connection dies, or a higher token is accepted, an access must
-   be alone (readers may be with readers of their token, an owner with itself). Accepted tokens only grow. What comes
-   with a lower token than the highest accepted is refused, and nothing else is.
-2. *Tokens.* Each belongs to one holder, or to the readers of one phase.
-3. *Leases.* While they are trusted they exclude each other (`trust`), also where there is no fence. So a holder inside
-   is succeeded only when it has overslept.
-4. *Liveness.* On every name somebody gets in, again and again.
+1. *Accesses.* An access lasts from its acceptance until it leaves, its connection dies, or a higher token is accepted.
+   During that time it must be alone (except readers with the same token, and an owner with itself). Accepted tokens
+   only grow. The resource refuses a token lower than the highest accepted one, and nothing else.
+2. *Tokens.* Each token belongs to one holder, or to the readers of one phase.
+3. *Leases.* Trusted leases exclude each other (`trust`), also without a fence. So a successor enters while a holder
+   is inside only if that holder has outlived its lease.
+4. *Liveness.* On every name, some contender keeps entering.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bench.torture.events import (
     Tormented,
     Wrote,
 )
-from bench.torture.trust import Stay, excluded, overlaps
+from bench.torture.trust import TrustedPeriod, excluded, overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,35 +38,35 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """What was counted. Those above the line must be 0."""
+    """The counts. The first group must be 0."""
 
     accesses_overlapping: int = 0
-    """Accepted accesses beside an accepted one that excludes them."""
+    """Accepted accesses that overlap an accepted access which excludes them."""
     tokens_backwards: int = 0
-    """Entries that were accepted with a lower token than one before."""
+    """Entries accepted with a lower token than an earlier entry."""
     tokens_shared: int = 0
-    """Tokens that two holders had."""
+    """Tokens given to two holders."""
     late_accepted: int = 0
-    """Writes that were accepted after a higher token."""
+    """Writes accepted after a higher token."""
     refused_wrongly: int = 0
-    """Entries and writes that were refused though nobody newer had come."""
+    """Entries and writes refused although no higher token had been accepted."""
     leases_overlapping: int = 0
     """Leases that began while one that excludes them was still trusted."""
     permits_exceeded: int = 0
-    """Times at which the server knew of more living permits than there are."""
+    """How many times the server had more live permits than the semaphore allows."""
 
     acquisitions: int = 0
     kills: int = 0
     pauses: int = 0
     cuts: int = 0
     late_refused: int = 0
-    """Entries and writes of holders that overslept, refused by the fence."""
+    """Entries and writes after the end of the lease, refused by the fence."""
     late_unfenced: int = 0
-    """Writes of holders that overslept, which nothing could refuse."""
+    """Writes after the end of the lease that no fence could refuse."""
     permits_seen_max: int = 0
     waited_max: float = 0.0
     gap_max: float = 0.0
-    """Longest time in which nobody got in on some name."""
+    """Longest time without an entry on any name."""
     missed: Counter[str] = field(default_factory=Counter)
 
 
@@ -82,7 +82,7 @@ MUST_BE_ZERO = (
 
 
 def check(events: Iterable[Event], kind: Kind) -> Verdict:
-    """Count what happened, and what must not have happened."""
+    """Count the events and the violations."""
     checker = _Checker(kind)
     for event in events:
         checker.take(event)
@@ -93,9 +93,9 @@ def check(events: Iterable[Event], kind: Kind) -> Verdict:
 class _Access:
     name: str
     token: int | None
-    stay: Stay
+    period: TrustedPeriod
     is_over: bool = False
-    """A higher token has come."""
+    """A higher token was accepted."""
 
 
 class _Checker:
@@ -105,7 +105,7 @@ class _Checker:
         self._highest: dict[str, int] = {}
         self._inside: dict[str, dict[int, _Access]] = {}
         self._accesses: dict[int, _Access] = {}
-        self._stays: dict[str, list[Stay]] = {}
+        self._periods: dict[str, list[TrustedPeriod]] = {}
         self._users: dict[tuple[str, int], Entered] = {}
         self._last_entry: dict[str, float] = {}
 
@@ -134,18 +134,18 @@ class _Checker:
                     self._note_entry(name, at)
 
     def finish(self) -> Verdict:
-        for stays in self._stays.values():
-            self._verdict.leases_overlapping += len(overlaps(stays, permits=self._kind.permits))
+        for periods in self._periods.values():
+            self._verdict.leases_overlapping += len(overlaps(periods, permits=self._kind.permits))
         return self._verdict
 
     def _enter(self, event: Entered) -> None:
         verdict = self._verdict
         self._check_user(event)
-        stay = Stay(event.holder, event.mode, event.held_since, event.trusted_until)
-        self._stays.setdefault(event.name, []).append(stay)
+        period = TrustedPeriod(event.holder, event.mode, event.held_since, event.trusted_until)
+        self._periods.setdefault(event.name, []).append(period)
         is_late = self._is_late(event.name, event.token)
         if not event.is_accepted:
-            stay.until = min(stay.until, event.at)  # from now on its holder may release it
+            period.until = min(period.until, event.at)  # the holder may release it from now on
             verdict.late_refused += is_late
             verdict.refused_wrongly += not is_late
             return
@@ -153,27 +153,27 @@ class _Checker:
         verdict.tokens_backwards += is_late
         verdict.waited_max = max(verdict.waited_max, event.waited)
         self._note_entry(event.name, event.at)
-        access = self._accesses[event.access] = _Access(event.name, event.token, stay, is_late)
+        access = self._accesses[event.access] = _Access(event.name, event.token, period, is_late)
         inside = self._inside.setdefault(event.name, {})
         if self._kind.is_fenced:
             self._raise_fence(event.name, event.token)
-            alone = [other.stay for other in inside.values() if not other.is_over]
-            verdict.accesses_overlapping += excluded(stay, alone, permits=1) is not None
+            alone = [other.period for other in inside.values() if not other.is_over]
+            verdict.accesses_overlapping += excluded(period, alone, permits=1) is not None
         inside[event.access] = access
 
     def _write(self, event: Wrote | Left) -> None:
         verdict, access = self._verdict, self._accesses[event.access]
-        was_trusted = event.at < access.stay.until
-        access.stay.until = max(access.stay.until, event.trusted_until)
+        was_trusted = event.at < access.period.until
+        access.period.until = max(access.period.until, event.trusted_until)
         if access.is_over:
             verdict.late_accepted += event.is_accepted
             verdict.late_refused += not event.is_accepted
         else:
             verdict.refused_wrongly += not event.is_accepted
         if not self._kind.is_fenced and isinstance(event, Wrote):
-            verdict.late_unfenced += not was_trusted and event.at >= access.stay.until
+            verdict.late_unfenced += not was_trusted and event.at >= access.period.until
         if isinstance(event, Left):
-            access.stay.until = min(access.stay.until, event.at)
+            access.period.until = min(access.period.until, event.at)
             self._gone(event.access)
 
     def _gone(self, number: int) -> None:
@@ -198,6 +198,6 @@ class _Checker:
         self._verdict.tokens_shared += first.holder != event.holder and not is_one_phase
 
     def _note_entry(self, name: str, at: float) -> None:
-        if name in self._last_entry:  # else not all contenders are there yet
+        if name in self._last_entry:  # else not all contenders have started
             self._verdict.gap_max = max(self._verdict.gap_max, at - self._last_entry[name])
             self._last_entry[name] = at

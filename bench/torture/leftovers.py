@@ -1,4 +1,4 @@
-"""What a torture has left at the servers and on the machine once it is over: nothing, or it says so."""
+"""Counts what a run has left at the servers and on the machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     import redis
 
-    from bench.torture.admin import Traces
+    from bench.torture.admin import RunNames
     from segmented.clock import Clock
 
 LOOK_SECONDS: Final = 0.05
 GONE_SECONDS: Final = 5.0
-"""For a server to notice the ends of connections, and for what a dead holder held to lapse, beyond its lease."""
+"""Seconds beyond a lease for the server to notice closed connections and to expire what dead holders held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,10 @@ class Leftovers:
     processes: int = 0
 
 
-def leftovers(clients: Sequence[redis.Redis], traces: Traces, *, ttl: float, processes: int, clock: Clock) -> Leftovers:
-    """Look until nothing is left, or for as long as it may take, and count what is there."""
+def leftovers(
+    clients: Sequence[redis.Redis], run_names: RunNames, *, ttl: float, processes: int, clock: Clock
+) -> Leftovers:
+    """Poll until nothing is left or the time is up, and count what is left."""
     until = clock.now() + ttl + GONE_SECONDS
 
     def settled(count: Callable[[redis.Redis], int]) -> int:
@@ -42,9 +44,9 @@ def leftovers(clients: Sequence[redis.Redis], traces: Traces, *, ttl: float, pro
         return found
 
     return Leftovers(
-        held_names=settled(lambda client: held_names(client, traces)),
-        channels=settled(lambda client: len(channels_of(client, traces))),
-        connections=settled(lambda client: len(connections_of(client, traces))),
-        immortal_keys=sum(len(immortal_keys(client, traces)) for client in clients),
+        held_names=settled(lambda client: held_names(client, run_names)),
+        channels=settled(lambda client: len(channels_of(client, run_names))),
+        connections=settled(lambda client: len(connections_of(client, run_names))),
+        immortal_keys=sum(len(immortal_keys(client, run_names)) for client in clients),
         processes=processes,
     )

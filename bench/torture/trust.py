@@ -1,9 +1,9 @@
-"""Do leases ever overlap while they may be trusted? The mutual exclusion itself, without any help by a fence.
+"""Finds leases that overlap while they are trusted: mutual exclusion itself, without the help of a fence.
 
-A stay reaches from the moment in which its holder knew that it had the lease to its leaving (which is before the
-release) or to the end of its trust, whichever is first. A holder that was killed keeps its lease to the end. All
-processes share one monotonic clock, so stays can be compared. The lease really begins before the stay and ends after
-it, so that overlapping stays are always overlapping leases.
+A trusted period begins when the holder learns that it has the lease. It ends when the holder leaves (which is before
+the release) or when the trust ends, whichever is first. A killed holder keeps its lease to the end. All processes share
+one monotonic clock, so periods can be compared. The lease begins before the period and ends after it, so overlapping
+periods are always overlapping leases.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Stay:
-    """One lease, as long as it was trusted."""
+class TrustedPeriod:
+    """The time during which one lease was trusted."""
 
     holder: str
     mode: str
@@ -27,26 +27,26 @@ class Stay:
     until: float
 
 
-def overlaps(stays: Iterable[Stay], *, permits: int) -> list[tuple[Stay, Stay]]:
-    """Return pairs of stays of one name that must not have been at the same time, each newcomer once."""
-    found: list[tuple[Stay, Stay]] = []
-    inside: list[Stay] = []
-    for stay in sorted(stays, key=lambda stay: stay.since):
-        if stay.until <= stay.since:  # it was no longer trusted when it was handed over
+def overlaps(periods: Iterable[TrustedPeriod], *, permits: int) -> list[tuple[TrustedPeriod, TrustedPeriod]]:
+    """Return pairs of periods of one name that must not overlap, each later one once."""
+    found: list[tuple[TrustedPeriod, TrustedPeriod]] = []
+    inside: list[TrustedPeriod] = []
+    for period in sorted(periods, key=lambda period: period.since):
+        if period.until <= period.since:  # its trust had ended before the holder got it
             continue
-        inside = [other for other in inside if other.until > stay.since]
-        in_the_way = excluded(stay, inside, permits=permits)
+        inside = [other for other in inside if other.until > period.since]
+        in_the_way = excluded(period, inside, permits=permits)
         if in_the_way is not None:
-            found.append((in_the_way, stay))
-        inside.append(stay)
+            found.append((in_the_way, period))
+        inside.append(period)
     return found
 
 
-def excluded(stay: Stay, inside: Iterable[Stay], *, permits: int) -> Stay | None:
-    """Return one of `inside` beside whom `stay` may not be, if there is one. An owner may be there twice."""
-    others = [other for other in inside if other.holder != stay.holder]
-    if stay.mode == PERMIT:
+def excluded(period: TrustedPeriod, inside: Iterable[TrustedPeriod], *, permits: int) -> TrustedPeriod | None:
+    """Return a period of `inside` that excludes `period`, if any. One owner may be inside twice."""
+    others = [other for other in inside if other.holder != period.holder]
+    if period.mode == PERMIT:
         return others[0] if len(others) >= permits else None
-    if stay.mode == SHARED:
+    if period.mode == SHARED:
         others = [other for other in others if other.mode != SHARED]
     return others[0] if others else None

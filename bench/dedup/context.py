@@ -1,0 +1,70 @@
+"""The server of the benchmark: its databases for the broker and for each kind of records."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import redis
+
+from segmented import RedisStore
+from segmented.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bench.dedup.sizes import Sizes
+
+BROKER: Final = 0
+RECORDS: Final = 1
+"""Databases of the worker part: broker and records are separate, as the settings of `Once` require."""
+MEMORY: Final = 2
+FEW: Final = 3
+MANY: Final = 4
+NAMESPACE: Final = "bench"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchContext:
+    """The server, the sizes and the progress callback."""
+
+    url: str
+    sizes: Sizes
+    progress: Callable[[str, int, int], None]
+
+
+def at_database(url: str, number: int) -> str:
+    """Return the URL of another database of the server."""
+    parts = urlsplit(url)
+    query = [(key, value) for key, value in parse_qsl(parts.query) if key != "db"]
+    if parts.scheme == "unix":
+        return f"unix://{parts.netloc}{parts.path}?{urlencode([*query, ('db', number)])}"
+    return urlunsplit((parts.scheme, parts.netloc, f"/{number}", urlencode(query), ""))
+
+
+@contextmanager
+def emptied(url: str) -> Iterator[None]:
+    """Check that the server is usable and empty; it is emptied at the end. Raises InvalidInput."""
+    with RedisStore.from_url(url):
+        pass  # raises a clear error for an unusable server
+    with redis.Redis.from_url(url) as client:
+        if client.info("keyspace"):
+            message = "the server of the benchmark holds keys: name an empty one, since it is emptied in the end"
+            raise InvalidInput(message)
+        try:
+            yield
+        finally:
+            client.flushall()
+
+
+@contextmanager
+def server_of(context: BenchContext, number: int) -> Iterator[tuple[RedisStore, redis.Redis]]:
+    """Connect a store and a plain client to a database; the database is emptied at the end."""
+    url = at_database(context.url, number)
+    with RedisStore.from_url(url) as store, redis.Redis.from_url(url) as client:
+        try:
+            yield store, client
+        finally:
+            client.flushdb()

@@ -1,0 +1,87 @@
+"""One measurement: a calibration sale that does not count, then a sale to the last unit.
+
+The rules are fixed beforehand. The calibration sale runs for ten holds, and for at least 1.5 s, on a separate pool; its
+mean hold decides the stock. The first tenth (up to 1 s) of the measured sale is left out. The window ends with the
+first refusal, or at the time limit. Buyers continue for a second after that, so that there are refusals to check.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, cast
+
+from bench import sizing
+from bench.cpu import CpuMeter
+from bench.load_generator import LoadGenerator
+from bench.sale import Sale
+from bench.summary import Window, summarise
+from segmented.errors import SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import redis
+
+    from bench.assignment import Assignment
+    from bench.record import RunRecord
+    from bench.strategies.base import Strategy
+
+    Progress = Callable[[str, int, int], None]
+    """Called with the phase, how much of it is done, and the total."""
+
+PROGRESS_SECONDS: Final = 0.2
+REFUSALS_SECONDS: Final = 1.0
+CALIBRATION_STOCK: Final = 1_000_000
+
+
+def measure(assignment: Assignment, strategy: Strategy, progress: Progress) -> RunRecord:
+    """Measure a strategy once."""
+    hold = calibrate(assignment, strategy, progress)
+    stock = sizing.stock_for(sizing.bound_per_s(strategy.lanes, hold), assignment.seconds)
+    sale, window = sell_out(assignment, strategy, stock, progress)
+    progress("verdict", 0, 1)
+    verdict = strategy.judge(sale.refusals)
+    record = summarise(assignment, strategy, stock, sale, window, verdict)
+    strategy.clear()
+    return record
+
+
+def calibrate(assignment: Assignment, strategy: Strategy, progress: Progress) -> float:
+    """Sell from a separate pool for a while, and return the mean hold in seconds."""
+    seconds = sizing.calibration(assignment.extra_hold)
+    progress("calibration", 0, 1)
+    strategy.open(f"{assignment.sku}-calibration", CALIBRATION_STOCK)
+    sale = Sale(strategy)
+    generator = LoadGenerator(sale, assignment.buyers, drain=assignment.drain)
+    sale.over.wait(seconds)
+    generator.stop()
+    if sale.failures or not sale.sold or sale.unfinished_count:
+        reason = next(iter(sale.failures), f"{len(sale.sold)} orders were sold, {sale.unfinished_count} cut short")
+        message = f"{strategy.name} could not be calibrated in {seconds:g} s: {reason}"
+        raise SegmentedError(message)
+    hold = strategy.mean_hold(0.0)
+    strategy.clear()
+    return hold
+
+
+def sell_out(assignment: Assignment, strategy: Strategy, stock: int, progress: Progress) -> tuple[Sale, Window]:
+    """Sell to the last unit and a second longer, and measure the CPU use in the window."""
+    meter = CpuMeter(cast("redis.Redis", strategy.context.store.client), strategy.context.engine)
+    strategy.open(assignment.sku, stock)
+    sale = Sale(strategy)
+    generator = LoadGenerator(sale, assignment.buyers, drain=assignment.drain)
+    sale.over.wait(sizing.warm_up(assignment.seconds))
+    before, begin = meter.read(), time.monotonic()
+    limit = generator.started_at + sizing.time_limit(assignment.seconds)
+    while not sale.over.wait(PROGRESS_SECONDS) and time.monotonic() < limit:
+        progress("sale", min(len(sale.sold), stock), stock)
+    window = Window(begin, sale.sold_out_at or time.monotonic(), meter.read().since(before))
+    progress("sale", stock, stock)
+    if sale.sold_out_at is not None:
+        time.sleep(REFUSALS_SECONDS)
+    generator.stop()
+    if window.seconds <= 0 or not any(window.begin <= order[2] <= window.end for order in sale.sold):
+        reason = sale.failures[0] if sale.failures else f"a stock of {stock} was gone at once"
+        message = f"{strategy.name}: nothing was sold after the warm-up, so there is nothing to measure: {reason}"
+        raise SegmentedError(message)
+    return sale, window

@@ -1,0 +1,107 @@
+"""The server of the benchmark on its own core, and its counts."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import redis
+
+from segmented import RedisStore, protocol as op
+from segmented.keys import shard_keys
+from segmented.models import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bench.stock.sizes import Sizes
+
+HOLD_MS: Final = 3_600_000
+STOCK: Final = 10**9
+BATCH: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class BenchContext:
+    """The server, the sizes and the progress callback."""
+
+    url: str
+    sizes: Sizes
+    progress: Callable[[str, int, int], None]
+    skus: list[str] = field(default_factory=list)
+    """Opened pools, to be removed at the end."""
+
+    def sku(self, name: str) -> str:
+        """Return a new pool name."""
+        found = f"bench-{uuid4().hex[:8]}-{name}"
+        self.skus.append(found)
+        return found
+
+
+class Counter:
+    """The server's own counts of scripts, read by a separate client."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        """Start at zero."""
+        self._client = client
+        client.config_resetstat()
+
+    def of(self, command: str = "evalsha") -> tuple[int, int]:
+        """Return calls and microseconds since the start."""
+        found: Any = self._client.info("commandstats")
+        stats = found.get(f"cmdstat_{command}", {"calls": 0, "usec": 0})
+        return int(stats["calls"]), int(stats["usec"])
+
+
+@contextmanager
+def server_of(context: BenchContext) -> Iterator[tuple[RedisStore, redis.Redis]]:
+    """Connect a store and a plain client; the pools are removed at the end."""
+    with RedisStore.from_url(context.url) as store, redis.Redis.from_url(context.url) as client:
+        try:
+            yield store, client
+        finally:
+            while context.skus:
+                client.unlink(*shard_keys(context.skus.pop()).listed())
+
+
+def open_pool(store: RedisStore, sku: str, segments: int, stock: int = STOCK) -> None:
+    """Open a pool, and load the scripts."""
+    store.execute(op.OpenPool(sku, stock, segments, gated=False))
+    store.execute(op.ReserveMany(sku, (Order("first", 1),), HOLD_MS))
+    store.execute(op.SettleMany(sku, "confirmed", ("first",)))
+
+
+def batches_of(name: str, count: int) -> list[tuple[Order, ...]]:
+    """Create orders of one unit, in batches of a thousand."""
+    return [
+        tuple(Order(f"{name}-{index}", 1) for index in range(first, min(first + BATCH, count)))
+        for first in range(0, count, BATCH)
+    ]
+
+
+@contextmanager
+def pinned(pid: int | None) -> Iterator[str]:
+    """Pin the server to one core and this process with its children to the others; yield a description."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if pid is None or len(cores) < 2:  # noqa: PLR2004  # one core each
+        yield "server and client are not pinned"
+        return
+    own = set(cores)
+    for thread in _threads_of(pid):
+        os.sched_setaffinity(thread, {cores[-1]})
+    os.sched_setaffinity(0, set(cores[:-1]))
+    try:
+        yield f"server on core {cores[-1]}, client on {', '.join(map(str, cores[:-1]))}"
+    finally:
+        os.sched_setaffinity(0, own)
+
+
+def _threads_of(pid: int) -> list[int]:
+    """Return the threads of a process: pinning a process does not move its existing threads."""
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208  # only the names are needed
+    except OSError:
+        return [pid]
