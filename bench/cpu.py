@@ -1,4 +1,7 @@
-"""Cores used between two readings: by the generator (this process), Redis, PostgreSQL and the whole machine."""
+"""Cores used between two readings: by the generator (this process), Redis, PostgreSQL and the whole machine.
+
+The main process of the PostgreSQL server of an engine is found if it runs on this machine.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import psutil
-
-from bench.postgresql_process import find_postgresql_process
+from sqlalchemy import text
 
 if TYPE_CHECKING:
     import redis
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 NANOSECONDS: Final = 1_000_000_000
 WHOLE_CORE: Final = 0.95
 """Cores from which a single-threaded process counts as having used a whole core."""
+LOCAL_HOSTS: Final = {"", "localhost", "127.0.0.1", "::1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +116,22 @@ def machine_core_count() -> int:
 def core_count() -> int:
     """Count the cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def find_postgresql_process(engine: Engine) -> psutil.Process | None:
+    """Return the parent of the answering backend; None for SQLite and for a remote server."""
+    if engine.dialect.name != "postgresql":
+        return None
+    hosts = {engine.url.host or "", *([engine.url.query["host"]] if "host" in engine.url.query else [])}
+    if not all(isinstance(host, str) and (host in LOCAL_HOSTS or host.startswith("/")) for host in hosts):
+        return None
+    with engine.connect() as connection:
+        pid = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        try:
+            backend = psutil.Process(pid)
+            parent = backend.parent()
+        except psutil.Error:
+            return None
+    if parent is None or "postgres" not in backend.name() or "postgres" not in parent.name():
+        return None  # the same id by chance: the server runs in a container or behind a tunnel
+    return parent

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from bench.dedup.measure import NAME as DEDUP, measure_dedup
 from bench.dedup.sizes import Sizes as DedupSizes
-from bench.demo import NAME as DEMO, measure_demo
+from bench.demo import NAME as DEMO, DemoOptions, measure_demo
 from bench.locks.measure import NAME as LOCKS, measure_locks
-from bench.options import DemoOptions
 from bench.stock.measure import NAME as STOCK, measure_stock
 from bench.stock.sizes import Sizes as StockSizes
 from bench.workers.measure import NAME as WORKERS, measure_workers

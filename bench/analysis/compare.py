@@ -6,6 +6,8 @@ The sessions ran at different times, so nothing is paired, and the intervals do 
 than the code; known differences are listed first. A difference counts if the interval of the ratio excludes 1 and the
 ratio is beyond the noise floor, the larger one of both files. If neither file has an A/A row, a difference below
 `UNKNOWN_NOISE` is not judged, since it may be noise.
+
+Differences between two sessions other than the code under comparison; they are listed before any figure.
 """
 
 from __future__ import annotations
@@ -15,21 +17,26 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rich.table import Table
 
-from bench.analysis.differences import differences
 from bench.analysis.intervals import unpaired_ratio
 from bench.analysis.measured import broken_promises, cells_of
 from bench.analysis.noise import noise_floor
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
 
     from bench.analysis.intervals import Estimate
     from bench.analysis.measured import Measured
-    from bench.granularity.record import ResultFile
+    from bench.granularity.record import ResultFile, SessionLine
 
 UNKNOWN_NOISE: Final = 0.10
 """The noise floor that is assumed without an A/A row."""
 Verdict = Literal["faster", "slower", "no difference", "not judged", "no throughput"]
+PASSING: Final = frozenset({"load_before", "steal_percent", "fdatasync_us", "memory_gib", "at", "started_at"})
+"""Values that every session measures again, so they are never equal and not compared."""
+SHOWN: Final = 60
+"""Maximum length of a shown value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,3 +206,34 @@ def _say(console: Console, sentence: str) -> None:
 
 _VERDICTS: Final[tuple[Verdict, ...]] = ("faster", "slower", "no difference", "not judged", "no throughput")
 _STYLES: Final[dict[Verdict, str]] = {"faster": "green", "slower": "red", "no throughput": "red"}
+
+
+def differences(before: SessionLine, after: SessionLine) -> Iterator[str]:
+    """Yield the differences, A first, each as a sentence without its full stop."""
+    if before.is_quick != after.is_quick:
+        yield f"profile: {_profile(before)}, {_profile(after)}"
+    if before.plan_sha256 != after.plan_sha256:
+        yield f"plan: {before.plan_sha256[:12]}, {after.plan_sha256[:12]}"
+    yield from _differing(before.environment, after.environment)
+
+
+def _differing(first: dict[str, Any], second: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for key in sorted((first.keys() | second.keys()) - PASSING):
+        one, other, name = first.get(key), second.get(key), f"{prefix}{key}"
+        if isinstance(one, dict) and isinstance(other, dict):
+            yield from _differing(one, other, f"{name}.")
+        elif isinstance(one, dict) and other is None:
+            yield f"{name}: A alone has it"
+        elif isinstance(other, dict) and one is None:
+            yield f"{name}: B alone has it"
+        elif one != other:
+            yield f"{name}: {_short(one)}, {_short(other)}"
+
+
+def _profile(session: SessionLine) -> str:
+    return "quick" if session.is_quick else "published"
+
+
+def _short(value: object) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

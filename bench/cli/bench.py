@@ -1,25 +1,96 @@
 """`segmented bench`: a group with one command per benchmark, and commands that read results.
 
 Without a command name it runs `granularity` with the given options.
+
+One command per benchmark with fixed options, from the registry.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
-from bench.cli.fixed import add_fixed
 from bench.cli.granularity import granularity, orders
 from bench.cli.tools import compare, counts, lint, report
+from bench.display import display_on
+from bench.fixed_report import PAGE, check_folder, write_report
 from bench.granularity.plan import nearest
+from bench.registry import BENCHMARKS, Addresses, Scale
+from bench.results import check_writable, write
+from segmented.cli.console import Console
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DEFAULT: Final = "granularity"
+JsonOption = Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(help="New folder for the results, their page, and a Markdown table.", metavar="DIR"),
+]
+UrlOption = Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")]
+DatabaseOption = Annotated[str | None, typer.Option(help="Order database to use instead of an embedded one.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Finish within two minutes, and list what is skipped.")]
+
+
+def add_fixed(application: typer.Typer) -> None:
+    """Add all commands."""
+    for name, benchmark in BENCHMARKS.items():
+        said = f"Measure: {benchmark.summary}."
+        application.command(name, help=said)(_sized(name) if benchmark.has_rounds else _fixed(name))
+
+
+def _fixed(name: str) -> Callable[..., None]:
+    def run(
+        *,
+        quick: QuickOption = False,
+        report: ReportOption = None,
+        json: JsonOption = None,
+        url: UrlOption = None,
+        database: DatabaseOption = None,
+    ) -> None:
+        _measure(name, Addresses(url, database), Scale(quick), report, json)
+
+    return run
+
+
+def _sized(name: str) -> Callable[..., None]:
+    def run(
+        *,
+        quick: QuickOption = False,
+        rounds: Annotated[int | None, typer.Option(help="Rounds per ratio.", metavar="N")] = None,
+        report: ReportOption = None,
+        json: JsonOption = None,
+        url: UrlOption = None,
+        database: DatabaseOption = None,
+    ) -> None:
+        _measure(name, Addresses(url, database), Scale(quick, rounds), report, json)
+
+    return run
+
+
+def _measure(name: str, addresses: Addresses, scale: Scale, report: Path | None, json: Path | None) -> None:
+    """Run a benchmark by name; exit with 1 if a guarantee was broken."""
+    benchmark = BENCHMARKS[name]
+    check_writable(json)
+    check_folder(report)
+    console = Console()
+    left_out = benchmark.leaves_out if scale.quick else ""
+    if left_out:
+        console.print(f"Left out: {left_out}.", highlight=False, soft_wrap=True, markup=False)
+    results = benchmark.measure(addresses, scale, display_on(console))
+    results.show(console)
+    write(results, json)
+    write_report(results, report, summary=benchmark.summary, left_out=left_out)
+    if report is not None:
+        console.print(f"Report: {report / PAGE}", highlight=False, soft_wrap=True, markup=False)
+    if not results.is_kept:
+        raise typer.Exit(1)
 
 
 class BenchGroup(TyperGroup):
@@ -50,7 +121,13 @@ def _group() -> None:
 
 
 bench.command()(granularity)
+
+
 bench.command()(orders)
+
+
 add_fixed(bench)
+
+
 for tool in (report, compare, lint, counts):
     bench.command()(tool)

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from bench.demo import measure_demo
+from bench.demo import DemoOptions, measure_demo
 from bench.display import display_on
-from bench.options import DemoOptions
 from bench.report import show
 from bench.results import check_writable, write
 from segmented.cli.console import Console

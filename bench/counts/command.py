@@ -1,22 +1,32 @@
-"""`segmented bench counts` and `python -m bench.counts`."""
+"""`segmented bench counts` and `python -m bench.counts`.
+
+Counts all sequences on a fresh embedded server.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
+import redis
 from rich.table import Table
 
-from bench.counts.baseline import BASELINE, differences, read_baseline, write_baseline
-from bench.counts.measure import measure
-from bench.counts.tally import GATED
+from bench.counts.sequences import MANY, Steps, operations, strategies
+from bench.counts.tally import BASELINE, GATED, Counter, Tally, differences, read_baseline, write_baseline
+from segmented.models import Order
+from segmented.servers import ValkeyServer
+from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from rich.console import Console
 
-    from bench.counts.tally import Tally
+SEED: Final = 1
+ROUNDS: Final = (1_000, 2_000)
+"""Number of the first order of each round: the first round connects and loads scripts, the second is counted."""
 
 
 def count(console: Console, *, writes: bool = False, file: Path = BASELINE) -> int:
@@ -52,3 +62,33 @@ def show(counts: Mapping[str, Tally], console: Console) -> None:
     for name, tally in counts.items():
         said = ", ".join(f"{field.replace('_', ' ')} {tally.each(field)}" for field in fields)
         console.print(f"{name}: {said}", highlight=False, soft_wrap=True)
+
+
+def measure() -> dict[str, Tally]:
+    """Start a server, count everything, and stop it. Raises InvalidInput if no server can be started."""
+    with (
+        ValkeyServer.start() as server,
+        RedisStore.from_url(server.url) as store,
+        redis.Redis.from_url(server.url) as client,
+    ):
+        return dict(_counted(store, client, server.url))
+
+
+def _counted(store: RedisStore, client: redis.Redis, url: str) -> Iterator[tuple[str, Tally]]:
+    counter = Counter(client)
+    for name, steps in chain(strategies(store, url), operations(store)):
+        yield name, _tally(counter, steps)
+
+
+def _tally(counter: Counter, steps: Steps) -> Tally:
+    random.seed(SEED)
+    attempts = 0
+    try:
+        for first in ROUNDS:
+            orders = [Order(f"{first + number}", 1) for number in range(MANY)]
+            steps.prepare(orders)
+            counter.begin()
+            attempts = steps.perform(orders)
+        return counter.tally(MANY, attempts)
+    finally:
+        steps.close()

@@ -13,7 +13,7 @@ from bench.dedup_peers.comparison import compare as run_comparison, merged
 from bench.dedup_peers.page import render as render_page
 from bench.dedup_peers.registry import HERE, Contender
 from bench.peers.command import run
-from bench.peers.environments import interpreter_of
+from bench.peers.registry import interpreter_of
 from bench.peers.rows import ROOT
 
 RESULTS = HERE / "results.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench.dedup_peers.cases import answers, claims, keys, publication, redelivery
+from bench.dedup_peers.cases import answers, claims, publication, redelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,13 +97,13 @@ ROWS: Final = (
     Row("F19", "a hard time limit ends the task: a repeat runs, or is told of it", claims.hard_time_limit),
     Row("F22", "the same order with another quantity: refused, with an error", answers.other_payload, (KEY, PAYLOAD)),
     Row("F23", "a repeat after the end: the stored result, and no run", answers.after_completion, (KEY, KEPT)),
-    Row("F25 parts", '`a="1_b-2"` and `a=1, b=2` are two orders: two runs', keys.parts_do_not_run_together, (KEY,)),
-    Row("F25 types", '`1` and `"1"` are two orders: two runs', keys.types_differ, (KEY,)),
-    Row("F25 names", "`label(1)` and `label(a=1)` are one order: one run", keys.names_and_positions, (KEY,)),
+    Row("F25 parts", '`a="1_b-2"` and `a=1, b=2` are two orders: two runs', claims.parts_do_not_run_together, (KEY,)),
+    Row("F25 types", '`1` and `"1"` are two orders: two runs', claims.types_differ, (KEY,)),
+    Row("F25 names", "`label(1)` and `label(a=1)` are one order: one run", claims.names_and_positions, (KEY,)),
     Row(
         "foreign",
         "a publisher without the library sends one order twice: one run",
-        keys.foreign_publisher,
+        claims.foreign_publisher,
         (KEY, AT_WORKER),
     ),
     Row("shared", "a repeat during the run: the handle gives the first's result", answers.while_running, (KEY, HANDLE)),

@@ -1,22 +1,30 @@
 """The measurement of a run: a sale to the last unit, of which a part counts. The rules are fixed beforehand.
 
-Closed loop: the stock lasts for the planned seconds by a calibration of the cell, made once a session, which does not
-count. The warm-up is left out; the window ends with the first refusal or at the time limit; buyers continue for a
-quarter of a second after that, so that there are refusals to check. If the plan fixes the stock, the sale may be
-shorter than any warm-up, and counts from its first order to the last sold one.
+Closed loop: Locust users order again at once, which measures capacity, not the latency that users experience. The stock
+lasts for the planned seconds by a calibration of the cell, made once a session, which does not count. The warm-up is
+left out; the window ends with the first refusal or at the time limit; buyers continue for a quarter of a second after
+that, so that there are refusals to check. If the plan fixes the stock, the sale may be shorter than any warm-up, and
+counts from its first order to the last sold one.
+
+Importing Locust patches sockets, sleeping and locks for gevent, so a process must import this module before it connects
+to anything. A user processes all its orders in one task: otherwise the measurement would include Locust's own work
+between two tasks.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import gevent
+from locust import User, task
+from locust.env import Environment
+from locust.exception import StopUser
 
 from bench.granularity.cases import is_whole, whole_sale
-from bench.granularity.closed_loop import LoadGenerator
 from bench.granularity.meters import Meter, WorkMeter, cores_between
 from segmented.errors import SegmentedError
 
@@ -134,3 +142,44 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
         left=tuple(readings.left),
         planned=sale.order_count,
     )
+
+
+class Buyer(User):
+    """Orders until the sale closes."""
+
+    abstract = True
+    sale: ClassVar[Sale]
+    numbers: ClassVar[itertools.count[int]]
+
+    @task
+    def buy(self) -> None:
+        """Process one order after another."""
+        number = next(self.numbers)
+        while not self.sale.is_closing:
+            self.sale.call(number)
+        raise StopUser
+
+
+class LoadGenerator:
+    """Runs a number of buyers of one sale, all started at once."""
+
+    def __init__(self, sale: Sale, buyers: int, *, drain: float) -> None:
+        """Start the buyers. `drain`: seconds for them to finish when they are stopped."""
+        self.sale = sale
+        buyer = type("SaleBuyer", (Buyer,), {"sale": sale, "numbers": itertools.count()})
+        self._drain = drain
+        self._runner = Environment(user_classes=[buyer]).create_local_runner()
+        self.began = time.monotonic()
+        self._runner.start(buyers, spawn_rate=buyers)
+
+    def stop(self) -> float:
+        """Let every buyer finish its current order; return the seconds it took.
+
+        Buyers stop by themselves: Locust's own stop would kill a user in the middle of an order.
+        """
+        began = time.monotonic()
+        self.sale.is_closing = True
+        self._runner.user_greenlets.join(self._drain)
+        took = time.monotonic() - began
+        self._runner.quit()
+        return took

@@ -23,11 +23,10 @@ import zstandard
 from bench.forks import fork_for_each_line
 from bench.granularity.assignment import RunAssignment
 from bench.granularity.cases import case_of, refuse_case
-from bench.granularity.gates import noted, too_short, voided
 from bench.granularity.measurement import run_closed
 from bench.granularity.open_loop import run_open
 from bench.granularity.sale import Sale
-from bench.granularity.summary import summarise
+from bench.granularity.summary import noted, summarise, too_short, voided
 from bench.run_strategy import leave_with_the_parent, say
 from bench.strategies import STRATEGIES
 from bench.strategies.base import StrategyContext

@@ -1,13 +1,23 @@
-"""The order of the runs: in each round every cell once, in an order drawn from the seed."""
+"""The order of the runs, and how long a session takes.
+
+Each round has every cell once, in an order drawn from the seed. The time is estimated by the plan at first, then by the
+session's own runs.
+"""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bench.granularity.grid import Arm, Grid, PlannedCell
+
+START_SECONDS: Final = 1.1
+"""Planned seconds of a run beside its sale: server start, fork, audit, end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +49,73 @@ def turns_of(grid: Grid) -> list[Turn]:
             met[planned.key] = met.get(planned.key, 0) + 1
             turns.append(Turn(len(turns) + 1, number, planned, arm, draw.randrange(2**31)))
     return turns
+
+
+def planned_seconds(grid: Grid) -> float:
+    """Return the planned seconds on an otherwise idle machine."""
+    runs = sum(len(one.arms) * (one.seconds + START_SECONDS) for one in grid.cells)
+    calibrations = len(set().union(*(wanted(one) for one in grid.cells)))
+    return grid.rounds * runs + calibrations * (grid.calibration + START_SECONDS)
+
+
+@dataclass(slots=True)
+class Estimate:
+    """Estimates the time left from this session's own runs only."""
+
+    calibration: float
+    """Seconds of a calibration's sale."""
+    extra: list[float] = field(default_factory=list)
+    """Seconds of each run and calibration beyond its sale's planned seconds."""
+    by_cell: dict[str, list[float]] = field(default_factory=dict)
+
+    def took(self, planned: PlannedCell, seconds: float) -> None:
+        """Record the time of a run."""
+        self.by_cell.setdefault(planned.key, []).append(seconds)
+        self.extra.append(seconds - planned.seconds)
+
+    def calibrated(self, seconds: float) -> None:
+        """Record the time of a calibration."""
+        self.extra.append(seconds - self.calibration)
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether anything has been measured."""
+        return bool(self.extra)
+
+    def run(self, planned: PlannedCell) -> float:
+        """Return the estimated seconds of a run: by the cell's earlier runs, else by other cells' overhead."""
+        own = self.by_cell.get(planned.key)
+        if own:
+            return fmean(own)
+        return planned.seconds + (fmean(self.extra) if self.extra else START_SECONDS)
+
+    def turn(self, planned: PlannedCell, *, calibrations: int) -> float:
+        """Return the same plus the calibrations that the run needs first."""
+        each = self.calibration + (fmean(self.extra) if self.extra else START_SECONDS)
+        return self.run(planned) + calibrations * each
+
+    def left(self, turns: Iterable[Turn], calibrated: Iterable[str]) -> float:
+        """Return the estimated seconds left."""
+        known = set(calibrated)
+        seconds = 0.0
+        for turn in turns:
+            needed = wanted(turn.planned) - known
+            seconds += self.turn(turn.planned, calibrations=len(needed))
+            known |= needed
+        return seconds
+
+
+def wanted(planned: PlannedCell) -> set[str]:
+    """Return the ids of cells to calibrate before a run of this cell."""
+    if planned.capacity is not None:
+        return {planned.capacity.cell_id}
+    is_told = planned.cell.loop == "open" or planned.cell.stock is not None
+    return set() if is_told else {planned.cell.cell_id}
+
+
+def spoken(seconds: float) -> str:
+    """Return a duration as text."""
+    if seconds < 90:  # noqa: PLR2004  # longer durations are shown in minutes
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"  # noqa: PLR2004  # two hours

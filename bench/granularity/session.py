@@ -16,12 +16,11 @@ from bench.children import MeasuringProcess, MeasuringTask
 from bench.granularity.arrivals import units_asked
 from bench.granularity.assignment import CALIBRATION_STOCK, RunAssignment
 from bench.granularity.environment import commit_of, environment_of
-from bench.granularity.estimate import Estimate, wanted
 from bench.granularity.folder import ResultsFolder
 from bench.granularity.grid import grid_of
 from bench.granularity.lost import lost_run
 from bench.granularity.record import EndLine, Run, SessionLine
-from bench.granularity.schedule import turns_of
+from bench.granularity.schedule import Estimate, turns_of, wanted
 from bench.granularity.servers import SessionServers
 from bench.plurals import counted
 from segmented.errors import InvalidInput, SegmentedError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress as RichProgress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from bench.granularity.estimate import spoken
+from bench.granularity.schedule import spoken
 from bench.plurals import counted
 
 if TYPE_CHECKING:

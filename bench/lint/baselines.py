@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.counts.baseline import BASELINE, read_baseline
+from bench.counts.tally import BASELINE, read_baseline
 from bench.lint.finding import broken, holds, named
 from bench.lint.subject import ONE_LOCK, ONE_SCRIPT, SEGMENTED, labels, setting
 from segmented.errors import InvalidInput

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench.lint import baselines, lanes, limits, loops, origin, promises, repetition, samples, unfavourable
+from bench.lint import baselines, limits, loops, promises, repetition
 from bench.lint.finding import RuleFinding
 from bench.lint.subject import Subject
 
@@ -30,8 +30,8 @@ RULES: Final = (
     Rule("R1", "closed and open loops are never mixed", loops.one_loop_each),
     Rule("R2", "latency from the intended time", loops.from_the_intended_time),
     Rule("R3", "what the generator failed to do", loops.what_the_generator_missed),
-    Rule("R4", "histograms, merged and never averaged", samples.whole_histograms),
-    Rule("R5", "percentiles with enough samples", samples.enough_samples),
+    Rule("R4", "histograms, merged and never averaged", loops.whole_histograms),
+    Rule("R5", "percentiles with enough samples", loops.enough_samples),
     Rule("R6", "absolute numbers beside their base", baselines.a_base_each),
     Rule("R7", "baselines that can win", baselines.baselines_that_can_win),
     Rule("R8", "the same guarantees on both sides", baselines.the_same_on_both_sides),
@@ -42,10 +42,10 @@ RULES: Final = (
     Rule("R13", "what was used up is said", limits.what_was_used_up),
     Rule("R14", "what is held, and for how long", limits.what_was_held),
     Rule("R15", "swept to the collapse", limits.to_the_collapse),
-    Rule("R16", "where segments should lose", unfavourable.where_segments_lose),
-    Rule("R17", "imbalance is shown", lanes.evenness),
-    Rule("R18", "work is counted", lanes.work_done),
-    Rule("R19", "everything can be reproduced", origin.reproducible),
+    Rule("R16", "where segments should lose", limits.where_segments_lose),
+    Rule("R17", "imbalance is shown", promises.evenness),
+    Rule("R18", "work is counted", promises.work_done),
+    Rule("R19", "everything can be reproduced", repetition.reproducible),
     Rule("R20", "planned before, reported whole", repetition.planned_before),
     Rule("R21", "the noise floor is known", repetition.noise_floor),
     Rule("R22", "no micro-benchmark as a headline", baselines.whole_sales),

@@ -10,10 +10,9 @@ import typer
 
 from bench.peers.command import run
 from bench.peers.comparison import compare as run_comparison
-from bench.peers.environments import interpreter_of
 from bench.peers.page import render as render_page
 from bench.peers.redis_py_tests import Environment, is_as_expected, run_tests, summary
-from bench.peers.registry import HERE
+from bench.peers.registry import HERE, interpreter_of
 from bench.peers.rows import ROOT
 
 RESULTS = HERE / "results.json"

@@ -1,13 +1,28 @@
-"""The peers of the suite, each with its pinned environment and adapters."""
+"""The peers of the suite, each with its pinned environment and adapters.
+
+One virtual environment per peer, created from its pinned requirements, and again when those change.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+from segmented.errors import SegmentedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HERE: Final = Path(__file__).parent
 ADAPTERS: Final = "bench.peers.adapters"
+MAKE_SECONDS: Final = 300
+STAMP: Final = "made-from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +47,52 @@ PEERS: Final = (
 )
 OURS: Final = "segmented"
 """The name of this library's own locks in the comparison."""
+
+
+class Pinned(Protocol):
+    """The owner of an environment."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of its folder."""
+
+    @property
+    def requirements(self) -> Path:
+        """Return the file of pinned requirements."""
+
+
+def interpreter_of(peer: Pinned, folder: Path) -> Path:
+    """Return the interpreter of the peer's environment under `folder`. Raises SegmentedError if creating it fails."""
+    environment = folder / peer.name
+    python = environment / "bin" / "python"
+    if is_made(peer, folder):
+        return python
+    shutil.rmtree(environment, ignore_errors=True)
+    _run(peer, [sys.executable, "-m", "venv", str(environment)])
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run(peer, [*pip, "--no-deps", "--requirement", str(peer.requirements)])
+    (environment / STAMP).write_text(_digest(peer), encoding="utf-8")
+    return python
+
+
+def is_made(peer: Pinned, folder: Path) -> bool:
+    """Return whether its environment exists with the present requirements."""
+    stamp = folder / peer.name / STAMP
+    return stamp.is_file() and stamp.read_text(encoding="utf-8") == _digest(peer)
+
+
+def _digest(peer: Pinned) -> str:
+    return hashlib.sha256(peer.requirements.read_bytes() + sys.version.encode()).hexdigest()
+
+
+def _run(peer: Pinned, command: Sequence[str]) -> None:
+    plain = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=MAKE_SECONDS, env=plain)  # noqa: S603  # our own
+    except subprocess.CalledProcessError as error:
+        last_words = (error.stderr.strip().splitlines() or ["no reason given"])[-1]
+        message = f"the environment of {peer.name} cannot be made: {last_words}"
+        raise SegmentedError(message) from error
+    except subprocess.TimeoutExpired as error:
+        message = f"the environment of {peer.name} was not made within {MAKE_SECONDS} s"
+        raise SegmentedError(message) from error

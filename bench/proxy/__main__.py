@@ -12,8 +12,7 @@ import os
 import sys
 import threading
 
-from bench.proxy.relay import fine_loop, serve
-from bench.proxy.upstream import Upstream
+from bench.proxy.relay import Upstream, fine_loop, serve
 
 
 def main(line: str) -> int:

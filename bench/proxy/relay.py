@@ -1,18 +1,28 @@
-"""The proxy itself: accepts on loopback, connects to the server, and creates a line in each direction."""
+"""The proxy itself: accepts on loopback, connects to the server, and creates a line in each direction.
+
+One direction of a connection: bytes go out in order, a fixed time after they came in.
+
+The delay is latency, not bandwidth: any number of bytes may be in transit, so pipelined requests take one delay
+together. If the receiver does not read, the sender is blocked, as by a full buffer.
+
+The server behind a proxy. It does not import the library, so that the proxy starts at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import select
 import selectors
-from typing import TYPE_CHECKING, cast
-
-from bench.proxy.line import Line
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from bench.proxy.upstream import Upstream
+UNDER_WAY_MAX: Final = 64 * 1024 * 1024
+"""Bytes in transit in one direction at which the sender is blocked."""
+DEFAULT_PORT: Final = 6379
 
 
 class End(asyncio.Protocol):
@@ -116,3 +126,103 @@ if hasattr(selectors, "EpollSelector"):
             if timeout is None or timeout > 0:
                 select.select([self.fileno()], [], [], timeout)
             return super().select(0)
+
+
+class Line:
+    """Passes bytes from a reading transport to a writing one."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, delay: float) -> None:
+        """Create an unconnected line. `delay` is in seconds."""
+        self._loop, self._delay = loop, delay
+        self._under_way: deque[tuple[float, bytes | None]] = deque()
+        self._size = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_full = self._is_blocked = self._has_ended = False
+        self.source: asyncio.Transport | None = None
+        self._sink: asyncio.Transport | None = None
+
+    def lead_to(self, sink: asyncio.Transport) -> None:
+        """Set the sink; earlier bytes wait for it."""
+        self._sink = sink
+        self._flush()
+
+    def send(self, data: bytes) -> None:
+        """Pass data on after the delay."""
+        self._size += len(data)
+        self._push(data)
+        if self._size >= UNDER_WAY_MAX:
+            self._is_full = True
+            self._hold_source()
+
+    def end(self) -> None:
+        """Pass the end of the stream on, after all data."""
+        if not self._has_ended:
+            self._has_ended = True
+            self._push(None)
+
+    def block(self) -> None:
+        """Stop reading from the source, because the receiver does not read."""
+        self._is_blocked = True
+        self._hold_source()
+
+    def unblock(self) -> None:
+        """Go on."""
+        self._is_blocked = False
+        self._let_source_go()
+
+    def cut(self) -> None:
+        """Drop the bytes in transit."""
+        self._under_way.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _push(self, data: bytes | None) -> None:
+        self._under_way.append((self._loop.time() + self._delay, data))
+        if self._timer is None and self._sink is not None:
+            self._timer = self._loop.call_at(self._under_way[0][0], self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        sink = self._sink
+        if sink is None:
+            return
+        now = self._loop.time()
+        while self._under_way and self._under_way[0][0] <= now:
+            _, data = self._under_way.popleft()
+            if sink.is_closing():
+                continue
+            if data is not None:
+                self._size -= len(data)
+                sink.write(data)
+            elif sink.can_write_eof():
+                sink.write_eof()
+        if self._is_full and self._size < UNDER_WAY_MAX:
+            self._is_full = False
+            self._let_source_go()
+        if self._under_way:
+            self._timer = self._loop.call_at(self._under_way[0][0], self._flush)
+
+    def _hold_source(self) -> None:
+        if self.source is not None and not self.source.is_closing():
+            self.source.pause_reading()
+
+    def _let_source_go(self) -> None:
+        if self.source is not None and not (self._is_full or self._is_blocked or self.source.is_closing()):
+            self.source.resume_reading()
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A server: a socket's path, or host and port."""
+
+    path: str | None = None
+    host: str = "localhost"
+    port: int = DEFAULT_PORT
+
+    async def connect(self, protocol: Callable[[], asyncio.Protocol]) -> None:
+        """Connect. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        if self.path is not None:
+            await loop.create_unix_connection(protocol, self.path)
+        else:
+            await loop.create_connection(protocol, self.host, self.port)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from bench.analysis.intervals import number
 from bench.analysis.measured import cells_of
 from bench.analysis.noise import noise_floor
+from bench.report_page.drawn import ends, ratio_of
 from bench.report_page.facts import LOCK_FREE, ONE_LOCK, OURS, Spot, said, shared
-from bench.report_page.intervals import ends, ratio_of
 
 if TYPE_CHECKING:
     from bench.report_page.facts import Facts

@@ -1,12 +1,24 @@
-"""A figure of the report: what it is called, what its caption says, and how it is drawn; or why it is not."""
+"""A figure of the report: what it is called, what its caption says, and how it is drawn; or why it is not.
+
+An interval is drawn from a low to a high end, or not at all.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from bench.analysis.intervals import mean_of, paired_ratio
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from matplotlib.figure import Figure
+
+    from bench.analysis.intervals import Estimate
+
+    Ends = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +43,23 @@ class NotDrawn:
 
 
 Outcome = Drawn | NotDrawn
+
+
+def interval_of(values: Sequence[float]) -> Ends | None:
+    """Return the 95 % interval of the mean over runs; None below three runs."""
+    return _mean(tuple(values))
+
+
+@lru_cache(maxsize=4_096)
+def _mean(values: tuple[float, ...]) -> Ends | None:
+    return ends(mean_of(values)) if values else None
+
+
+def ratio_of(above: Mapping[int, float], below: Mapping[int, float]) -> Estimate | None:
+    """Return the ratio of the rounds that both have, with its interval; None where they share no round."""
+    return paired_ratio(above, below)
+
+
+def ends(found: Estimate | None) -> Ends | None:
+    """Return the two ends of an estimate, where it has them."""
+    return None if found is None or found.low is None or found.high is None else (found.low, found.high)

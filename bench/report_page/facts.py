@@ -13,7 +13,7 @@ from hdrh.histogram import HdrHistogram
 
 from bench.analysis.measured import Measured, cells_of
 from bench.granularity.percentiles import DIGITS, HIGHEST_US, LOWEST_US, decoded, described
-from bench.report_page.intervals import interval_of
+from bench.report_page.drawn import interval_of
 from bench.report_page.style import looks
 
 if TYPE_CHECKING:

@@ -6,20 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from bench.strategies.celery_path import CeleryBatched, CeleryOne
 from bench.strategies.decr_compensate import DecrCompensate
-from bench.strategies.global_lock import GlobalLock
+from bench.strategies.library_lock import GlobalPottery, GlobalPythonRedisLock, GlobalRedisPy, GlobalRedisPyBest
 from bench.strategies.lock_free import LockFree
 from bench.strategies.no_lock import NoLock
 from bench.strategies.one_script import OneScript
-from bench.strategies.pg_hot_row import PgHotRow
-from bench.strategies.pg_rows import PgRows
+from bench.strategies.pg_rows import PgHotRow, PgRows
 from bench.strategies.pg_skip_locked import PgSkipLocked
-from bench.strategies.pottery_lock import GlobalPottery
-from bench.strategies.python_redis_lock import GlobalPythonRedisLock
-from bench.strategies.redis_py_lock import GlobalRedisPy, GlobalRedisPyBest
 from bench.strategies.segment_batches import SegmentBatches
-from bench.strategies.segment_locks import SegmentLocks
-from bench.strategies.segments_random import SegmentsRandom
-from bench.strategies.segments_try_next import SegmentsTryNext
+from bench.strategies.segment_counters import SegmentsRandom, SegmentsTryNext
+from bench.strategies.segment_locks import GlobalLock, SegmentLocks
 from bench.strategies.watch_multi import WatchMulti
 
 if TYPE_CHECKING:

@@ -3,25 +3,32 @@
 A buyer reads a counter and writes it back; the subclass guards that. The order is appended to a list in the same
 transaction as the counter's write, or stored as a row before it if the critical section commits. Repeated orders are
 not detected.
+
+A store that counts failed lock attempts, because neither pools nor locks report them.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar, Final
+from math import inf
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, delete, insert, select
 
 from bench.sizing import oversold
 from bench.strategies.base import Guarantees, Refused, Sold, Strategy, Verdict, mean_of
 from bench.strategies.clients import client_of
+from segmented.models import Busy, Held
 from segmented.protocol.wire import text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench.strategies.base import StrategyContext
+    from segmented.errors import SegmentedError
     from segmented.models import Order
+    from segmented.plans.drivers import Store, Wakeups
+    from segmented.protocol import Operation
 
 metadata: Final = MetaData()
 unguarded_orders: Final = Table(
@@ -32,6 +39,7 @@ unguarded_orders: Final = Table(
     Column("order_id", String(256), nullable=False),
     Column("quantity", BigInteger, nullable=False),
 )
+AnswerT = TypeVar("AnswerT")
 
 
 def split(stock: int, segments: int) -> tuple[int, ...]:
@@ -186,3 +194,45 @@ class CountedStrategy(Strategy):
 def noted(order: Order) -> str:
     """Return an order's line in the list of orders sold."""
     return f"{order.order_id} {order.quantity}"
+
+
+class CountingStore:
+    """Passes all operations on to a store.
+
+    It does not see the attempts that a release makes for the next waiter: successful ones are counted as sales, and
+    they rarely fail.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Count what `store` answers."""
+        self._store = store
+        self.clock = store.clock
+        self._in_vain = 0
+        self._told = 0
+
+    @property
+    def wakeups(self) -> Wakeups:
+        """Return the waiters of this process."""
+        return self._store.wakeups
+
+    def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
+        """Perform one operation."""
+        answer = self._store.execute(operation, deadline=deadline)
+        if isinstance(answer, Busy | Held):
+            self._in_vain += 1
+        return answer
+
+    def execute_many(
+        self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
+    ) -> list[AnswerT | SegmentedError]:
+        """Perform several operations; none of them requests a lock."""
+        return self._store.execute_many(operations, deadline=deadline)
+
+    def close(self) -> None:
+        """Do nothing: the owner of the store closes it."""
+
+    def attempts(self) -> int:
+        """Return the attempts of a sale: its own, and all failed ones since the last sale, by any buyer."""
+        in_vain = self._in_vain
+        self._told, found = in_vain, in_vain - self._told
+        return 1 + found

@@ -1,6 +1,8 @@
 """The base of strategies over a pool: opens it, and reads the verdict from ledger and database.
 
 A pool whose critical section commits is gated: the order database decides. Otherwise the pool alone does.
+
+Checks refusals against the ledger. Each refusal has the number of the change after which it was decided.
 """
 
 from __future__ import annotations
@@ -9,10 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import delete
 
-from bench.refusals import count_wrong
 from bench.sizing import oversold
 from bench.strategies.base import LEASE_SECONDS, Guarantees, Strategy, Verdict, mean_of
-from bench.strategies.counting_store import CountingStore
+from bench.strategies.counted import CountingStore
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.keys import shard_keys
@@ -23,7 +24,7 @@ from segmented.protocol.wire import text
 from segmented.stock import LedgerFold, Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import ClassVar
 
     from bench.strategies.base import Refused, StrategyContext
@@ -173,3 +174,8 @@ def holds(entries: Iterator[LedgerEntry], warm_up: float) -> Iterator[int]:
                 reserved_at[entry.order_id] = entry.at_us
         elif entry.kind == "confirmed" and entry.order_id in reserved_at:
             yield entry.at_us - reserved_at[entry.order_id]
+
+
+def count_wrong(refusals: Iterable[Refused], fold: LedgerFold) -> int:
+    """Count the refusals that were decided while enough units were free."""
+    return sum(fold.covers(refusal.quantity, refusal.sequence) for refusal in refusals)

@@ -1,4 +1,7 @@
-"""K segments, each with its own lock: an order is processed under the lock of any free segment."""
+"""K segments, each with its own lock: an order is processed under the lock of any free segment.
+
+One lock for the whole stock: the same code with one segment.
+"""
 
 from __future__ import annotations
 
@@ -67,3 +70,16 @@ class SegmentLocks(PooledStrategy):
                 return Refused(sequence, quantity)
         message = f"order {order.order_id!r}: {answer.describe()}"
         raise SegmentedError(message)
+
+
+class GlobalLock(SegmentLocks):
+    """A pool of one segment."""
+
+    name: ClassVar[str] = "global-lock"
+    summary: ClassVar[str] = "one lock for the whole stock: a pool of one segment"
+    has_segments: ClassVar[bool] = False
+
+    @property
+    def segments(self) -> int:
+        """One."""
+        return 1

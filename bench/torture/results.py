@@ -13,8 +13,8 @@ from bench.torture.checker import MUST_BE_ZERO, Verdict
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from bench.torture.admin import Leftovers
     from bench.torture.kinds import Kind
-    from bench.torture.leftovers import Leftovers
 
 LABELS: Final = {
     "accesses_overlapping": "accepted accesses that overlap",

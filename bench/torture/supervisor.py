@@ -12,11 +12,10 @@ from uuid import uuid4
 
 import redis
 
-from bench.torture.admin import RunNames, called, connections_of, cut, keys_of, living_permits
+from bench.torture.admin import Leftovers, RunNames, called, connections_of, cut, keys_of, leftovers, living_permits
 from bench.torture.assignment import Assignment
 from bench.torture.events import Began, Ended, PermitsSeen, Tormented
 from bench.torture.fault_injector import KILL, PAUSE_AND_KILL, FaultInjector
-from bench.torture.leftovers import Leftovers, leftovers
 from bench.torture.processes import ContenderProcesses
 from bench.torture.resource import Resource
 from bench.torture.resource_server import ResourceServer

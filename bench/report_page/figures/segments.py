@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench.report_page.drawn import Drawn, NotDrawn
+from bench.report_page.drawn import Drawn, NotDrawn, ends, ratio_of
 from bench.report_page.facts import LOCK_FREE, ONE_LOCK, WITHOUT_LOCK, counted, families, said
 from bench.report_page.figures.points import LEGEND, model_line, plot
-from bench.report_page.intervals import ends, ratio_of
 from bench.report_page.models import lines_over_segments
 from bench.report_page.style import from_zero, log_axis, new_figure
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.counts.baseline import BASELINE, differences, read_baseline
-from bench.counts.measure import measure
+from bench.counts.command import measure
+from bench.counts.tally import BASELINE, differences, read_baseline
 from tests.support.rings import require_module
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.locks import contended, renewal
+from bench.locks import contended, measure
 from bench.locks.contended import measure_contended
 from bench.locks.cycles import OURS, PEERS, RAW, REDIS_PY
-from bench.locks.renewal import measure_renewal
+from bench.locks.measure import measure_renewal
 from bench.locks.uncontended import Subject, measure_uncontended
 from segmented.errors import SegmentedError
 
@@ -46,9 +46,9 @@ def test_ten_waiters_are_parked_at_no_cost_and_served_by_three_commands_each(
 def test_a_thousand_leases_are_kept_by_one_thread(
     private_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(renewal, "LEASES", 1_000)
-    monkeypatch.setattr(renewal, "TTL_MS", 1_000)
-    monkeypatch.setattr(renewal, "WATCHED_SECONDS", 2.5)
+    monkeypatch.setattr(measure, "LEASES", 1_000)
+    monkeypatch.setattr(measure, "TTL_MS", 1_000)
+    monkeypatch.setattr(measure, "WATCHED_SECONDS", 2.5)
     used, lost, threads = measure_renewal(private_valkey.url, nobody_told)
     assert used.value > 0
     assert (lost.value, threads.value) == (0, 1)

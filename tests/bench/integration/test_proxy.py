@@ -11,9 +11,8 @@ import psutil
 import pytest
 import redis
 
-from bench.proxy.addresses import through, upstream_of
-from bench.proxy.running import delayed
-from bench.proxy.upstream import Upstream
+from bench.proxy.relay import Upstream
+from bench.proxy.running import delayed, through, upstream_of
 from segmented.errors import InvalidInput
 
 ROUND_TRIP_MS = 20.0

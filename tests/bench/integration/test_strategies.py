@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, func, insert, select
 
 from bench.assignment import Assignment
-from bench.sale import Sale
+from bench.sale import Sale, failures, violations
 from bench.sections import Section
 from bench.strategies import STRATEGIES
 from bench.strategies.base import Refused, Sold
@@ -18,7 +18,6 @@ from bench.strategies.counted import unguarded_orders
 from bench.strategies.no_lock import NoLock
 from bench.strategies.pooled import PooledStrategy
 from bench.strategies.segment_locks import SegmentLocks
-from bench.summary import failures, violations
 from segmented import protocol as op
 from segmented.keys import shard_keys
 from segmented.orders import Gate, connect

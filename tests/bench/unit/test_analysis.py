@@ -7,9 +7,8 @@ from hypothesis import given, strategies as st
 from rich.console import Console
 
 from bench.analysis.calibration import Calibration, NoCalibration, calibrate
-from bench.analysis.compare import compare
+from bench.analysis.compare import compare, differences
 from bench.analysis.crossover import crossovers
-from bench.analysis.differences import differences
 from bench.analysis.hypotheses import Judged, judge, verdict_of
 from bench.analysis.intervals import Estimate, mean_of, median_of, paired_ratio, unpaired_ratio
 from bench.analysis.measured import broken_promises, cells_of

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from rich.console import Console
 
-from bench.counts.baseline import BASELINE, REWRITE, differences, read_baseline, write_baseline
 from bench.counts.command import count
-from bench.counts.tally import Tally
+from bench.counts.tally import BASELINE, REWRITE, Tally, differences, read_baseline, write_baseline
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:

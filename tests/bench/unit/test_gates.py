@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from bench.granularity.cell import Cell
-from bench.granularity.gates import noted, too_short, voided
 from bench.granularity.sale import FAILED_MAX, Sale
+from bench.granularity.summary import noted, too_short, voided
 from bench.strategies.base import GaveUp, Sold
 from tests.bench.records import run
 

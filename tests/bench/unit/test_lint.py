@@ -8,8 +8,8 @@ import pytest
 
 from bench.granularity.record import Cpu, Fairness, Percentiles, Work
 from bench.lint import RULES, RuleFinding, check, may_publish
+from bench.lint.command import summary
 from bench.lint.subject import Subject
-from bench.lint.table import summary
 from tests.bench.lint_results import (
     BASE,
     ENVIRONMENT,

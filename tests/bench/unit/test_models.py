@@ -5,8 +5,8 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from bench.analysis.closed_network import any_free_lane, balanced_bound, ceiling, random_lane
 from bench.analysis.mg1 import erlang_c, load_points, utilisation, wait_any_lane, wait_one_lane, wait_own_lane
+from bench.analysis.model_error import any_free_lane, balanced_bound, ceiling, random_lane
 from bench.analysis.usl import Fit, Law, NoFit, fit, fits_by_segments
 from tests.bench.session import whole_session
 

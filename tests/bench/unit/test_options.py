@@ -9,7 +9,7 @@ from bench.assignment import Assignment
 from bench.cli.bench import whole
 from bench.cli.demo import demo
 from bench.conditions import conditions
-from bench.options import DemoOptions
+from bench.demo import DemoOptions
 from bench.results import Results, check_writable, write
 from bench.servers import Servers
 from bench.strategies import STRATEGIES

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.granularity.cell import Cell
-from bench.granularity.estimate import planned_seconds
 from bench.granularity.grid import grid_of
 from bench.granularity.plan import PLAN_FILE, read_plan
+from bench.granularity.schedule import planned_seconds
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput
 from tests.bench.plans import small_plan, written

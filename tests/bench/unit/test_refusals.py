@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.refusals import count_wrong
 from bench.strategies.base import Refused, mean_of
-from bench.strategies.pooled import holds
+from bench.strategies.pooled import count_wrong, holds
 from segmented.errors import SegmentedError
 from segmented.models import EntryKind, LedgerEntry
 from segmented.stock import LedgerFold

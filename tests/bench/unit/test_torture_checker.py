@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from bench.torture.admin import Leftovers
 from bench.torture.checker import MUST_BE_ZERO, Verdict, check
 from bench.torture.events import (
     EXCLUSIVE,
@@ -26,7 +27,6 @@ from bench.torture.events import (
     read_events,
 )
 from bench.torture.kinds import KINDS
-from bench.torture.leftovers import Leftovers
 from bench.torture.results import TortureResults
 
 if TYPE_CHECKING:
