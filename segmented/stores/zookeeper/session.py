@@ -1,4 +1,4 @@
-"""What a process knows of one kazoo client's session, shared by all its locks, in both colours.
+"""What a process knows of one kazoo client's session, shared by all its locks, sync and async.
 
 kazoo tells of changes from its own threads. Here they are noted, and passed on: to the stores, whose waiters look
 again, and to the caretaker, which looks after the leases. Nothing here blocks or calls the user's code.
