@@ -1,8 +1,8 @@
-"""Waking a greenlet at an instant, closer than a millisecond.
+"""Wakes a greenlet at a given time with sub-millisecond precision.
 
-gevent waits in whole milliseconds where its loop is epoll, which every arrival would be late by. On Linux the kernel's
-own timer (timerfd_create(2)) ends the wait instead: it is a file descriptor like another. Elsewhere gevent's sleep is
-used, and what it is late by stands in the record.
+gevent waits in whole milliseconds if its loop uses epoll, and every arrival would be late by that much. On Linux the
+kernel's own timer (timerfd_create(2)) ends the wait instead: it is an ordinary file descriptor. Elsewhere gevent's
+sleep is used, and the record has its lateness.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class _Setting(ctypes.Structure):
 
 
 def sleep(seconds: float) -> None:
-    """Sleep that long and not up to a millisecond more, in a greenlet; elsewhere as `time.sleep` does.
+    """Sleep in a greenlet, to less than a millisecond; elsewhere as `time.sleep` does.
 
-    A hold of 20 ms would be one of 21 otherwise, and those of many lanes would end together: at the same millisecond.
+    Otherwise a hold of 20 ms would take 21 ms, and the holds of many lanes would end in the same millisecond.
     """
     if not monkey.is_module_patched("time"):
         time.sleep(seconds)
@@ -45,10 +45,10 @@ def sleep(seconds: float) -> None:
 
 
 class Alarm:
-    """Wakes one greenlet, again and again. Use it in a `with` statement."""
+    """Wakes one greenlet repeatedly. Use it in a `with` statement."""
 
     def __init__(self) -> None:
-        """Take a timer from the kernel, where there is one."""
+        """Create a kernel timer where the system has them."""
         self._libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
         self._fd: int | None = None
         if self._libc is None:
@@ -64,14 +64,14 @@ class Alarm:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the timer back."""
+        """Release the timer."""
         if self._fd is not None:
             self._watcher.close()
             os.close(self._fd)
             self._fd = None
 
     def wait_until(self, at: float) -> None:
-        """Return at `at` of `time.monotonic`, never before; at once, after the others' turn, if that has passed."""
+        """Return at `at` of `time.monotonic`, never before. If that has passed, only yield to other greenlets."""
         if at <= time.monotonic():
             gevent.sleep(0)
         while (left := at - time.monotonic()) > 0:
@@ -85,8 +85,8 @@ class Alarm:
         setting = _Setting(_Timespec(0, 0), _Timespec(whole, part))
         libc.timerfd_settime(fd, _ABSOLUTE, ctypes.byref(setting), None)
         self._hub.wait(self._watcher)
-        os.read(fd, 8)  # or it stays readable
+        os.read(fd, 8)  # otherwise it stays readable
 
 
 _FREE: Final[list[Alarm]] = []
-"""Timers for `sleep`: as many as greenlets ever slept at once, kept until the process ends."""
+"""Timers for `sleep`: one per concurrent sleeper, kept until the process ends."""

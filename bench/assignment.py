@@ -1,4 +1,4 @@
-"""What a measuring process is told, and what it says back: one JSON object a line."""
+"""The assignment of a measuring process and its answers: one JSON object a line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from bench import sizing
 from bench.sections import Section
-from bench.strategies.base import Stage
+from bench.strategies.base import StrategyContext
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from segmented.stores.redis import RedisStore
 
 SPARE_SECONDS: Final = 30.0
-"""To start, to audit and to clear."""
+"""Seconds to start, audit and clean up."""
 SPARE_CONNECTIONS: Final = 8
-"""For the listener, the meter and the audit."""
+"""Connections for the listener, the meter and the audit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """Measure `strategy` once. Seconds everywhere."""
+    """One measurement of `strategy`. All times are in seconds."""
 
     strategy: str
     sku: str
@@ -36,12 +36,12 @@ class Assignment:
     seconds: float
 
     def as_json(self) -> str:
-        """Return it in one line."""
+        """Return the assignment as one line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> Self:
-        """Read it back."""
+        """Read an assignment from its line."""
         found: dict[str, Any] = json.loads(line)
         return cls(**found)
 
@@ -52,13 +52,13 @@ class Assignment:
 
     @property
     def seconds_at_most(self) -> float:
-        """Seconds after which the whole measurement has gone wrong."""
+        """Seconds after which the measurement has failed."""
         sales = sizing.calibration(self.extra_hold) + sizing.time_limit(self.seconds)
         return sales + 2 * self.drain + SPARE_SECONDS
 
-    def stage(self, store: RedisStore, engine: Engine) -> Stage:
-        """Return what the strategy works with: the extra hold, then a real commit."""
-        return Stage(
+    def context(self, store: RedisStore, engine: Engine) -> StrategyContext:
+        """Return the strategy's context: the extra hold, then a real commit."""
+        return StrategyContext(
             store=store,
             engine=engine,
             segments=self.segments,
@@ -69,7 +69,7 @@ class Assignment:
 
     @property
     def pooled_url(self) -> str:
-        """The URL of Redis, with room for one connection a buyer; redis-py stops at 100 otherwise."""
+        """The URL of Redis with one connection per buyer; redis-py's default maximum is 100."""
         query = urlsplit(self.url).query
         if "max_connections" in parse_qs(query):
             return self.url

@@ -1,4 +1,4 @@
-"""Our end of a measuring process: start it, hear what it says, and see that it ends."""
+"""Controls a measuring process: starts it, sends it assignments, reads its records, and ends it."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Progress = Callable[[str, int, int], None]
-    """Told the phase, how much of it is done, and out of how much."""
+    """Called with the phase, how much of it is done, and the total."""
 
 LEAVE_SECONDS: Final = 5.0
 LAST_WORDS_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a measuring process is told."""
+class MeasuringTask:
+    """An assignment of a measuring process."""
 
     line: str
-    """A line of its stdin: URLs may have passwords, which a list of processes would show."""
+    """A line of its stdin: URLs may have passwords, which a process list would show."""
     subject: str
-    """What it measures, for messages."""
+    """What it measures, for error messages."""
     seconds: float
-    """After which it is killed."""
+    """Time limit after which it is killed."""
 
 
-class Child:
-    """A process that loads what is needed to measure, which takes seconds, and does each line it is told in a fork."""
+class MeasuringProcess:
+    """A process that imports everything needed once, which takes seconds, and forks for each assignment."""
 
     def __init__(self, module: str) -> None:
-        """Start it; the module ends with `fork_for_each_line` of `bench.forks`."""
+        """Start a process that runs `module`, which calls `fork_for_each_line` of `bench.forks`."""
         with ExitStack() as stack:
             self._errors = stack.enter_context(tempfile.TemporaryFile())
             self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and modules
@@ -50,24 +50,24 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 text=True,
-                start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we end the child
+                start_new_session=True,  # a terminal's Ctrl-C reaches only the parent, which ends the child
             )
             stack.pop_all()
-        self._complained = 0  # bytes of stderr, of what it was told before
+        self._complained = 0  # bytes of stderr from earlier assignments
 
-    def hear(self, told: Told, progress: Progress) -> dict[str, Any]:
-        """Have a fork do it, and return its record; may be called again.
+    def run(self, task: MeasuringTask, progress: Progress) -> dict[str, Any]:
+        """Run an assignment in a fork and return its record. Can be called repeatedly.
 
-        Raises SegmentedError when it fails or takes too long; after the latter this one is of no more use.
+        Raises SegmentedError if it fails or takes too long. After a timeout the process cannot be used again.
         """
-        overdue = threading.Timer(told.seconds, end_group, [self._process])
+        overdue = threading.Timer(task.seconds, kill_group, [self._process])
         overdue.start()
         try:
-            with suppress(BrokenPipeError):  # it has gone already, and left its last words
+            with suppress(BrokenPipeError):  # it has ended, and its error output says why
                 if self._process.stdin is not None:
-                    self._process.stdin.write(told.line + "\n")
+                    self._process.stdin.write(task.line + "\n")
                     self._process.stdin.flush()
-            record, code = _heard(self._process, progress)
+            record, code = _read_record(self._process, progress)
         finally:
             overdue.cancel()
         begin, self._complained = self._complained, os.fstat(self._errors.fileno()).st_size
@@ -76,25 +76,25 @@ class Child:
         begin = max(begin, self._complained - LAST_WORDS_MAX)
         errors = os.pread(self._errors.fileno(), LAST_WORDS_MAX, begin).decode(errors="replace")
         last_words = [line.strip() for line in errors.splitlines() if line.strip()][-1:]
-        ended = f"not done in {told.seconds:g} s" if code is None else _ended(code)
-        message = f"measuring {told.subject} ended early: {' '.join(last_words) or ended}"
+        ended = f"not done in {task.seconds:g} s" if code is None else _ended(code)
+        message = f"measuring {task.subject} ended early: {' '.join(last_words) or ended}"
         raise SegmentedError(message)
 
     def close(self) -> None:
-        """Let go of it; it ends."""
-        let_go(self._process)
+        """Close the process's stdin, so that it ends."""
+        close_process(self._process)
         self._errors.close()
 
 
-def _heard(child: subprocess.Popen[str], progress: Progress) -> tuple[dict[str, Any] | None, int | None]:
-    """Return what a fork found, if it did, and its exit code; None if the loader is gone with it."""
+def _read_record(child: subprocess.Popen[str], progress: Progress) -> tuple[dict[str, Any] | None, int | None]:
+    """Return the fork's record, if any, and its exit code; None if the parent process ended too."""
     record: dict[str, Any] | None = None
     code: int | None = None
     failure: SegmentedError | None = None
     for line in child.stdout or ():
         try:
             said: dict[str, Any] = json.loads(line)
-        except ValueError:  # a line that a kill cut off, or the empty one that ends it
+        except ValueError:  # a line truncated by a kill, or the empty line after it
             continue
         event = said.pop("event")
         if event == "left":
@@ -115,21 +115,21 @@ def _ended(code: int) -> str:
     return f"ended with code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
 
-def let_go(child: subprocess.Popen[Any]) -> None:
-    """Let go of the lifeline, on which the child leaves; kill it if it does not."""
+def close_process(child: subprocess.Popen[Any]) -> None:
+    """Close the child's stdin, on which it exits; kill it if it does not."""
     if child.stdin is not None:
-        with suppress(BrokenPipeError):  # it has gone already
+        with suppress(BrokenPipeError):  # it has ended
             child.stdin.close()
     try:
         child.wait(LEAVE_SECONDS)
     except subprocess.TimeoutExpired:
-        end_group(child)
+        kill_group(child)
         child.wait()
     if child.stdout is not None:
         child.stdout.close()
 
 
-def end_group(leader: subprocess.Popen[Any]) -> None:
-    """Kill a process that leads its group, and what it forked."""
+def kill_group(leader: subprocess.Popen[Any]) -> None:
+    """Kill a process group by its leader."""
     with suppress(ProcessLookupError):
         os.killpg(leader.pid, signal.SIGKILL)

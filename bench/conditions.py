@@ -1,4 +1,4 @@
-"""The conditions a number was measured under; no number is worth much without them."""
+"""The conditions of a measurement: versions, machine, commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GIT_SECONDS: Final = 5
 
 
 def conditions(servers: Servers) -> dict[str, Any]:
-    """Return versions, cores, commit and what else decides."""
+    """Return versions, cores, commit and the other conditions."""
     return {
         "versions": {"python": platform.python_version(), **package_versions(), **servers.versions},
         "cores": core_count(),
@@ -36,7 +36,7 @@ def conditions(servers: Servers) -> dict[str, Any]:
 
 
 def server_conditions(url: str, *packages: str) -> dict[str, Any]:
-    """Return the same of a benchmark on one server; `packages` are those that matter beyond the usual ones."""
+    """Return the conditions of a benchmark on one server; `packages` lists additional packages that matter."""
     with RedisStore.from_url(url) as store:
         info = store.client.info("server")
     name = str(info.get("server_name", "redis"))
@@ -53,7 +53,7 @@ def server_conditions(url: str, *packages: str) -> dict[str, Any]:
 
 
 def package_versions(*more: str) -> dict[str, str]:
-    """Return the versions of the packages that a number depends on."""
+    """Return the versions of the packages that the figures depend on."""
     found = {}
     for package in (*PACKAGES, *more):
         try:
@@ -64,12 +64,12 @@ def package_versions(*more: str) -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Return the commit of this code, with `-dirty` when it was changed since; None outside of a repository."""
+    """Return the commit of this code, with `-dirty` if there are changes; None outside a repository."""
     folder = Path(__file__).resolve().parents[1]
     if not (folder / ".git").exists():
         return None
     try:
-        said = subprocess.run(  # noqa: S603  # a fixed command over our own folder
+        said = subprocess.run(  # noqa: S603  # a fixed command in this folder
             [*GIT_DESCRIBE, "--always", "--abbrev=40", "--dirty", "--exclude=*"],
             cwd=folder,
             capture_output=True,
@@ -83,7 +83,7 @@ def commit() -> str | None:
 
 
 def cpu_model() -> str:
-    """Return the processor's name where the system tells."""
+    """Return the processor's name if the system provides it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""What importing the library, its pytest plugin and its command cost in CPU: `python -m bench.costs [ROUNDS]`.
+"""CPU cost of importing the library, its pytest plugin and its command: `python -m bench.costs [ROUNDS]`.
 
-Each program runs in a fresh interpreter, and the programs take turns, so that a slow moment meets all of them. The
-figures are medians of user and system seconds. Compare ratios of one run, not seconds of two machines.
+Each program runs in a fresh interpreter, and the programs alternate, so that a slow moment affects all of them. The
+figures are medians of user plus system seconds. Compare ratios of one run, not seconds of two machines.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ PROGRAMS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def cpu_seconds(options: tuple[str, ...], folder: Path) -> float:
-    """Return the user and system seconds of a fresh interpreter with these options."""
-    with subprocess.Popen(  # noqa: S603  # our own interpreter, with programs of this module
+    """Return the user plus system seconds of a fresh interpreter with these options."""
+    with subprocess.Popen(  # noqa: S603  # this interpreter, with programs of this module
         [sys.executable, *options], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         _, status, used = os.wait4(process.pid, 0)
@@ -52,7 +52,7 @@ def measure(rounds: int) -> dict[str, float]:
         folder = Path(name)
         (folder / "test_one.py").write_text("def test_one():\n    assert True\n", encoding="utf-8")
         for options in PROGRAMS.values():
-            cpu_seconds(options, folder)  # compiled and read from disk once
+            cpu_seconds(options, folder)  # warm up: compile, and read from disk once
         for _ in range(rounds):
             for program, options in PROGRAMS.items():
                 taken[program].append(cpu_seconds(options, folder))
@@ -60,7 +60,7 @@ def measure(rounds: int) -> dict[str, float]:
 
 
 def lines(found: dict[str, float]) -> list[str]:
-    """Return the figures as text: each program's seconds, and what it costs beside what it is compared with."""
+    """Return the figures as text: each program's seconds, and its ratio to the baseline."""
     start = found["python"]
     driver = found["import redis"] - start
     shown = [f"{program:40} {seconds:6.3f} s" for program, seconds in found.items()]
@@ -71,7 +71,7 @@ def lines(found: dict[str, float]) -> list[str]:
 
 
 def main(words: list[str]) -> None:
-    """Measure, and print. Raises InvalidInput for a number of rounds that cannot be."""
+    """Measure and print. Raises InvalidInput for an invalid number of rounds."""
     said = words[0] if words else str(ROUNDS)
     if not said.isdecimal() or not 1 <= int(said) <= ROUNDS_MAX:
         message = f"ROUNDS is {said!r}: it should be a whole number from 1 to {ROUNDS_MAX:,}"

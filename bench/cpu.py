@@ -1,6 +1,6 @@
 """Cores used between two readings: by the generator (this process), Redis, PostgreSQL and the whole machine.
 
-The PostgreSQL server is found by its first process, if it runs on this machine.
+The main process of the PostgreSQL server of an engine is found if it runs on this machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NANOSECONDS: Final = 1_000_000_000
 WHOLE_CORE: Final = 0.95
-"""Cores from which a process of one thread is said to have used a whole one."""
+"""Cores from which a single-threaded process counts as having used a whole core."""
 LOCAL_HOSTS: Final = {"", "localhost", "127.0.0.1", "::1"}
 
 
@@ -37,11 +37,11 @@ class CpuReading:
 
     @property
     def others(self) -> float:
-        """What was used by none of the three: the system, and other programs. A server elsewhere makes it too small."""
+        """Cores used by the system and other programs. A server on another machine makes it too small."""
         return max(0.0, self.machine - self.generator - self.redis - (self.database or 0.0))
 
     def since(self, before: CpuReading) -> CpuReading:
-        """Return cores used between two readings; `at` becomes the seconds between them."""
+        """Return the cores used between two readings; `at` becomes the seconds between them."""
         seconds = self.at - before.at
         database = None
         if self.database is not None and before.database is not None:
@@ -56,12 +56,12 @@ class CpuReading:
 
 
 class CpuMeter:
-    """Reads them. Redis tells its own, also from elsewhere; PostgreSQL is measured only if it runs here."""
+    """Reads CPU times. Redis reports its own, even remotely; PostgreSQL is measured only on this machine."""
 
     def __init__(self, client: redis.Redis, engine: Engine | None) -> None:
-        """Find the database's processes once."""
+        """Find the processes of the database."""
         self._client = client
-        self._postmaster = None if engine is None else find_postmaster(engine)
+        self._postmaster = None if engine is None else find_postgresql_process(engine)
 
     def read(self) -> CpuReading:
         """Read all of them now."""
@@ -76,20 +76,20 @@ class CpuMeter:
 
 
 def _tree_seconds(root: psutil.Process) -> float:
-    """Add up the living, and what the root has inherited from the dead."""
+    """Sum the live processes, and the times that the root inherited from ended ones."""
     times = root.cpu_times()
     seconds = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0) + own_seconds(root)
     for child in root.children(recursive=True):
-        with suppress(psutil.Error):  # it ended in between: the root has its time by then
+        with suppress(psutil.Error):  # it ended in between: the root has its time
             seconds += own_seconds(child)
     return float(seconds)
 
 
 def own_seconds(process: psutil.Process) -> float:
-    """Return the CPU seconds of a process of one thread.
+    """Return the CPU seconds of a single-threaded process.
 
-    Linux tells them in nanoseconds too. The usual figure is in hundredths, and it takes a backend many orders to use
-    one: of 200 backends in a short sale it would show nothing.
+    Linux also reports nanoseconds. The usual figure is in hundredths of a second, which a backend uses only after many
+    orders: for 200 backends in a short sale it would be 0.
     """
     try:
         nanoseconds = int(Path(f"/proc/{process.pid}/schedstat").read_text(encoding="ascii").split()[0])
@@ -109,7 +109,7 @@ def busy_seconds() -> float:
 
 
 def machine_core_count() -> int:
-    """Count all cores of the machine, whatever this process is bound to: `busy_seconds` is of all of them."""
+    """Count all cores of the machine, whatever this process is pinned to: `busy_seconds` covers all of them."""
     return os.cpu_count() or 1
 
 
@@ -118,8 +118,8 @@ def core_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def find_postmaster(engine: Engine) -> psutil.Process | None:
-    """Return the parent of the backend that answers; None for SQLite and for a server elsewhere."""
+def find_postgresql_process(engine: Engine) -> psutil.Process | None:
+    """Return the parent of the answering backend; None for SQLite and for a remote server."""
     if engine.dialect.name != "postgresql":
         return None
     hosts = {engine.url.host or "", *([engine.url.query["host"]] if "host" in engine.url.query else [])}
@@ -133,5 +133,5 @@ def find_postmaster(engine: Engine) -> psutil.Process | None:
         except psutil.Error:
             return None
     if parent is None or "postgres" not in backend.name() or "postgres" not in parent.name():
-        return None  # the same number by chance: the server lives in a container or behind a tunnel
+        return None  # the same id by chance: the server runs in a container or behind a tunnel
     return parent

@@ -1,6 +1,6 @@
-"""The benchmark `demo`: what segment locks buy against one lock, no lock and no lock needed. One sale each.
+"""The benchmark `demo`: segment locks, one lock, no lock and lock-free, one sale each.
 
-What the demo is told is checked once. Every refusal is one sentence that names the option and its value.
+The options are validated once. Each error names the option and its value.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from bench.assignment import Assignment
-from bench.children import Child, Told
+from bench.children import MeasuringProcess, MeasuringTask
 from bench.conditions import conditions
 from bench.findings import ORDER, findings, remarks
 from bench.record import RunRecord
@@ -21,26 +21,26 @@ from segmented.errors import InvalidInput
 from segmented.models import SEGMENT_COUNT_MAX
 
 if TYPE_CHECKING:
-    from bench.watch import Watch
+    from bench.display import Display
 
 NAME: Final = "demo"
 HOLD_MS_MAX: Final = 2_000.0
-"""Well below the ten seconds that a segment's lease lives."""
+"""Well below the ten seconds of a segment's lease."""
 BUYERS_MAX: Final = 1_000
 SECONDS_MIN: Final = 1.0
 SECONDS_MAX: Final = 600.0
 LINE_SECONDS_MAX: Final = 120.0
-"""All buyers in line for one lock must be served within this."""
+"""Maximum seconds to serve all buyers that wait for one lock."""
 ORDERS_MIN: Final = 20
-"""Orders that one lock must be able to sell in the time given, or the measurement says nothing."""
+"""Minimum number of orders that one lock must be able to sell in the given time."""
 
 
-def measure_demo(options: DemoOptions, watch: Watch) -> Results:
-    """Measure the four strategies, each in a fresh process, on servers of their own unless others are named."""
+def measure_demo(options: DemoOptions, display: Display) -> Results:
+    """Measure the four strategies, each in a fresh process, on embedded servers unless others are named."""
     runs: list[RunRecord] = []
     with (
         running(options.url, options.database, buyers=options.buyers) as servers,
-        closing(Child("bench.run_strategy")) as measuring,
+        closing(MeasuringProcess("bench.run_strategy")) as measuring,
     ):
         found = conditions(servers) | {"options": _shown(options)}
         sale = f"{NAME}-{uuid4().hex[:8]}"
@@ -55,17 +55,17 @@ def measure_demo(options: DemoOptions, watch: Watch) -> Results:
                 extra_hold=options.hold_ms / 1_000,
                 seconds=options.seconds,
             )
-            with watch.strategy(name) as progress:
-                asked = Told(assignment.as_json(), name, assignment.seconds_at_most)
-                record = RunRecord.from_json(measuring.hear(asked, progress))
-            watch.finished(record)
+            with display.strategy(name) as progress:
+                asked = MeasuringTask(assignment.as_json(), name, assignment.seconds_at_most)
+                record = RunRecord.from_json(measuring.run(asked, progress))
+            display.finished(record)
             runs.append(record)
     cores = found["cores"]
     return Results(NAME, tuple(runs), found, findings(runs, cores), remarks(runs, cores))
 
 
 def _shown(options: DemoOptions) -> dict[str, Any]:
-    """Return the options without URLs, which may have passwords."""
+    """Return the options without URLs, which may contain passwords."""
     return {
         "hold_ms": options.hold_ms,
         "buyers": options.buyers,
@@ -78,7 +78,7 @@ def _shown(options: DemoOptions) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """How to measure. `url` and `database` replace the embedded servers."""
+    """The options of a measurement. `url` and `database` replace the embedded servers."""
 
     hold_ms: float = 20.0
     buyers: int = 64
@@ -88,7 +88,7 @@ class DemoOptions:
     database: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be measured."""
+        """Validate the options. Raises InvalidInput."""
         _within("--hold", self.hold_ms, 0, HOLD_MS_MAX, "ms")
         _within("--buyers", self.buyers, 1, BUYERS_MAX)
         _within("--segments", self.segments, 1, SEGMENT_COUNT_MAX)
@@ -107,6 +107,6 @@ class DemoOptions:
 
 
 def _within(option: str, value: float, low: float, high: float, unit: str = "") -> None:
-    if not low <= value <= high:  # also refuses what is not a number
+    if not low <= value <= high:  # also refuses NaN
         message = f"{option} {value:g} must be between {low:,g} and {high:,g}{f' {unit}' if unit else ''}"
         raise InvalidInput(message)

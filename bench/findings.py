@@ -1,4 +1,4 @@
-"""What the runs of the demo say when they are put side by side."""
+"""Conclusions from the runs of the demo."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SEGMENTS: Final = "segment-locks"
 LOCK_FREE: Final = "lock-free"
 ORDER: Final = (CONTROL, ONE_LOCK, SEGMENTS, LOCK_FREE)
 FULL_MACHINE: Final = 0.9
-"""Share of the cores' time from which none was free for long."""
+"""Share of all cores' time from which the machine counts as saturated."""
 MACHINE: Final = "machine"
 
 
 def findings(runs: Sequence[RunRecord], cores: int) -> dict[str, Any]:
-    """Return the ratio, each share of its bound, and what was used up."""
+    """Return the ratio, the shares of the bounds, and what was saturated."""
     by_name = {run.strategy: run for run in runs}
     many, one = by_name[SEGMENTS].orders_per_s, by_name[ONE_LOCK].orders_per_s
     return {
@@ -33,21 +33,21 @@ def findings(runs: Sequence[RunRecord], cores: int) -> dict[str, Any]:
 
 
 def share_of_bound(run: RunRecord) -> float | None:
-    """Return orders a second as a share of the bound; None for a run without throughput, and for the control."""
+    """Return orders per second as a share of the bound; None for a run without throughput and for the control."""
     if run.orders_per_s is None or run.is_control:
         return None
     return round(run.orders_per_s / run.bound_per_s, 3)
 
 
 def used_up(run: RunRecord, cores: int) -> list[str]:
-    """Name what used a whole core, and the machine if all of its cores were busy."""
+    """Name the processes that used a whole core, and the machine if all its cores were busy."""
     parts = {"the generator": run.generator_cpu, "Redis": run.redis_cpu, "the database": run.database_cpu or 0.0}
     found = [name for name, used in parts.items() if used >= WHOLE_CORE]
     return [*found, MACHINE] if run.machine_cpu >= FULL_MACHINE * cores else found
 
 
 def remarks(runs: Sequence[RunRecord], cores: int) -> list[str]:
-    """Say what the figures mean, one sentence each."""
+    """Return the conclusions, one sentence each."""
     control, one, many, free = (next(run for run in runs if run.strategy == name) for name in ORDER)
     return [
         f"Without a lock {control.sold:,} units of {control.stock:,} were sold: {control.oversold:,} that nobody had.",

@@ -1,4 +1,4 @@
-"""The report folder of a benchmark with fixed options: its results, a page that needs nothing else, and a table."""
+"""The report folder of a benchmark with fixed options: results, a self-contained page, and a table."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ TEMPLATE: Final = "fixed.html.j2"
 
 
 class Reported(Findings, Protocol):
-    """Findings that fit into one table."""
+    """Results that fit into one table."""
 
     @property
     def benchmark(self) -> str:
-        """The name of what was measured."""
+        """The name of the benchmark."""
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """What it was measured under."""
+        """The conditions of the measurement."""
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What the figures mean, one sentence each."""
+        """The conclusions, one sentence each."""
 
     def rows(self) -> list[list[str]]:
-        """Return the table; the first row is the head."""
+        """Return the table; the first row is the header."""
 
 
 def check_folder(folder: Path | None) -> None:
-    """Refuse a place for a report before anything is measured: a file, or a folder with something in it.
+    """Check the report folder before anything is measured: it must be new or empty.
 
-    Raises InvalidInput. Nothing is made or changed.
+    Raises InvalidInput. Nothing is created or changed.
     """
     if folder is None:
         return
@@ -62,7 +62,7 @@ def check_folder(folder: Path | None) -> None:
 
 
 def write_report(found: Reported, folder: Path | None, *, summary: str, left_out: str = "") -> None:
-    """Write all of it, if a folder was asked for. Raises SegmentedError if that fails."""
+    """Write the report, if a folder was given. Raises SegmentedError if that fails."""
     if folder is None:
         return
     files = {
@@ -80,8 +80,8 @@ def write_report(found: Reported, folder: Path | None, *, summary: str, left_out
 
 
 def page(found: Reported, *, summary: str, left_out: str) -> str:
-    """Return the HTML."""
-    from bench.report_page.html import rendered  # noqa: PLC0415  # templates are loaded by those who ask for a page
+    """Return the page as HTML."""
+    from bench.report_page.html import rendered  # noqa: PLC0415  # templates are loaded only for a page
     from bench.report_page.tables import settings  # noqa: PLC0415  # the same
 
     head, *rows = found.rows()
@@ -100,7 +100,7 @@ def page(found: Reported, *, summary: str, left_out: str) -> str:
 
 
 def markdown(rows: list[list[str]]) -> str:
-    """Return a table whose columns behind the first one are figures."""
+    """Return a Markdown table; all columns but the first are numbers."""
     head, *others = rows
     lines = [head, ["---", *["--:"] * (len(head) - 1)], *others]
     return "".join(f"| {' | '.join(one.replace('|', chr(92) + '|') for one in line)} |\n" for line in lines)

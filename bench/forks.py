@@ -1,9 +1,9 @@
-"""A process that has loaded its program forks for each line of stdin: what is measured has a fresh process at once.
+"""A process that has loaded its program forks for each line of stdin, so that each measurement has a fresh process.
 
-To load locust, celery, SQLAlchemy and the peers takes longer than most sales last. A fork has it all, and nothing of
-the fork before it. What an interpreter draws anew (its seed for hashes, where things lie in memory) all forks share.
-So a session of the bench takes another loader for each round: within a round all cells have the same, and each cell has
-every round's.
+Loading locust, celery, SQLAlchemy and the other libraries takes longer than most sales. A fork has everything loaded,
+and no state of earlier forks. All forks share what an interpreter randomizes at its start (hash seed, memory layout).
+So a session starts a new loader for each round: all cells of a round have the same loader, and each cell has all of
+them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def fork_for_each_line(main: Callable[[str], int]) -> None:
-    """Give each line to a fork, one after the other, and say when it is gone; ends with stdin."""
-    wait = get_original("os", "waitpid")  # gevent's would run its loop, which is for the forks
+    """Run each line of stdin in a fork, one after another, and report its end; return when stdin ends."""
+    wait = get_original("os", "waitpid")  # gevent's version would run its loop, which is for the forks
     gc.collect()
-    gc.freeze()  # or a collection in a fork would copy every page of what was loaded
+    gc.freeze()  # otherwise a collection in a fork would copy every loaded page
     for line in iter(sys.stdin.readline, ""):
         child = gevent.os.fork()
         if not child:
@@ -40,8 +40,8 @@ def _do_and_leave(main: Callable[[str], int], line: str) -> NoReturn:
     exit_code = 1
     try:
         exit_code = main(line)
-    except BaseException:  # noqa: BLE001  # it must not go on as the loader
+    except BaseException:  # noqa: BLE001  # it must not continue as the loader
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(exit_code)  # all is closed, and so much that is imported takes half a second to be cleared away
+    os._exit(exit_code)  # everything is closed, and clearing so many imports takes half a second

@@ -1,4 +1,4 @@
-"""Percentiles from an HdrHistogram: three significant digits, from a microsecond to ten minutes. Never averaged."""
+"""Percentiles from an HdrHistogram: three significant digits, from a microsecond to ten minutes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DIGITS: Final = 3
 
 
 def waits(seconds: Iterable[float]) -> Wait:
-    """Return percentiles in milliseconds; all 0 without a sample."""
+    """Return percentiles in milliseconds; all 0 without samples."""
     histogram = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
     for value in seconds:
         histogram.record_value(min(HIGHEST_US, max(LOWEST_US, round(value * 1_000_000))))

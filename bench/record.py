@@ -1,4 +1,4 @@
-"""The record of one run: what every benchmark writes, and the check that a written one keeps the shape."""
+"""The record of one run of the demo, and the validation of written records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Milliseconds from asking until granted, for orders that finished in the measured window."""
+    """Milliseconds from request to grant, for orders that finished in the measured window."""
 
     p50: float
     p99: float
@@ -20,17 +20,17 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One strategy, measured once. Numbers are null where they cannot be had or do not count."""
+    """One measurement of one strategy. Numbers that are unknown or do not count are null."""
 
     strategy: str
     is_control: bool
-    """True for what is run to be seen failing."""
+    """True for a strategy that is run to show how it fails."""
     segments: int
     buyers: int
     hold_ms: float
-    """Mean of what was measured, by the server's clock where there is a ledger."""
+    """Mean of the measured holds, by the server's clock if there is a ledger."""
     extra_hold_ms: float
-    """What the run was told to sleep inside of it."""
+    """The configured sleep inside the hold."""
     orders_per_s: float | None
     """Acknowledged orders in the window; null for a run that broke a promise."""
     bound_per_s: float
@@ -45,32 +45,32 @@ class RunRecord:
     refused_by_gate: int
     """Orders that the pool granted and the order database did not confirm."""
     failed: int
-    """Orders that ended in an error, so their outcome is not known to the buyer."""
+    """Orders that ended in an error, so that the buyer does not know the outcome."""
     is_sold_out: bool
     wait_ms: Wait
     orders_measured: int
     warm_up_s: float
-    """Of the measured sale, left out at its beginning; the calibration sale before it is left out too."""
+    """Seconds left out at the beginning of the measured sale; the calibration sale is left out too."""
     window_s: float
     generator_cpu: float
     redis_cpu: float
     database_cpu: float | None
     machine_cpu: float
-    """Cores that were busy with anything at all."""
+    """Cores busy with anything."""
     others_cpu: float
-    """Of those, not of generator, Redis and database."""
+    """Cores busy with anything but generator, Redis and database."""
     audit: str
-    """`clean`, what drifted, or `none` where nothing can be audited."""
+    """`clean`, the drift, or `none` if nothing can be audited."""
     violations: tuple[str, ...]
-    """Promises that were broken; the control's own failure is not one."""
+    """Broken guarantees; the control's expected failure is not one."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return what goes into the file."""
+        """Return the record as JSON."""
         return asdict(self) | {"violations": list(self.violations)}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """Read it back; raises ValueError that names what is wrong."""
+        """Read a record. Raises ValueError that names what is wrong."""
         wrong = check_record(found)
         if wrong:
             message = f"not a record of a run: {'; '.join(wrong)}"
@@ -80,7 +80,7 @@ class RunRecord:
 
 
 def check_record(found: Mapping[str, Any]) -> list[str]:
-    """Say what keeps this from being a record of a run: a missing, unknown or wrongly typed key, or a contradiction."""
+    """Return the errors of a record: missing, unknown or wrongly typed keys, and contradictions."""
     wrong = _check_keys(found, RunRecord, "")
     if isinstance(found.get("wait_ms"), dict):
         wrong += _check_keys(found["wait_ms"], Wait, "wait_ms.")

@@ -1,4 +1,4 @@
-"""Every benchmark by name. A benchmark adds itself here."""
+"""All benchmarks with fixed options, by name."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from segmented.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bench.display import Display
     from bench.fixed_report import Reported
     from bench.results import Results
-    from bench.watch import Watch
 
 SALE_SECONDS: Final = 15.0
 QUICK_SALE_SECONDS: Final = 4.0
@@ -37,16 +37,16 @@ QUICK_DEDUP: Final = DedupSizes(rounds=3, tasks=100, records=20_000, live_keys=(
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """The servers to use instead of embedded ones."""
+class Addresses:
+    """Addresses of servers to use instead of embedded ones."""
 
     url: str | None = None
     database: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class HowMuch:
-    """What a benchmark with sizes may be told."""
+class Scale:
+    """How large a benchmark should be."""
 
     quick: bool = False
     rounds: int | None = None
@@ -54,36 +54,36 @@ class HowMuch:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A measurement with fixed options."""
+    """A benchmark with fixed options."""
 
     summary: str
-    measure: Callable[[Where, HowMuch, Watch], Reported]
+    measure: Callable[[Addresses, Scale, Display], Reported]
     leaves_out: str
-    """What its quick form, which takes less than two minutes, does not do."""
+    """What the quick form, which takes less than two minutes, leaves out."""
     has_rounds: bool = False
-    """Can it be told how many rounds to do?"""
+    """Whether the number of rounds is an option."""
 
 
-def _demo(where: Where, how_much: HowMuch, watch: Watch) -> Results:
-    seconds = QUICK_SALE_SECONDS if how_much.quick else SALE_SECONDS
-    return measure_demo(DemoOptions(url=where.url, database=where.database, seconds=seconds), watch)
+def _demo(addresses: Addresses, scale: Scale, display: Display) -> Results:
+    seconds = QUICK_SALE_SECONDS if scale.quick else SALE_SECONDS
+    return measure_demo(DemoOptions(url=addresses.url, database=addresses.database, seconds=seconds), display)
 
 
-def _locks(where: Where, how_much: HowMuch, watch: Watch) -> Reported:
-    return measure_locks(where.url, watch, is_quick=how_much.quick)
+def _locks(addresses: Addresses, scale: Scale, display: Display) -> Reported:
+    return measure_locks(addresses.url, display, is_quick=scale.quick)
 
 
-def _dedup(where: Where, how_much: HowMuch, watch: Watch) -> Reported:
-    return measure_dedup(where.url, watch, QUICK_DEDUP if how_much.quick else None)
+def _dedup(addresses: Addresses, scale: Scale, display: Display) -> Reported:
+    return measure_dedup(addresses.url, display, QUICK_DEDUP if scale.quick else None)
 
 
-def _stock(where: Where, how_much: HowMuch, watch: Watch) -> Reported:
-    return measure_stock(where.url, watch, QUICK_STOCK if how_much.quick else None)
+def _stock(addresses: Addresses, scale: Scale, display: Display) -> Reported:
+    return measure_stock(addresses.url, display, QUICK_STOCK if scale.quick else None)
 
 
-def _workers(where: Where, how_much: HowMuch, watch: Watch) -> Reported:
-    sizes = WorkerSizes.told(quick=how_much.quick, rounds=how_much.rounds)
-    return measure_workers(where.url, where.database, watch, sizes)
+def _workers(addresses: Addresses, scale: Scale, display: Display) -> Reported:
+    sizes = WorkerSizes.for_options(quick=scale.quick, rounds=scale.rounds)
+    return measure_workers(addresses.url, addresses.database, display, sizes)
 
 
 BENCHMARKS: Final[dict[str, Benchmark]] = {
@@ -117,7 +117,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """Return a benchmark. Raises InvalidInput that names those that exist."""
+    """Return a benchmark. Raises InvalidInput that lists the known ones."""
     if name not in BENCHMARKS:
         message = f"there is no benchmark {name!r}; there is: {', '.join(BENCHMARKS)}"
         raise InvalidInput(message)

@@ -1,4 +1,4 @@
-"""Shows results: a table on a terminal, lines in a pipe."""
+"""Prints results: a table on a terminal, or lines into a pipe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bench.findings import share_of_bound
-from bench.words import counted
+from bench.plurals import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +35,7 @@ LABELS = (
 
 
 def show(results: Results, console: Console) -> None:
-    """Show everything: the table (its lines were printed before, in a pipe), the remarks and the conditions."""
+    """Print the table (in a pipe its lines were printed before), the remarks and the conditions."""
     if console.is_terminal:
         console.print(table(results))
     for text in (*results.remarks, described_conditions(results.conditions)):
@@ -43,7 +43,7 @@ def show(results: Results, console: Console) -> None:
 
 
 def table(results: Results) -> Table:
-    """Return one column a strategy, which fits into a narrow terminal."""
+    """Return a table with one column per strategy, which fits into a narrow terminal."""
     shown = Table()
     shown.add_column("")
     for run in results.runs:
@@ -54,7 +54,7 @@ def table(results: Results) -> Table:
 
 
 def rows(results: Results) -> list[list[str]]:
-    """Return the same as text; the first row is the head."""
+    """Return the table as text; the first row is the header."""
     head = ["", *(run.strategy for run in results.runs)]
     return [head, *map(list, zip(LABELS, *(cells(run) for run in results.runs), strict=True))]
 
@@ -81,7 +81,7 @@ def cells(run: RunRecord) -> list[str]:
 
 
 def line(run: RunRecord) -> str:
-    """Say a run in one line."""
+    """Return a run as one line."""
     database = "" if run.database_cpu is None else f", database {run.database_cpu:.2f}"
     segments = counted(run.segments, "segment")
     extra = f", by the gate {run.refused_by_gate:,}" if run.refused_by_gate else ""
@@ -96,18 +96,18 @@ def line(run: RunRecord) -> str:
 
 
 def rate(run: RunRecord) -> str:
-    """Return orders a second, or a dash: a run that broke a promise has none."""
+    """Return orders per second, or a dash for a run that broke a guarantee."""
     return "-" if run.orders_per_s is None else f"{run.orders_per_s:,.1f}"
 
 
 def share(run: RunRecord) -> str:
-    """Return the share of the bound, or a dash; the control's is no achievement."""
+    """Return the share of the bound, or a dash; the control has none."""
     found = share_of_bound(run)
     return "-" if found is None else f"{found:.1%}"
 
 
 def described_conditions(found: dict[str, Any]) -> str:
-    """Say the conditions in one line."""
+    """Return the conditions as one line."""
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     machine = f"{found['cores']} cores for everything ({found['cpu_model']})"
     return f"Conditions: {machine}; {versions}; commit {found['commit'] or 'unknown'}."

@@ -1,4 +1,4 @@
-"""The result of a benchmark: its records, their conditions, and whether every promise held."""
+"""The results of a benchmark: records, conditions, and whether every guarantee held."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Findings(Protocol):
-    """What any benchmark found."""
+    """The results of any benchmark."""
 
     @property
     def is_kept(self) -> bool:
@@ -29,20 +29,20 @@ class Findings(Protocol):
         """Return what goes into the file."""
 
     def show(self, console: Console) -> None:
-        """Show all of it."""
+        """Print the results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a benchmark found."""
+    """The results of the demo."""
 
     benchmark: str
     runs: tuple[RunRecord, ...]
     conditions: dict[str, Any]
     findings: dict[str, Any] = field(default_factory=dict)
-    """Figures drawn from several runs."""
+    """Figures derived from several runs."""
     remarks: Sequence[str] = ()
-    """What they mean, one sentence each."""
+    """The conclusions, one sentence each."""
 
     @property
     def is_kept(self) -> bool:
@@ -60,22 +60,22 @@ class Results:
         }
 
     def rows(self) -> list[list[str]]:
-        """Return the table; the first row is the head."""
+        """Return the table; the first row is the header."""
         return rows(self)
 
     def show(self, console: Console) -> None:
-        """Show the table, the remarks and the conditions."""
+        """Print the table, the remarks and the conditions."""
         show(self, console)
 
 
 def check_writable(file: Path | None, *, option: str = "--json") -> None:
-    """Refuse a place where no file can be written, before anything is measured. Raises InvalidInput."""
+    """Check before measuring that the file can be written. Raises InvalidInput."""
     if file is not None:
         whole_files.check_writable(file, option)
 
 
 def write(results: Findings, file: Path | None) -> None:
-    """Write the results, if a file was asked for."""
+    """Write the results, if a file was given."""
     if file is None:
         return
     whole_files.write_whole(file, json.dumps(results.as_json(), indent=2) + "\n")

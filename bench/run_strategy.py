@@ -1,9 +1,8 @@
-"""One strategy in a process of its own: `python -m bench.run_strategy`, started by `bench.children`.
+"""Measures one strategy in its own process: `python -m bench.run_strategy`, started by `bench.children`.
 
-A fresh process an assignment, so that its CPU time is the generator's and nobody else's: each line of stdin is one, as
-URLs may have passwords, which a list of processes would show, and a fork of this process does it. Meanwhile stdin is a
-lifeline: when the parent is gone, however it went, the pipe ends and this process leaves too. What it does, it says in
-lines of JSON on stdout.
+Each line of stdin is an assignment (URLs may have passwords, which a process list would show). A fork of this process
+runs it, so that the CPU time of the fork is the generator's only. When the parent ends for any reason, stdin ends, and
+this process exits too. It reports in lines of JSON on stdout.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import gevent
-import locust  # noqa: F401  # before redis and psycopg come in: it patches sockets, sleeping and locks for gevent
+import locust  # noqa: F401  # before redis and psycopg: it patches sockets, sleeping and locks for gevent
 from gevent.os import tp_read
 
 from bench.assignment import Assignment
-from bench.course import measure
 from bench.forks import fork_for_each_line
+from bench.measurement import measure
 from bench.strategies import STRATEGIES
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.orders import Gate, connect
@@ -34,8 +33,8 @@ SPARE_CONNECTIONS = 2
 
 
 def main(line: str) -> int:
-    """Measure what the assignment says; returns the exit code."""
-    logging.getLogger("locust").addHandler(logging.NullHandler())  # its warnings about CPU are in the record
+    """Run the assignment, and return the exit code."""
+    logging.getLogger("locust").addHandler(logging.NullHandler())  # the record has what its warnings about CPU say
     gevent.spawn(leave_with_the_parent)
     assignment = Assignment.from_json(line)
     try:
@@ -48,7 +47,7 @@ def main(line: str) -> int:
 
 
 def say(event: str, said: Mapping[str, object]) -> None:
-    """Tell the parent."""
+    """Send an event to the parent."""
     sys.stdout.write(json.dumps({"event": event, **said}) + "\n")
     sys.stdout.flush()
 
@@ -58,7 +57,7 @@ def _measure(assignment: Assignment) -> dict[str, object]:
         engine = connect(assignment.database, pool_size=assignment.buyers + SPARE_CONNECTIONS)
         try:
             Gate(engine).create()
-            strategy = STRATEGIES[assignment.strategy](assignment.stage(store, engine))
+            strategy = STRATEGIES[assignment.strategy](assignment.context(store, engine))
             record = measure(
                 assignment, strategy, lambda phase, done, total: say(phase, {"done": done, "total": total})
             )
@@ -68,7 +67,7 @@ def _measure(assignment: Assignment) -> dict[str, object]:
 
 
 def leave_with_the_parent() -> None:
-    """Wait for the end of stdin, and go at once."""
+    """Wait for the end of stdin, and exit at once."""
     while tp_read(sys.stdin.fileno(), 1):
         pass
     os._exit(EXIT_ORPHANED)

@@ -1,6 +1,6 @@
-"""One sale as its buyers saw it, in local seconds, and its record. Knows nothing of Locust.
+"""One sale as its buyers saw it, in local seconds, and the record of the run. Independent of Locust.
 
-The record is put together from what buyers saw and servers say.
+The record is built from the buyers' notes and the servers' state.
 """
 
 from __future__ import annotations
@@ -20,42 +20,41 @@ if TYPE_CHECKING:
     from bench.cpu import CpuReading
     from bench.strategies.base import Answer, Strategy, Verdict
 
-
 FAILED_MAX: Final = 100
-"""Orders that may end in an error before the sale is given up: something is broken, not slow."""
+"""Number of failed orders after which the sale is given up: something is broken, not slow."""
 MILLISECONDS: Final = 1_000
 
 
 @dataclass(slots=True)
 class Sale:
-    """What happened. All buyers write here."""
+    """The events of a sale; all buyers write to it."""
 
     strategy: Strategy
     order_count: int = 0
     sold: list[tuple[float, float, float]] = field(default_factory=list)
-    """(asked, granted, done) of each order that was acknowledged."""
+    """(asked, granted, done) of each acknowledged order."""
     refusals: list[Refused] = field(default_factory=list)
     refused_by_gate: int = 0
     failures: list[str] = field(default_factory=list)
     sold_out_at: float | None = None
     is_closing: bool = False
-    """Buyers begin no further order."""
+    """Whether buyers stop ordering."""
     over: threading.Event = field(default_factory=threading.Event)
-    """Set at the first refusal, or when too many orders have failed."""
+    """Set at the first refusal, or after too many failures."""
 
     def next_order(self) -> Order:
-        """Return an order under the next number."""
+        """Return an order with the next number."""
         self.order_count += 1
         return Order(str(self.order_count), 1)
 
     @property
     def unfinished_count(self) -> int:
-        """Orders that began and never ended; 0 once all buyers have stopped by themselves."""
+        """Orders that began and never ended; 0 after all buyers have stopped normally."""
         ended = len(self.sold) + len(self.refusals) + self.refused_by_gate + len(self.failures)
         return self.order_count - ended
 
     def note(self, answer: Answer, asked_at: float, done_at: float) -> None:
-        """Keep an answer."""
+        """Record an answer."""
         match answer:
             case Sold(granted_at):
                 self.sold.append((asked_at, granted_at, done_at))
@@ -68,7 +67,7 @@ class Sale:
                 self.refused_by_gate += 1
 
     def note_failure(self, error: Exception) -> None:
-        """Keep an error; give up after many."""
+        """Record an error; give up after many."""
         self.failures.append(f"{type(error).__name__}: {error}")
         if len(self.failures) >= FAILED_MAX:
             self.over.set()
@@ -76,7 +75,7 @@ class Sale:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part of a sale that counts."""
+    """The measured part of a sale."""
 
     begin: float
     end: float
@@ -85,14 +84,14 @@ class Window:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Length of the window."""
         return self.end - self.begin
 
 
 def summarise(
     assignment: Assignment, strategy: Strategy, stock: int, sale: Sale, window: Window, verdict: Verdict
 ) -> RunRecord:
-    """Put the record together."""
+    """Build the record."""
     measured = [order for order in sale.sold if window.begin <= order[2] <= window.end]
     warm_up = sizing.warm_up(assignment.seconds)
     hold = strategy.mean_hold(warm_up)
@@ -132,7 +131,7 @@ def summarise(
 
 
 def failures(sale: Sale) -> tuple[str, ...]:
-    """Say how many orders had no proper end: what they would have cost is not in the figures."""
+    """Return sentences on orders that failed or were cut short; the figures leave them out."""
     first = next(iter(sale.failures), "")
     found = {
         f"orders that ended in an error: {len(sale.failures)}, the first in {first}": sale.failures,
@@ -142,7 +141,7 @@ def failures(sale: Sale) -> tuple[str, ...]:
 
 
 def violations(verdict: Verdict, sale: Sale) -> tuple[str, ...]:
-    """Say which promises were broken; a run that broke one has no throughput."""
+    """Return the broken guarantees; a run that broke one has no throughput."""
     found = {
         f"oversold by {verdict.oversold_in_redis} units in Redis": verdict.oversold_in_redis,
         f"oversold by {verdict.oversold_in_sql} units in SQL": verdict.oversold_in_sql,

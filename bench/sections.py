@@ -1,4 +1,4 @@
-"""Critical sections: what is done while the units are taken and, where there is one, the lock is held."""
+"""Critical sections: the work done after taking the units, while the lock, if any, is held."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from segmented.errors import InvalidInput
 Kind = Literal["none", "sleep", "cpu", "commit"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 MILLISECONDS_MAX: Final = 2_000.0
-"""Well below the ten seconds that a lease lives."""
+"""Well below the ten seconds of a lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A slow step: nothing, a sleep, work for the processor, or a commit in PostgreSQL, with a sleep of `ms` before it.
+    """A slow step: nothing, a sleep, CPU work, or a commit in PostgreSQL after a sleep of `ms`.
 
-    One call of `run` serves a whole batch: that is what batches are for. The commit itself is the strategy's part,
-    since what it writes is what the strategy promises.
+    One call of `run` serves a whole batch: that is the purpose of batches. The strategy does the commit itself, since
+    its guarantees depend on what it writes.
     """
 
     kind: Kind
     ms: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be. Raises InvalidInput."""
+        """Validate kind and milliseconds. Raises InvalidInput."""
         if self.kind not in KINDS:
             message = f"there is no critical section {self.kind!r}; there is: {', '.join(KINDS)}"
             raise InvalidInput(message)
-        if not 0 <= self.ms <= MILLISECONDS_MAX:  # also refuses what is not a number
+        if not 0 <= self.ms <= MILLISECONDS_MAX:  # also refuses NaN
             message = f"a hold of {self.ms:g} ms must be between 0 and {MILLISECONDS_MAX:,g} ms"
             raise InvalidInput(message)
         if self.kind == "none" and self.ms:
@@ -43,7 +43,7 @@ class Section:
 
     @property
     def commits(self) -> bool:
-        """Is every order stored in the order database?"""
+        """Return whether every order is stored in the order database."""
         return self.kind == "commit"
 
     def run(self) -> None:
@@ -56,7 +56,7 @@ class Section:
             sleep(self.ms / 1_000)
 
     def __str__(self) -> str:
-        """Say it in a few letters: `none`, `20ms`, `cpu-1ms`, `commit`, `commit+20ms`."""
+        """Return a short name: `none`, `20ms`, `cpu-1ms`, `commit`, `commit+20ms`."""
         if self.kind == "none":
             return "none"
         if self.kind == "sleep":

@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 SPARE_CONNECTIONS: Final = 8
-"""Beyond one a buyer: for the meter, the audit and this process."""
+"""Connections beyond one per buyer: for the meter, the audit and this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where they answer and what they say they are."""
+    """The addresses of the servers, and their versions and settings."""
 
     url: str
     database: str
     versions: dict[str, str]
     settings: dict[str, str]
-    """What decides how safe and how fast they are."""
+    """Settings that affect durability and speed."""
 
 
 @contextmanager
 def running(url: str | None, database: str | None, *, buyers: int) -> Iterator[Servers]:
-    """Start what was not named, check both, and stop what was started. Raises InvalidInput."""
+    """Start the servers that were not named, check both, and stop what was started. Raises InvalidInput."""
     connections = buyers + SPARE_CONNECTIONS
     with ExitStack() as stack:
         if url is None:

@@ -1,4 +1,4 @@
-"""How large a sale must be, how fast it could be at best, and when it has taken too long. Pure arithmetic."""
+"""The size of a sale, its upper bound, and its time limits. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ WARM_UP_SHARE: Final = 0.1
 WARM_UP_MAX: Final = 1.0
 CALIBRATION_SECONDS: Final = 1.5
 CALIBRATION_HOLDS: Final = 10
-"""The calibration sale lasts so many holds at least: a mean of fewer says little."""
+"""Minimum length of the calibration sale, in holds: a mean of fewer is too noisy."""
 OVERTIME_FACTOR: Final = 1.5
 OVERTIME_SECONDS: Final = 3.0
 DRAIN_SECONDS: Final = 10.0
 DRAIN_FACTOR: Final = 2
 DRAIN_ORDER: Final = 0.01
-"""Seconds that an order takes beside the extra hold, at worst."""
+"""Worst-case seconds of an order beside the extra hold."""
 STOCK_MIN: Final = 20
-"""A stock that sells out within fewer orders measures the start of a sale and nothing else."""
+"""Minimum stock: a smaller one would measure only the start of a sale."""
 
 
 def bound_per_s(lanes: int, hold: float) -> float:
-    """Orders a second if every lane worked on one order after the other without a pause; `hold` in seconds."""
+    """Orders per second if every lane always worked on one order; `hold` in seconds."""
     return lanes / hold
 
 
 def rate_to_expect(calibrated: float, paces: Sequence[float]) -> float:
-    """Return the rate, in orders a second, by which a cell is stocked: calibrated or its runs' median, the higher.
+    """Return the rate, in orders per second, for the stock of a cell: the higher of calibration and median of runs.
 
-    After a slow moment, in one or the other, a sale would be over before it was measured; a longer one costs time only.
+    If one of them was measured in a slow moment, the sale would sell out too early; a longer sale only costs time.
     """
     return max(calibrated, median(paces or [calibrated]))
 
 
 def stock_for(bound: float, seconds: float) -> int:
-    """Units that last for `seconds` at the bound, one unit an order."""
+    """Units that last for `seconds` at the bound, with one unit per order."""
     return max(STOCK_MIN, ceil(bound * seconds))
 
 
@@ -48,7 +48,7 @@ def warm_up(seconds: float) -> float:
 
 
 def calibration(extra_hold: float) -> float:
-    """Seconds for the sale that measures the hold and is not counted."""
+    """Seconds of the calibration sale, which measures the hold and does not count."""
     return max(CALIBRATION_SECONDS, CALIBRATION_HOLDS * extra_hold)
 
 
@@ -58,7 +58,7 @@ def time_limit(seconds: float) -> float:
 
 
 def drain(buyers: int, extra_hold: float) -> float:
-    """Seconds after which buyers who were told to stop must have: all may stand in line for one lock."""
+    """Seconds for buyers to stop: all of them may be waiting for one lock."""
     return DRAIN_SECONDS + DRAIN_FACTOR * buyers * (extra_hold + DRAIN_ORDER)
 
 

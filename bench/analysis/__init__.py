@@ -1,1 +1,1 @@
-"""What follows from a result file: intervals, models, fits and comparisons. Pure functions; nothing here measures."""
+"""Analysis of results files: intervals, models, fits and comparisons. Pure functions without measurements."""

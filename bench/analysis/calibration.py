@@ -1,16 +1,16 @@
-"""S and Z of a model, from runs that it is not checked against.
+"""S and Z of a model, from runs that do not validate it.
 
-Heiser's rule: a model that is calibrated with the data that validates it proves nothing. So nothing here looks at a
-throughput. Three times are read from histograms, of cells with the same critical section, delay and batch:
+Heiser's rule: a model that is calibrated with the data that validates it proves nothing. So no throughput is used here.
+Three times are read from histograms of cells with the same critical section, delay and batch:
 
-- `hold`: the mean hold of cells with one lane, where nobody is in another.
-- `hand_over`: the mean wait of cells with one buyer, where nobody stands before it. That is the way of a lane to its
-  next holder; a lane is not free for others meanwhile, so S = hold + hand_over.
-- `outside`: what is left of a call of those with one buyer, mean service - wait - hold: Z. With more buyers the
-  difference says nothing, since refusals are in the one mean and not in the others, and they wait as long.
+- `hold`: the mean hold of cells with one lane, without concurrent holds in other lanes.
+- `hand_over`: the mean wait of cells with one buyer, which has no queue. It is the time to hand a lane to its next
+  holder; the lane is not free meanwhile, so S = hold + hand_over.
+- `outside`: the rest of a call in cells with one buyer, mean service - wait - hold: Z. With more buyers the difference
+  is meaningless, since only one of the means includes refusals, which wait as long.
 
-Without a cell of one buyer both are 0, and that is said. Cells of one lane are then the calibration, and are left out
-of the model's error.
+Without a cell of one buyer both are 0, which is noted. Cells of one lane are then the calibration, and are left out of
+the model's error.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ STAND_INS: Final[dict[str, tuple[str, ...]]] = {
     "segments-try-next": ("segments-random",),
     "segments-random": ("segments-try-next",),
 }
-"""Who else tells S and Z, best first, where a strategy has no cell of one lane: the code is the same."""
+"""Other strategies with the same code that give S and Z, best first, if a strategy has no cell of one lane."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Milliseconds a call, and the cells that they were read from."""
+    """Milliseconds per call, and the cells from which they were read."""
 
     hold: float
     hand_over: float
     outside: float
     cells: tuple[str, ...]
     remarks: tuple[str, ...] = ()
-    """What the calibration lacked, a sentence each."""
+    """What the calibration lacked, one sentence each."""
 
     @property
     def service(self) -> float:
-        """S: for how long a call keeps others from its lane."""
+        """S: how long a call occupies its lane."""
         return self.hold + self.hand_over
 
     @property
@@ -60,13 +60,13 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class NoCalibration:
-    """Nothing in the file tells S without telling the throughput, too."""
+    """The file has no cell that gives S independently of the throughput."""
 
     why: str
 
 
 def calibrate(cell: Cell, cells: Iterable[Measured]) -> Calibration | NoCalibration:
-    """Return S and Z of a cell. Saturated cells tell them only where no others do, which is said."""
+    """Return S and Z of a cell. Saturated cells are used only if there are no others, which is noted."""
     alike = [one for one in cells if one.cell.loop == "closed" and _same_section(one.cell, cell)]
     for strategy in (cell.strategy, *STAND_INS.get(cell.strategy, ())):
         one_lane = _steady([one for one in alike if one.cell.strategy == strategy and one.lanes == 1])
@@ -107,6 +107,6 @@ def _same_section(one: Cell, other: Cell) -> bool:
 
 
 def _mean(cells: Iterable[Measured], what: str) -> float | None:
-    """Return the mean over all calls of the cells: their histograms are added up."""
+    """Return the mean over all calls of the cells, from their merged histograms."""
     encoded = [getattr(run.times, what).encoded for one in cells for run in one.runs]
     return merged(encoded).mean if encoded else None

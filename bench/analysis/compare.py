@@ -1,11 +1,13 @@
 """Two sessions side by side, cell by cell of their closed loops: faster, slower, or no difference.
 
-The rate of an open loop is what was offered to it, so it is not compared.
+The rate of an open loop is its load, so it is not compared.
 
-The sessions ran at different times, so nothing is paired, and the intervals know nothing of what changed between them
-but the code; what is known to differ is named before any figure. A difference counts when the interval of the ratio
-excludes 1 and the ratio is beyond the noise floor, the larger one of both files. Where neither file has an A/A row, a
-difference below `UNKNOWN_NOISE` is not judged at all: nobody knows whether it is noise.
+The sessions ran at different times, so nothing is paired, and the intervals do not include changes between them other
+than the code; known differences are listed first. A difference counts if the interval of the ratio excludes 1 and the
+ratio is beyond the noise floor, the larger one of both files. If neither file has an A/A row, a difference below
+`UNKNOWN_NOISE` is not judged, since it may be noise.
+
+Differences between two sessions other than the code under comparison; they are listed before any figure.
 """
 
 from __future__ import annotations
@@ -29,17 +31,17 @@ if TYPE_CHECKING:
     from bench.granularity.record import ResultFile, SessionLine
 
 UNKNOWN_NOISE: Final = 0.10
-"""Taken for the noise where no A/A row tells it."""
+"""The noise floor that is assumed without an A/A row."""
 Verdict = Literal["faster", "slower", "no difference", "not judged", "no throughput"]
 PASSING: Final = frozenset({"load_before", "steal_percent", "fdatasync_us", "memory_gib", "at", "started_at"})
-"""Read anew by every session, so never equal: their place is the page of the environment."""
+"""Values that every session measures again, so they are never equal and not compared."""
 SHOWN: Final = 60
-"""Letters of a value that are shown."""
+"""Maximum length of a shown value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A cell that both files have. Orders a second, means over runs."""
+    """A cell in both files: mean orders per second over runs."""
 
     cell_id: str
     before: float | None
@@ -49,33 +51,33 @@ class Row:
     verdict: Verdict
     why: str
     is_saturated: bool
-    """In either file something else was used up, so the ratio may be that of generators."""
+    """Whether something was saturated in either file, so that the ratio may be that of the generators."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What B is beside A."""
+    """The comparison of B with A."""
 
     floor: float | None
-    """A share; None where neither file has an A/A row with an interval."""
+    """The noise floor as a share; None if neither file has an A/A row with an interval."""
     not_whole: dict[str, str]
-    """What is missing of a session, by `A` and `B`."""
+    """What is missing of each session, `A` and `B`."""
     differences: tuple[str, ...]
-    """What else differs between the sessions, a sentence each."""
+    """Other differences between the sessions, one sentence each."""
     rows: tuple[Row, ...]
     only_in_a: tuple[str, ...]
     only_in_b: tuple[str, ...]
     broken_in_a: dict[str, str]
-    """Promises broken, by cell, open loops among them; controls are run to break them and are not here."""
+    """Broken guarantees by cell, open loops included, without controls."""
     broken_in_b: dict[str, str]
 
     @property
     def has_broken_promise(self) -> bool:
-        """Did B break a promise? The command's exit code is 1 then."""
+        """Return whether B broke a guarantee; the command's exit code is 1 then."""
         return bool(self.broken_in_b)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as it is written with `--json`."""
+        """Return the content of the `--json` file."""
         return {
             "benchmark": "compare",
             "noise_floor": self.floor,
@@ -102,7 +104,7 @@ class Comparison:
         }
 
     def show(self, console: Console) -> None:
-        """Print what differs, the table and the sums. A pipe gets a line a cell."""
+        """Print differences, table and totals; in a pipe one line per cell."""
         for name, why in self.not_whole.items():
             _say(console, f"{name} is not a whole session: {why}.")
         for sentence in self.differences:
@@ -169,7 +171,7 @@ def _row(before: Measured, after: Measured, floor: float | None) -> Row:
 
 
 def _verdict(before: Measured, after: Measured, ratio: Estimate | None, floor: float | None) -> tuple[Verdict, str]:
-    """Judge in order of precedence."""
+    """Return the verdict and its reason, in order of precedence."""
     if ratio is None:
         names = [name for name, one in (("A", before), ("B", after)) if not one.rates]
         return "no throughput", f"every run of {' and '.join(names)} is void"
@@ -207,7 +209,7 @@ _STYLES: Final[dict[Verdict, str]] = {"faster": "green", "slower": "red", "no th
 
 
 def differences(before: SessionLine, after: SessionLine) -> Iterator[str]:
-    """Yield what differs, A first, a sentence without its full stop each."""
+    """Yield the differences, A first, each as a sentence without its full stop."""
     if before.is_quick != after.is_quick:
         yield f"profile: {_profile(before)}, {_profile(after)}"
     if before.plan_sha256 != after.plan_sha256:

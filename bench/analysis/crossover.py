@@ -1,14 +1,14 @@
-"""Where locks a segment pay: the first K (hold, batch, delay) at which they sell more than what they are compared with.
+"""Where segment locks pay: the first K (hold, batch, delay) at which they sell more than their rival.
 
 COST ("configuration that outperforms a single thread": F. McSherry, M. Isard, D. Murray, "Scalability! But at what
-COST?", HotOS 2015), here: the configuration that outperforms one script without any lock, or one lock. The other side
-is taken at its best: of all its cells with the same buyers, orders and section, the one that sold most.
+COST?", HotOS 2015), here: the configuration that outperforms one lock-free script, or one lock. The rival is taken at
+its best: the cell that sold most, of all its cells with the same buyers, orders and section.
 
-A value wins when the interval of the ratio, paired by round, lies above 1 and the ratio is above the noise floor, where
-the file has one; with too few rounds for an interval, when the ratio itself is above 1, which is said. A cell with a
-void run never wins, and no cell of the other side with one stands against it. Between the last value that did not win
-and the first that did, the point where the ratio would be 1 is interpolated on logarithmic axes (linear where a value
-is 0): it is drawn, not measured.
+A value wins if the interval of the ratio, paired by round, is above 1 and the ratio is above the noise floor, if the
+file has one; with too few rounds for an interval, if the ratio itself is above 1, which is noted. A cell with a void
+run never wins, and the rival's cells with void runs are not used. Between the last value that did not win and the first
+that did, the point where the ratio would be 1 is interpolated on logarithmic axes (linear if a value is 0): it is
+drawn, not measured.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class Point:
     value: float
     ours: str
     rival: str | None
-    """Id of the cell it was compared with; None where there is none, or only void ones."""
+    """Id of the rival's cell; None if there is none, or only void ones."""
     ratio: Estimate | None
-    """Ours / the rival's; None where one has no throughput."""
+    """Our rate / the rival's; None if one has no throughput."""
     is_void: bool
-    """A run of ours broke a promise, or is void otherwise."""
+    """Whether one of our runs is void."""
     is_saturated: bool
-    """Half of the runs of either were the limit of something else."""
+    """Whether half of the runs of either were limited by something else."""
     floor: float = 0.0
-    """The noise floor, a share."""
+    """The noise floor as a share."""
 
     @property
     def wins(self) -> bool:
-        """Does the cell of ours sell more, for all that is known?"""
+        """Return whether our cell sells more, beyond interval and noise."""
         if self.is_void or self.ratio is None:
             return False
         surely = self.ratio.value if self.ratio.low is None else self.ratio.low
@@ -70,7 +70,7 @@ class Crossover:
     strategy: str
     against: str
     setting: str
-    """What is the same for all points, in words."""
+    """What is equal for all points, in words."""
     points: tuple[Point, ...]
     answer: Answer
     first: float | None
@@ -111,7 +111,7 @@ def crossovers(
     rivals: Iterable[str] = RIVALS,
     points_min: int = 2,
 ) -> tuple[Crossover, ...]:
-    """Return an answer for every strategy of ours, rival and setting with at least `points_min` values of the axis."""
+    """Return a crossover per strategy of ours, rival and setting with at least `points_min` values of the axis."""
     cells = [one for one in cells_of(results).values() if one.cell.loop == "closed"]
     floor = noise_floor(results).floor or 0.0
     found = []
@@ -133,7 +133,7 @@ def crossovers(
 def crossover(
     ours: Iterable[Measured], others: Iterable[Measured], *, axis: Axis, against: str, setting: str, floor: float = 0.0
 ) -> Crossover:
-    """Compare cells that differ by the axis alone with the best cells of a rival."""
+    """Compare cells that differ only in the axis with the best cells of a rival."""
     others = tuple(others)
     group = sorted(ours, key=lambda one: float(getattr(one.cell, axis)))
     points = tuple(_point(one, best_rival(one.cell, others), axis, floor) for one in group)
@@ -155,13 +155,13 @@ def crossover(
 
 
 def best_rival(cell: Cell, others: Iterable[Measured]) -> Measured | None:
-    """Return the cell of the rival that sold most, of those with the same buyers, orders and section: any K, any B."""
+    """Return the rival's cell that sold most, with the same buyers, orders and section, for any K and B."""
     alike = [one for one in others if _demand(one.cell) == _demand(cell)]
     return max(alike, key=lambda one: one.mean_rate or 0.0, default=None)
 
 
 def setting_of(cell: Cell, axis: Axis) -> str:
-    """Say all of a cell but the strategy and the axis. A hold of 0 ms is the section `none`."""
+    """Describe a cell without the strategy and the axis. A hold of 0 ms is the section `none`."""
     parts: dict[str, str] = {
         "segments": f"K={cell.segments}",
         "buyers": f"N={cell.buyers}",
@@ -205,7 +205,7 @@ def _point(ours: Measured, rival: Measured | None, axis: Axis, floor: float) -> 
 
 
 def _interpolated(before: Point, after: Point) -> float | None:
-    """Return where the ratio is 1 between two points; None where it is not between them."""
+    """Return where the ratio is 1 between two points, or None if it is not between them."""
     if before.ratio is None or after.ratio is None or before.is_void:
         return None
     low, high = math.log(before.ratio.value), math.log(after.ratio.value)

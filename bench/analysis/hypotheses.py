@@ -1,15 +1,15 @@
-"""The plan's hypotheses, each kept, refuted or undecided, with the figures that say so.
+"""Judges the plan's hypotheses: each is kept, refuted or undecided, with the figures that show it.
 
-A hypothesis that a machine can check says in the plan what is expected, before anything is measured:
+A hypothesis that a program can check has expectations in the plan, written before anything is measured:
 
     [[hypotheses]]
     id = "H1"
     sweep = "k"
     expect = [{ of = { segments = 20 }, over = { segments = 1 }, at_least = 19.4 }]
 
-An expectation is kept when the whole 95 % interval of its figure is within the bounds, refuted when the whole of it is
-outside of one, and undecided otherwise, too few runs among it. A hypothesis is refuted when one of its expectations is,
-and kept when all of them are.
+An expectation is kept if the whole 95 % interval of its figure is within the bounds, refuted if the whole interval is
+outside a bound, and undecided otherwise, also with too few runs. A hypothesis is refuted if one of its expectations is,
+and kept if all of them are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bench.granularity.record import ResultFile
 
 PLAIN: Final = ("batch", "rtt_ms", "loop", "quantity", "stock", "case")
-"""Where several cells have the values asked for, these decide: the one in which they are not set."""
+"""If several cells have the values, the one without these fields is taken."""
 Verdict = Literal["kept", "refuted", "undecided"]
 
 
@@ -52,7 +52,7 @@ class Judged:
 
 
 def judge(results: ResultFile) -> tuple[Judged, ...]:
-    """Judge every hypothesis of the plan that the session was measured by, in the plan's order."""
+    """Judge every hypothesis of the session's plan, in the plan's order."""
     written: list[dict[str, Any]] = results.session.plan.get("hypotheses") or []
     return tuple(_judged(results, one) for one in written)
 
@@ -150,7 +150,7 @@ def _rate(results: ResultFile, expected: Expectation, sweep: str) -> Estimate | 
 
 
 def _p99(results: ResultFile, expected: Expectation, sweep: str) -> Estimate | str:
-    """Return that of all samples together, never a mean of each run's."""
+    """Return the p99 of all samples together, not a mean over runs."""
     told: list[tuple[float, int]] = []
     for part in (expected.of, *((expected.over,) if expected.over else ())):
         found = _one(results, part, sweep)
@@ -166,7 +166,7 @@ def _p99(results: ResultFile, expected: Expectation, sweep: str) -> Estimate | s
 
 
 def _cell(results: ResultFile, part: Part, sweep: str) -> Measured | str:
-    """Return the one cell that has these values and a throughput, or what is wrong."""
+    """Return the one cell with these values and a throughput, or the error."""
     found = _one(results, part, sweep)
     if not isinstance(found, str) and found.void:
         return f"{found.cell_id} has void runs: {found.void[0]}"
@@ -174,7 +174,7 @@ def _cell(results: ResultFile, part: Part, sweep: str) -> Measured | str:
 
 
 def _one(results: ResultFile, part: Part, sweep: str) -> Measured | str:
-    """Return the one cell that has these values, or say how many there are."""
+    """Return the one cell with these values, or how many there are."""
     found = _cells(results, part, sweep)
     if len(found) > 1:
         found = [one for one in found if _is_plain(one.cell, part)] or found
@@ -182,7 +182,7 @@ def _one(results: ResultFile, part: Part, sweep: str) -> Measured | str:
 
 
 def _cells(results: ResultFile, part: Part, sweep: str) -> list[Measured]:
-    """Return the cells of the sweep that have these values; of the whole file, where the sweep has none."""
+    """Return the cells with these values, of the sweep or else of the whole file."""
     found = [
         one for one in cells_of(results).values() if all(_value(one, name) == value for name, value in part.items())
     ]
@@ -194,10 +194,10 @@ def _value(found: Measured, name: str) -> object:
 
 
 def _is_plain(cell: Cell, part: Part) -> bool:
-    """Is everything that the part does not name, and that TOML may have no word for, as in a cell of few words?"""
+    """Return whether all fields that the part does not name have their default values."""
     return all(getattr(cell, name) == Cell.model_fields[name].default for name in PLAIN if name not in part)
 
 
 def _exactly(value: float, n: int) -> Estimate:
-    """Return a figure that is a count, or a bound itself, and has no interval of its own."""
+    """Return a figure without an interval, such as a count or a bound."""
     return Estimate(value, value, value, n, "all equal")

@@ -1,8 +1,8 @@
-"""Intervals over runs: how sure a mean or a ratio is. A run is one observation, however many orders it had.
+"""Confidence intervals of means and ratios over runs. A run is one observation, however many orders it had.
 
-Bias-corrected and accelerated bootstrap (B. Efron, "Better bootstrap confidence intervals", JASA 82, 1987), as scipy
-does it. It knows only the runs it was given: with ten of them the interval is a little too narrow, and a change between
-sessions (another day, another machine) is not in it at all.
+Bias-corrected and accelerated bootstrap (B. Efron, "Better bootstrap confidence intervals", JASA 82, 1987), by scipy.
+It covers only the given runs: with ten runs the interval is slightly too narrow, and it does not include variation
+between sessions (another day, another machine).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 LEVEL: Final = 0.95
 RESAMPLES: Final = 4_999
 RUNS_MIN: Final = 3
-"""Runs below which there is no interval."""
+"""Minimum number of runs for an interval."""
 SEED: Final = 20_260_101
-"""Of the resampling: the same runs have the same interval."""
+"""Seed of the resampling: the same runs have the same interval."""
 
 Method = Literal["BCa", "percentile", "all equal", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure and its 95 % interval, of `n` runs (or rounds, of a paired ratio)."""
+    """A figure and its 95 % interval, over `n` runs (or rounds, for a paired ratio)."""
 
     value: float
     low: float | None
@@ -44,18 +44,18 @@ class Estimate:
 
     @property
     def why_no_interval(self) -> str | None:
-        """Say why there is none; None where there is one."""
+        """Why there is no interval; None if there is one."""
         return None if self.low is not None else f"{self.n} runs give no interval: it takes {RUNS_MIN}"
 
     @property
     def deviation(self) -> float | None:
-        """Return the larger distance of a ratio's interval from 1, as a factor less one; None without an interval."""
+        """Return the larger distance of a ratio's interval from 1, as a factor minus one; None without an interval."""
         if self.low is None or self.high is None or self.low <= 0:
             return None
         return max(1 / self.low, self.low, 1 / self.high, self.high) - 1
 
     def is_above(self, bound: float) -> bool | None:
-        """Is the whole interval above a bound? None when it is neither above nor below it, or there is none."""
+        """Return whether the whole interval is above a bound; None if it contains the bound or does not exist."""
         if self.low is None or self.high is None:
             return None
         if self.low > bound:
@@ -63,7 +63,7 @@ class Estimate:
         return False if self.high < bound else None
 
     def __str__(self) -> str:
-        """Say it: `1,812 [1,804, 1,820]`, and `51,523` where nothing is uncertain, as in a count."""
+        """Return it as text: `1,812 [1,804, 1,820]`, or `51,523` for an exact figure such as a count."""
         if self.low is None or self.high is None:
             return f"{number(self.value)} (n = {self.n}, no interval)"
         if self.low == self.high:
@@ -72,27 +72,27 @@ class Estimate:
 
 
 def number(value: float) -> str:
-    """Write a figure with four digits: 12,340 or 48.5."""
+    """Format a figure with four digits: 12,340 or 48.5."""
     return f"{float(f'{value:.4g}'):,.10g}"
 
 
 def mean_of(values: Sequence[float], *, resamples: int = RESAMPLES) -> Estimate:
-    """Return the mean of runs: a slow run is part of what was measured. Raises ValueError without any."""
+    """Return the mean of runs; a slow run is part of the measurement. Raises ValueError without runs."""
     return _estimate([np.asarray(values, dtype=np.float64)], _mean, resamples)
 
 
 def median_of(values: Sequence[float], *, resamples: int = RESAMPLES) -> Estimate:
-    """Return the median of runs; its interval steps from run to run. Raises ValueError without any."""
+    """Return the median of runs; its interval ends at runs' values. Raises ValueError without runs."""
     return _estimate([np.asarray(values, dtype=np.float64)], _median, resamples)
 
 
 def paired_ratio(
     above: Mapping[int, float], below: Mapping[int, float], *, resamples: int = RESAMPLES
 ) -> Estimate | None:
-    """Return the geometric mean of the ratios of the rounds that both have; None where they share none.
+    """Return the geometric mean of the ratios over common rounds; None if there are none.
 
-    Of one session only: the runs of a round lie close together in time, so what slows the machine slows both. Swapping
-    the two gives exactly the reciprocal.
+    Only within one session: the runs of a round are close in time, so a slow machine affects both. Swapping the two
+    gives exactly the reciprocal.
     """
     rounds = sorted(above.keys() & below.keys())
     if not rounds:
@@ -104,7 +104,7 @@ def paired_ratio(
 
 
 def unpaired_ratio(above: Sequence[float], below: Sequence[float], *, resamples: int = RESAMPLES) -> Estimate | None:
-    """Return the ratio of two means over runs of different sessions; None where one has no runs."""
+    """Return the ratio of two means over runs of different sessions; None if one has no runs."""
     if not above or not below:
         return None
     samples = [np.asarray(one, dtype=np.float64) for one in (above, below)]
@@ -145,7 +145,7 @@ def _interval(
     samples: Sequence[Numbers], statistic: Callable[..., Any], method: Literal["BCa", "percentile"], resamples: int
 ) -> tuple[float, float]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a degenerate bootstrap says so by its value, which is not finite
+        warnings.simplefilter("ignore")  # a degenerate bootstrap returns a value that is not finite
         found = stats.bootstrap(
             samples,
             statistic,

@@ -1,4 +1,4 @@
-"""The runs of a file by cell: what every analysis starts from, and the rules about void and saturated cells."""
+"""The runs of a file by cell: the input of every analysis, with the rules for void and saturated cells."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Arm = Literal["A", "B"]
 What = Literal["service", "response", "wait", "hold", "lateness"]
 SATURATED_SHARE: Final = 0.5
-"""Share of a cell's runs that must have used something up for the cell to be saturated: half or more."""
+"""Minimum share of a cell's runs that must be saturated for the cell to be saturated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,32 +27,32 @@ class Measured:
 
     @property
     def cell_id(self) -> str:
-        """Name the cell; runs of the arm B have the same."""
+        """The id of the cell; both arms have the same."""
         return self.cell.cell_id
 
     @property
     def by_round(self) -> dict[int, float]:
-        """Return orders a second by round; void runs have none."""
+        """Return orders per second by round, without void runs."""
         return {run.round: run.orders_per_s for run in self.runs if run.orders_per_s is not None}
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Return orders a second of every run that is not void."""
+        """Return orders per second of every run that is not void."""
         return tuple(self.by_round.values())
 
     @property
     def mean_rate(self) -> float | None:
-        """Return their mean, or None where every run is void."""
+        """Return the mean rate, or None if every run is void."""
         return sum(self.rates) / len(self.rates) if self.rates else None
 
     @property
     def void(self) -> tuple[str, ...]:
-        """Return why runs are void, a sentence each, each once."""
+        """Return why runs are void, one sentence each, without duplicates."""
         return tuple(dict.fromkeys(sentence for run in self.runs for sentence in run.void))
 
     @property
     def saturated(self) -> tuple[str, ...]:
-        """Name what at least half of the runs used up: the figure is its limit, so it is drawn hollow."""
+        """Return what was saturated in at least half of the runs: the figure is its limit, and is drawn hollow."""
         needed = SATURATED_SHARE * len(self.runs)
         parts = dict.fromkeys(part for run in self.runs for part in run.saturated)
         return tuple(part for part in parts if sum(part in run.saturated for run in self.runs) >= needed)
@@ -63,13 +63,13 @@ class Measured:
         return self.runs[0].lanes
 
     def times(self, what: What) -> Percentiles | None:
-        """Add the runs' histograms up; void runs count, since nobody's wait is left out. None where there are none."""
+        """Merge the runs' histograms, including void runs, so that no wait is left out. None if there are none."""
         found = [one for run in self.runs if (one := getattr(run.times, what)) is not None]
         return merged(one.encoded for one in found) if found else None
 
 
 def cells_of(results: ResultFile, *, arm: Arm = "A") -> dict[str, Measured]:
-    """Return every cell of an arm by its id: by strategy, section, hold and so on, whatever order they ran in."""
+    """Return every cell of an arm by id, sorted by strategy, section, hold and so on."""
     found: dict[str, list[Run]] = {}
     for run in results.runs:
         if run.arm == arm:
@@ -81,7 +81,7 @@ def cells_of(results: ResultFile, *, arm: Arm = "A") -> dict[str, Measured]:
 
 
 def _place(cell: Cell) -> tuple[str | float, ...]:
-    """Return where a cell stands in a list: numbers by size, not by letters."""
+    """Return the sort key of a cell: numbers are sorted by value, not as text."""
     return (
         cell.loop,
         cell.strategy,
@@ -100,9 +100,9 @@ def _place(cell: Cell) -> tuple[str | float, ...]:
 
 
 def broken_promises(run: Run) -> tuple[str, ...]:
-    """Name what the checker found broken of what the strategy promises, whatever else may have voided the run.
+    """Return the strategy's guarantees that the checker found broken, whatever else may have voided the run.
 
-    A control promises nothing, and whoever says that its "sold out" is not exact breaks nothing by refusing wrongly.
+    A control has no guarantees, and a strategy whose "sold out" is not exact may refuse wrongly.
     """
     found, promised = run.checker, run.guarantees
     counts = {

@@ -1,14 +1,14 @@
-"""Waiting for a lane when orders arrive by themselves (open loop, Poisson): the curves of load and latency.
+"""Waiting times for a lane with Poisson arrivals (open loop): the curves of load and latency.
 
-One lane is M/G/1, exactly: W = rho / (1 - rho) x (1 + cv^2) / 2 x S (F. Pollaczek 1930, A. Khinchine 1932). Several
+One lane is exactly M/G/1: W = rho / (1 - rho) x (1 + cv^2) / 2 x S (F. Pollaczek 1930, A. Khinchine 1932). Several
 lanes with one queue are M/G/K, which has no closed form: W = C(K, a) / (K (1 - rho)) x S x (1 + cv^2) / 2, with
 Erlang's C for the wait of M/M/K (A. Lee, P. Longton, "Queueing processes associated with airline passenger check-in",
 1959; with other arrivals it is the formula of Allen and Cunneen). It is exact for K = 1 and for exponential holds, and
-within a few per cent for holds that vary less. There is no steady state at rho >= 1, and then no wait.
+within a few per cent for holds that vary less. At rho >= 1 there is no steady state, and no mean wait.
 
-S is measured: the mean hold of the very runs, not fitted to their waits, and the way of a lane to its next holder, from
-a closed loop with one buyer (`calibration`). A call waits for that way, too. What the model does not know: a generator
-or a server that is busy, orders that are shed, a sale that ends.
+S is measured, not fitted to waits: the mean hold of the same runs, plus the time to hand a lane to its next holder from
+a closed loop with one buyer (`calibration`). A call waits for the hand-over too. The model ignores busy generators and
+servers, shed orders, and the end of a sale.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def utilisation(rate: float, service: float, *, lanes: int = 1) -> float:
-    """Return rho: the share of the lanes' time that is taken. Rate and service in the same unit of time."""
+    """Return rho: the occupied share of the lanes' time. Rate and service are in the same unit of time."""
     return rate * service / lanes
 
 
@@ -59,13 +59,13 @@ def wait_any_lane(rate: float, service: float, *, cv: float, lanes: int) -> floa
 
 
 def wait_own_lane(rate: float, service: float, *, cv: float, lanes: int) -> float | None:
-    """Return the mean wait where every order is sent to one of the lanes at random: K times M/G/1 at rate / K."""
+    """Return the mean wait if every order goes to a random lane: K times M/G/1 at rate / K."""
     return wait_one_lane(rate / lanes, service, cv=cv)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPoint:
-    """An open-loop cell beside its model. Milliseconds."""
+    """An open-loop cell and its model, in milliseconds."""
 
     cell_id: str
     offered_per_s: float
@@ -73,10 +73,10 @@ class LoadPoint:
     hold_ms: float
     hold_cv: float
     hand_over_ms: float
-    """0 where no closed loop with one buyer tells it."""
+    """0 if there is no closed loop with one buyer."""
     utilisation: float
     model_wait_ms: float | None
-    """None at a load that has no steady state."""
+    """None at a load without a steady state."""
     measured_wait_ms: float
     """From the intended time until the critical section could begin."""
     is_saturated: bool

@@ -1,19 +1,20 @@
-"""How far the model is from what was measured, cell by cell of figure F1. Asked for: 10 % at most.
+"""The error of the models, cell by cell of figure F1. The target is 10 % at most.
 
-Which model a strategy gets was chosen before anything was measured, by how it queues, and stands in `MODELS`. Three
-models of a closed loop say what N clients can sell over K lanes. They give calls a second; a batch of B is one call.
+The model of each strategy, in `MODELS`, was chosen before anything was measured, by how the strategy queues.
 
-- The ceiling, min(K, N) / S: no scheme that holds a lane for S each call does better.
+The throughput of N clients over K lanes: three models of a closed loop. Calls per second; a batch of B is one call.
+
+- The ceiling, min(K, N) / S: no scheme that holds a lane for S per call is faster.
 - A random lane, where a caller waits for the lane it drew: K equal queues and a thinking time Z, a network with a
   product form (W. Gordon, G. Newell, 1967), by exact mean value analysis (M. Reiser, S. Lavenberg, JACM 27, 1980). With
-  Z = 0 it is (K / S) x N / (N + K - 1): N = K gives half of the ceiling. The form asks for exponential holds; with even
-  ones more is sold, by 5 to 10 points.
+  Z = 0 it is (K / S) x N / (N + K - 1): N = K gives half of the ceiling. The form assumes exponential holds; constant
+  ones sell 5 to 10 points more.
 - Any free lane: one station of K servers and a thinking time Z, solved exactly as a birth-death process (the machine
-  repair problem with K repairers: C. Palm 1947; L. Kleinrock, "Queueing Systems" 1, 1975, 3.8). It asks for exponential
-  holds as well; with even ones more is sold, up to the bound min(K / S, N / (S + Z)), and where Z is small beside S the
-  two are one.
+  repair problem with K repairers: C. Palm 1947; L. Kleinrock, "Queueing Systems" 1, 1975, 3.8). It also assumes
+  exponential holds; constant ones sell more, up to the bound min(K / S, N / (S + Z)), and if Z is small compared with S
+  the two are equal.
 
-S and Z are arguments here. Where they come from, never from the throughput they are to predict, is `calibration`.
+S and Z are arguments here. `calibration` derives them, never from the throughput they predict.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ MODELS: Final[dict[str, Model]] = {
     "lock-free": "a lane a buyer",
     "one-script": "a lane a buyer",
 }
-"""By strategy. One without a line here has no model: locks that are polled for, databases, optimistic transactions."""
+"""Models by strategy. Polled locks, databases and optimistic transactions have none."""
 ASKED: Final = 0.10
 FIGURE: Final = "F1"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPoint:
-    """A cell beside its model. Orders a second."""
+    """A cell and its model, in orders per second."""
 
     cell_id: str
     model: Model
@@ -58,13 +59,13 @@ class ModelPoint:
     """(predicted - measured) / measured."""
     calibration: Calibration
     is_calibration: bool
-    """It told S itself, so it checks nothing."""
+    """Whether the cell was the calibration of S, so that it does not check the model."""
     saturated: tuple[str, ...]
-    """Its figure is the limit of something that the model does not know: drawn hollow, and left out of the error."""
+    """Whether something outside the model was saturated: drawn hollow, and left out of the error."""
 
     @property
     def counts(self) -> bool:
-        """Is it part of the error?"""
+        """Return whether it is part of the error."""
         return not self.is_calibration and not self.saturated
 
 
@@ -89,11 +90,11 @@ class ModelError:
 
     @property
     def is_as_asked(self) -> bool | None:
-        """Is the largest within what was asked? None where no cell counts."""
+        """Return whether the largest error is within the target; None if no cell counts."""
         return None if self.largest is None else self.largest <= ASKED
 
     def sentences(self) -> list[str]:
-        """Say it, with every cell that was left out."""
+        """Return the error as sentences, with the cells that were left out."""
         said = ["No cell checks the model."]
         if self.largest is not None and self.middle is not None:
             count = sum(one.counts for one in self.points)
@@ -112,7 +113,7 @@ class ModelError:
 
 
 def predict(cell: Cell, found: Calibration, *, lanes: int, model: Model) -> float:
-    """Return orders a second of a closed-loop cell. `lanes`: K, of which no more than N are ever busy."""
+    """Return the predicted orders per second of a closed-loop cell. `lanes`: K, of which up to N are busy."""
     service, thinking, clients = found.service / 1_000, found.thinking / 1_000, cell.buyers
     if model == "random lane":
         calls = random_lane(clients, lanes, service=service, thinking=thinking)
@@ -123,12 +124,12 @@ def predict(cell: Cell, found: Calibration, *, lanes: int, model: Model) -> floa
 
 
 def ceiling_of(cell: Cell, found: Calibration, *, lanes: int) -> float:
-    """Return the lock ceiling in orders a second, B x min(K, N) / S, with the hold alone for S."""
+    """Return the lock ceiling in orders per second, B x min(K, N) / S, with only the hold as S."""
     return cell.batch * ceiling(cell.buyers, lanes, service=found.hold / 1_000)
 
 
 def model_error(results: ResultFile, *, figure: str = FIGURE) -> ModelError:
-    """Compare every closed-loop cell of a figure with its model; of a plan that names no figures, every cell."""
+    """Compare every closed-loop cell of a figure with its model, or every cell if the plan names no figures."""
     cells = cells_of(results)
     points, without = [], {}
     for one in _drawn(results, list(cells.values()), figure):
@@ -175,24 +176,24 @@ def ceiling(clients: int, lanes: int, *, service: float) -> float:
 
 
 def balanced_bound(clients: int, lanes: int, *, service: float, thinking: float) -> float:
-    """Return min(K / S, N / (S + Z)), which even holds come near to (P. Denning, J. Buzen, 1978)."""
+    """Return min(K / S, N / (S + Z)), which constant holds approach (P. Denning, J. Buzen, 1978)."""
     return min(lanes / service, clients / (service + thinking))
 
 
 def random_lane(clients: int, lanes: int, *, service: float, thinking: float = 0.0) -> float:
-    """Return what is sold where every call waits for a lane drawn at random, whatever others are free."""
+    """Return the throughput if every call waits for a random lane, even if others are free."""
     queued = 0.0
     rate = 0.0
     for number in range(1, clients + 1):
         visit = service * (1 + queued / lanes)
-        """A caller finds on its lane, on average, what N - 1 clients leave there: the arrival theorem."""
+        """By the arrival theorem, a caller finds on its lane the mean queue of N - 1 clients."""
         rate = number / (thinking + visit)
         queued = rate * visit
     return rate
 
 
 def any_free_lane(clients: int, lanes: int, *, service: float, thinking: float = 0.0) -> float:
-    """Return what is sold where a call takes whatever lane is free, and waits in one line for the first otherwise."""
+    """Return the throughput if a call takes any free lane, and otherwise waits in one queue for the first."""
     if thinking <= 0:
         return ceiling(clients, lanes, service=service)
     logs = [0.0]

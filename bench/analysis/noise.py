@@ -1,7 +1,7 @@
-"""The noise floor: how far apart the same code measured twice comes out. Differences below it are no difference.
+"""The noise floor: how much two measurements of the same code differ. Smaller differences are ignored.
 
-Each cell of the A/A row runs twice a round, as arms A and B. The floor is the largest deviation from 1 of any end of
-any of their intervals, so it is on the safe side, and it grows with the number of A/A cells.
+Each cell of the A/A row runs twice per round, as arms A and B. The floor is the largest deviation from 1 of any end of
+their intervals, so it is conservative, and it grows with the number of A/A cells.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SameTwice:
-    """A cell that ran as A and as B: the ratio B / A over rounds, with its interval."""
+    """A cell that ran as A and B: the ratio B / A over rounds, with its interval."""
 
     cell_id: str
     ratio: Estimate
@@ -26,7 +26,7 @@ class SameTwice:
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """What the A/A row says. `floor` is a share: 0.02 is two per cent."""
+    """The result of the A/A row. `floor` is a share: 0.02 is two per cent."""
 
     rows: tuple[SameTwice, ...]
     floor: float | None

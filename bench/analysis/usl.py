@@ -1,8 +1,8 @@
 """The Universal Scalability Law: X(N) = g N / (1 + a (N - 1) + b N (N - 1)).
 
-N. Gunther, "Guerrilla Capacity Planning", 2007: `g` is what one client does alone, `a` the share that queues for
-something shared, `b` what every pair costs to agree; with b > 0 there is a peak at N* = sqrt((1 - a) / b). It describes
-a curve and explains nothing: several shared things look like one, and a ceiling of K lanes is not of this shape.
+N. Gunther, "Guerrilla Capacity Planning", 2007: `g` is the rate of one client, `a` the share that queues for
+shared resources, `b` the cost of coherence per pair; with b > 0 there is a peak at N* = sqrt((1 - a) / b). It describes
+a curve without explaining it: several resources look like one, and a ceiling of K lanes has another shape.
 
 Fitted by least squares of relative errors. Written as X (1 + a (N - 1) + b N (N - 1)) / (g N) = 1 the law is linear in
 1/g, a/g and b/g, so the fit is exact and needs no first guess; none of the three may be below 0 (C. Lawson, R. Hanson,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
 
 CLIENTS_MIN: Final = 6
-"""Different N without which nothing is fitted."""
+"""Minimum number of different N for a fit."""
 RESAMPLES: Final = 2_000
 STRATEGIES: Final = ("segment-locks", "global-lock")
 RESIDUAL_MAX: Final = 0.10
@@ -52,13 +52,13 @@ class Law:
 
     @property
     def peak(self) -> float | None:
-        """Return N*; None where X only grows, or never does."""
+        """Return N*, or None if X only grows or never grows."""
         return math.sqrt((1 - self.alpha) / self.beta) if self.beta > 0 and self.alpha < 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A law that the data can tell, with 95 % intervals over runs."""
+    """A fitted law, with 95 % intervals over runs."""
 
     law: Law
     gamma: Estimate
@@ -71,27 +71,27 @@ class Fit:
 
     @property
     def largest_residual(self) -> float:
-        """Return the largest of them in size."""
+        """Return the largest absolute residual."""
         return max(abs(one) for one in self.residuals)
 
     @property
     def describes(self) -> bool:
-        """Is every mean within 10 % of the law? If not, the curve has another shape, and they say nothing."""
+        """Return whether every mean is within 10 % of the law; if not, the parameters are meaningless."""
         return self.largest_residual <= RESIDUAL_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """The data cannot tell a law."""
+    """The data does not determine a law."""
 
     why: str
 
 
 def fit(rates: Mapping[int, Sequence[float]], *, resamples: int = RESAMPLES) -> Fit | NoFit:
-    """Fit orders a second by N.
+    """Fit orders per second by N.
 
-    Refuses below six N, and where no peak can be seen, since b is noise then: the last N must be below the best one by
-    more than their intervals, and the peak of the law within the data.
+    There is no fit with fewer than six N, or without a visible peak, since b would be noise: the last N must be below
+    the best one by more than their intervals, and the peak of the law within the data.
     """
     clients = sorted(number for number, found in rates.items() if found)
     if len(clients) < CLIENTS_MIN:
@@ -121,9 +121,9 @@ def fit(rates: Mapping[int, Sequence[float]], *, resamples: int = RESAMPLES) -> 
 
 
 def fits_by_segments(results: ResultFile, *, strategies: Sequence[str] = STRATEGIES) -> dict[str, Fit | NoFit]:
-    """Fit every sweep over N of these strategies: closed loop, by the id of the cell with N taken out.
+    """Fit every closed-loop sweep over N of these strategies, by the id of the cell without N.
 
-    Saturated cells are part of it: what falls at high N may well be the generator, and the figure draws them hollow.
+    Saturated cells are included: the generator may cause the decline at high N, and the figure draws them hollow.
     """
     found: dict[str, dict[int, tuple[float, ...]]] = {}
     for one in cells_of(results).values():
@@ -150,5 +150,7 @@ def _estimate(value: float, drawn: Sequence[float], n: int) -> Estimate:
     if n < RUNS_MIN or not drawn:
         return Estimate(value, None, None, n, "none")
     tail = (1 - LEVEL) / 2
-    low, high = np.quantile(np.array(drawn), [tail, 1 - tail], method="inverted_cdf")  # no sums: a peak may be infinite
+    low, high = np.quantile(
+        np.array(drawn), [tail, 1 - tail], method="inverted_cdf"
+    )  # no interpolation: a peak may be infinite
     return Estimate(value, float(low), float(high), n, "percentile")

@@ -1,7 +1,8 @@
-"""`segmented bench`: a group with a command a benchmark, and those that read what benchmarks wrote.
+"""`segmented bench`: a group with one command per benchmark, and commands that read results.
 
-Without a name it is `granularity`, with the options given. The benchmarks with fixed options have a command each, made
-from the registry.
+Without a command name it runs `granularity` with the given options.
+
+One command per benchmark with fixed options, from the registry.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typer.core import TyperGroup
 
 from bench.cli.granularity import granularity, orders
 from bench.cli.tools import compare, counts, lint, report
+from bench.display import display_on
 from bench.fixed_report import PAGE, check_folder, write_report
 from bench.granularity.plan import nearest
-from bench.registry import BENCHMARKS, HowMuch, Where
+from bench.registry import BENCHMARKS, Addresses, Scale
 from bench.results import check_writable, write
-from bench.watch import watch_on
 from segmented.cli.console import Console
 from segmented.errors import InvalidInput
 
@@ -38,7 +39,7 @@ QuickOption = Annotated[bool, typer.Option("--quick", help="Finish within two mi
 
 
 def add_fixed(application: typer.Typer) -> None:
-    """Add them all."""
+    """Add all commands."""
     for name, benchmark in BENCHMARKS.items():
         said = f"Measure: {benchmark.summary}."
         application.command(name, help=said)(_sized(name) if benchmark.has_rounds else _fixed(name))
@@ -53,7 +54,7 @@ def _fixed(name: str) -> Callable[..., None]:
         url: UrlOption = None,
         database: DatabaseOption = None,
     ) -> None:
-        _measure(name, Where(url, database), HowMuch(quick), report, json)
+        _measure(name, Addresses(url, database), Scale(quick), report, json)
 
     return run
 
@@ -68,21 +69,21 @@ def _sized(name: str) -> Callable[..., None]:
         url: UrlOption = None,
         database: DatabaseOption = None,
     ) -> None:
-        _measure(name, Where(url, database), HowMuch(quick, rounds), report, json)
+        _measure(name, Addresses(url, database), Scale(quick, rounds), report, json)
 
     return run
 
 
-def _measure(name: str, where: Where, how_much: HowMuch, report: Path | None, json: Path | None) -> None:
-    """Run a benchmark by its name; exits 1 if a promise was broken."""
+def _measure(name: str, addresses: Addresses, scale: Scale, report: Path | None, json: Path | None) -> None:
+    """Run a benchmark by name; exit with 1 if a guarantee was broken."""
     benchmark = BENCHMARKS[name]
     check_writable(json)
     check_folder(report)
     console = Console()
-    left_out = benchmark.leaves_out if how_much.quick else ""
+    left_out = benchmark.leaves_out if scale.quick else ""
     if left_out:
         console.print(f"Left out: {left_out}.", highlight=False, soft_wrap=True, markup=False)
-    results = benchmark.measure(where, how_much, watch_on(console))
+    results = benchmark.measure(addresses, scale, display_on(console))
     results.show(console)
     write(results, json)
     write_report(results, report, summary=benchmark.summary, left_out=left_out)
@@ -93,15 +94,15 @@ def _measure(name: str, where: Where, how_much: HowMuch, report: Path | None, js
 
 
 class BenchGroup(TyperGroup):
-    """A group that has a command for those who name none."""
+    """A group with a default command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's own copy of click
-        """Put the default in. Raises InvalidInput for a benchmark that there is not."""
+        """Insert the default command. Raises InvalidInput for an unknown benchmark."""
         return super().parse_args(ctx, whole(args, list(self.commands), ctx.help_option_names))
 
 
 def whole(words: list[str], known: Sequence[str], helps: Sequence[str] = ("--help",)) -> list[str]:
-    """Return the words with a name as the first one. Raises InvalidInput for a name that there is not."""
+    """Return the arguments with a command name first. Raises InvalidInput for an unknown name."""
     if not words or (words[0].startswith("-") and words[0] not in helps):
         return [DEFAULT, *words]
     if not words[0].startswith("-") and words[0] not in known:
@@ -116,7 +117,7 @@ bench = typer.Typer(cls=BenchGroup, help=HELP)
 
 @bench.callback(help=HELP)
 def _group() -> None:
-    """Keep the commands a group."""
+    """Exist so that typer keeps the commands a group."""
 
 
 bench.command()(granularity)

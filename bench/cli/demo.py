@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from bench.demo import DemoOptions, measure_demo
+from bench.display import display_on
 from bench.report import show
 from bench.results import check_writable, write
-from bench.watch import watch_on
 from segmented.cli.console import Console
 
 
@@ -26,11 +26,11 @@ def demo(
     url: Annotated[str | None, typer.Option(help="Redis or Valkey to use instead of an embedded one.")] = None,
     database: Annotated[str | None, typer.Option(help="Order database to use instead of an embedded one.")] = None,
 ) -> None:
-    """Measure what segment locks buy: against no lock, one lock, and no lock needed."""
+    """Compare segment locks with no lock, one lock, and a lock-free script."""
     options = DemoOptions(hold_ms=hold, buyers=buyers, segments=segments, seconds=seconds, url=url, database=database)
     check_writable(json)
     console = Console()
-    results = measure_demo(options, watch_on(console))
+    results = measure_demo(options, display_on(console))
     show(results, console)
     write(results, json)
     if not results.is_kept:

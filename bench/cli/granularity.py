@@ -1,4 +1,4 @@
-"""`segmented bench granularity` and `segmented bench orders`: a plan, measured."""
+"""`segmented bench granularity` and `segmented bench orders`: measure a plan."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def granularity(
     url: UrlOption = None,
     database: DatabaseOption = None,
 ) -> None:
-    """Measure what lock granularity buys: the plan's cells, in rounds of random order, each run checked.
+    """Measure the effect of lock granularity: run the plan's cells in rounds of random order, and check each run.
 
-    Exit code 0 if every strategy kept what it promises, 1 if one did not, 2 if the session could not go on: what is
-    finished is kept, and the same command with the same --report goes on from there.
+    Exit code 0 if every strategy kept its guarantees, 1 if one did not, 2 if the session had to stop: finished runs are
+    kept, and the same command with the same --report continues.
     """
     loaded = read_plan(plan or PLAN_FILE)
     names = [one.name for one in loaded.plan.sweeps]
@@ -66,7 +66,7 @@ def granularity(
         if name not in names:
             message = f"--sweep {name}: {loaded.file} has no such sweep{nearest(name, names)}"
             raise InvalidInput(message)
-    _measure(loaded, tuple(sweep or ()), quick=quick, report=report, json=json, where=(url, database))
+    _measure(loaded, tuple(sweep or ()), quick=quick, report=report, json=json, addresses=(url, database))
 
 
 def orders(
@@ -78,12 +78,12 @@ def orders(
     url: UrlOption = None,
     database: DatabaseOption = None,
 ) -> None:
-    """Measure the ways to sell an order beside each other, one by one and in batches: a part of the plan."""
+    """Compare the strategies to sell single orders and batches: a part of the plan."""
     loaded = read_plan(plan or PLAN_FILE)
     if not loaded.plan.orders:
         message = f"{loaded.file}: orders: the plan names no sweeps for this benchmark"
         raise InvalidInput(message)
-    _measure(loaded, tuple(loaded.plan.orders), quick=quick, report=report, json=json, where=(url, database))
+    _measure(loaded, tuple(loaded.plan.orders), quick=quick, report=report, json=json, addresses=(url, database))
 
 
 def _measure(
@@ -93,13 +93,15 @@ def _measure(
     quick: bool,
     report: Path | None,
     json: Path | None,
-    where: tuple[str | None, str | None],
+    addresses: tuple[str | None, str | None],
 ) -> None:
     check_writable(json)
     folder = report or FOLDER / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}"
     console = Console()
     view = view_on(console)
-    options = SessionOptions(loaded=loaded, folder=folder, is_quick=quick, only=only, url=where[0], database=where[1])
+    options = SessionOptions(
+        loaded=loaded, folder=folder, is_quick=quick, only=only, url=addresses[0], database=addresses[1]
+    )
     try:
         file = run_session(options, view)
     except Ended as end:

@@ -1,4 +1,4 @@
-"""`segmented bench report | compare | lint | counts`: what reads results, or guards them."""
+"""`segmented bench report | compare | lint | counts`: commands that read or check results."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bench.display import display_on
 from bench.granularity.folder import RESULTS
 from bench.granularity.record import read_results
 from bench.results import check_writable, write
-from bench.watch import watch_on
 from segmented.cli.console import Console
 from segmented.errors import InvalidInput
 
@@ -24,7 +24,7 @@ ResultsArgument = Annotated[Path, typer.Argument(help="Results file results.json
 def report(
     folder: Annotated[Path, typer.Argument(help="Results file results.jsonl, or its folder.", metavar="DIR")],
 ) -> None:
-    """Draw everything of a session again from its results: figures, page, table."""
+    """Redraw a session's report from its results: figures, page, table."""
     draw(folder.parent if folder.name == RESULTS and folder.is_file() else folder, Console())
 
 
@@ -36,7 +36,7 @@ def compare(
         Path | None, typer.Option("--json", help="Write the findings to this file.", metavar="FILE")
     ] = None,
 ) -> None:
-    """Compare two sessions cell by cell: what is below the noise floor is "no difference"."""
+    """Compare two sessions cell by cell: a change below the noise floor is "no difference"."""
     check_writable(json)
     found = _part("bench.analysis.compare", "compare")(*(read_results(_file(one)) for one in (first, second)))
     found.show(Console())
@@ -45,7 +45,7 @@ def compare(
 
 
 def lint(results: ResultsArgument) -> None:
-    """Check the 24 rules of measuring on a results file, one by one. Exit code 0 only if none is broken."""
+    """Check a results file against the 24 measuring rules. Exit code 0 only if none is broken."""
     _exit(_part("bench.lint.command", "lint_file")(results, Console()))
 
 
@@ -62,9 +62,9 @@ def counts(
 
 
 def draw(folder: Path, console: Console) -> None:
-    """Draw a session's report: figures, page, table where the lint allows one, how to repeat it."""
-    with watch_on(console).strategy("report") as told:
-        drawn = _part("bench.report_page", "redraw")(folder, told)
+    """Draw a session's report: figures, page, table if the lint allows one, and how to repeat it."""
+    with display_on(console).strategy("report") as progress:
+        drawn = _part("bench.report_page", "redraw")(folder, progress)
     for sentence in drawn.sentences():
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
@@ -74,7 +74,7 @@ def _file(path: Path) -> Path:
 
 
 def _part(module: str, name: str) -> Callable[..., Any]:
-    """Import it when it is asked for: figures and statistics take a second to load."""
+    """Import a function on demand: figures and statistics take a second to load."""
     found: Callable[..., Any] = getattr(import_module(module), name)
     return found
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from bench.display import display_on
 from bench.orders_torture.options import OrdersOptions
 from bench.orders_torture.run import torture_orders
 from bench.results import check_writable, write
 from bench.torture.kinds import KINDS
 from bench.torture.options import TortureOptions
 from bench.torture.run import torture_locks
-from bench.watch import watch_on
 from segmented.cli.console import Console
 
 torture = typer.Typer(no_args_is_help=True, help="Inject faults, and check that the guarantees hold.")
@@ -41,10 +41,11 @@ def locks(  # noqa: PLR0913  # an option each
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
 ) -> None:
-    """Contend for a few names, with holders that are killed, paused past their lease, or oversleep.
+    """Contend for a few names, with holders that are killed, paused past their lease, or hold longer than it.
 
-    A resource that checks fences logs every access. Exit code 0 only if accepted accesses never overlapped, leases
-    never overlapped while they were trusted, tokens only grew, somebody always got in, and nothing is left behind.
+    A resource that checks fencing tokens logs every access. Exit code 0 only if accepted accesses never overlapped,
+    leases never overlapped while they were trusted, tokens only grew, entries never stalled, and nothing is left
+    behind.
     """
     options = TortureOptions(
         kind=kind,
@@ -58,7 +59,7 @@ def locks(  # noqa: PLR0913  # an option each
     )
     check_writable(json)
     console = Console()
-    results = torture_locks(options, watch_on(console))
+    results = torture_locks(options, display_on(console))
     results.show(console)
     write(results, json)
     if not results.is_kept:
@@ -71,20 +72,21 @@ def orders(  # an option each
     orders: Annotated[int, typer.Option(help="Number of orders to submit.", metavar="N")] = 20_000,
     kills: Annotated[int, typer.Option(help="Number of workers to kill meanwhile.", metavar="N")] = 40,
     decides: Annotated[
-        str, typer.Option(help='Where stock is decided: "at acceptance", or "in the worker".', metavar="WHERE")
+        str, typer.Option(help='Addresses stock is decided: "at acceptance", or "in the worker".', metavar="WHERE")
     ] = ("at acceptance"),
     effect: Annotated[
-        str, typer.Option(help="Where orders take effect: redis, or postgresql as well.", metavar="WHERE")
+        str, typer.Option(help="Addresses orders take effect: redis, or postgresql as well.", metavar="WHERE")
     ] = "redis",
     workers: Annotated[int, typer.Option(help="Number of worker processes.", metavar="N")] = 2,
     seed: Annotated[int, typer.Option(help="Random seed of the orders and the kills.", metavar="N")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Run a tenth of the orders and kills.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the results to this file.", metavar="FILE")] = None,
 ) -> None:
-    """Submit orders to Celery workers, kill busy workers with SIGKILL, and count what became of every order.
+    """Submit orders to Celery workers, kill busy workers with SIGKILL, and check what happened to every order.
 
-    What was promised is in a log outside Redis; it is compared with the pool's ledger and the order database. Exit code
-    0 only if no order was lost, doubled, oversold or refused wrongly. The long profile: --orders 1000000 --kills 1000.
+    A log outside Redis has the answers to the submitter; it is compared with the pool's ledger and the order database.
+    Exit code 0 only if no order was lost, doubled, oversold or refused wrongly. The long profile: --orders 1000000
+    --kills 1000.
     """
     options = OrdersOptions(
         orders=orders,

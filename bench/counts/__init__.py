@@ -1,1 +1,1 @@
-"""What an operation costs in commands, round trips, attempts and bytes: the same numbers on every machine."""
+"""The cost of an operation in commands, round trips, attempts and bytes: the same numbers on every machine."""

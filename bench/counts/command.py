@@ -1,4 +1,7 @@
-"""`segmented bench counts` and `python -m bench.counts`: all sequences are counted on a fresh server of our own."""
+"""`segmented bench counts` and `python -m bench.counts`.
+
+Counts all sequences on a fresh embedded server.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ if TYPE_CHECKING:
 
 SEED: Final = 1
 ROUNDS: Final = (1_000, 2_000)
-"""Number of the first order of each round: the first is made to connect and to load scripts, the second is counted."""
+"""Number of the first order of each round: the first round connects and loads scripts, the second is counted."""
 
 
 def count(console: Console, *, writes: bool = False, file: Path = BASELINE) -> int:
-    """Count everything and compare it with the baseline, or write it; returns the exit code.
+    """Count everything, and compare with the baseline or write it; return the exit code.
 
-    0: all as in the baseline, or written. 1: something differs, which is named. Raises InvalidInput for a file that is
-    no baseline.
+    0: everything equals the baseline, or it was written. 1: there are differences, which are printed. Raises
+    InvalidInput for an invalid baseline file.
     """
     before = {} if writes else read_baseline(file)
     counts = measure()
@@ -48,7 +51,7 @@ def count(console: Console, *, writes: bool = False, file: Path = BASELINE) -> i
 
 
 def show(counts: Mapping[str, Tally], console: Console) -> None:
-    """Print what an order costs; microseconds of the server are shown and compared with nothing."""
+    """Print the cost of an order; the server's microseconds are shown but not compared."""
     fields = (*GATED, "server_us")
     if console.is_terminal:
         table = Table("an order of", *(field.replace("_", " ") for field in fields))
@@ -62,7 +65,7 @@ def show(counts: Mapping[str, Tally], console: Console) -> None:
 
 
 def measure() -> dict[str, Tally]:
-    """Start a server, count everything, and stop it. Raises InvalidInput where no server can be started."""
+    """Start a server, count everything, and stop it. Raises InvalidInput if no server can be started."""
     with (
         ValkeyServer.start() as server,
         RedisStore.from_url(server.url) as store,

@@ -1,4 +1,4 @@
-"""The fixed sequences of orders that are counted: every strategy over Redis, and the library's main operations."""
+"""The fixed sequences of orders to count: every strategy over Redis, and the library's main operations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.sections import Section
 from bench.strategies import STRATEGIES
-from bench.strategies.base import Sold, Stage
+from bench.strategies.base import Sold, StrategyContext
 from segmented.errors import SegmentedError
 from segmented.locks import Lock
 from segmented.orders import take_envelope
@@ -24,15 +24,15 @@ BATCH: Final = 20
 MANY: Final = 100
 SEGMENTS: Final = 4
 STOCK: Final = 4_000_000
-"""Ample: every number that is sent has the same digits from the first order to the last."""
+"""Large enough that all numbers sent have the same number of digits from the first order to the last."""
 
 BY_WORKERS: Final = frozenset({"celery-one", "celery-batched"})
-"""Not counted: workers with heartbeats and polls of their own do the work, so no two counts would be the same."""
+"""Not counted: these have workers with their own heartbeats and polls, so counts would vary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What is done with orders. `prepare` is not counted; `perform` is, and says how often a lock was asked for."""
+    """The steps of a sequence. `prepare` is not counted; `perform` is, and returns the number of lock requests."""
 
     perform: Callable[[Sequence[Order]], int]
     prepare: Callable[[Sequence[Order]], object] = tuple
@@ -40,7 +40,7 @@ class Steps:
 
 
 def strategies(store: RedisStore, url: str) -> Iterator[tuple[str, Steps]]:
-    """Yield each strategy without order database and workers, one by one and, where it has them, in batches."""
+    """Yield each strategy without order database and workers, in single orders and, if supported, in batches."""
     for name, strategy in STRATEGIES.items():
         if not strategy.needs_database and name not in BY_WORKERS:
             yield name, _sale(strategy, store, url, batch=1)
@@ -49,8 +49,10 @@ def strategies(store: RedisStore, url: str) -> Iterator[tuple[str, Steps]]:
 
 
 def _sale(kind: type[Strategy], store: RedisStore, url: str, *, batch: int) -> Steps:
-    stage = Stage(store=store, engine=None, segments=SEGMENTS, buyers=1, section=Section("none"), batch=batch, url=url)
-    strategy = kind(stage)
+    context = StrategyContext(
+        store=store, engine=None, segments=SEGMENTS, buyers=1, section=Section("none"), batch=batch, url=url
+    )
+    strategy = kind(context)
     strategy.open("counts", STOCK)
 
     def sell(orders: Sequence[Order]) -> int:
@@ -72,7 +74,7 @@ def _sale(kind: type[Strategy], store: RedisStore, url: str, *, batch: int) -> S
 
 
 def operations(store: RedisStore) -> Iterator[tuple[str, Steps]]:
-    """Yield the library's main operations, each on a pool of its own."""
+    """Yield the library's main operations, each on its own pool."""
     one, many, ended, granted, submitted, accepted, worked = (
         _pool(store, f"counts-{letter}", in_the_worker=letter == "g") for letter in "abcdefg"
     )
@@ -101,7 +103,7 @@ def _ids(orders: Iterable[Order]) -> list[str]:
 
 
 def _each(answers: Iterable[Any]) -> int:
-    """Take every answer; a failure among them is raised. No lock was asked for."""
+    """Consume all answers; raise the first failure. Return 0 lock requests."""
     for answer in answers:
         if isinstance(answer, SegmentedError):
             raise answer

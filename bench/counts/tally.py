@@ -1,6 +1,6 @@
-"""Counts of one operation, exact: the server's own, from one client, less what the asking costs.
+"""Exact counts of one operation: the server's own counts for one client, minus the cost of reading them.
 
-They are compared with the committed counts. A better count is a difference too, to be committed.
+The committed counts, and their comparison with new ones. A better count is a difference too, to be committed.
 """
 
 from __future__ import annotations
@@ -18,62 +18,62 @@ if TYPE_CHECKING:
     import redis
 
 GATED: Final = ("commands", "round_trips", "attempts", "bytes")
-"""Fields that must be equal run after run; times are shown and gate nothing."""
+"""Fields that must be equal in every run; times are only shown."""
 NOT_COUNTED: Final = frozenset({"cmdstat_info", "cmdstat_config|resetstat"})
 BASELINE: Final = Path(__file__).with_name("baseline.json")
 SCHEMA: Final = "segmented-counts/1"
-REWRITE: Final = "write the baseline anew with `python -m bench.counts --write`, and commit it"
+REWRITE: Final = "write the baseline with `python -m bench.counts --write`, and commit it"
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Totals of a fixed sequence of `orders` orders, whole numbers; per order they are fractions."""
+    """Totals of a fixed sequence of `orders` orders."""
 
     orders: int
     commands: int
-    """By the server, those inside scripts too."""
+    """Commands processed by the server, those inside scripts included."""
     round_trips: int
-    """Reads of the server's event loop; with one client that waits for each answer, one a round trip."""
+    """Reads of the server's event loop; with one client that waits for each answer, one per round trip."""
     attempts: int
-    """Times that a lock was asked for, as the strategy tells; 0 for an operation that tells nothing of it."""
+    """Lock requests as the strategy reports them; 0 for an operation that reports none."""
     bytes: int
-    """In and out of the server."""
+    """Network bytes in and out of the server."""
     server_us: int = 0
-    """Microseconds of the server's CPU. It differs from run to run."""
+    """CPU microseconds of the server. They differ from run to run."""
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Tally:
-        """Return the tally of a baseline, which has no times."""
+        """Return the tally from a baseline, which has no times."""
         return cls(**{name: int(found[name]) for name in ("orders", *GATED)})
 
     def as_json(self) -> dict[str, int]:
-        """Return what goes into the baseline."""
+        """Return the fields for the baseline."""
         return {name: value for name, value in asdict(self).items() if name != "server_us"}
 
     def each(self, name: str) -> str:
-        """Return a count an order, as the shortest exact fraction or decimal."""
+        """Return a count per order, as the shortest exact fraction or decimal."""
         return f"{getattr(self, name) / self.orders:,.6g}"
 
 
 class Counter:
-    """Reads the server's counts from a connection of its own, and takes off what that itself costs."""
+    """Reads the server's counts over its own connection, and subtracts the cost of reading."""
 
     def __init__(self, client: redis.Redis) -> None:
-        """Learn what asking costs: the reset is not in what is read after it, the question is."""
+        """Measure the cost of reading: a reading includes its own request, but not the reset before it."""
         self._client = client
-        client.info("everything")  # the connection is made, and its greeting is over
+        client.info("everything")  # connect, and finish the handshake
         self._cpu_us = 0
         self.begin()
         self._overhead = self._read()
 
     def begin(self) -> None:
-        """Count from here."""
+        """Start counting."""
         self._client.config_resetstat()
         found: Any = self._client.info("cpu")
         self._cpu_us = _cpu_us(found)
 
     def tally(self, orders: int, attempts: int) -> Tally:
-        """Return what was counted since."""
+        """Return the counts since `begin`."""
         now = self._read()
         reads, size = now["reads"] - self._overhead["reads"], now["bytes"] - self._overhead["bytes"]
         return Tally(orders, now["commands"], reads, attempts, size, max(0, now["us"] - self._overhead["us"]))
@@ -94,7 +94,7 @@ def _cpu_us(found: dict[str, Any]) -> int:
 
 
 def read_baseline(file: Path) -> dict[str, Tally]:
-    """Read the counts. Raises InvalidInput that says what is wrong with the file."""
+    """Read the counts. Raises InvalidInput that names the error in the file."""
     try:
         found: Any = json.loads(file.read_text(encoding="utf-8"))
         if found["schema"] != SCHEMA:
@@ -112,13 +112,13 @@ def read_baseline(file: Path) -> dict[str, Tally]:
 
 
 def write_baseline(file: Path, counts: Mapping[str, Tally]) -> None:
-    """Write the counts, and nothing that differs from run to run."""
+    """Write the counts, without fields that differ from run to run."""
     whole = {"schema": SCHEMA, "counts": {name: tally.as_json() for name, tally in counts.items()}}
     file.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
 
 
 def differences(counts: Mapping[str, Tally], baseline: Mapping[str, Tally]) -> list[str]:
-    """Say what differs, a sentence each, what went up first."""
+    """Return the differences, one sentence each, increases first."""
     worse: list[str] = []
     better: list[str] = []
     for name, tally in counts.items():

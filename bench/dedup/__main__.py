@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bench.dedup.measure import measure_dedup
 from bench.dedup.sizes import Sizes
+from bench.display import display_on
 from bench.results import check_writable, write
-from bench.watch import watch_on
 from segmented.cli.console import Console
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -18,6 +18,6 @@ parser.add_argument("--url", help="server to use, which must be empty")
 options = parser.parse_args()
 check_writable(options.json)
 console = Console()
-results = measure_dedup(options.url, watch_on(console), Sizes(live_keys=(10_000, max(20_000, options.keys))))
+results = measure_dedup(options.url, display_on(console), Sizes(live_keys=(10_000, max(20_000, options.keys))))
 results.show(console)
 write(results, options.json)

@@ -1,8 +1,8 @@
-"""What deduplication records cost a server: its time for a claim, and its memory a record in each of its states.
+"""Records by number for the parts of the benchmark: keys and ids are as long as those of real tasks.
 
-Records are made by number, with keys and ids as long as those of real tasks. Claims are timed among few and among many
-live keys, batch by batch in turns, on one server. Memory is the server's used memory before and after, index and
-overhead included.
+The server's time for a claim among few and among many live keys, in alternating batches on one server.
+
+Memory per record in each of its states: the server's used memory before and after, with index and overhead.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.dedup.stage import FEW, MANY, MEMORY, NAMESPACE, server_of
+from bench.dedup.context import FEW, MANY, MEMORY, NAMESPACE, server_of
 from bench.locks.figures import Figure
-from bench.stock.stage import Counter
+from bench.stock.context import Counter
 from segmented.models.dedup import RecordName, RunBegun
 from segmented.once_keys import once_keys
 from segmented.protocol import BeginRun, ClaimKey, FinishRun
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from bench.dedup.stage import Stage
+    from bench.dedup.context import BenchContext
     from segmented import RedisStore
     from segmented.protocol import Operation
 
@@ -35,40 +35,40 @@ HOLDER: Final = "0123456789abcdef" * 2
 PRINT: Final = "fedcba9876543210" * 2
 RATIO_MAX: Final = 1.1
 PROBE: Final = 500
-"""Claims of a batch, which are taken away again after it."""
+"""Claims per batch; they are removed after it."""
 SMALL: Final = '{"charged": true}'
 LARGER: Final = "7" * 200
 LESS: Final = 5
-"""For the larger result, so many times fewer records: what is wanted is a size, and it takes time to make them."""
+"""Divisor of the number of records with the larger result: making them takes time, and only the size matters."""
 
 
 def claiming(name: str, index: int) -> ClaimKey:
-    """Claim one key; `name` is one of up to 15 characters, and tells sets of records apart."""
+    """Return the operation that claims one key; `name`, up to 15 characters, distinguishes sets of records."""
     return ClaimKey(_record(name, index), _message(name, index), PRINT, TASK, HOUR_MS, HOUR_MS)
 
 
 def beginning(name: str, index: int) -> BeginRun:
-    """Begin the run of that key's message."""
+    """Return the operation that begins the run of that key's message."""
     return BeginRun(_record(name, index), _message(name, index), HOLDER, PRINT, TASK, HOUR_MS, HOUR_MS)
 
 
 def batches(count: int, size: int = BATCH) -> Iterator[range]:
-    """Divide so many numbers."""
+    """Divide `count` numbers into batches."""
     for first in range(0, count, size):
         yield range(first, min(first + size, count))
 
 
 def performed(
-    stage: Stage, store: RedisStore, phase: str, count: int, make: Callable[[int], Operation[Any]]
+    context: BenchContext, store: RedisStore, phase: str, count: int, make: Callable[[int], Operation[Any]]
 ) -> Iterator[Any]:
-    """Perform one operation a number, in batches, two under way: one on the server, one being made here."""
+    """Perform one operation per number, in batches, two at a time: one on the server, one being made here."""
 
     def perform(batch: range) -> list[Any]:
         return store.execute_many([make(index) for index in batch])
 
     with ThreadPoolExecutor(2) as threads:
         for done, answers in enumerate(threads.map(perform, batches(count))):
-            stage.told(phase, done * BATCH, count)
+            context.progress(phase, done * BATCH, count)
             yield from answers
 
 
@@ -80,17 +80,17 @@ def _message(name: str, index: int) -> str:
     return f"{name:->20}{index:016x}"  # as long as a task id
 
 
-def measure_claims(stage: Stage) -> list[Figure]:
-    """Fill two databases of the server, then claim further keys in each of them in turns."""
-    few, many = stage.sizes.live_keys
-    with server_of(stage, FEW) as small, server_of(stage, MANY) as large:
+def measure_claims(context: BenchContext) -> list[Figure]:
+    """Fill two databases of the server, then claim more keys in each of them alternately."""
+    few, many = context.sizes.live_keys
+    with server_of(context, FEW) as small, server_of(context, MANY) as large:
         for (store, _), count in ((small, few), (large, many)):
-            made = performed(stage, store, f"claiming {count:,} keys", count, lambda index: claiming("live", index))
+            made = performed(context, store, f"claiming {count:,} keys", count, lambda index: claiming("live", index))
             deque(made, maxlen=0)
         found: dict[int, list[float]] = {few: [], many: []}
-        probes = list(batches(stage.sizes.claims, PROBE))
+        probes = list(batches(context.sizes.claims, PROBE))
         for number, batch in enumerate(probes):
-            stage.told("claims among live keys", number, len(probes))
+            context.progress("claims among live keys", number, len(probes))
             sides = [(few, small), (many, large)]
             for count, side in sides if number % 2 else reversed(sides):
                 found[count].append(_claimed(*side, batch))
@@ -112,7 +112,7 @@ def measure_claims(stage: Stage) -> list[Figure]:
 
 
 def _claimed(store: RedisStore, client: redis.Redis, batch: range) -> float:
-    """Return the server's microseconds for a claim of a batch, and take its keys away."""
+    """Return the server's microseconds per claim of a batch, and remove its keys."""
     claims = [claiming("probe", index) for index in batch]
     counter = Counter(client)
     store.execute_many(claims)
@@ -127,16 +127,16 @@ def _claimed(store: RedisStore, client: redis.Redis, batch: range) -> float:
 
 
 def _quiet(found: list[float]) -> float:
-    """Return the lower quartile: the server's clock also counts the time in which something else had its core."""
+    """Return the lower quartile: the server's clock includes time when another process had its core."""
     return statistics.quantiles(found, n=4)[0] if len(found) > 1 else found[0]
 
 
-def measure_memory(stage: Stage) -> list[Figure]:
-    """Take records from state to state, all of them to one before any to the next; and fewer to a larger result."""
-    count = stage.sizes.records
-    with server_of(stage, MEMORY) as (store, client):
-        waiting, running, done = _states(stage, store, client, count, SMALL)
-        *_, larger = _states(stage, store, client, max(1, count // LESS), LARGER)
+def measure_memory(context: BenchContext) -> list[Figure]:
+    """Move all records from state to state, and fewer records to a larger result."""
+    count = context.sizes.records
+    with server_of(context, MEMORY) as (store, client):
+        waiting, running, done = _states(context, store, client, count, SMALL)
+        *_, larger = _states(context, store, client, max(1, count // LESS), LARGER)
     return [
         _figure("waiting", waiting, count),
         _figure("running", running, count),
@@ -145,8 +145,8 @@ def measure_memory(stage: Stage) -> list[Figure]:
     ]
 
 
-def _states(stage: Stage, store: RedisStore, client: redis.Redis, count: int, result: str) -> list[float]:
-    """Return the bytes of a record that waits, runs, and is done."""
+def _states(context: BenchContext, store: RedisStore, client: redis.Redis, count: int, result: str) -> list[float]:
+    """Return the bytes of a record when it waits, runs, and is done."""
     tokens: dict[int, int] = {}
     empty = _used(client)
 
@@ -156,11 +156,11 @@ def _states(stage: Stage, store: RedisStore, client: redis.Redis, count: int, re
 
     sizes = []
     for make in (lambda index: claiming("memory", index), lambda index: beginning("memory", index), finishing):
-        for index, answer in enumerate(performed(stage, store, "memory of records", count, make)):
+        for index, answer in enumerate(performed(context, store, "memory of records", count, make)):
             if isinstance(answer, RunBegun):
                 tokens[index] = answer.fencing_token
         sizes.append((_used(client) - empty) / count)
-    client.execute_command("FLUSHDB", "SYNC")  # not in the background: its memory is to be free now
+    client.execute_command("FLUSHDB", "SYNC")  # synchronously: the memory must be free now
     return sizes
 
 

@@ -1,4 +1,4 @@
-"""How much the benchmark does. The defaults take under two minutes; tests take less."""
+"""The sizes of the benchmark. The defaults take under two minutes; tests take less."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Counts of everything that is measured."""
+    """How many of everything is measured."""
 
     rounds: int = 15
-    """In each, every kind of task is worked off once, in random order."""
+    """Rounds; each runs every kind of task once, in random order."""
     tasks: int = 200
-    """Of one kind in one round."""
+    """Tasks per kind and round."""
     records: int = 100_000
-    """Whose memory is read."""
+    """Records whose memory is measured."""
     live_keys: tuple[int, int] = (10_000, 1_000_000)
-    """Between which the server's time for a claim is compared."""
+    """Numbers of live keys, between which the server's time for a claim is compared."""
     claims: int = 20_000
-    """Of each of the two."""
+    """Claims at each of the two numbers."""

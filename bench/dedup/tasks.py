@@ -1,4 +1,4 @@
-"""The tasks of the benchmark: trivial ones, plain and with `Once`, and those that tell when a burst begins and ends."""
+"""The tasks of the benchmark: trivial ones, plain and with `Once`, and markers of the begin and end of a burst."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 from celery import Celery
 
-from bench.dedup.stage import BROKER, RECORDS, at_database
+from bench.dedup.context import BROKER, RECORDS, at_database
 from segmented.celery.broker import kombu_url
 from segmented.dedup import StoreEffect
 from segmented.dedup.celery import Once, OnceRule
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 QUEUE: Final = "bench"
 SAID: Final = "bench:said"
-"""List: what the worker tells."""
+"""List of messages from the worker."""
 GO: Final = "bench:go"
-"""List: what the worker is told."""
+"""List of messages to the worker."""
 WAIT_SECONDS: Final = 60
 INCREMENT: Final = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
 COUNTS: Final = "bench:counts"
@@ -32,11 +32,11 @@ PLAIN: Final = "plain"
 PLAIN_EFFECT: Final = "plain, one script"
 EXACTLY_ONCE: Final[Point] = "exactly_once"
 ONCE: Final[tuple[Point, ...]] = ("until_executed", "while_executing")
-"""Points of the tasks that do nothing; `exactly_once` has an effect."""
+"""Guarantee levels of the tasks that do nothing; `exactly_once` has an effect."""
 
 
 def make_app(url: str) -> Celery:
-    """Make the app for a process, publisher or worker."""
+    """Create the app for the publisher or the worker."""
     app = Celery("bench-dedup", broker=kombu_url(at_database(url, BROKER)), set_as_current=False)
     app.conf.update(
         task_default_queue=QUEUE,
@@ -53,7 +53,7 @@ def make_app(url: str) -> Celery:
 
 
 def _add_marks(app: Celery, url: str) -> None:
-    """Add what stands before a burst, and holds the worker until all is published, and what stands after it."""
+    """Add the tasks before and after a burst; the first holds the worker until everything is published."""
     began: list[float] = []
     client = redis.Redis.from_url(at_database(url, BROKER))
 
@@ -61,7 +61,7 @@ def _add_marks(app: Celery, url: str) -> None:
         client.lpush(SAID, "held")
         deadline = time.monotonic() + WAIT_SECONDS
         while client.blpop([GO], 1) is None and time.monotonic() < deadline:
-            pass  # a second at a time: a client ends longer waits by itself
+            pass  # one second at a time: the client's socket timeout ends longer waits
         began[:] = [time.perf_counter(), time.process_time()]
 
     def mark() -> None:

@@ -1,7 +1,6 @@
-"""What `Once` adds to a task that does nothing: ratios of bursts of one round, round trips as the server counts them.
+"""What `Once` adds to a task that does nothing: ratios of bursts of one round, and round trips counted by the server.
 
-One worker takes turns with the kinds, in random order in each round, so that what else the machine does falls on all
-alike.
+One worker runs all kinds in random order in each round, so that other load of the machine affects all of them equally.
 """
 
 from __future__ import annotations
@@ -15,49 +14,49 @@ import psutil
 import redis
 
 from bench.cpu import busy_seconds, own_seconds
-from bench.dedup.foreman import working
 from bench.dedup.tasks import EXACTLY_ONCE, ONCE, PLAIN, PLAIN_EFFECT
+from bench.dedup.worker_driver import running_worker
 from bench.locks.figures import Figure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bench.dedup.foreman import Burst, Foreman
-    from bench.dedup.stage import Stage
+    from bench.dedup.context import BenchContext
+    from bench.dedup.worker_driver import Burst, WorkerDriver
 
     Bursts = Mapping[str, Sequence[Burst]]
 
 BESIDE: Final[dict[str, str]] = {**dict.fromkeys(ONCE, PLAIN), EXACTLY_ONCE: PLAIN_EFFECT}
-"""Which plain task a point is compared with: one that does the same."""
+"""The plain task with which a level is compared: one that does the same."""
 KINDS: Final = (PLAIN, PLAIN_EFFECT, *BESIDE)
 WARM_UP: Final = 30
 TRIP_MAX: Final = 0.15
-"""Of the plain task's time, a round trip that `Once` adds."""
+"""Maximum cost of a round trip that `Once` adds, as a share of the plain task's time."""
 TRIPS_MAX: Final = 2.0
 INTERVAL: Final = {"interval": "least and most of the rounds"}
 
 
-def measure_trivial(stage: Stage) -> list[Figure]:
-    """Work off bursts of every kind, a few hundred tasks each, in turns."""
-    sizes = stage.sizes
+def measure_trivial(context: BenchContext) -> list[Figure]:
+    """Run bursts of every kind alternately, a few hundred tasks each."""
+    sizes = context.sizes
     shuffle = random.Random(1).shuffle
     found: dict[str, list[Burst]] = {kind: [] for kind in KINDS}
-    with working(stage.url) as foreman, redis.Redis.from_url(stage.url) as client:
+    with running_worker(context.url) as driver, redis.Redis.from_url(context.url) as client:
         for kind in KINDS:
-            foreman.burst(kind, [f"warm-{index}" for index in range(WARM_UP)])
-        others = Others(client, foreman)
+            driver.burst(kind, [f"warm-{index}" for index in range(WARM_UP)])
+        other_load = OtherLoad(client, driver)
         for number in range(sizes.rounds):
-            stage.told("trivial tasks", number, sizes.rounds)
+            context.progress("trivial tasks", number, sizes.rounds)
             order = list(KINDS)
             shuffle(order)
             for kind in order:
-                found[kind].append(foreman.burst(kind, [f"{number}-{index}" for index in range(sizes.tasks)]))
-        cores = others.cores()
+                found[kind].append(driver.burst(kind, [f"{number}-{index}" for index in range(sizes.tasks)]))
+        cores = other_load.cores()
     return [*figures_of(found), Figure("cores that others used meanwhile", cores, "")]
 
 
 def figures_of(found: Bursts) -> list[Figure]:
-    """Compare bursts of each round with the plain ones of the same round."""
+    """Compare the bursts of each round with the plain bursts of the same round."""
     figures = [figure for kind in BESIDE for figure in _of_worker(found, kind)]
     figures += [figure for kind in BESIDE for figure in _of_publisher(found, kind)]
     bare = [effect.worked / plain.worked - 1 for effect, plain in zip(found[PLAIN_EFFECT], found[PLAIN], strict=True)]
@@ -65,17 +64,17 @@ def figures_of(found: Bursts) -> list[Figure]:
     return figures + [_time(f"{kind}: a task in the worker", [burst.worked for burst in found[kind]]) for kind in KINDS]
 
 
-class Others:
-    """CPU time that neither this process, nor the worker, nor the server used."""
+class OtherLoad:
+    """CPU time used by neither this process, nor the worker, nor the server."""
 
-    def __init__(self, client: redis.Redis, foreman: Foreman) -> None:
-        """Begin to count."""
+    def __init__(self, client: redis.Redis, driver: WorkerDriver) -> None:
+        """Start counting."""
         self._client = client
-        self._own = (psutil.Process(), psutil.Process(foreman.pid))
+        self._own = (psutil.Process(), psutil.Process(driver.pid))
         self._began = self._read()
 
     def cores(self) -> float:
-        """Return the cores so far."""
+        """Return the mean number of cores used so far."""
         at, used = self._read()
         return max(0.0, (used - self._began[1]) / (at - self._began[0]))
 

@@ -1,6 +1,6 @@
 """The worker of the benchmark: `python -m bench.dedup.worker URL` is a `celery worker` of one process, with its app.
 
-It ends when its standard input does, so that it never outlives who started it.
+It ends when its standard input ends, so that it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OPTIONS = ("--pool=solo", "--loglevel=WARNING", "--without-gossip", "--without-m
 
 
 def main(url: str) -> None:
-    """Work until told to end."""
+    """Run the worker until standard input ends."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     make_app(url).worker_main(["worker", *OPTIONS])
 

@@ -1,5 +1,5 @@
-"""Other ways to deduplicate Celery tasks, and ours, under the same faults: real workers, really killed.
+"""Compares ways to deduplicate Celery tasks under the same faults, with real workers that are killed.
 
-What a contender's own environment imports (`settings`, `journal`, `bodies`, `app`, `publisher` and the adapters) needs
-nothing but Python, Celery and that contender.
+A contender's own environment imports `settings`, `journal`, `bodies`, `app`, `publisher` and the adapters, which need
+only Python, Celery and that contender.
 """

@@ -26,12 +26,14 @@ program = typer.Typer(add_completion=False, help="Ways to deduplicate Celery tas
 @program.command()
 def compare(
     *,
-    only: Annotated[list[str] | None, typer.Option(help="Only this contender; may be repeated.")] = None,
-    case: Annotated[list[str] | None, typer.Option(help="Only this case; may be repeated. Nothing is kept.")] = None,
-    json_file: Annotated[Path, typer.Option("--json", help="The record, which is kept and makes the page.")] = RESULTS,
+    only: Annotated[list[str] | None, typer.Option(help="Run only this contender; repeatable.")] = None,
+    case: Annotated[list[str] | None, typer.Option(help="Run only this case, without saving; repeatable.")] = None,
+    json_file: Annotated[
+        Path, typer.Option("--json", help="File of the saved results, from which the page is written.")
+    ] = RESULTS,
     environments: Annotated[Path, typer.Option(help="Folder of the contenders' environments.")] = ENVIRONMENTS,
 ) -> None:
-    """Run every case on every contender. With --only the others' results stay as they were kept."""
+    """Run every case on every contender. With --only, the saved results of the others are kept."""
     found = run_comparison(
         only=only or [], cases=case or [], python_of=lambda one: _python_of(one, environments), tell=typer.echo
     )
@@ -46,7 +48,7 @@ def compare(
 
 @program.command()
 def render() -> None:
-    """Write the page anew from what was kept."""
+    """Write the page again from the saved results."""
     PAGE.write_text(render_page(merged(_kept(RESULTS), ())), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The Celery app that every contender starts from: nothing in it favours one of them."""
+"""The Celery app that every contender starts from; it favours none of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OWNER_CHECK_SECONDS: Final = 1.0
 
 
 def make_app(settings: Settings) -> Celery:
-    """Make the app, with the settings that Celery recommends for tasks that must not be lost."""
+    """Create the app, with the settings that Celery recommends for tasks that must not be lost."""
     app = Celery("dedup", broker=settings.broker, backend=settings.results)
     app.conf.update(
         broker_transport_options={
@@ -44,7 +44,7 @@ def make_app(settings: Settings) -> Celery:
     if settings.hold_at == "returned":
         receivers.append(_hold(settings))
         task_postrun.connect(receivers[1])
-    app.receivers = receivers  # type: ignore[attr-defined]  # nobody reads it
+    app.receivers = receivers  # type: ignore[attr-defined]  # only to keep a reference
     return app
 
 
@@ -65,7 +65,7 @@ def _hold(settings: Settings) -> Any:  # noqa: ANN401  # a receiver of any signa
 
 
 def _leave_with(owner_pid: int) -> None:
-    """End this worker when the process that started it is gone, so that none is left behind."""
+    """End this worker when its parent process has ended, so that no worker is left behind."""
     while os.getppid() == owner_pid:
         time.sleep(OWNER_CHECK_SECONDS)
     os._exit(1)

@@ -10,11 +10,11 @@ from bench.dedup_peers.journal import note
 from bench.dedup_peers.settings import Settings
 
 HELD_SECONDS: Final = 600.0
-"""Whoever stands still is killed long before."""
+"""Seconds that a held run sleeps; it is killed long before."""
 
 
 def charge(task: Any, order_id: str, quantity: int) -> dict[str, Any]:  # noqa: ANN401  # a Celery task of any base
-    """Retry as often as told, then have the effect once, and return which run it was."""
+    """Retry as often as configured, then have the effect once, and return the id of the run."""
     settings = Settings.from_environment()
     run, attempt = uuid.uuid4().hex[:8], int(task.request.retries)
     _note(settings, "began", order_id, run, attempt)
@@ -34,7 +34,7 @@ def charge(task: Any, order_id: str, quantity: int) -> dict[str, Any]:  # noqa: 
 
 
 def label(a: object, b: object) -> str:
-    """Have the effect; its key in the journal tells 1 from "1"."""
+    """Have the effect; its key in the journal distinguishes 1 from "1"."""
     settings = Settings.from_environment()
     key, run = f"{a!r}, {b!r}", uuid.uuid4().hex[:8]
     for event in ("began", "effect", "ended"):
@@ -43,7 +43,7 @@ def label(a: object, b: object) -> str:
 
 
 def gather(slots: list[Any]) -> int:
-    """Be a chord's callback, or the end of a chain: count the slots that hold the result of a run."""
+    """Count the slots with the result of a run, as a chord's callback or the end of a chain."""
     settings = Settings.from_environment()
     filled = [slot for slot in slots if isinstance(slot, dict) and "run" in slot]
     _note(settings, "gathered", str(len(filled)), uuid.uuid4().hex[:8], 0)
@@ -51,7 +51,7 @@ def gather(slots: list[Any]) -> int:
 
 
 def hold_after_return(settings: Settings) -> None:
-    """Stand still where everything is recorded and nothing is acknowledged."""
+    """Sleep when everything is recorded and nothing is acknowledged."""
     _hold(settings, "", "", 0)
 
 

@@ -1,4 +1,4 @@
-"""The comparison: every case on every contender, with the conditions it was run under."""
+"""The comparison: every case on every contender, with its conditions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.conditions import commit, cpu_model
 from bench.cpu import core_count
+from bench.dedup_peers.context import BenchContext, Overdue
 from bench.dedup_peers.registry import CONTENDERS
 from bench.dedup_peers.rows import ROWS, WHY_NOT
-from bench.dedup_peers.stage import Overdue, Stage
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     PythonOf = Callable[[Contender], Path]
 
 CASE_SECONDS: Final = 120.0
-"""A case that takes longer is stopped, and has failed."""
+"""Seconds after which a case is stopped, and has failed."""
 ASK_SECONDS: Final = 30.0
 VERSIONS: Final = (
     "import json, platform, sys; from importlib.metadata import version; "
@@ -45,10 +45,10 @@ def compare(
     tell: Told,
     seconds_max: float = CASE_SECONDS,
 ) -> list[dict[str, Any]]:
-    """Run `cases` (all, if none are named) on the contenders of `only` (all), and return a record for each.
+    """Run `cases` (default: all) on the contenders of `only` (default: all), and return a record for each.
 
-    `python_of` gives the interpreter of a contender's environment. Raises InvalidInput for a name that is none, and
-    SegmentedError when an environment cannot be made.
+    `python_of` returns the interpreter of a contender's environment. Raises InvalidInput for an unknown name, and
+    SegmentedError if an environment cannot be created.
     """
     rows = [row for row in ROWS if row.row_id in _chosen(cases, [row.row_id for row in ROWS], "case")]
     names = _chosen(only, [contender.name for contender in CONTENDERS], "contender")
@@ -64,7 +64,7 @@ def compare(
 
 
 def merged(kept: dict[str, Any] | None, found: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the whole record, judged anew: each contender's latest run, in the order of the page, or no results."""
+    """Return the whole record, judged again: each contender's latest run, in the order of the page, or no results."""
     latest = {record["name"]: record for record in (kept or {"contenders": []})["contenders"]}
     latest |= {record["name"]: record for record in found}
     return {
@@ -86,12 +86,12 @@ def _of_page(contender: Contender, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_case(row: Row, contender: Contender, python: Path, *, seconds_max: float = CASE_SECONDS) -> dict[str, Any]:
-    """Play a case on a contender: did it hold (None: it could not be played), what was counted, and for how long."""
+    """Run a case on a contender. Return whether it held (None: it could not be run), the evidence, and the seconds."""
     began = time.monotonic()
     held: bool | None = False
     try:
-        with Stage(python, contender.adapter, seconds_max=seconds_max) as stage:
-            finding = row.case(stage)
+        with BenchContext(python, contender.adapter, seconds_max=seconds_max) as context:
+            finding = row.case(context)
             held, evidence = finding.held, finding.evidence
     except Overdue as overdue:
         evidence = str(overdue)
@@ -101,7 +101,7 @@ def run_case(row: Row, contender: Contender, python: Path, *, seconds_max: float
 
 
 def judged(row: Row, offers: frozenset[str], result: dict[str, Any]) -> dict[str, Any]:
-    """Add to what a case found what it is called: what does not hold is a failure of whoever offers it."""
+    """Add the outcome to a case's result: it is a failure only if the contender offers the feature."""
     lacking = [need for need in row.needs if need not in offers]
     if result["held"] is None:
         return {**result, "outcome": "not run", "why": ""}
@@ -136,7 +136,7 @@ def _conditions(contender: Contender, python: Path) -> dict[str, Any]:
 
 
 def _versions(python: Path, packages: Sequence[str]) -> dict[str, str]:
-    said = subprocess.run(  # noqa: S603  # our own line
+    said = subprocess.run(  # noqa: S603  # our own code
         [str(python), "-c", VERSIONS, *packages], capture_output=True, text=True, check=True, timeout=ASK_SECONDS
     )
     found: dict[str, str] = json.loads(said.stdout)

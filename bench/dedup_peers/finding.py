@@ -1,31 +1,31 @@
-"""What a case found: did it hold, and what was counted."""
+"""The finding of a case: whether it held, and the evidence."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.dedup_peers.stage import ORDER
-from bench.words import counted
+from bench.dedup_peers.context import ORDER
+from bench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench.dedup_peers.context import BenchContext
     from bench.dedup_peers.journal import Entry
-    from bench.dedup_peers.stage import Stage
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The end of a case."""
+    """The finding of a case."""
 
     held: bool
     evidence: str
-    """What was counted, in a few words, without a full stop."""
+    """The evidence in a few words, without a full stop."""
 
 
 def at_once(entries: Sequence[Entry]) -> int:
-    """Return how many runs were under way at the same time, at most. A run that never ended counts to the end."""
+    """Return the maximum number of concurrent runs. A run that never ended counts to the end."""
     moments = sorted(
         (entry.at, {"began": 1, "ended": -1, "retry": -1}[entry.event])
         for entry in entries
@@ -38,16 +38,16 @@ def at_once(entries: Sequence[Entry]) -> int:
     return most
 
 
-def one_effect(stage: Stage, more: str = "") -> Finding:
-    """Find that the order had exactly one effect."""
-    effects = stage.effects()
+def one_effect(context: BenchContext, more: str = "") -> Finding:
+    """Return whether the order had exactly one effect, with the evidence."""
+    effects = context.effects()
     evidence = f"{counted(effects, 'effect')} of 1 order"
     return Finding(effects == 1, f"{evidence}, {more}" if more else evidence)
 
 
-def one_run(stage: Stage) -> Finding:
-    """Find that the order ran exactly once, and had its effect."""
-    runs = stage.seen("began", ORDER)
-    most = at_once(stage.of_order())
+def one_run(context: BenchContext) -> Finding:
+    """Return whether the order ran exactly once and had its effect, with the evidence."""
+    runs = context.seen("began", ORDER)
+    most = at_once(context.of_order())
     evidence = f"{counted(len(runs), 'run')} of 1 order" + (f", {most} at the same time" if most > 1 else "")
-    return Finding(len(runs) == 1 and stage.effects() == 1, evidence)
+    return Finding(len(runs) == 1 and context.effects() == 1, evidence)

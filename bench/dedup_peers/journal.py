@@ -1,4 +1,4 @@
-"""What really happened: one line an event, appended in one write, so that no kill and no store can take it back."""
+"""The journal of events: one line each, appended in one write, independent of kills and stores."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Entry:
 
     event: str
     key: str
-    """Of the order; of a chord's callback, how many slots it got."""
+    """Key of the order; for a chord's callback the number of its slots."""
     run: str
-    """One start of a body."""
+    """Id of one start of a body."""
     attempt: int
     pid: int
     at: float
@@ -28,7 +28,7 @@ class Entry:
 
 
 def note(path: str, event: str, *, key: str = "", run: str = "", attempt: int = 0) -> None:
-    """Append a line. `O_APPEND` keeps lines of several processes apart."""
+    """Append a line. `O_APPEND` keeps lines of several processes intact."""
     entry: dict[str, Any] = {"event": event, "key": key, "run": run, "attempt": attempt}
     line = json.dumps({**entry, "pid": os.getpid(), "at": time.monotonic()}) + "\n"
     journal = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -39,7 +39,7 @@ def note(path: str, event: str, *, key: str = "", run: str = "", attempt: int = 
 
 
 def entries(path: Path) -> list[Entry]:
-    """Return the whole lines so far, oldest first."""
+    """Return the complete lines so far, oldest first."""
     if not path.exists():
         return []
     whole = path.read_text(encoding="utf-8").rpartition("\n")[0]

@@ -1,4 +1,4 @@
-"""The comparison as a page: a pure function of the kept record, so that a test can tell whether they agree."""
+"""Renders the comparison as a page: a pure function of the saved record, so that a test can compare them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ timeout.
 
 
 def render(record: dict[str, Any]) -> str:
-    """Write the page."""
+    """Return the page."""
     rows: list[dict[str, str]] = record["rows"]
     contenders: list[Contender] = record["contenders"]
     parts = [INTRODUCTION, "## Results\n", _table(rows, contenders)]

@@ -1,4 +1,4 @@
-"""The processes of a case: workers and publishers, each in a session of its own, ended by its id."""
+"""The processes of a case: workers and publishers, each in its own session, ended by its id."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ START_SECONDS: Final = 30.0
 
 
 class Child:
-    """A process that says what is wrong into a file, and of which nothing is left at the end."""
+    """A process that logs errors to a file, and is ended completely."""
 
     def __init__(self, command: Sequence[str], settings: Settings, log: Path) -> None:
         """Start it."""
@@ -55,7 +55,7 @@ class Child:
         self.kill()
 
     def kill(self) -> None:
-        """Send SIGKILL to it and to all that it started, and wait until it is gone."""
+        """Send SIGKILL to it and its children, and wait for its end."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(END_SECONDS)
@@ -65,16 +65,16 @@ class Child:
                     stream.close()
 
     def last_words(self) -> str:
-        """Return the last line it wrote."""
+        """Return the last line of its log."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1].strip() if lines else "it said nothing"
+        return lines[-1].strip() if lines else "no output"
 
 
 class Worker(Child):
     """A `celery worker` process of a contender."""
 
     def __init__(self, python: Path, adapter: str, settings: Settings, log: Path, *, pool: str) -> None:
-        """Start it; it has written `ready` into the journal when it takes messages."""
+        """Start the worker; it writes `ready` into the journal when it takes messages."""
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO"]
         command = [str(python), "-m", "celery", "-A", adapter, "worker", "--pool", pool, "--concurrency", "1", *quiet]
         super().__init__([*command, "--hostname", log.stem], settings, log)
@@ -88,17 +88,17 @@ class Worker(Child):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a caller got from a contender: a value, or an error in one line."""
+    """A contender's answer to a caller: a value, or an error in one line."""
 
     ok: Any = None
     error: str = ""
 
 
 class Publisher(Child):
-    """A process that submits, as a web application does."""
+    """A process that submits tasks like a web application."""
 
     def __init__(self, python: Path, adapter: str, settings: Settings, log: Path) -> None:
-        """Start it, and wait until it has imported the tasks. Raises SegmentedError if it cannot."""
+        """Start the publisher, and wait until it has imported the tasks. Raises SegmentedError if it fails."""
         super().__init__([str(python), "-m", "bench.dedup_peers.publisher", adapter], settings, log)
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
@@ -109,7 +109,7 @@ class Publisher(Child):
             raise SegmentedError(message)
 
     def ask(self, do: str, request: Mapping[str, Any] | None = None, *, seconds: float = 15.0) -> Answer:
-        """Send a request and return the answer; silence is an error too."""
+        """Send a request, and return the answer; no answer is an error too."""
         if self.process.stdin is not None:
             with suppress(BrokenPipeError):
                 self.process.stdin.write(json.dumps({"do": do, **(request or {})}) + "\n")
@@ -121,7 +121,7 @@ class Publisher(Child):
         return self.ask("submit", {"task": task, "args": arguments, "kwargs": dict(named or {})})
 
     def result(self, submitted: Answer, *, seconds: float = 15.0) -> Answer:
-        """Wait for the result of a handle that `submit` made."""
+        """Wait for the result of a handle from `submit`."""
         if submitted.error:
             return submitted
         request = {"handle": submitted.ok["handle"], "seconds": seconds}

@@ -1,4 +1,4 @@
-"""A publisher, in the environment of a contender: it reads one request a line, and answers it in one line.
+"""A publisher in the environment of a contender: it reads requests, one a line, and answers each in one line.
 
 `python -m bench.dedup_peers.publisher ADAPTER`; an answer is `{"ok": ...}` or `{"error": "Type: message"}`.
 """
@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from celery import chain, chord, group
-from celery.exceptions import TimeoutError  # noqa: A004  # Celery's own, and not the built-in one
+from celery.exceptions import TimeoutError  # noqa: A004  # Celery's own, not the built-in
 from celery.signals import before_task_publish
 
 from bench.dedup_peers.settings import CHARGE, LABEL
@@ -26,7 +26,7 @@ TOGETHER_SECONDS: Final = 30.0
 
 
 class Publisher:
-    """The requests; each of the public methods is one."""
+    """The requests; each public method is one."""
 
     def __init__(self, adapter: str) -> None:
         """Import the adapter, as a web application imports its tasks."""
@@ -34,11 +34,11 @@ class Publisher:
         self._handles: list[Any] = []
 
     def submit(self, task: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Call `delay`, and return what the handle says of itself."""
+        """Call `delay`, and return the handle's data."""
         return self._kept(self._named(task).delay(*args, **kwargs))
 
     def submit_together(self, order_id: str, count: int) -> list[str | None]:
-        """Have so many threads submit the same order at the same time, and return the ids they got."""
+        """Submit the same order from that many threads at once, and return their ids."""
         barrier, ids = threading.Barrier(count), list[str | None]()
 
         def submit() -> None:
@@ -56,7 +56,7 @@ class Publisher:
         return ids
 
     def submit_and_die(self, order_id: str) -> None:
-        """Submit, and be killed where the message would be handed to the broker."""
+        """Submit, and die at the point where the message would go to the broker."""
 
         def die(**_: object) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -65,11 +65,11 @@ class Publisher:
         self._tasks.charge.delay(order_id, 1)
 
     def send(self, order_id: str) -> dict[str, Any]:
-        """Send a message by the task's name alone."""
+        """Send a message by the task's name only."""
         return self._kept(self._tasks.app.send_task(CHARGE, args=[order_id, 1]))
 
     def result(self, handle: int, seconds: float) -> dict[str, Any]:
-        """Wait for the result of a handle; a failure of the task is a state, and so is one that does not end."""
+        """Wait for the result of a handle; a failed or unfinished task is a state, not an error."""
         found = self._handles[handle]
         try:
             value = found.get(timeout=seconds, propagate=False)
@@ -78,7 +78,7 @@ class Publisher:
         return {"state": found.state, "value": value if isinstance(value, (dict, int, str)) else repr(value)}
 
     def revoke(self, task_id: str) -> int:
-        """Revoke a message, and return how many workers have heard of it."""
+        """Revoke a message, and return how many workers confirmed it."""
         return len(self._tasks.app.control.revoke(task_id, reply=True, timeout=5) or ())
 
     def chord(self, order_id: str) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def told(error: BaseException) -> str:
 
 
 def main(adapter: str) -> None:
-    """Say that it is ready, then answer until the requests end."""
+    """Report readiness, then answer requests until they end."""
     publisher = Publisher(adapter)
     _say({"ok": "ready"})
     for line in sys.stdin:

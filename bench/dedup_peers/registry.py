@@ -1,4 +1,4 @@
-"""Who is compared: each contender with its adapter, its pinned environment and what it offers."""
+"""The contenders, each with its adapter, its pinned environment and its features."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ CELERY: Final = ("celery", "kombu", "redis")
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A virtual environment, of which every package is pinned."""
+    """A virtual environment with pinned packages."""
 
     name: str
 
     @property
     def requirements(self) -> Path:
-        """Return the file that pins everything in it."""
+        """Return the file of pinned requirements."""
         return HERE / f"requirements-{self.name}.txt"
 
 
@@ -31,13 +31,13 @@ class Contender:
 
     name: str
     title: str
-    """How the page names it."""
+    """Its name on the page."""
     adapter: str
     environment: Environment | None
-    """None: the project's own."""
+    """None: the project's own environment."""
     offers: frozenset[str]
     packages: tuple[str, ...] = CELERY
-    """Whose versions belong to the result."""
+    """Packages whose versions are reported."""
 
 
 PLAIN: Final = Environment("celery")

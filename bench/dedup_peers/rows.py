@@ -1,4 +1,4 @@
-"""The rows: a situation that has hurt somebody, what must hold in it, and the case that brings it about."""
+"""The rows: a known fault situation, what must hold in it, and the case that produces it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bench.dedup_peers.cases import answers, claims, publication, redelivery
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bench.dedup_peers.context import BenchContext
     from bench.dedup_peers.finding import Finding
-    from bench.dedup_peers.stage import Stage
 
 ALONE: Final = "alone"
 SUCCEEDED: Final = "succeeded"
@@ -35,18 +35,18 @@ WHY_NOT: Final = {
     AT_WORKER: "it checks where its own `delay` is called, and nowhere else",
     WHEN_DOWN: "there is no choice about it",
 }
-"""What a contender may offer, and the words for one that does not."""
+"""The features that a contender may offer, and the explanation if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the table."""
+    """A row of the table."""
 
     row_id: str
     must_hold: str
-    case: Callable[[Stage], Finding]
+    case: Callable[[BenchContext], Finding]
     needs: tuple[str, ...] = ()
-    """What a contender must offer for a failure to be one; the first that it lacks is the reason."""
+    """Features without which a failure does not count; the first missing one is the reason."""
 
 
 ROWS: Final = (

@@ -1,4 +1,4 @@
-"""What a case asks of the processes it starts; it reaches them through one variable of their environment."""
+"""A case's settings for its processes, passed in one environment variable."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ GATHER: Final = "dedup.gather"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Addresses, what the worker does with a message, and what the body of a task does."""
+    """Addresses, and the behaviour of workers and task bodies."""
 
     broker: str
     results: str
     store: str
-    """Where claims are kept: a server of its own, so that it can be away while the broker is there."""
+    """URL of the claims: a separate server, so that it can be down while the broker is up."""
     journal: str
-    """The file in which every run leaves its lines, outside of all stores."""
+    """Path of the journal, outside of all stores."""
     owner_pid: int
-    """The process without which a worker has no reason to go on."""
+    """Id of the process with which a worker ends."""
     visibility_seconds: int = 3600
-    """After which an unacknowledged message is delivered again."""
+    """Seconds after which an unacknowledged message is delivered again."""
     acks_late: bool = True
     time_limit: float | None = None
     """Seconds after which the pool kills a body."""
     lease_seconds: int | None = None
-    """How long a claim lives; None: as the contender has it, or recommends it."""
+    """How long a claim lives; None: the contender's default or recommendation."""
     store_down: str = "refuse"
-    """What to do where it can be told: refuse or run."""
+    """What to do if the store is down, if configurable: refuse or run."""
     seconds_before: float = 0.0
-    """In the body, before its effect."""
+    """Seconds in the body before its effect."""
     seconds_after: float = 0.0
-    """In the body, after its effect."""
+    """Seconds in the body after its effect."""
     retries: int = 0
-    """How many attempts ask for another one, and have no effect."""
+    """How many attempts retry without an effect."""
     hold_at: str = ""
-    """Where a run stands still until it is killed: `retry` (published), `effect` (had), `returned` (all recorded)."""
+    """Where a run waits until it is killed: after `retry` (published), `effect`, or `returned` (all recorded)."""
 
     def to_environment(self) -> dict[str, str]:
-        """Return what to add to a child's environment."""
+        """Return the variables for a child's environment."""
         return {VARIABLE: json.dumps(asdict(self))}
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Read what the parent wrote."""
+        """Read the settings from the environment."""
         return cls(**json.loads(os.environ[VARIABLE]))

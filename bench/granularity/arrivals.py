@@ -1,7 +1,7 @@
-"""When orders arrive in an open loop: schedules that follow from a seed, made before the sale begins. Pure functions.
+"""Schedules of arrivals for an open loop, generated from a seed before the sale begins. Pure functions.
 
-A schedule is an array of seconds from the beginning, ascending, none at or beyond the end. It does not depend on how
-the sale goes: that is what makes the loop open.
+A schedule is an ascending array of seconds from the beginning, all before the end. It does not depend on the progress
+of the sale: that makes the loop open.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from bench.granularity.cell import Cell
 
 BASE_SHARE: Final = 0.1
-"""Of a spike's height: the rate before it, and long after."""
+"""The rate before the spike and long after it, as a share of its height."""
 RISE_SHARE: Final = 0.2
-"""Of the measured seconds: when the spike rises."""
+"""When the spike rises, as a share of the measured seconds."""
 DECLINE_SHARE: Final = 0.2
-"""Of the measured seconds: the time in which what is above the base falls to 1/e."""
+"""The time in which the excess over the base falls to 1/e, as a share of the measured seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spike:
-    """A flash sale: `base` arrivals a second, at once `height` at `at` seconds, an exponential decline after that."""
+    """A flash sale: `base` arrivals per second, a jump to `height` at `at` seconds, then an exponential decline."""
 
     base: float
     height: float
     at: float
     decline: float
-    """Seconds in which what is above the base falls to 1/e."""
+    """Seconds in which the excess over the base falls to 1/e."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no spike. Raises InvalidInput."""
+        """Validate the spike. Raises InvalidInput."""
         if not 0 <= self.base <= self.height or self.at < 0 or self.decline <= 0:
             message = (
                 f"a spike from {self.base:g} to {self.height:g} arrivals a second at {self.at:g} s, declining in "
@@ -47,19 +47,19 @@ class Spike:
             raise InvalidInput(message)
 
     def rate(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return arrivals a second at these times."""
+        """Return arrivals per second at these times."""
         above = (self.height - self.base) * np.exp(-np.maximum(at - self.at, 0.0) / self.decline)
         return np.where(at < self.at, self.base, self.base + above)
 
     def expected(self, seconds: float) -> float:
-        """Return how many arrivals there are in the first `seconds`, on average."""
+        """Return the expected number of arrivals in the first `seconds`."""
         after = max(0.0, seconds - self.at)
         above = (self.height - self.base) * self.decline * (1.0 - float(np.exp(-after / self.decline)))
         return self.base * seconds + above
 
 
 def poisson(rate: float, seconds: float, *, seed: int) -> NDArray[np.float64]:
-    """Return arrivals of a Poisson process: their number is drawn, and given that they lie uniformly."""
+    """Return arrivals of a Poisson process: a random number of uniformly distributed times."""
     generator = np.random.default_rng(seed)
     return _scattered(generator, rate, seconds)
 
@@ -67,8 +67,8 @@ def poisson(rate: float, seconds: float, *, seed: int) -> NDArray[np.float64]:
 def spike(profile: Spike, seconds: float, *, seed: int) -> NDArray[np.float64]:
     """Return arrivals of a Poisson process whose rate follows the profile.
 
-    By thinning (P. Lewis and G. Shedler, 1979): arrivals at the height of the spike, each kept with the chance that
-    the rate at its time has of the height.
+    By thinning (P. Lewis and G. Shedler, 1979): arrivals at the rate of the height, each kept with probability
+    rate / height at its time.
     """
     generator = np.random.default_rng(seed)
     found = _scattered(generator, profile.height, seconds)
@@ -77,19 +77,19 @@ def spike(profile: Spike, seconds: float, *, seed: int) -> NDArray[np.float64]:
 
 def _scattered(generator: np.random.Generator, rate: float, seconds: float) -> NDArray[np.float64]:
     found = np.sort(generator.random(generator.poisson(rate * seconds)) * seconds)
-    return found[found < seconds]  # the product may be rounded up to the end itself
+    return found[found < seconds]  # the product may round up to the end itself
 
 
 def profile_of(cell: Cell, *, warm_up: float, seconds: float) -> Spike:
-    """Return the spike of a cell: a tenth of its height as base, the rise a fifth into the measured seconds."""
+    """Return the spike of a cell: the base is a tenth of its height, and it rises a fifth into the measured seconds."""
     height = cell.offered_per_s or 0.0
     return Spike(height * BASE_SHARE, height, warm_up + RISE_SHARE * seconds, DECLINE_SHARE * seconds)
 
 
 def schedule_of(cell: Cell, *, warm_up: float, seconds: float, seed: int) -> NDArray[np.float64]:
-    """Return when the calls of an open cell are meant to begin, from its warm-up to the end of the measured seconds.
+    """Return the intended times of an open cell's calls, from its warm-up to the end of the measured seconds.
 
-    With batches an arrival is a call of `cell.batch` orders, so there are as many fewer of them.
+    With batches an arrival is a call of `cell.batch` orders, so there are fewer arrivals.
     """
     if cell.offered_per_s is None:
         message = f"{cell.cell_id} is a closed loop, which has no schedule"
@@ -102,6 +102,6 @@ def schedule_of(cell: Cell, *, warm_up: float, seconds: float, seed: int) -> NDA
 
 
 def units_asked(cell: Cell, *, warm_up: float, seconds: float, seed: int) -> int:
-    """Return a stock that a run with this seed cannot exhaust: the units that it asks for."""
+    """Return a stock that a run with this seed cannot exhaust: the units that it orders."""
     calls = len(schedule_of(cell, warm_up=warm_up, seconds=seconds, seed=seed))
     return max(STOCK_MIN, calls * cell.batch * cell.quantity)

@@ -1,4 +1,4 @@
-"""What the process of one run is told: one JSON object in a line."""
+"""The assignment of the process of one run: one JSON object in a line."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from bench import sizing
 from bench.granularity.cell import Cell, Frozen
 
 SPARE_SECONDS: Final = 45.0
-"""To start, to audit, to write the history."""
+"""Seconds to start, audit and write the history."""
 SPARE_CONNECTIONS: Final = 12
-"""For the listener, the meter, the readings of segments and the audit."""
+"""Connections for the listener, the meter, the segment sampler and the audit."""
 CALIBRATION_STOCK: Final = 10_000_000
 
 
 class RunAssignment(Frozen):
-    """Measure a cell once, or calibrate it. Seconds everywhere."""
+    """One measurement or calibration of a cell. All times are in seconds."""
 
     cell: Cell
     is_calibration: bool = False
-    """Sell for `seconds` from a stock that does not end, and say no more than the rate."""
+    """Sell for `seconds` from an unlimited stock, and report only the rate."""
     run: int = 0
     round: int = 0
     arm: Literal["A", "B"] = "A"
     sweeps: tuple[str, ...] = ()
     seed: int = 0
     url: str
-    """Of Redis, or of the proxy before it."""
+    """URL of Redis, or of the proxy in front of it."""
     meter_url: str
-    """Of Redis itself."""
+    """URL of Redis itself."""
     database: str | None
     stock: int
     seconds: float
     warm_up: float
     cores: tuple[int, ...] = ()
-    """Where this process may run; empty: anywhere."""
+    """Cores where this process may run; empty: any."""
     history: str | None = None
-    """File for every call, compressed; null keeps none."""
+    """Compressed file for the history of calls; null for none."""
 
     @property
     def drain(self) -> float:
@@ -51,12 +51,12 @@ class RunAssignment(Frozen):
 
     @property
     def seconds_at_most(self) -> float:
-        """Seconds after which the run has gone wrong."""
+        """Seconds after which the run has failed."""
         return self.time_limit + 2 * self.drain + SPARE_SECONDS
 
     @property
     def pooled_url(self) -> str:
-        """The URL of Redis, with room for one connection a buyer; redis-py stops at 100 otherwise."""
+        """The URL of Redis with one connection per buyer; redis-py's default maximum is 100."""
         query = urlsplit(self.url).query
         if "max_connections" in parse_qs(query):
             return self.url

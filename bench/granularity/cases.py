@@ -1,9 +1,9 @@
-"""What else happens in a run of the perverse page, where segments should lose; and how such a run is judged.
+"""Extra events in runs that are unfavourable for segments, and how such a run is checked.
 
-`one-unit`: a stock of one, and a crowd. `cancel-storm`: every second order that was sold is cancelled at once, and its
-units must come back. `restock`: half of the stock is there at first, and the other half comes in when half of that is
-sold. What comes in is noted with the time from which it surely could be sold, so that refusals before it are judged
-by what was there.
+`one-unit`: a stock of one unit and many buyers. `cancel-storm`: every second sold order is cancelled at once, and its
+units must become free again. `restock`: half of the stock is there at first, and the other half is added when half of
+that is sold. Added units are recorded with the time from which they were surely free, so that earlier refusals are
+checked against the units free before.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
     from segmented.models import Order
 
 CANCELLED_EVERY: Final = 2
-"""One order in so many is cancelled."""
+"""One of this many orders is cancelled."""
 FAILURES_SAID: Final = 3
 
 
 @dataclass(slots=True)
-class CaseBook:
-    """The case of one run: what it opens with, what it does after a call, and what came in."""
+class CaseState:
+    """The state of one run's case: initial stock, actions after a call, and added units."""
 
     cell: Cell
     strategy: Strategy
     seed: int
     opened: int
-    """Units at first."""
+    """Initial units."""
     later: int = 0
-    """Units that come in when half of those are sold."""
+    """Units added when half of the initial units are sold."""
     came_in: list[tuple[float, int]] = field(default_factory=list)
-    """Local seconds at which it was answered that units are in, and how many."""
+    """When added units were acknowledged, in local seconds, and how many."""
     cancelled: int = 0
-    """Units of orders that were sold and cancelled."""
+    """Units of orders sold and then cancelled."""
     restocked: int = 0
     failures: list[str] = field(default_factory=list)
     _sold: int = 0
     _is_restocking: bool = False
 
     def after(self, orders: Sequence[Order], answers: Sequence[Answer]) -> None:
-        """Do what the case does once a call is answered; the buyer's next order waits for it."""
+        """Act after an answered call; the buyer's next order waits for it."""
         sold = [order for order, answer in zip(orders, answers, strict=True) if isinstance(answer, Sold)]
         self._sold += sum(order.quantity for order in sold)
         if self.cell.case == "cancel-storm":
@@ -80,7 +80,7 @@ class CaseBook:
         self.restocked += units
 
     def broken(self) -> tuple[str, ...]:
-        """Say what the case could not do, a sentence each; any voids the run."""
+        """Return what the case failed to do, one sentence each; any of them voids the run."""
         found = list(self.failures[:FAILURES_SAID])
         if len(self.failures) > FAILURES_SAID:
             found.append(f"and {len(self.failures) - FAILURES_SAID} more like these")
@@ -89,20 +89,20 @@ class CaseBook:
         return tuple(found)
 
 
-def case_of(cell: Cell, strategy: Strategy, stock: int, seed: int, *, is_calibration: bool = False) -> CaseBook:
-    """Return the book of a run that sells `stock` units in all; a calibration only buys.
+def case_of(cell: Cell, strategy: Strategy, stock: int, seed: int, *, is_calibration: bool = False) -> CaseState:
+    """Return the case of a run that sells `stock` units in total; a calibration only buys.
 
-    In a cancel storm every unit is sold twice on average, so half of a stock that is to last for some seconds will do.
+    In a cancel storm every unit is sold twice on average, so half the stock lasts as long.
     """
     half = stock // 2
     if not is_calibration and cell.case == "restock":
-        return CaseBook(cell, strategy, seed, opened=stock - half, later=half)
+        return CaseState(cell, strategy, seed, opened=stock - half, later=half)
     is_twice = not is_calibration and cell.case == "cancel-storm" and cell.stock is None
-    return CaseBook(cell, strategy, seed, opened=stock - half if is_twice else stock)
+    return CaseState(cell, strategy, seed, opened=stock - half if is_twice else stock)
 
 
 def refuse_case(cell: Cell, strategy: type[Strategy]) -> None:
-    """Raise InvalidInput for a case that the strategy, or the cell itself, cannot have."""
+    """Raise InvalidInput for a case that the strategy or the cell does not support."""
     if cell.case == "one-unit" and cell.stock != 1:
         message = f"the case one-unit is of a stock of 1, not {cell.stock or 'one that lasts'}"
         raise InvalidInput(message)
@@ -116,16 +116,16 @@ def refuse_case(cell: Cell, strategy: type[Strategy]) -> None:
 
 
 def is_cancelled(order_id: str, seed: int) -> bool:
-    """Draw for an order: the same for the same seed, whoever runs first."""
+    """Return whether an order is cancelled: the same for the same seed, in any order of execution."""
     return hashlib.blake2b(f"{seed}:{order_id}".encode(), digest_size=1).digest()[0] % CANCELLED_EVERY == 0
 
 
 def is_whole(cell: Cell) -> bool:
-    """Is the whole sale measured? A stock that the plan fixes may be gone before any warm-up is over."""
+    """Return whether the whole sale is measured: a stock fixed by the plan may sell out during the warm-up."""
     return cell.stock is not None
 
 
 def whole_sale(recorder: Recorder) -> tuple[float, float] | None:
-    """Return when the first order was sent and when the last one that was sold was answered; None if none was."""
+    """Return when the first order was sent and the last sold one was answered; None if none was sold."""
     last = [done for done, sold in zip(recorder.done, recorder.sold, strict=True) if sold]
     return (min(recorder.asked), max(last)) if last else None

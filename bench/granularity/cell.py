@@ -1,4 +1,4 @@
-"""A cell of the grid: everything that decides what a run measures. Runs of one cell differ by their seed alone."""
+"""A cell of the grid: everything that defines a run. Runs of one cell differ only by their seed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ QUANTITY_MAX = 1_000
 Loop = Literal["closed", "open"]
 Arrivals = Literal["poisson", "spike"]
 Case = Literal["one-unit", "cancel-storm", "restock"]
-"""What else happens in a run of the perverse page: one unit is sold; orders are cancelled; units come in mid-sale."""
+"""Extra events of an unfavourable case: one unit is sold; orders are cancelled; units are added during the sale."""
 
 
 class Frozen(BaseModel):
-    """A value that is checked when it is made; an unknown name is refused."""
+    """An immutable value, validated when it is created; unknown names are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Cell(Frozen):
-    """One measurement: a strategy, its granularity, its critical section and who comes when."""
+    """One measurement: a strategy, its granularity, its critical section and its arrivals."""
 
     strategy: str
     segments: Annotated[int, Field(ge=1, le=SEGMENT_COUNT_MAX)] = 1
@@ -40,14 +40,14 @@ class Cell(Frozen):
     """Added to every round trip to Redis by a proxy; 0 means no proxy."""
     loop: Loop = "closed"
     buyers: Annotated[int, Field(ge=1, le=BUYERS_MAX)] = 64
-    """Closed: who orders again at once. Open: orders under way at most; more are shed and counted."""
+    """Closed loop: number of buyers. Open loop: maximum concurrent orders; more are shed and counted."""
     offered_per_s: Annotated[float, Field(gt=0, le=RATE_MAX)] | None = None
-    """Open: orders that arrive a second, on average (of a spike: at its height)."""
+    """Open loop: mean arrival rate, orders per second (of a spike: at its height)."""
     arrivals: Arrivals = "poisson"
     quantity: Annotated[int, Field(ge=1, le=QUANTITY_MAX)] = 1
-    """Units an order."""
+    """Units per order."""
     stock: Annotated[int, Field(ge=1, le=STOCK_MAX)] | None = None
-    """None: as many units as last for the planned seconds, by a calibration that is not counted."""
+    """Units, or None for as many as last for the planned seconds, by a calibration that does not count."""
     case: Case | None = None
 
     @model_validator(mode="after")
@@ -62,12 +62,12 @@ class Cell(Frozen):
         return self
 
     def critical_section(self) -> Section:
-        """Return it as what runs."""
+        """Return the critical section."""
         return Section(self.section, self.hold_ms)
 
     @property
     def cell_id(self) -> str:
-        """Name the cell: the same for the same values, and readable."""
+        """Return a readable name of the cell: the same for the same values."""
         parts = [
             self.strategy,
             f"K={self.segments}",

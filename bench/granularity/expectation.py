@@ -1,4 +1,4 @@
-"""What of a hypothesis a machine can look up: a figure of the measured cells, and the bounds it is expected within."""
+"""The part of a hypothesis that a program can check: a figure of the measured cells, and its expected bounds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Figure = Literal["rate", "p99", "oversold", "refused-wrongly", "model-error", "n
 class Expectation(Frozen):
     """A figure and its bounds.
 
-    `rate`: orders a second of the cell of the hypothesis's sweep that has the values `of`, as a ratio to the cell that
-    has the values `over`, if there are any. `p99`: likewise, the p99 of an open loop's response times in milliseconds,
-    of all runs together that are not void; it has no interval. `oversold`, `refused-wrongly`: units and orders in all
-    runs of all cells of the sweep that have the values `of`. `model-error`, `noise-floor`: shares, of a whole session.
+    `rate`: orders per second of the cell with the values `of` in the hypothesis's sweep, as a ratio to the cell with
+    the values `over`, if given. `p99`: likewise, the p99 of an open loop's response times in milliseconds, over all
+    runs that are not void; it has no interval. `oversold`, `refused-wrongly`: units and orders in all runs of all cells
+    of the sweep with the values `of`. `model-error`, `noise-floor`: shares, over the whole session.
 
-    Where the sweep has no such cell, those of the whole file are asked; of several, a rate is that of the one without a
-    batch, delay, open loop, quantity, stock or case that was not named.
+    If the sweep has no such cell, the cells of the whole file are searched. If there are several, the rate is of the
+    cell without any batch, delay, open loop, quantity, stock or case that `of` does not name.
     """
 
     figure: Figure = "rate"

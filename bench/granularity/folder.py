@@ -1,4 +1,4 @@
-"""The folder of a session's results: every finished run is in it at once, and a session that was stopped goes on."""
+"""The results folder of a session: each finished run is saved at once, and a stopped session can continue."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ CALIBRATIONS: Final = "calibrations.json"
 ENVIRONMENT: Final = "environment.json"
 PLAN: Final = "plan.toml"
 BEGINS: Final = f'{{"schema":"{SCHEMA}","kind":"session"'.encode()
-"""How every file of a session begins."""
+"""How every results file begins."""
 
 
 class ResultsFolder:
-    """One session's files. At most one process at a time has it."""
+    """One session's files. Only one process at a time can hold the folder."""
 
     def __init__(self, path: Path) -> None:
-        """Take the folder, and make it if there is none.
+        """Lock the folder, and create it if it does not exist.
 
-        Raises InvalidInput for a place that cannot be used, and for a folder of somebody else's, where nothing changes.
+        Raises InvalidInput, and changes nothing, if the folder cannot be used or has other files.
         """
         self.path = path
         self.rates: dict[str, float] = {}
-        """Orders a second by the calibrations, by cell: a session that goes on offers the same loads."""
+        """Calibrated orders per second by cell: a continued session offers the same loads."""
         histories = path / HISTORIES
         files = [path / name for name in (RESULTS, PLAN, ENVIRONMENT)]
         try:
@@ -59,33 +59,33 @@ class ResultsFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of it. Where no session began, what was made for it is removed."""
+        """Unlock the folder. If no session began, remove what was created."""
         if not os.fstat(self._file.fileno()).st_size:
             for one in self._made:
-                with suppress(OSError):  # as where somebody has put something in
+                with suppress(OSError):  # another program may have added files
                     one.rmdir() if one.is_dir() else one.unlink()
         self._file.close()
 
     @property
     def results(self) -> Path:
-        """Where the runs are."""
+        """Path of the results file."""
         return self.path / RESULTS
 
     def is_new(self) -> bool:
-        """Has no session written here yet? What a kill cut off in the middle of a line is removed."""
+        """Return whether no session has written here yet. Removes a last line that a kill truncated."""
         self._file.seek(0)
         whole, newline, _ = self._file.read().rpartition(b"\n")
         self._file.truncate(len(whole) + len(newline))
         return not whole.strip()
 
     def begin(self, session: SessionLine, plan_text: str) -> None:
-        """Write what comes first. Raises InvalidInput where that is impossible, as all that writes here."""
+        """Write the session line and the plan. Like all writers here, raises InvalidInput if that fails."""
         self._write(PLAN, plan_text)
         self._write(ENVIRONMENT, json.dumps(session.environment, indent=2) + "\n")
         self.append(session)
 
     def go_on(self, session: SessionLine) -> dict[int, Run]:
-        """Return the runs that are finished, by number. Raises InvalidInput if they are of another session."""
+        """Return the finished runs by number. Raises InvalidInput if they belong to another session."""
         found = read_results(self.results)
         for what, before, now in _compared(found.session, session):
             if before != now:
@@ -98,7 +98,7 @@ class ResultsFolder:
         return {run.run: run for run in found.runs}
 
     def _calibrated(self, *, is_needed: bool) -> dict[str, float]:
-        """Read the calibrations: without those of the runs before, others would be offered other loads."""
+        """Read the calibrations: without them, later runs would get other loads than earlier ones."""
         file = self.path / CALIBRATIONS
         try:
             rates = json.loads(file.read_text(encoding="utf-8"))
@@ -116,7 +116,7 @@ class ResultsFolder:
             raise InvalidInput(message) from error
 
     def append(self, line: SessionLine | Run | EndLine) -> None:
-        """Add a line, and have it on the disk before anything else is done."""
+        """Append a line, and sync it to disk."""
         try:
             self._file.write(as_line(line).encode())
             self._file.flush()
@@ -125,14 +125,14 @@ class ResultsFolder:
             raise self._unwritten(RESULTS, error) from error
 
     def keep_rate(self, cell_id: str, rate: float) -> None:
-        """Keep a calibration."""
+        """Save a calibration."""
         self.rates[cell_id] = rate
         new = f"{CALIBRATIONS}.new"
         self._write(new, json.dumps(self.rates, indent=2) + "\n")
         (self.path / new).replace(self.path / CALIBRATIONS)
 
     def history(self, number: int) -> str:
-        """Return where the calls of a run go."""
+        """Return the history file of a run."""
         return str((self.path / HISTORIES / f"{number:04}.jsonl.zst").absolute())
 
     def _write(self, name: str, text: str) -> None:
@@ -146,7 +146,7 @@ class ResultsFolder:
 
 
 def _refuse_others(path: Path) -> None:
-    """Refuse a folder with anything in it but a session. Raises OSError for what cannot be read."""
+    """Refuse a folder with other files than a session's. Raises OSError if it cannot be read."""
     if not path.is_dir():
         return
     try:
@@ -175,7 +175,7 @@ CONDITIONS: Final = (
     ("kind of order database", "servers.database.embedded"),
     ("placement", "placement"),
 )
-"""What must be the same for a session to go on, and where its environment says it."""
+"""What must be equal for a session to continue, and its path in the environment."""
 
 
 def _compared(before: SessionLine, now: SessionLine) -> list[tuple[str, Any, Any]]:
@@ -189,7 +189,7 @@ def _compared(before: SessionLine, now: SessionLine) -> list[tuple[str, Any, Any
 
 
 def _condition(environment: dict[str, Any], place: str) -> object:
-    """Return what an environment says there; None where it says nothing."""
+    """Return the environment's value at a path, or None."""
     found: Any = environment
     for step in place.split("."):
         found = found.get(step) if isinstance(found, dict) else None
@@ -197,11 +197,11 @@ def _condition(environment: dict[str, Any], place: str) -> object:
 
 
 def _is_by_calibration(run: Run) -> bool:
-    """Did a calibration decide what this run sold or was offered?"""
+    """Return whether a calibration decided this run's stock or load."""
     is_decided = run.offered_percent is not None or (run.cell.loop == "closed" and run.cell.stock is None)
-    return is_decided and run.window_s > 0  # a run that was lost may have been lost in its calibration
+    return is_decided and run.window_s > 0  # a lost run may have been lost in its calibration
 
 
 def _short(value: object) -> str:
     text = str(value)
-    return text if len(text) <= 40 else f"{text[:12]}..."  # noqa: PLR2004  # a commit is shown whole
+    return text if len(text) <= 40 else f"{text[:12]}..."  # noqa: PLR2004  # a commit is shown in full

@@ -1,4 +1,4 @@
-"""From the sweeps of a plan to cells: what is measured, each once a round, whatever number of sweeps it serves."""
+"""Expands the sweeps of a plan to cells. Each cell is measured once a round, however many sweeps share it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bench.granularity.cell import RATE_MAX, Cell
 from bench.granularity.plan import checked_cell
+from bench.plurals import counted
 from bench.strategies import STRATEGIES
-from bench.words import counted
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ Arm = Literal["A", "B"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCell:
-    """A cell as it is planned: the rate of an open one may be a share of what is not measured yet."""
+    """A planned cell: the rate of an open one may be a share of a capacity not measured yet."""
 
     cell: Cell
     sweeps: tuple[str, ...]
@@ -30,12 +30,12 @@ class PlannedCell:
     seconds: float
     warm_up: float
     percent: float | None = None
-    """Of the rate of `capacity`, which arrives."""
+    """Arrival rate in percent of the rate of `capacity`."""
     capacity: Cell | None = None
 
     @property
     def key(self) -> str:
-        """Name it, before its rate is known."""
+        """Name of the cell before its rate is known."""
         share = (
             "" if self.percent is None or self.capacity is None else f" {self.percent:g}% of {self.capacity.cell_id}"
         )
@@ -43,11 +43,11 @@ class PlannedCell:
 
     @property
     def needs_database(self) -> bool:
-        """Does a run of it need an order database?"""
+        """Return whether its runs need an order database."""
         return self.cell.critical_section().commits or STRATEGIES[self.cell.strategy].needs_database
 
     def at(self, capacity: float) -> Cell:
-        """Return the cell with its rate, three digits of it."""
+        """Return the cell with its rate, rounded to three digits."""
         if self.percent is None:
             return self.cell
         offered = float(f"{max(0.1, capacity * self.percent / 100):.3g}")
@@ -63,17 +63,17 @@ class Grid:
     calibration: float
     seed: int
     budget: float | None
-    """Seconds for the whole session; None: as long as it takes."""
+    """Seconds for the whole session; None: unlimited."""
     left_out: tuple[str, ...] = ()
 
     @property
     def runs_planned(self) -> int:
-        """Count the runs; calibrations are none."""
+        """Number of runs, without calibrations."""
         return self.rounds * sum(len(one.arms) for one in self.cells)
 
 
 def grid_of(loaded: LoadedPlan, *, is_quick: bool = False, only: tuple[str, ...] = ()) -> Grid:
-    """Lay out the cells, all of them or those of the sweeps `only`. Raises InvalidInput with file and key."""
+    """Expand all sweeps, or the sweeps `only`. Raises InvalidInput with file and key."""
     plan = loaded.plan
     try:
         capacities = {name: checked_cell(f"cells.{name}", part) for name, part in plan.cells.items()}
@@ -152,12 +152,12 @@ def _first_cell(where: str, part: dict[str, Any], *, is_share: bool) -> Cell:
 
 
 def _parts(name: str, values: list[Any]) -> list[dict[str, Any]]:
-    """Return what each value of an axis puts in."""
+    """Return the fields that each value of an axis sets."""
     return [value if isinstance(value, dict) else {name: value} for value in values]
 
 
 def _merged(cells: Iterable[PlannedCell]) -> list[PlannedCell]:
-    """Make those that measure the same one: it serves the sweeps of all, as long as the longest asks for."""
+    """Merge equal cells into one that serves all their sweeps, as long as the longest asks for."""
     found: dict[str, PlannedCell] = {}
     for one in cells:
         known = found.get(one.key)

@@ -1,4 +1,4 @@
-"""The record of a run that has none of its own: it failed, or its process did. It counts, as void."""
+"""The record of a run that produced none: it or its process failed. It counts as void."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def lost_run(turn: Turn, cell: Cell, error: Exception, *, started_at: str) -> Run:
-    """Return it: nothing measured, and why."""
+    """Return the record: nothing was measured, and why."""
     planned = turn.planned
     nothing = percentiles_of(np.zeros(0))
     is_open = cell.loop == "open"

@@ -1,4 +1,4 @@
-"""What is read beside a sale: the server's own counts, cores used, and units left by segment."""
+"""Meters beside a sale: the server's own counts, and cores used."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from bench.granularity.recorder import Recorder
 
 GENERATOR_FULL: Final = 0.8
-"""Cores from which the generator may be what limits: above it, greenlets wait for their turn."""
+"""Cores above which the generator may be the bottleneck: greenlets wait for their turn."""
 SERVER_FULL: Final = 0.9
 MACHINE_FULL: Final = 0.95
-"""Share of all cores."""
+"""Share of all cores above which the machine is saturated."""
 MICROSECONDS: Final = 1_000_000
 
 
@@ -45,14 +45,14 @@ class ServerReading:
 
 
 class WorkMeter:
-    """What sold orders cost by the server's own count, between two readings, less what a reading itself costs.
+    """What sold orders cost by the server's own counts, between two readings, minus the cost of a reading.
 
-    The whole sale, unless `begin` and `end` say which part of it. That matters: once the stock is gone every buyer is
-    refused as fast as it can ask, and a sale of few orders would bear the cost of thousands of refusals.
+    Counts the whole sale, or the part between `begin` and `end`. The part matters: after the stock is gone, buyers are
+    refused as fast as they can ask, and a small sale would be charged for thousands of refusals.
     """
 
     def __init__(self, client: redis.Redis, recorder: Recorder) -> None:
-        """Learn what a reading costs. Nobody may ask for anything yet."""
+        """Measure the cost of a reading. No other client may use the server yet."""
         self._client, self._recorder = client, recorder
         first = read_server(client)
         second = read_server(client)
@@ -62,17 +62,17 @@ class WorkMeter:
         self.has_ended = False
 
     def begin(self) -> None:
-        """Count from here."""
+        """Start counting."""
         self._read()
         self._from = len(self._readings) - 1
 
     def end(self) -> None:
-        """Count to here, whatever is asked later."""
+        """Stop counting."""
         self._read()
         self.has_ended = True
 
     def work(self) -> Work:
-        """Return what a sold order cost; of the whole sale where none was sold in between."""
+        """Return the cost of a sold order; over the whole sale if none was sold in between."""
         if not self.has_ended:
             self.end()
         (before, since), (after, until) = self._readings[self._from], self._readings[-1]
@@ -95,7 +95,7 @@ class WorkMeter:
 
 
 def read_server(client: redis.Redis) -> ServerReading:
-    """Ask the server; the asking itself is part of the next reading."""
+    """Read the server's counts; this request is part of the next reading."""
     found = client.info("everything")
     return ServerReading(
         commands=int(found["total_commands_processed"]),
@@ -106,19 +106,19 @@ def read_server(client: redis.Redis) -> ServerReading:
 
 
 class Meter:
-    """Cores used, the hypervisor's part among them."""
+    """Reads cores used, and time stolen by the hypervisor."""
 
     def __init__(self, client: redis.Redis, engine: Engine | None) -> None:
-        """Find the processes once."""
+        """Find the processes."""
         self._cpu = CpuMeter(client, engine)
 
     def read(self) -> tuple[CpuReading, float]:
-        """Read now: CPU seconds, and seconds stolen."""
+        """Return CPU seconds, and seconds stolen."""
         return self._cpu.read(), float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 
 def cores_between(before: tuple[CpuReading, float], after: tuple[CpuReading, float]) -> Cpu:
-    """Return cores used between two readings."""
+    """Return the cores used between two readings."""
     used = after[0].since(before[0])
     return Cpu(
         generator=round(used.generator, 3),
@@ -131,10 +131,10 @@ def cores_between(before: tuple[CpuReading, float], after: tuple[CpuReading, flo
 
 
 def saturated(cpu: Cpu, *, server_cores: int | None = None, is_delayed: bool = False) -> tuple[str, ...]:
-    """Name what was used up. `server_cores`: what all servers share; None where nothing is pinned.
+    """Return what was saturated. `server_cores`: the cores that all servers share; None if nothing is pinned.
 
-    A database and the proxy of a network delay share those with Redis, so that none of them need fill a core for all of
-    them to be the limit. The proxy is among the others.
+    A database and the proxy of a network delay share the cores with Redis, so together they can be the bottleneck
+    although none of them fills a core. The proxy counts among the others.
     """
     shared = cpu.redis + (cpu.database or 0.0) + (cpu.others if is_delayed else 0.0)
     is_shared = server_cores is not None and (cpu.database is not None or is_delayed)

@@ -1,8 +1,8 @@
-"""The open loop: arrivals come by a schedule, whatever becomes of those before them. It measures what users feel.
+"""The open loop: arrivals follow a schedule, whatever happens to earlier ones. It measures what users experience.
 
-A dispatcher starts one greenlet an arrival, at its intended time. As many as `cell.buyers` may be under way; an arrival
-that finds them all under way is shed: it is never sent, and counts as a failure. Latency is measured from the
-intended time, so a dispatcher that was late makes it worse, not better; how late it was is recorded beside it.
+A dispatcher starts one greenlet per arrival at its intended time. Up to `cell.buyers` calls may be under way; an
+arrival beyond that is shed: it is never sent, and counts as a failure. Latency is measured from the intended time, so
+a late dispatcher makes it worse, not better; the lateness is recorded too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gevent.pool import Group
 
 from bench.alarm import Alarm
 from bench.granularity.arrivals import schedule_of
-from bench.granularity.course import PROGRESS_SECONDS, READINGS, Course, Readings
+from bench.granularity.measurement import PROGRESS_SECONDS, READINGS, Measurement, SegmentSampler
 from bench.granularity.meters import Meter, WorkMeter, cores_between
 from bench.granularity.sale import FAILED_MAX
 from segmented.errors import SegmentedError
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     Progress = Callable[[str, int, int], None]
 
 START_SECONDS: Final = 0.02
-"""Before the first arrival can be due: the dispatcher's own start is nobody's lateness."""
+"""Seconds before the first arrival, so that the dispatcher's start does not count as lateness."""
 
 
 class Dispatcher:
-    """Starts a call for each arrival of a schedule: seconds from `began`, ascending."""
+    """Starts a call for each arrival of a schedule, in ascending seconds from `began`."""
 
     def __init__(self, sale: Sale, schedule: Sequence[float], *, under_way_max: int) -> None:
-        """Start nothing yet."""
+        """Create a dispatcher; `start` starts it."""
         self.sale = sale
         self.began = time.monotonic() + START_SECONDS
         self.shed_at: list[float] = []
-        """Intended local seconds of the arrivals that were never sent."""
+        """Intended times of the arrivals that were never sent, in local seconds."""
         self.arrived = 0
         self._schedule = schedule
         self._free = list(range(under_way_max))
@@ -51,25 +51,25 @@ class Dispatcher:
         self._greenlet: gevent.Greenlet[[], None] | None = None
 
     def start(self) -> None:
-        """Begin; the times count from now."""
+        """Start; the schedule's times count from now."""
         self.began = time.monotonic() + START_SECONDS
         self._greenlet = gevent.spawn(self._dispatch)
 
     @property
     def is_over(self) -> bool:
-        """Has every arrival had its turn, or was the sale given up?"""
+        """Return whether every arrival was handled, or the sale was given up."""
         return self._greenlet is None or self._greenlet.dead
 
     @property
     def under_way(self) -> int:
-        """How many calls are."""
+        """Number of calls under way."""
         return len(self._calls)
 
     def finish(self, drain: float) -> float:
-        """Give every arrival its turn, all being due, and stop; returns as `stop` does.
+        """Handle every remaining arrival, all being due, and stop; returns like `stop`.
 
-        A dispatcher that lags has some left at the end. They are sent late, with the latency that this is, and those
-        that get no turn at all count as shed: an order that nobody sent must not vanish from the counts.
+        A lagging dispatcher has some arrivals left at the end. They are sent late, with that latency. Those that are
+        never sent count as shed, so that no order is missing from the counts.
         """
         if self._greenlet is not None:
             self._greenlet.join(drain)
@@ -78,7 +78,7 @@ class Dispatcher:
         return took
 
     def stop(self, drain: float) -> float:
-        """Start no further call, wait for those under way; returns the seconds it took. What lasts longer is cut."""
+        """Start no more calls, and wait up to `drain` for those under way; return the seconds it took."""
         began = time.monotonic()
         self.sale.is_closing = True
         if self._greenlet is not None:
@@ -108,15 +108,15 @@ class Dispatcher:
             self._free.append(buyer)
 
 
-def run_open(assignment: RunAssignment, sale: Sale, client: redis.Redis, progress: Progress) -> Course:
-    """Let the orders of the schedule arrive. Whether the stock ends before that is the plan's business."""
+def run_open(assignment: RunAssignment, sale: Sale, client: redis.Redis, progress: Progress) -> Measurement:
+    """Run the schedule. The plan decides whether the stock lasts."""
     cell, warm_up, seconds = assignment.cell, assignment.warm_up, assignment.seconds
     schedule = schedule_of(cell, warm_up=warm_up, seconds=seconds, seed=assignment.seed).tolist()
-    meter = Meter(client, sale.strategy.stage.engine)
+    meter = Meter(client, sale.strategy.context.engine)
     work = WorkMeter(client, sale.recorder)
     dispatcher = Dispatcher(sale, schedule, under_way_max=cell.buyers)
     dispatcher.start()
-    readings = Readings(sale, seconds / READINGS)
+    readings = SegmentSampler(sale, seconds / READINGS)
     began = dispatcher.began
     begin, end = began + warm_up, began + warm_up + seconds
     _pass_until(begin, dispatcher, lambda: progress("sale", dispatcher.arrived, len(schedule)))
@@ -128,7 +128,7 @@ def run_open(assignment: RunAssignment, sale: Sale, client: redis.Redis, progres
     if not len(sale.recorder.asked):
         message = f"{cell.cell_id}: no order arrived in {warm_up + seconds:g} s, so nothing is measured"
         raise SegmentedError(message)
-    return Course(
+    return Measurement(
         began=began,
         window_begin=begin,
         window_end=end,

@@ -22,7 +22,7 @@ LOWEST_US: Final = 1
 HIGHEST_US: Final = 600_000_000
 DIGITS: Final = 3
 BEYOND_MIN: Final = 10
-"""Samples that must lie beyond a percentile for it to be told."""
+"""Minimum number of samples beyond a percentile for it to be reported."""
 UNREADABLE: Final = (
     HdrCookieException,
     HdrLengthException,
@@ -32,7 +32,7 @@ UNREADABLE: Final = (
     TypeError,
     IndexError,
 )
-"""What HdrHistogram raises for a text that is none of its own."""
+"""What HdrHistogram raises for an invalid text."""
 
 
 def histogram_of(seconds: NDArray[np.float64]) -> HdrHistogram:
@@ -45,22 +45,22 @@ def histogram_of(seconds: NDArray[np.float64]) -> HdrHistogram:
 
 
 def percentiles_of(seconds: NDArray[np.float64]) -> Percentiles:
-    """Return what the record tells of these times."""
+    """Return the record's percentiles of these times."""
     return described(histogram_of(seconds))
 
 
 def p99_ms(seconds: NDArray[np.float64]) -> float:
-    """Return the p99 in milliseconds, whatever the number of times: to be compared, not to be told.
+    """Return the p99 in milliseconds, for any number of times: for comparison, not for publication.
 
-    It is one of the times and never between two, by the rank that HdrHistogram takes: the rules that look at results
-    have only its histogram.
+    It is always one of the times, never interpolated, at the rank that HdrHistogram uses: the lint rules have only the
+    histogram.
     """
     rank = max(1, int(0.99 * len(seconds) + 0.5))
     return float(np.sort(seconds)[rank - 1]) * 1_000
 
 
 def merged(encoded: Iterable[str]) -> Percentiles:
-    """Add encoded histograms up: percentiles of all their samples together."""
+    """Merge encoded histograms: percentiles of all their samples together."""
     found = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
     for one in encoded:
         found.add(decoded(one))
@@ -68,7 +68,7 @@ def merged(encoded: Iterable[str]) -> Percentiles:
 
 
 def decoded(encoded: str) -> HdrHistogram:
-    """Return an encoded histogram. Raises InvalidInput for a text that is none."""
+    """Decode a histogram. Raises InvalidInput for an invalid text."""
     try:
         found = HdrHistogram.decode(encoded)
     except UNREADABLE:
@@ -80,7 +80,7 @@ def decoded(encoded: str) -> HdrHistogram:
 
 
 def described(found: HdrHistogram) -> Percentiles:
-    """Return its percentiles in milliseconds, each only with enough samples beyond it."""
+    """Return the percentiles in milliseconds, each only with enough samples beyond it."""
     count = int(found.get_total_count())
 
     def at(percent: float) -> float | None:
@@ -104,9 +104,9 @@ def described(found: HdrHistogram) -> Percentiles:
 
 
 def moments(found: HdrHistogram) -> tuple[float, float]:
-    """Return mean and standard deviation in microseconds, a value standing in the middle of its bin.
+    """Return mean and standard deviation in microseconds, with each value at the middle of its bin.
 
-    The figures of HdrHistogram itself, from the bins that have samples; it walks all 21,504 of them, twice.
+    The same figures as HdrHistogram's own, which walks all 21,504 bins twice; this uses only bins with samples.
     """
     counts = np.array(found.counts, dtype=np.float64)
     filled = np.flatnonzero(counts)

@@ -1,7 +1,7 @@
-"""The plan of a session, written down and committed before anything is measured.
+"""The plan of a session, committed before anything is measured.
 
-It says what is expected and what would refute it, which cells are measured and how often, what makes a run void, and
-when to stop. Whatever is wrong with a plan is one sentence with its file and key, before anything is started.
+It states what is expected and what would refute it, which cells are measured and how often, what makes a run void, and
+when to stop. Each error in a plan is one sentence with file and key, before anything is started.
 """
 
 from __future__ import annotations
@@ -36,46 +36,46 @@ Seconds = Annotated[float, Field(ge=SECONDS_MIN, le=SECONDS_MAX)]
 Rounds = Annotated[int, Field(ge=1, le=ROUNDS_MAX)]
 Percent = Annotated[float, Field(gt=0, le=1_000)]
 Part = dict[str, Any]
-"""Some fields of a cell. What they come to is checked as a whole cell."""
+"""Some fields of a cell. They are validated together, as a whole cell."""
 Axes = dict[str, Annotated[list[Any], Field(min_length=1)]]
-"""By the name of a cell's field: its values. By any other name: parts of cells."""
+"""Values by the name of a cell's field, or parts of cells by any other name."""
 
 
 class Hypothesis(Frozen):
-    """What is expected, before it is measured."""
+    """An expectation stated before the measurement."""
 
     id: str
     sentence: Sentence
     sweep: str
-    """Which of the sweeps can refute it."""
+    """The sweep that can refute it."""
     refuted_by: Sentence
     expect: tuple[Expectation, ...] = ()
-    """What of it a machine looks up, all of which must hold; without any, a reader judges by the figures."""
+    """Expectations that a program checks, all of which must hold; without any, a reader judges by the figures."""
 
 
 class Load(Frozen):
-    """An open loop at shares of what the same session measures of a closed loop."""
+    """Open loops at shares of a closed loop's rate in the same session."""
 
     of: str
-    """One of the plan's `cells`."""
+    """Name of one of the plan's `cells`."""
     percent: Annotated[list[Percent], Field(min_length=1)]
 
 
 class Quick(Frozen):
-    """What a sweep does in the quick profile, instead of all of itself."""
+    """What the quick profile measures of a sweep."""
 
     axes: Axes = Field(default_factory=dict)
     percent: list[Percent] | None = None
 
 
 class Sweep(Frozen):
-    """Cells that answer one question: the base, with each combination of the axes' values put in."""
+    """Cells that answer one question: the base with each combination of the axes' values."""
 
     name: Name
     question: Sentence
     figures: list[Annotated[str, Field(pattern=r"^F([1-9]|1[0-6])$")]] = Field(default_factory=list)
     seconds: Seconds | None = None
-    """How long its runs are; those of the plan unless it says so."""
+    """Seconds of its runs; default: the plan's."""
     warm_up: Annotated[float, Field(ge=0)] | None = None
     base: Part
     axes: Axes = Field(default_factory=dict)
@@ -83,39 +83,39 @@ class Sweep(Frozen):
     is_aa: Annotated[bool, Field(alias="a_and_a")] = False
     """Each cell runs twice a round, as arms A and B: the noise floor."""
     quick: Quick | None = None
-    """None: the quick profile leaves the sweep out."""
+    """None if the quick profile leaves the sweep out."""
 
 
 class QuickProfile(Frozen):
-    """How the quick profile measures."""
+    """Settings of the quick profile."""
 
     rounds: Rounds
     seconds: Seconds
     warm_up: Annotated[float, Field(ge=0)]
     calibration: Seconds
     budget: Annotated[float, Field(gt=0)]
-    """Seconds after which no run is started that would not end in time."""
+    """Time limit in seconds: no run is started that would not end in time."""
 
 
 class Plan(Frozen):
-    """The whole of it."""
+    """A whole plan."""
 
     schema_: Annotated[Literal["segmented-bench-plan/1"], Field(alias="schema")]
     rounds: Rounds
     seconds: Seconds
     warm_up: Annotated[float, Field(ge=0)]
     calibration: Seconds = 1.3
-    """Seconds of the sale that tells a cell's rate and is not counted."""
+    """Seconds of the calibration sale, which does not count."""
     seed: Annotated[int, Field(ge=0)]
     stop: Sentence
-    """When the session ends, whatever it has found."""
+    """When the session ends, whatever the results are."""
     exclusions: Annotated[list[Sentence], Field(min_length=1)]
-    """What makes a run void. Nothing else does."""
+    """The reasons that make a run void; there are no others."""
     quick: QuickProfile
     orders: list[str] = Field(default_factory=list)
     """Sweeps of the benchmark `orders`."""
     cells: dict[str, Part] = Field(default_factory=dict)
-    """Cells that an open loop's load is a share of."""
+    """Cells whose rates are the capacities of open loops."""
     hypotheses: Annotated[list[Hypothesis], Field(min_length=1)]
     sweeps: Annotated[list[Sweep], Field(min_length=1)]
 
@@ -143,7 +143,7 @@ class Plan(Frozen):
 
 
 class LoadedPlan(Frozen):
-    """A plan with where it came from."""
+    """A plan with its file, digest and text."""
 
     plan: Plan
     text: str
@@ -152,7 +152,7 @@ class LoadedPlan(Frozen):
 
 
 def read_plan(file: Path) -> LoadedPlan:
-    """Read a plan and check every one of its cells. Raises InvalidInput: one sentence with file and key."""
+    """Read a plan and validate all its cells. Raises InvalidInput: one sentence with file and key."""
     try:
         raw = file.read_bytes()
         text = raw.decode()
@@ -172,7 +172,7 @@ def read_plan(file: Path) -> LoadedPlan:
 
 
 def checked_cell(where: str, part: Part) -> Cell:
-    """Make a cell of a plan. Raises InvalidInput that names the key; the caller puts the file before it."""
+    """Create a cell of a plan. Raises InvalidInput that names the key; the caller adds the file."""
     name = part.get("strategy")
     if isinstance(name, str) and name not in STRATEGIES:
         message = f"{where}.strategy: there is no strategy {name!r}{nearest(name, STRATEGIES)}"
@@ -198,7 +198,7 @@ def checked_cell(where: str, part: Part) -> Cell:
 
 
 def nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str:
-    """Return a question for the end of a sentence, where something known is near."""
+    """Return a suggestion for the end of an error message: the nearest known name, or all names."""
     found = get_close_matches(name, list(known), n=1, cutoff=0.5)
     if not known:
         return "; there is none"
@@ -220,13 +220,13 @@ def _once(where: str, names: list[str]) -> None:
 
 
 def _first(error: ValidationError, raw: Part) -> str:
-    """Say the first thing that is wrong with the plan, by the names of its parts instead of their places."""
+    """Return the first error of a plan, with names of its parts instead of indexes."""
     return _dotted(error, raw).removeprefix(".").removeprefix(": ")
 
 
 def _dotted(error: ValidationError, raw: Part) -> str:
     errors = error.errors()
-    # A key that is spelt wrong is also one that is missing: what was written is the better word for it.
+    # A misspelt key is also a missing key: the error about what was written is more helpful.
     found = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     key = "".join(f".{step}" for step in _named(found["loc"], raw))
     if found["type"] == "missing":
@@ -239,7 +239,7 @@ def _dotted(error: ValidationError, raw: Part) -> str:
 
 
 def _named(steps: tuple[int | str, ...], raw: Any) -> list[str]:  # noqa: ANN401  # whatever TOML has
-    """Name places of lists by the `name` or `id` of what is there."""
+    """Replace list indexes by the `name` or `id` of the element."""
     names = []
     for step in steps:
         try:

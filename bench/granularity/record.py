@@ -1,6 +1,6 @@
 """The lines of `results.jsonl`: one session, then one line a run, then how it ended. The schema has a version.
 
-Every figure, table and verdict is drawn from these lines, and from nothing else.
+All figures, tables and verdicts are derived from these lines only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Schema = Literal["segmented-bench/1"]
 
 
 class Percentiles(Frozen):
-    """Milliseconds, from one HdrHistogram of three digits; a percentile with fewer than ten samples beyond is null."""
+    """Milliseconds, from one HdrHistogram of three digits; percentiles with fewer than ten samples beyond are null."""
 
     n: int
     p50: float | None
@@ -40,22 +40,22 @@ class Percentiles(Frozen):
 
 
 class Times(Frozen):
-    """What took how long. Orders that failed are in `service` and `response` too, with the time they took to fail."""
+    """Durations. `service` and `response` include failed orders, with the time they took to fail."""
 
     service: Percentiles
     """From sending to the answer."""
     response: Percentiles | None
-    """From the intended time to the answer: what a user feels. Null in a closed loop, which intends no times."""
+    """From the intended time to the answer: what a user experiences. Null in a closed loop."""
     wait: Percentiles
-    """From asking until the critical section could begin; sold orders."""
+    """From the request until the critical section could begin; sold orders."""
     hold: Percentiles
-    """From then until the lock, if any, was free again; once a call, however many orders it served."""
+    """From then until the lock, if any, was free again; once per call, however many orders it served."""
     lateness: Percentiles | None
-    """From the intended time to sending: what the generator failed to do in time."""
+    """From the intended time to sending: the lateness of the generator."""
 
 
 class Counts(Frozen):
-    """Orders of the whole sale, the warm-up and the drain too, by what became of them."""
+    """Orders of the whole sale, warm-up and drain included, by outcome."""
 
     planned: int
     """Open loop: arrivals of the schedule. Closed loop: those sent."""
@@ -65,46 +65,46 @@ class Counts(Frozen):
     failed: int
     """Ended in an error, gave up waiting, or never ended."""
     shed: int
-    """Arrived while as many as allowed were under way; never sent. They count as failures."""
+    """Arrived while the maximum number was under way; never sent. They count as failures."""
     cancelled: int = 0
-    """Of those sold, cancelled later by the case."""
+    """Sold orders that the case cancelled later."""
     first_failure: str | None = None
 
 
 class Checker(Frozen):
-    """What the servers and the buyers' own notes say after the sale. Units."""
+    """The result of the check of servers and buyers' records after the sale, in units."""
 
     stock: int
-    """Opened, and restocked in mid-sale."""
+    """Opened, and restocked during the sale."""
     sold: int
-    """Not those that were cancelled later."""
+    """Without those cancelled later."""
     sold_in_sql: int | None
     oversold: int
     refused_wrongly: int
-    """Orders refused while units were free for all of the request, by the ledger or by the buyers' times."""
+    """Orders refused while units were free during the whole request, by the ledger or by the buyers' times."""
     stranded: int
-    """Units that nobody can have: free after buyers were told "sold out", neither free nor sold, or sold to an order
-    whose buyer was told that it is not."""
+    """Units that no buyer can get: free after a "sold out" answer, neither free nor sold, or sold to an order whose
+    buyer was told otherwise."""
     duplicates: int
     """Orders with more than one effect."""
     lost: int
-    """Orders acknowledged as sold that the servers do not know as sold."""
+    """Orders acknowledged as sold that are not sold on the servers."""
     audit: str
 
 
 class Work(Frozen):
-    """What a sold order cost, by the server's own count.
+    """The cost of a sold order, by the server's own counts.
 
-    Closed loop: from the warm-up on, for three quarters of the planned seconds, before the stock is gone; refusals cost
-    as much as orders. Open loop, and a stock that the plan fixes: of the whole sale, so the work for refusals is in it.
+    Closed loop: from the warm-up on, for three quarters of the planned seconds, before the stock is gone, since
+    refusals cost as much as orders. Open loop, or a stock fixed by the plan: the whole sale, with its refusals.
     """
 
     commands: float
-    """Commands that the server processed, those inside scripts too."""
+    """Commands processed by the server, those inside scripts included."""
     round_trips: float
-    """Reads of the server's event loop: round trips, where no two requests shared one."""
+    """Reads of the server's event loop: round trips, if no two requests shared one."""
     attempts: float
-    """Times that a lock was asked for."""
+    """Attempts to acquire a lock."""
     server_us: float
     """Microseconds of the server's CPU: commands, network and all."""
     bytes: float
@@ -123,36 +123,36 @@ class Cpu(Frozen):
 
 
 class Series(Frozen):
-    """The sale over time, from its first order; the warm-up and the drain are in it. Bins of `bin_s` seconds."""
+    """The sale over time, from its first order, warm-up and drain included. Bins of `bin_s` seconds."""
 
     bin_s: float
     offered: list[int]
-    """Orders by when they were sent (open: intended; those that were shed are in it)."""
+    """Orders by time of sending (open loop: intended time, shed ones included)."""
     sold: list[int]
-    """By when they were answered, as the next two."""
+    """Orders by time of the answer, like the next two."""
     sold_out: list[int]
     failed: list[int]
     p50_ms: list[float | None]
-    """Of the orders answered in the bin, from their intended time; null below 10 of them."""
+    """Latency of the orders answered in the bin, from their intended time; null for fewer than 10."""
     max_ms: list[float | None]
-    """The longest of them; null where none was answered."""
+    """The longest of them; null if none was answered."""
     window: tuple[float, float]
-    """Seconds of the measured part."""
+    """Begin and end of the measured part, in seconds."""
     segment_sold: list[int]
-    """Orders by segment; empty where there are no segments."""
+    """Orders by segment; empty if there are no segments."""
     left_at: list[float]
-    """Seconds at which the units left by segment were read."""
+    """Times of the readings of units by segment, in seconds."""
     left: list[list[int]]
-    """Units free, by reading and segment."""
+    """Free units, by reading and segment."""
     shed: list[int] = Field(default_factory=list)
-    """Orders that were never sent, by intended time; empty in a closed loop."""
+    """Shed orders, by intended time; empty in a closed loop."""
 
 
 class Fairness(Frozen):
     """How evenly buyers were served in the window (closed loop only)."""
 
     jain: float
-    """(sum x)^2 / (n sum x^2) over the orders of each buyer: 1 is even, 1/n is all for one."""
+    """Jain's index, (sum x)^2 / (n sum x^2) over the orders of each buyer: 1 if even, 1/n if one buyer got all."""
     longest_wait_ms: float
     by_buyer: list[int]
     """Orders sold, by buyer."""
@@ -164,26 +164,26 @@ class Run(Frozen):
     schema_: Annotated[Schema, Field(alias="schema")] = SCHEMA
     kind: Literal["run"] = "run"
     run: int
-    """Its place in the order in which the session ran."""
+    """Its position in the session."""
     round: int
-    """Each cell runs once a round, in an order of its own."""
+    """Each cell runs once per round, in random order."""
     cell: Cell
     cell_id: str
     arm: Literal["A", "B"] = "A"
-    """The same cell twice a round, A and B, is the A/A row: the noise floor."""
+    """A cell that runs twice per round, as A and B, gives the noise floor."""
     sweeps: tuple[str, ...]
-    """The plan's sweeps that the cell belongs to."""
+    """The sweeps of the plan that include the cell."""
     seed: int
     started_at: str
     """UTC."""
     orders_per_s: float | None
-    """Orders that hold stock, answered in the window; null for a run that broke a promise or is void otherwise."""
+    """Orders that hold stock, answered in the window; null for a void run."""
     sold_out_per_s: float
     failed_per_s: float
     void: tuple[str, ...]
-    """Why it has no throughput, a sentence each."""
+    """Why it has no throughput, one sentence each."""
     notes: tuple[str, ...] = ()
-    """What must be said beside its figures, a sentence each: an open loop beyond saturation."""
+    """Remarks on its figures, one sentence each: an open loop beyond saturation."""
     is_control: bool
     warm_up_s: float
     window_s: float
@@ -191,9 +191,9 @@ class Run(Frozen):
     lanes: int
     """Calls that can be in the critical section at once; the bound is lanes x batch / hold."""
     saturated: tuple[str, ...]
-    """Of generator, redis, servers, machine: what was used up, so that the figure is its limit. Drawn hollow.
+    """Which of generator, redis, servers, machine was saturated, so that the figure is its limit. Drawn hollow.
 
-    `servers`: Redis, the database and the proxy of a network delay together, where they share cores.
+    `servers`: Redis, the database and the proxy of a network delay together, if they share cores.
     """
     counts: Counts
     checker: Checker
@@ -203,44 +203,44 @@ class Run(Frozen):
     series: Series
     fairness: Fairness | None
     recorder_share: float
-    """Part of the generator's CPU time in the window that the recorder took, by its own measure."""
+    """The recorder's share of the generator's CPU time in the window, as it measured itself."""
     history: str | None
-    """File with every call, relative to the results; null when none was kept."""
+    """File of all calls, relative to the results; null if none was kept."""
     history_sha256: str | None
     guarantees: dict[str, str | bool]
     server: dict[str, str]
-    """Of this run's own server: version and the settings that decide."""
+    """Version and relevant settings of this run's server."""
     server_cores: int | None = None
-    """Cores that all servers share; null where nothing is pinned."""
+    """Cores that all servers share; null if nothing is pinned."""
     offered_percent: float | None = None
-    """Open loop: what arrives, as a share of the measured capacity; null where the plan names a rate."""
+    """Open loop: load in percent of the measured capacity; null if the plan names a rate."""
 
     @property
     def pace(self) -> float | None:
-        """Orders sold a second with the warm-up, of a void run too: how long a stock lasts. None if none was sold."""
+        """Orders sold per second, warm-up included, for void runs too. None if none was sold."""
         took = self.warm_up_s + self.window_s
         return self.counts.sold / took if self.counts.sold and took > 0 else None
 
 
 class SessionLine(Frozen):
-    """The first line: what was planned, and under what conditions."""
+    """The first line: the plan and the conditions."""
 
     schema_: Annotated[Schema, Field(alias="schema")] = SCHEMA
     kind: Literal["session"] = "session"
     plan: dict[str, Any]
-    """The whole plan, as it was read."""
+    """The whole plan."""
     plan_sha256: str
     plan_commit: str | None
-    """The commit that the plan's file was last changed by; null if it was changed since, or is in no repository."""
+    """The commit that last changed the plan's file; null if it has uncommitted changes, or is in no repository."""
     is_quick: bool
     left_out: tuple[str, ...]
-    """What this profile leaves out, a sentence each."""
+    """What this profile leaves out, one sentence each."""
     started_at: str
     environment: dict[str, Any]
 
 
 class EndLine(Frozen):
-    """The last line; it is missing when the session was killed."""
+    """The last line; missing if the session was killed."""
 
     schema_: Annotated[Schema, Field(alias="schema")] = SCHEMA
     kind: Literal["end"] = "end"
@@ -248,20 +248,20 @@ class EndLine(Frozen):
     runs_planned: int
     runs_done: int
     stopped_by: str | None
-    """Why it ended early: an interrupt, a server that died; null when every run was done."""
+    """Why it ended early, as an interrupt or a dead server; null if all runs were done."""
 
 
 class ResultFile(Frozen):
-    """A whole file, read and checked."""
+    """A whole file, read and validated."""
 
     session: SessionLine
     runs: tuple[Run, ...]
     end: EndLine | None
-    """The last line; an end with runs behind it was that of a session that went on."""
+    """The last line; an end line followed by runs belongs to a session that was continued."""
 
     @property
     def why_not_whole(self) -> str | None:
-        """Say what is missing of the session; None where every planned run is there."""
+        """What is missing of the session; None if it has all planned runs."""
         if self.end is None:
             return f"its last line is missing, as after a kill; {len(self.runs)} runs are there"
         if self.end.runs_planned != len(self.runs):
@@ -271,14 +271,14 @@ class ResultFile(Frozen):
 
 
 def as_line(line: SessionLine | Run | EndLine) -> str:
-    """Return the line as it stands in the file, with its newline."""
+    """Return the line of the file, with its newline."""
     return line.model_dump_json(by_alias=True) + "\n"
 
 
 def read_results(file: Path) -> ResultFile:
-    """Read a results file. Raises InvalidInput that names the line and what is wrong with it.
+    """Read a results file. Raises InvalidInput that names the line and the error.
 
-    A last line that was cut off in the middle, as a kill may leave it, is left out.
+    A truncated last line, as a kill may leave it, is skipped.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -300,7 +300,7 @@ def read_results(file: Path) -> ResultFile:
 
 
 def _runs(file: Path, found: list[tuple[int, SessionLine | Run | EndLine]]) -> tuple[Run, ...]:
-    """Return the runs behind the first line. Raises InvalidInput for one that is there twice, or another session."""
+    """Return the runs after the first line. Raises InvalidInput for a duplicate run or a second session."""
     seen: dict[int, int] = {}
     for number, one in found:
         if isinstance(one, SessionLine):
@@ -324,7 +324,7 @@ def _parsed(file: Path, number: int, line: str) -> SessionLine | Run | EndLine:
     where = f"{file}, line {number}"
     try:
         found = json.loads(line, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:  # a number or a depth that Python refuses is none of JSON's errors
+    except (ValueError, RecursionError) as error:  # Python refuses such a number or depth with other errors than JSON's
         why = "nested too deep" if isinstance(error, RecursionError) else error
         message = f"{where} is not JSON: {why}"
         raise InvalidInput(message) from error

@@ -1,7 +1,7 @@
-"""What the buyers saw, call by call: arrays in memory while the sale runs, histograms and series afterwards.
+"""Records the buyers' calls: in arrays during the sale, as histograms and series afterwards.
 
-Noting a call costs a few appends; everything else waits until the sale is over. What it costs is measured: one call of
-64 is timed, and the sum stands in the record.
+Recording a call costs a few appends; everything else waits until the sale is over. The cost is measured: one call in 64
+is timed, and the record has the sum.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_SEGMENT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A buyer was told "sold out": local seconds of asking and answer."""
+    """A "sold out" answer: local seconds of request and answer."""
 
     asked_at: float
     done_at: float
@@ -34,13 +34,13 @@ class Refusal:
 
 @dataclass(slots=True)
 class Recorder:
-    """Calls in columns, in the order of their answers. One call serves `sold + sold_out + failed` orders."""
+    """Calls as columns, in the order of their answers. One call serves `sold + sold_out + failed` orders."""
 
     intended: array[float] = field(default_factory=lambda: array("d"))
     """Equal to `asked` in a closed loop."""
     asked: array[float] = field(default_factory=lambda: array("d"))
     granted: array[float] = field(default_factory=lambda: array("d"))
-    """0 where the critical section was never reached."""
+    """0 if the critical section was never reached."""
     freed: array[float] = field(default_factory=lambda: array("d"))
     done: array[float] = field(default_factory=lambda: array("d"))
     sold: array[int] = field(default_factory=lambda: array("i"))
@@ -69,7 +69,7 @@ class Recorder:
         done: float,
         quantity: int,
     ) -> None:
-        """Keep what a call came to; one answer an order, numbered from `first`."""
+        """Record the answers of a call: one per order, numbered from `first`."""
         is_timed = len(self.asked) % TIMED_EVERY == 0
         began = time.perf_counter() if is_timed else 0.0
         granted = freed = 0.0
@@ -78,7 +78,7 @@ class Recorder:
         mixed: Iterable[tuple[int, Answer]] = enumerate(answers, start=first)
         head = answers[0]
         if isinstance(head, Sold) and len(answers) > 1 and answers.count(head) == len(answers):
-            # a batch that is sold whole has one answer for all of it, and needs no look at each
+            # a fully sold batch shares one answer, so there is no need to check each
             self.sold_numbers.extend(range(first + 1, first + len(answers)))
             sold = len(answers) - 1
             mixed = ((first, head),)
@@ -105,7 +105,7 @@ class Recorder:
     def note_failure(
         self, buyer: int, first: int, error: Exception, *, intended: float, asked: float, done: float, orders: int
     ) -> None:
-        """Keep a call that ended in an error; what became of its orders is not known."""
+        """Record a call that ended in an error, so that the outcome of its orders is unknown."""
         self.failures.extend(f"{type(error).__name__}: {error}" for _ in range(orders))
         self._append(buyer, first, (intended, asked, 0.0, 0.0, done), 0, NO_SEGMENT)
         self.sold.append(0)
@@ -127,7 +127,7 @@ class Recorder:
         self.first.append(first)
 
     def lines(self, began: float) -> Iterator[str]:
-        """Yield the history: a line of JSON a call, seconds from `began` with microseconds."""
+        """Yield the history: one line of JSON per call, in seconds from `began` with six decimals."""
         for index, asked in enumerate(self.asked):
             times = (self.intended[index], asked, self.granted[index], self.freed[index], self.done[index])
             intended_at, asked_at, granted_at, freed_at, done_at = (

@@ -1,7 +1,7 @@
-"""One run in a process of its own: `python -m bench.granularity.run_cell`, started by `bench.children`.
+"""Runs a cell in its own process: `python -m bench.granularity.run_cell`, started by `bench.children`.
 
-Each assignment is a line of stdin, and a fork of this process does it; meanwhile stdin is a lifeline, as for
-`bench.run_strategy`.
+Each line of stdin is an assignment, and a fork of this process runs it. As in `bench.run_strategy`, the process exits
+when stdin ends.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import gevent
-import locust  # noqa: F401  # before redis and psycopg come in: it patches sockets, sleeping and locks for gevent
+import locust  # noqa: F401  # before redis and psycopg: it patches sockets, sleeping and locks for gevent
 import redis
 import zstandard
 
 from bench.forks import fork_for_each_line
 from bench.granularity.assignment import RunAssignment
 from bench.granularity.cases import case_of, refuse_case
-from bench.granularity.course import run_closed
+from bench.granularity.measurement import run_closed
 from bench.granularity.open_loop import run_open
 from bench.granularity.sale import Sale
 from bench.granularity.summary import noted, summarise, too_short, voided
 from bench.run_strategy import leave_with_the_parent, say
 from bench.strategies import STRATEGIES
-from bench.strategies.base import Stage
+from bench.strategies.base import StrategyContext
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.orders import Gate, connect
 from segmented.stores.redis import RedisStore
@@ -37,15 +37,15 @@ from segmented.stores.redis import RedisStore
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from bench.granularity.course import Course
+    from bench.granularity.measurement import Measurement
     from bench.strategies.base import Strategy
 
 SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy", "save", "io-threads")
 
 
 def main(line: str) -> int:
-    """Measure what the assignment says; returns the exit code."""
-    logging.getLogger("locust").addHandler(logging.NullHandler())  # its warnings about CPU are in the record
+    """Run the assignment, and return the exit code."""
+    logging.getLogger("locust").addHandler(logging.NullHandler())  # the record has what its warnings about CPU say
     gevent.spawn(leave_with_the_parent)
     assignment = RunAssignment.model_validate_json(line)
     if assignment.cores and hasattr(os, "sched_setaffinity"):
@@ -78,7 +78,7 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
     cell = assignment.cell
     refuse_case(cell, STRATEGIES[cell.strategy])
     strategy = STRATEGIES[cell.strategy](
-        Stage(
+        StrategyContext(
             store=store,
             engine=engine,
             segments=cell.segments,
@@ -90,29 +90,29 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
     )
     try:
         stock = _stock(assignment, strategy)
-        book = case_of(cell, strategy, stock, assignment.seed, is_calibration=assignment.is_calibration)
-        strategy.open("bench", book.opened)
-        sale = Sale(cell, strategy, book=None if assignment.is_calibration else book)
+        case = case_of(cell, strategy, stock, assignment.seed, is_calibration=assignment.is_calibration)
+        strategy.open("bench", case.opened)
+        sale = Sale(cell, strategy, case=None if assignment.is_calibration else case)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         gc.collect()
-        gc.freeze()  # or every full collection in mid-sale would look at all that was imported
+        gc.freeze()  # otherwise a full collection during the sale would scan all imports
         run = run_open if cell.loop == "open" else run_closed
-        course = run(assignment, sale, meter, lambda phase, done, total: say(phase, _told(done, total)))
+        measurement = run(assignment, sale, meter, lambda phase, done, total: say(phase, _told(done, total)))
         if assignment.is_calibration:
             strategy.clear()
-            return {"orders_per_s": _rate(sale, course)}
+            return {"orders_per_s": _rate(sale, measurement)}
         say("verdict", _told(0, 1))
         verdict = strategy.judge(sale.recorder.judged)
         record = summarise(
             assignment,
             sale,
-            course,
+            measurement,
             verdict,
             started_at=started_at,
-            history=_keep(assignment, sale, course),
+            history=_keep(assignment, sale, measurement),
             server=_server(meter),
-            more_void=voided(sale, course) if cell.loop == "open" else too_short(assignment, course),
-            notes=noted(sale, course) if cell.loop == "open" else (),
+            more_void=voided(sale, measurement) if cell.loop == "open" else too_short(assignment, measurement),
+            notes=noted(sale, measurement) if cell.loop == "open" else (),
         )
         strategy.clear()
         return record.model_dump(mode="json", by_alias=True)
@@ -121,7 +121,7 @@ def _run(assignment: RunAssignment, store: RedisStore, engine: Engine | None, me
 
 
 def _stock(assignment: RunAssignment, strategy: Strategy) -> int:
-    """Return the units to open with; a calibration has so many that a strategy may not be able to."""
+    """Return the stock to open with; some strategies cannot open as many units as a calibration would use."""
     most = strategy.calibration_stock if assignment.is_calibration else None
     return assignment.stock if most is None else min(most, assignment.stock)
 
@@ -130,20 +130,23 @@ def _told(done: int, total: int) -> dict[str, int]:
     return {"done": done, "total": total}
 
 
-def _rate(sale: Sale, course: Course) -> float:
+def _rate(sale: Sale, measurement: Measurement) -> float:
     if sale.recorder.failures and not sale.strategy.is_control:
         message = f"{sale.cell.cell_id} could not be calibrated: {sale.recorder.failures[0]}"
         raise SegmentedError(message)
     pairs = zip(sale.recorder.done, sale.recorder.sold, strict=True)
-    return sum(sold for done, sold in pairs if course.window_begin <= done <= course.window_end) / course.window_s
+    return (
+        sum(sold for done, sold in pairs if measurement.window_begin <= done <= measurement.window_end)
+        / measurement.window_s
+    )
 
 
-def _keep(assignment: RunAssignment, sale: Sale, course: Course) -> tuple[str | None, str | None]:
-    """Write the history of calls; returns its file and the digest of what is in the file."""
+def _keep(assignment: RunAssignment, sale: Sale, measurement: Measurement) -> tuple[str | None, str | None]:
+    """Write the history of calls; return its file and the digest of the content."""
     if assignment.history is None:
         return None, None
     file = Path(assignment.history)
-    packed = zstandard.ZstdCompressor().compress("\n".join(sale.recorder.lines(course.began)).encode())
+    packed = zstandard.ZstdCompressor().compress("\n".join(sale.recorder.lines(measurement.began)).encode())
     file.write_bytes(packed)
     return f"{file.parent.name}/{file.name}", hashlib.sha256(packed).hexdigest()
 

@@ -1,4 +1,4 @@
-"""One sale: the orders, who buys them, and what they saw. Knows nothing of Locust and of the clock of arrivals."""
+"""One sale: its orders, and the buyers' calls. Independent of Locust and of the schedule of arrivals."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from segmented.models import Order
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.granularity.cases import CaseBook
+    from bench.granularity.cases import CaseState
     from bench.granularity.cell import Cell
     from bench.strategies.base import Strategy
 
 FAILED_MAX: Final = 100
-"""Orders that may fail before the sale is given up: something is broken, not slow."""
+"""Number of failed orders after which the sale is given up: something is broken, not slow."""
 
 
 @dataclass(slots=True)
 class Sale:
-    """What all buyers share."""
+    """The state that all buyers share."""
 
     cell: Cell
     strategy: Strategy
     recorder: Recorder = field(default_factory=Recorder)
     numbered_from: int = 0
-    """Added to the orders' numbers: processes that sell together need different ones."""
+    """Offset of order numbers: processes that sell together need different ones."""
     order_count: int = 0
     is_closing: bool = False
-    """Buyers begin no further order."""
+    """Whether buyers stop ordering."""
     sold_out_at: float | None = None
     over: threading.Event = field(default_factory=threading.Event)
-    """Set at the first refusal, or when too many orders have failed."""
-    book: CaseBook | None = None
-    """What else happens, in a run of the perverse page."""
+    """Set at the first refusal, or after too many failures."""
+    case: CaseState | None = None
+    """Extra events of an unfavourable case."""
     after: Callable[[float, float, bool], None] | None = None
-    """Told of every call: when it was asked and answered, and whether it failed."""
+    """Called after every call: when it was sent and answered, and whether it failed."""
 
     def call(self, buyer: int, *, intended: float | None = None) -> None:
-        """Take the next orders, a batch in one call, to their end."""
+        """Process the next orders, one batch in one call."""
         first, size, quantity = self.numbered_from + self.order_count + 1, self.cell.batch, self.cell.quantity
         self.order_count += size
         orders = [Order(str(number), quantity) for number in range(first, first + size)]
@@ -50,7 +50,7 @@ class Sale:
         meant = asked if intended is None else intended
         try:
             answers = self.strategy.buy_batch(orders)
-        except Exception as error:  # noqa: BLE001  # whatever it was, it voids the run
+        except Exception as error:  # noqa: BLE001  # any error voids the run
             done = time.monotonic()
             self.recorder.note_failure(buyer, first, error, intended=meant, asked=asked, done=done, orders=size)
             is_failed = True
@@ -58,8 +58,8 @@ class Sale:
             done = time.monotonic()
             self.recorder.note(buyer, first, answers, intended=meant, asked=asked, done=done, quantity=quantity)
             is_failed = False
-            if self.book is not None:
-                self.book.after(orders, answers)
+            if self.case is not None:
+                self.case.after(orders, answers)
         if self.sold_out_at is None and self.recorder.refusals:
             self.sold_out_at = done
             self.over.set()

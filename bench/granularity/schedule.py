@@ -1,7 +1,7 @@
-"""The order of the runs, and how long they take.
+"""The order of the runs, and how long a session takes.
 
-Rounds have every cell once, in a random order of their own that the seed decides. The time of a session is estimated
-by the plan before it begins, and by its own runs as soon as there are some.
+Each round has every cell once, in an order drawn from the seed. The time is estimated by the plan at first, then by the
+session's own runs.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from bench.granularity.grid import Arm, Grid, PlannedCell
 
 START_SECONDS: Final = 1.1
-"""What a run takes beside its sale, by the plan: a server that starts, a fork, the audit, the end."""
+"""Planned seconds of a run beside its sale: server start, fork, audit, end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One run to be. Its number is its place in the session, so the same plan gives the same turns again."""
+    """A planned run. Its number is its position in the session, so the same plan gives the same turns."""
 
     number: int
     round: int
@@ -32,10 +32,10 @@ class Turn:
 
 
 def turns_of(grid: Grid) -> list[Turn]:
-    """Return all runs in their order.
+    """Return all planned runs in order.
 
-    Arms go A B in one round and B A in the next (ABBA), so that a drift of the machine is on neither's side; what is
-    between the two is random, as everything is.
+    Arms alternate, A B in one round and B A in the next (ABBA), so that a drift of the machine favours neither. The
+    runs between the two are random, like the whole order.
     """
     draw = random.Random(grid.seed)
     turns: list[Turn] = []
@@ -52,7 +52,7 @@ def turns_of(grid: Grid) -> list[Turn]:
 
 
 def planned_seconds(grid: Grid) -> float:
-    """Return what the plan comes to on a machine that does nothing else."""
+    """Return the planned seconds on an otherwise idle machine."""
     runs = sum(len(one.arms) * (one.seconds + START_SECONDS) for one in grid.cells)
     calibrations = len(set().union(*(wanted(one) for one in grid.cells)))
     return grid.rounds * runs + calibrations * (grid.calibration + START_SECONDS)
@@ -60,42 +60,42 @@ def planned_seconds(grid: Grid) -> float:
 
 @dataclass(slots=True)
 class Estimate:
-    """The time left, from what this session's own runs have taken: none of it from another machine or day."""
+    """Estimates the time left from this session's own runs only."""
 
     calibration: float
     """Seconds of a calibration's sale."""
     extra: list[float] = field(default_factory=list)
-    """Seconds of each run and calibration beside its sale's planned seconds."""
+    """Seconds of each run and calibration beyond its sale's planned seconds."""
     by_cell: dict[str, list[float]] = field(default_factory=dict)
 
     def took(self, planned: PlannedCell, seconds: float) -> None:
-        """Note a run."""
+        """Record the time of a run."""
         self.by_cell.setdefault(planned.key, []).append(seconds)
         self.extra.append(seconds - planned.seconds)
 
     def calibrated(self, seconds: float) -> None:
-        """Note a calibration."""
+        """Record the time of a calibration."""
         self.extra.append(seconds - self.calibration)
 
     @property
     def is_known(self) -> bool:
-        """Has anything been measured yet?"""
+        """Return whether anything has been measured."""
         return bool(self.extra)
 
     def run(self, planned: PlannedCell) -> float:
-        """Return the seconds that a run of a cell takes: as its runs so far, else as others beside their sales."""
+        """Return the estimated seconds of a run: by the cell's earlier runs, else by other cells' overhead."""
         own = self.by_cell.get(planned.key)
         if own:
             return fmean(own)
         return planned.seconds + (fmean(self.extra) if self.extra else START_SECONDS)
 
     def turn(self, planned: PlannedCell, *, calibrations: int) -> float:
-        """Return the same with the calibrations that it needs first."""
+        """Return the same plus the calibrations that the run needs first."""
         each = self.calibration + (fmean(self.extra) if self.extra else START_SECONDS)
         return self.run(planned) + calibrations * each
 
     def left(self, turns: Iterable[Turn], calibrated: Iterable[str]) -> float:
-        """Return the seconds that are left."""
+        """Return the estimated seconds left."""
         known = set(calibrated)
         seconds = 0.0
         for turn in turns:
@@ -106,7 +106,7 @@ class Estimate:
 
 
 def wanted(planned: PlannedCell) -> set[str]:
-    """Name the cells that must have been calibrated before a run of this one."""
+    """Return the ids of cells to calibrate before a run of this cell."""
     if planned.capacity is not None:
         return {planned.capacity.cell_id}
     is_told = planned.cell.loop == "open" or planned.cell.stock is not None
@@ -114,8 +114,8 @@ def wanted(planned: PlannedCell) -> set[str]:
 
 
 def spoken(seconds: float) -> str:
-    """Say it as people do."""
-    if seconds < 90:  # noqa: PLR2004  # from here on minutes say more
+    """Return a duration as text."""
+    if seconds < 90:  # noqa: PLR2004  # longer durations are shown in minutes
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"  # noqa: PLR2004  # two hours

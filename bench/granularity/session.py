@@ -1,4 +1,4 @@
-"""A session: the runs of a plan, interleaved, each on a fresh server and in the results folder once it is done."""
+"""A session: the runs of a plan, interleaved, each on a fresh server. Each finished run is saved at once."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bench import sizing
-from bench.children import Child, Told as ToldChild
+from bench.children import MeasuringProcess, MeasuringTask
 from bench.granularity.arrivals import units_asked
 from bench.granularity.assignment import CALIBRATION_STOCK, RunAssignment
 from bench.granularity.environment import commit_of, environment_of
 from bench.granularity.folder import ResultsFolder
 from bench.granularity.grid import grid_of
-from bench.granularity.ground import Ground
 from bench.granularity.lost import lost_run
 from bench.granularity.record import EndLine, Run, SessionLine
 from bench.granularity.schedule import Estimate, turns_of, wanted
-from bench.words import counted
+from bench.granularity.servers import SessionServers
+from bench.plurals import counted
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
@@ -36,59 +36,59 @@ if TYPE_CHECKING:
     from bench.granularity.plan import LoadedPlan
     from bench.granularity.schedule import Turn
 
-    Told = Callable[[str, int, int], None]
+    Progress = Callable[[str, int, int], None]
 
 MODULE: Final = "bench.granularity.run_cell"
 ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
 OVERTIME: Final = 10.0
-"""Seconds beyond its budget after which a session's last run is cut off."""
+"""Seconds beyond the budget after which a session's last run is cut off."""
 SPIKE_STOCK_SHARE: Final = 0.6
-"""Of the units that a spike asks for, are sold: a flash sale that does not sell out shows half of itself."""
+"""Share of a spike's demand that is in stock, so that the sale sells out."""
 
 
 class Ended(Exception):
-    """A signal told the session to end."""
+    """A signal asked the session to end."""
 
     def __init__(self, number: int) -> None:
-        """Keep the number of the signal."""
+        """Create it from the number of the signal."""
         super().__init__(signal.Signals(number).name)
         self.number = number
 
 
-class SessionWatch(Protocol):
-    """Somebody who looks on."""
+class SessionDisplay(Protocol):
+    """Shows the progress of a session."""
 
     def begun(self, grid: Grid, *, done: int, left: float) -> None:
-        """See what will be done, and how long that takes by the plan."""
+        """Show what will be done, and the planned time."""
 
-    def run(self, turn: Turn, left: float | None) -> AbstractContextManager[Told]:
-        """Follow one run; `left` seconds remain by this session's own runs, None before there is one."""
+    def run(self, turn: Turn, left: float | None) -> AbstractContextManager[Progress]:
+        """Show the progress of a run; `left`: estimated seconds left, None before the first run."""
 
     def finished(self, turn: Turn, run: Run, left: float) -> None:
-        """See its record, and the seconds that remain."""
+        """Show the record of a finished run, and the seconds left."""
 
     def said(self, sentence: str) -> None:
-        """Hear what must be known."""
+        """Show a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """What is measured, where and into which folder."""
+    """What to measure, on which servers, and into which folder."""
 
     loaded: LoadedPlan
     folder: Path
     is_quick: bool = False
     only: tuple[str, ...] = ()
-    """Sweeps; empty: all of the plan."""
+    """Sweeps to run; empty: all sweeps of the plan."""
     url: str | None = None
     database: str | None = None
 
 
-def run_session(options: SessionOptions, watch: SessionWatch) -> Path:
-    """Do the runs that are not done yet; returns the file of results.
+def run_session(options: SessionOptions, display: SessionDisplay) -> Path:
+    """Do the remaining runs of a session; return the results file.
 
-    Raises InvalidInput for what cannot be measured and when a server dies on the way, and lets an interrupt through:
-    what is finished is kept, and the same call goes on from there.
+    Raises InvalidInput if the plan cannot be measured or a server dies, and passes interrupts on. Finished runs are
+    kept, and the same call continues from there.
     """
     began = time.monotonic()
     grid = grid_of(options.loaded, is_quick=options.is_quick, only=options.only)
@@ -96,10 +96,10 @@ def run_session(options: SessionOptions, watch: SessionWatch) -> Path:
     with (
         _ends_as_exceptions(),
         ResultsFolder(options.folder) as folder,
-        Ground(options.url, options.database) as ground,
+        SessionServers(options.url, options.database) as servers,
     ):
         using = [one.cell.buyers for one in grid.cells if one.needs_database]
-        servers = ground.prepare(database_connections=max(using) if using else None)
+        described = servers.prepare(database_connections=max(using) if using else None)
         session = SessionLine(
             plan=options.loaded.plan.model_dump(mode="json", by_alias=True),
             plan_sha256=options.loaded.sha256,
@@ -107,27 +107,27 @@ def run_session(options: SessionOptions, watch: SessionWatch) -> Path:
             is_quick=options.is_quick,
             left_out=grid.left_out,
             started_at=_now(),
-            environment=environment_of(folder.path, servers, placement=ground.placement),
+            environment=environment_of(folder.path, described, placement=servers.placement),
         )
         if folder.is_new():
             folder.begin(session, options.loaded.text)
             done: dict[int, Run] = {}
         else:
             done = folder.go_on(session)
-        watch.said(f"results go to {folder.path}")
-        _Session(grid, turns, folder, ground, watch, began, done).work()
+        display.said(f"results go to {folder.path}")
+        _Session(grid, turns, folder, servers, display, began, done).work()
         return folder.results
 
 
 @contextmanager
 def _ends_as_exceptions() -> Iterator[None]:
-    """Let the signals that end a program unwind it first, so that no server and no half a run is left behind."""
+    """Turn terminating signals into exceptions, so that no server and no partial run is left behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in ENDS}
     for number, handler in before.items():
-        if handler != signal.SIG_IGN:  # as `nohup` ignores a hang-up
+        if handler != signal.SIG_IGN:  # `nohup` ignores SIGHUP
             signal.signal(number, _end)
     try:
         yield
@@ -138,7 +138,7 @@ def _ends_as_exceptions() -> Iterator[None]:
 
 def _end(number: int, _frame: FrameType | None) -> None:
     for other in ENDS:
-        signal.signal(other, signal.SIG_IGN)  # a second one must not cut the tidying short
+        signal.signal(other, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
     raise Ended(number)
 
 
@@ -151,22 +151,22 @@ class _Session:
     grid: Grid
     turns: list[Turn]
     folder: ResultsFolder
-    ground: Ground
-    watch: SessionWatch
+    servers: SessionServers
+    display: SessionDisplay
     began: float
     done: dict[int, Run]
-    loader: Child | None = None
-    """It has loaded what a run needs, and forks for each run of its round."""
+    loader: MeasuringProcess | None = None
+    """The process that has loaded everything, and forks for each run of a round."""
     loaded_for: int = 0
     """That round."""
 
     def work(self) -> None:
-        """Do what is left, and write how it ended."""
+        """Do the remaining runs, and write the end line."""
         estimate = Estimate(self.grid.calibration)
         left = [turn for turn in self.turns if turn.number not in self.done]
         stopped_by: str | None = "killed in a way that left it no time to say why"
         try:
-            self.watch.begun(self.grid, done=len(self.done), left=estimate.left(left, self.folder.rates))
+            self.display.begun(self.grid, done=len(self.done), left=estimate.left(left, self.folder.rates))
             stopped_by = self._turns(left, estimate)
         except BaseException as error:
             stopped_by = _why(error)
@@ -195,18 +195,18 @@ class _Session:
                         f"{len(self.done)} of {counted(self.grid.runs_planned, 'run')} fitted into the"
                         f" {self.grid.budget:g} s that this profile has; the others were not started"
                     )
-                    self.watch.said(sentence)
+                    self.display.said(sentence)
                     return sentence
             remaining = estimate.left(left[place:], self.folder.rates) if estimate.is_known else None
-            with self.watch.run(turn, remaining) as told:
-                run = self._one(turn, estimate, told)
+            with self.display.run(turn, remaining) as progress:
+                run = self._one(turn, estimate, progress)
             self.folder.append(run)
             self.done[turn.number] = run
-            self.watch.finished(turn, run, estimate.left(left[place + 1 :], self.folder.rates))
+            self.display.finished(turn, run, estimate.left(left[place + 1 :], self.folder.rates))
         return None
 
-    def _one(self, turn: Turn, estimate: Estimate, told: Told) -> Run:
-        """Calibrate what must be, run, and return the record: a void one if the run fails and its servers do not."""
+    def _one(self, turn: Turn, estimate: Estimate, progress: Progress) -> Run:
+        """Calibrate if needed, run, and return the record: a void one if the run fails but its servers do not."""
         planned = turn.planned
         started_at = _now()
         if turn.round != self.loaded_for:
@@ -215,44 +215,44 @@ class _Session:
         try:
             for cell_id in wanted(planned) - set(self.folder.rates):
                 began = time.monotonic()
-                self.folder.keep_rate(cell_id, self._calibrated(turn, told))
+                self.folder.keep_rate(cell_id, self._calibrated(turn, progress))
                 estimate.calibrated(time.monotonic() - began)
             began = time.monotonic()
-            run = self._measured(turn, told)
+            run = self._measured(turn, progress)
             estimate.took(planned, time.monotonic() - began)
         except _Lost as error:
             cell = planned.at(self.folder.rates.get(_capacity_id(planned), 1.0))
             return lost_run(turn, cell, error, started_at=started_at)
         return run
 
-    def _calibrated(self, turn: Turn, told: Told) -> float:
+    def _calibrated(self, turn: Turn, progress: Progress) -> float:
         planned = turn.planned
         cell = planned.capacity or planned.cell
         alone = _like(planned, cell)
-        with self.ground.place(alone, cell) as place:
+        with self.servers.for_run(alone, cell) as run_servers:
             assignment = RunAssignment(
                 cell=cell,
                 is_calibration=True,
                 seed=turn.seed,
-                url=place.url,
-                meter_url=place.meter_url,
-                database=place.database,
+                url=run_servers.url,
+                meter_url=run_servers.meter_url,
+                database=run_servers.database,
                 stock=cell.stock or CALIBRATION_STOCK,
                 seconds=self.grid.calibration,
                 warm_up=min(planned.warm_up, self.grid.calibration / 4),
-                cores=self.ground.generator_cores,
+                cores=self.servers.generator_cores,
             )
 
             def calibrating(phase: str, done: int, total: int) -> None:
-                told(f"calibration, {phase}", done, total)
+                progress(f"calibration, {phase}", done, total)
 
-            found = self._heard(assignment, calibrating, place.is_alive)
+            found = self._read_record(assignment, calibrating, run_servers.is_alive)
         return float(found["orders_per_s"])
 
-    def _measured(self, turn: Turn, told: Told) -> Run:
+    def _measured(self, turn: Turn, progress: Progress) -> Run:
         planned = turn.planned
         cell = planned.at(self.folder.rates.get(_capacity_id(planned), 1.0))
-        with self.ground.place(planned, cell) as place:
+        with self.servers.for_run(planned, cell) as run_servers:
             assignment = RunAssignment(
                 cell=cell,
                 run=turn.number,
@@ -260,20 +260,20 @@ class _Session:
                 arm=turn.arm,
                 sweeps=planned.sweeps,
                 seed=turn.seed,
-                url=place.url,
-                meter_url=place.meter_url,
-                database=place.database,
+                url=run_servers.url,
+                meter_url=run_servers.meter_url,
+                database=run_servers.database,
                 stock=self._stock(turn, cell),
                 seconds=planned.seconds,
                 warm_up=planned.warm_up,
-                cores=self.ground.generator_cores,
+                cores=self.servers.generator_cores,
                 history=self.folder.history(turn.number),
             )
-            found = self._heard(assignment, told, place.is_alive)
+            found = self._read_record(assignment, progress, run_servers.is_alive)
         return Run.model_validate(found).model_copy(update={"offered_percent": planned.percent})
 
     def _stock(self, turn: Turn, cell: Cell) -> int:
-        """Return the units to sell: the cell's, or what lasts for the planned seconds, by its runs so far."""
+        """Return the stock: the cell's, or what lasts for the planned seconds at the rate of its runs so far."""
         planned = turn.planned
         if cell.stock is not None:
             return cell.stock
@@ -284,14 +284,16 @@ class _Session:
         asked = units_asked(cell, warm_up=planned.warm_up, seconds=planned.seconds, seed=turn.seed)
         return max(sizing.STOCK_MIN, ceil(asked * (SPIKE_STOCK_SHARE if cell.arrivals == "spike" else 1)))
 
-    def _heard(self, assignment: RunAssignment, told: Told, is_alive: Callable[[], bool]) -> dict[str, Any]:
+    def _read_record(
+        self, assignment: RunAssignment, progress: Progress, is_alive: Callable[[], bool]
+    ) -> dict[str, Any]:
         at_most = assignment.seconds_at_most
         if self.grid.budget is not None:
             at_most = min(at_most, max(1.0, self.began + self.grid.budget + OVERTIME - time.monotonic()))
-        self.loader = self.loader or Child(MODULE)
-        asked = ToldChild(assignment.model_dump_json(), assignment.cell.cell_id, at_most)
+        self.loader = self.loader or MeasuringProcess(MODULE)
+        asked = MeasuringTask(assignment.model_dump_json(), assignment.cell.cell_id, at_most)
         try:
-            return self.loader.hear(asked, told)
+            return self.loader.run(asked, progress)
         except InvalidInput:
             raise
         except SegmentedError as error:
@@ -310,11 +312,11 @@ class _Session:
 
 
 class _Lost(SegmentedError):
-    """A run ended without a record, and its servers live."""
+    """A run ended without a record, although its servers are alive."""
 
 
 def _like(planned: PlannedCell, cell: Cell) -> PlannedCell:
-    """Return a closed cell as if it were planned."""
+    """Return the planned cell of a closed cell."""
     return replace(planned, cell=cell, percent=None, capacity=None)
 
 

@@ -1,6 +1,6 @@
-"""From what buyers saw and servers say to the record of a run, and whether the run counts.
+"""Builds the record of a run from the buyers' records and the servers' state, and decides whether the run counts.
 
-A run counts beside its promises when it was long enough and its generator was in time (R3).
+To count beside its guarantees a run needs enough length, or a generator that was on time (R3).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bench.granularity.assignment import RunAssignment
-    from bench.granularity.course import Course
+    from bench.granularity.measurement import Measurement
     from bench.granularity.recorder import Recorder
     from bench.granularity.sale import Sale
     from bench.strategies.base import Verdict
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
 
 SERVER_CORES: Final = 1
-"""What all servers share where the generator has cores of its own."""
+"""Cores that all servers share if the generator has its own cores."""
 BIN_SECONDS: Final = 0.1
 BIN_SAMPLES_MIN: Final = 10
-"""Orders of a bin without which it has no median."""
+"""Minimum number of orders of a bin for a median."""
 LATE_SHARE: Final = 0.1
-"""Part of the response's p99 that the lateness' p99 may be; above it the run is void."""
+"""Maximum p99 of the lateness as a share of the response's p99; above it the run is void."""
 SHED_SHARE: Final = 0.001
-"""Part of the planned orders that may be shed before a point is said to be beyond saturation."""
+"""Share of planned orders that may be shed before a point counts as beyond saturation."""
 LEAST_SHARE: Final = 1 / 3
-"""Of its planned seconds, that a closed run must have measured."""
+"""Minimum share of its planned seconds that a closed run must have measured."""
 
 
 class Columns:
-    """The recorder's arrays as numpy sees them."""
+    """The recorder's arrays as numpy arrays."""
 
     def __init__(self, recorder: Recorder) -> None:
-        """View them; nothing is copied."""
+        """Create views; nothing is copied."""
         self.intended, self.asked, self.granted, self.freed, self.done = (
             np.frombuffer(one, dtype=np.float64) if len(one) else np.zeros(0)
             for one in (recorder.intended, recorder.asked, recorder.granted, recorder.freed, recorder.done)
@@ -56,10 +56,10 @@ class Columns:
         )
 
 
-def summarise(  # noqa: PLR0913  # it is where everything meets
+def summarise(  # noqa: PLR0913  # all parts of a run meet here
     assignment: RunAssignment,
     sale: Sale,
-    course: Course,
+    measured: Measurement,
     verdict: Verdict,
     *,
     started_at: str,
@@ -68,25 +68,25 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
     more_void: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Run:
-    """Put the record together."""
+    """Build the record."""
     cell, strategy, recorder = assignment.cell, sale.strategy, sale.recorder
     columns = Columns(recorder)
-    inside = (columns.done >= course.window_begin) & (columns.done <= course.window_end)
-    meant = (columns.intended >= course.window_begin) & (columns.intended < course.window_end)
-    book = sale.book or case_of(cell, strategy, assignment.stock, assignment.seed, is_calibration=True)
+    inside = (columns.done >= measured.window_begin) & (columns.done <= measured.window_end)
+    meant = (columns.intended >= measured.window_begin) & (columns.intended < measured.window_end)
+    case = sale.case or case_of(cell, strategy, assignment.stock, assignment.seed, is_calibration=True)
     checked = check(
         recorder,
         verdict,
-        opened=book.opened,
-        stocked=book.opened + book.restocked,
+        opened=case.opened,
+        stocked=case.opened + case.restocked,
         quantity=cell.quantity,
-        cancelled=book.cancelled,
-        came_in=book.came_in,
+        cancelled=case.cancelled,
+        came_in=case.came_in,
         unfinished=sale.unfinished_count,
     )
-    failed = len(recorder.failures) + sale.unfinished_count + course.shed
+    failed = len(recorder.failures) + sale.unfinished_count + measured.shed
     void = broken_promises(checked, recorder.failures, failed=0 if cell.loop == "open" else failed)
-    void += book.broken() + more_void
+    void += case.broken() + more_void
     sold = int(columns.sold[inside].sum())
     server_cores = SERVER_CORES if assignment.cores else None
     promise = asdict(strategy.guarantees)
@@ -101,25 +101,25 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
         sweeps=assignment.sweeps,
         seed=assignment.seed,
         started_at=started_at,
-        orders_per_s=None if void else round(sold / course.window_s, 3),
-        sold_out_per_s=round(int(columns.sold_out[inside].sum()) / course.window_s, 3),
-        failed_per_s=round(int(columns.failed[inside].sum()) / course.window_s, 3),
+        orders_per_s=None if void else round(sold / measured.window_s, 3),
+        sold_out_per_s=round(int(columns.sold_out[inside].sum()) / measured.window_s, 3),
+        failed_per_s=round(int(columns.failed[inside].sum()) / measured.window_s, 3),
         void=void,
         notes=notes,
         is_control=strategy.is_control,
-        warm_up_s=round(course.window_begin - course.began, 3),
-        window_s=round(course.window_s, 3),
-        drain_s=round(course.drain_s, 3),
+        warm_up_s=round(measured.window_begin - measured.began, 3),
+        window_s=round(measured.window_s, 3),
+        drain_s=round(measured.drain_s, 3),
         lanes=strategy.lanes,
-        saturated=saturated(course.cpu, server_cores=server_cores, is_delayed=cell.rtt_ms > 0),
-        counts=counts_of(sale, course, failed=failed, cancelled=book.cancelled),
+        saturated=saturated(measured.cpu, server_cores=server_cores, is_delayed=cell.rtt_ms > 0),
+        counts=counts_of(sale, measured, failed=failed, cancelled=case.cancelled),
         checker=checked,
         times=times_of(columns, meant if cell.loop == "open" else inside, is_open=cell.loop == "open"),
-        work=course.work,
-        cpu=course.cpu,
-        series=series_of(columns, course, segments=strategy.segments, batch=cell.batch),
+        work=measured.work,
+        cpu=measured.cpu,
+        series=series_of(columns, measured, segments=strategy.segments, batch=cell.batch),
         fairness=None if cell.loop == "open" else fairness_of(columns, inside, buyers=cell.buyers),
-        recorder_share=round(recorder.timed_s * _share(inside) / max(1e-9, course.cpu.generator * course.window_s), 4),
+        recorder_share=_recorder_share(recorder, inside, measured),
         history=history[0],
         history_sha256=history[1],
         guarantees=promise,
@@ -128,30 +128,34 @@ def summarise(  # noqa: PLR0913  # it is where everything meets
     )
 
 
+def _recorder_share(recorder: Recorder, inside: NDArray[np.bool_], measured: Measurement) -> float:
+    return round(recorder.timed_s * _share(inside) / max(1e-9, measured.cpu.generator * measured.window_s), 4)
+
+
 def _share(inside: NDArray[np.bool_]) -> float:
-    """Return the part of the calls that the window has."""
+    """Return the share of calls inside the window."""
     return float(inside.mean()) if len(inside) else 0.0
 
 
-def counts_of(sale: Sale, course: Course, *, failed: int, cancelled: int) -> Counts:
-    """Return orders by what became of them."""
+def counts_of(sale: Sale, measured: Measurement, *, failed: int, cancelled: int) -> Counts:
+    """Return the counts of orders by outcome."""
     recorder = sale.recorder
     return Counts(
-        planned=course.planned,
+        planned=measured.planned,
         sent=sale.order_count,
         sold=len(recorder.sold_numbers),
         sold_out=len(recorder.refusals),
         failed=failed,
-        shed=course.shed,
+        shed=measured.shed,
         cancelled=cancelled // sale.cell.quantity,
         first_failure=next(iter(recorder.failures), None),
     )
 
 
 def times_of(columns: Columns, inside: NDArray[np.bool_], *, is_open: bool) -> Times:
-    """Return the histograms of the window: an order's times are those of its call.
+    """Return the histograms of the window: an order has the times of its call.
 
-    A closed loop's orders are in it by their answers, an open loop's by their intended times.
+    Orders of a closed loop belong to the window by their answers, those of an open loop by their intended times.
     """
     orders = (columns.sold + columns.sold_out + columns.failed)[inside]
     answered = np.repeat((columns.done - columns.asked)[inside], orders)
@@ -167,10 +171,10 @@ def times_of(columns: Columns, inside: NDArray[np.bool_], *, is_open: bool) -> T
     )
 
 
-def series_of(columns: Columns, course: Course, *, segments: int, batch: int = 1) -> Series:
+def series_of(columns: Columns, measured: Measurement, *, segments: int, batch: int = 1) -> Series:
     """Return the sale over time."""
-    began = course.began
-    last = max(float(columns.done.max(initial=began)), *course.shed_at[-1:], began)
+    began = measured.began
+    last = max(float(columns.done.max(initial=began)), *measured.shed_at[-1:], began)
     length = last - began
     count = max(1, int(length / BIN_SECONDS) + 1)
 
@@ -178,7 +182,7 @@ def series_of(columns: Columns, course: Course, *, segments: int, batch: int = 1
         places = np.clip(((at - began) / BIN_SECONDS).astype(int), 0, count - 1)
         return [int(one) for one in np.bincount(places, weights=weights, minlength=count)]
 
-    shed_at = np.array(course.shed_at)
+    shed_at = np.array(measured.shed_at)
     shed = binned(shed_at, np.full(len(shed_at), batch, dtype=np.int32)) if len(shed_at) else []
     orders = columns.sold + columns.sold_out + columns.failed
     places = np.clip(((columns.done - began) / BIN_SECONDS).astype(int), 0, count - 1)
@@ -200,10 +204,10 @@ def series_of(columns: Columns, course: Course, *, segments: int, batch: int = 1
         failed=binned(columns.done, columns.failed),
         p50_ms=p50,
         max_ms=longest,
-        window=(round(course.window_begin - began, 3), round(course.window_end - began, 3)),
+        window=(round(measured.window_begin - began, 3), round(measured.window_end - began, 3)),
         segment_sold=[int(one) for one in by_segment] if is_sold.any() and segments > 1 else [],
-        left_at=[round(at - began, 3) for at in course.left_at],
-        left=[list(one) for one in course.left],
+        left_at=[round(at - began, 3) for at in measured.left_at],
+        left=[list(one) for one in measured.left],
     )
 
 
@@ -220,16 +224,16 @@ def fairness_of(columns: Columns, inside: NDArray[np.bool_], *, buyers: int) -> 
     )
 
 
-def too_short(assignment: RunAssignment, course: Course) -> tuple[str, ...]:
-    """Say why a closed run has no figures: it was calibrated while the machine was slow, and was sold out too soon."""
+def too_short(assignment: RunAssignment, measurement: Measurement) -> tuple[str, ...]:
+    """Return why a closed run is void: it was calibrated while the machine was slow, and sold out too soon."""
     least = LEAST_SHARE * assignment.seconds
-    if assignment.cell.stock is not None or course.window_s >= least:
+    if assignment.cell.stock is not None or measurement.window_s >= least:
         return ()
-    return (f"sold out too soon: {course.window_s:.3f} s were measured, and it takes {least:.3f} s",)
+    return (f"sold out too soon: {measurement.window_s:.3f} s were measured, and it takes {least:.3f} s",)
 
 
-def voided(sale: Sale, course: Course) -> tuple[str, ...]:
-    """Say why an open run has no figures, a sentence each: a generator that was late, or a sale that was given up."""
+def voided(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
+    """Return why an open run is void, one sentence each: a late generator, or a sale that was given up."""
     recorder = sale.recorder
     found = []
     if len(recorder.failures) >= FAILED_MAX:
@@ -237,7 +241,7 @@ def voided(sale: Sale, course: Course) -> tuple[str, ...]:
     if sale.unfinished_count:
         found.append(f"orders that had not ended when the run did: {sale.unfinished_count}")
     intended = np.asarray(recorder.intended)
-    inside = (intended >= course.window_begin) & (intended < course.window_end)
+    inside = (intended >= measurement.window_begin) & (intended < measurement.window_end)
     if inside.any():
         late = p99_ms((np.asarray(recorder.asked) - intended)[inside])
         response = p99_ms((np.asarray(recorder.done) - intended)[inside])
@@ -249,13 +253,13 @@ def voided(sale: Sale, course: Course) -> tuple[str, ...]:
     return tuple(found)
 
 
-def noted(sale: Sale, course: Course) -> tuple[str, ...]:
-    """Say what a reader must know of an open run that is not void: was more offered than is served?"""
-    if course.shed <= SHED_SHARE * course.planned:
+def noted(sale: Sale, measurement: Measurement) -> tuple[str, ...]:
+    """Return notes on an open run that is not void: whether the load was beyond saturation."""
+    if measurement.shed <= SHED_SHARE * measurement.planned:
         return ()
-    share = course.shed / course.planned
+    share = measurement.shed / measurement.planned
     note = (
-        f"beyond saturation: {course.shed} of {course.planned} orders ({share:.1%}) found all {sale.cell.buyers} "
-        "buyers busy, were never sent, and count as failures"
+        f"beyond saturation: {measurement.shed} of {measurement.planned} orders ({share:.1%}) found all "
+        f"{sale.cell.buyers} buyers busy, were never sent, and count as failures"
     )
     return (note,)

@@ -1,4 +1,4 @@
-"""What is seen of a session: a bar with the time left on a terminal, a line a run in a pipe, a table at the end."""
+"""Shows a session: a bar with the time left on a terminal, or a line per run in a pipe, and a table at the end."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from statistics import median
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress as RichProgress, SpinnerColumn, TextColumn
 from rich.table import Table
 
 from bench.granularity.schedule import spoken
-from bench.words import counted
+from bench.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from bench.granularity.grid import Grid
     from bench.granularity.record import ResultFile, Run
     from bench.granularity.schedule import Turn
-    from bench.granularity.session import SessionWatch
+    from bench.granularity.session import SessionDisplay
 
-    Told = Callable[[str, int, int], None]
+    Progress = Callable[[str, int, int], None]
 
 
 class LineView:
-    """One line a run."""
+    """Prints one line per run."""
 
     def __init__(self, console: Console) -> None:
         """Print on `console`."""
@@ -34,7 +34,7 @@ class LineView:
         self.runs_planned = 0
 
     def begun(self, grid: Grid, *, done: int, left: float) -> None:
-        """Say what will be done, by the plan."""
+        """Print what will be done, and the planned time."""
         self.runs_planned = grid.runs_planned
         self.print(
             f"{counted(len(grid.cells), 'cell')}, {counted(grid.rounds, 'round')},"
@@ -48,8 +48,8 @@ class LineView:
             self.print(f"{counted(done, 'run')} {'is' if done == 1 else 'are'} done already and kept.")
 
     @contextmanager
-    def run(self, turn: Turn, left: float | None) -> Iterator[Told]:  # noqa: ARG002  # a bar shows them
-        """Follow one run in silence."""
+    def run(self, turn: Turn, left: float | None) -> Iterator[Progress]:  # noqa: ARG002  # a bar shows them
+        """Print nothing during a run."""
         yield _nobody
 
     def finished(self, turn: Turn, run: Run, left: float) -> None:
@@ -62,7 +62,7 @@ class LineView:
         self.print(f"{sentence[:1].upper()}{sentence[1:]}.")
 
     def print(self, line: str) -> None:
-        """Print a line as it is."""
+        """Print a line without wrapping or highlighting."""
         self.console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
@@ -75,42 +75,42 @@ class BarView(LineView):
         self._done = 0
 
     def begun(self, grid: Grid, *, done: int, left: float) -> None:
-        """Begin where the session does."""
+        """Print the plan, and start the count of runs."""
         super().begun(grid, done=done, left=left)
         self._done = done
 
     @contextmanager
-    def run(self, turn: Turn, left: float | None) -> Iterator[Told]:
-        """Show the run, and the time left by the runs so far."""
+    def run(self, turn: Turn, left: float | None) -> Iterator[Progress]:
+        """Show the run, and the estimated time left."""
         remaining = "time left: known after the first run" if left is None else f"about {spoken(left)} left"
         columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
-        with Progress(*columns, console=self.console, transient=True) as progress:
-            bar = progress.add_task("", total=self.runs_planned, completed=self._done)
+        with RichProgress(*columns, console=self.console, transient=True) as bars:
+            bar = bars.add_task("", total=self.runs_planned, completed=self._done)
 
-            def told(phase: str, done: int, total: int) -> None:
+            def progress(phase: str, done: int, total: int) -> None:
                 part = f" {100 * done / total:.0f} %" if total > 1 else ""
-                progress.update(bar, description=f"{remaining}; {turn.planned.cell.cell_id}: {phase}{part}")
+                bars.update(bar, description=f"{remaining}; {turn.planned.cell.cell_id}: {phase}{part}")
 
-            told("starting", 0, 1)
-            yield told
+            progress("starting", 0, 1)
+            yield progress
 
     def finished(self, turn: Turn, run: Run, left: float) -> None:
-        """Print its line, and move on."""
+        """Print the run's line, and advance."""
         self._done += 1
         super().finished(turn, run, left)
 
 
 def _nobody(_: str, __: int, ___: int) -> None:
-    """Hear nothing of a run in progress."""
+    """Ignore the progress of a run."""
 
 
-def view_on(console: Console) -> SessionWatch:
-    """Choose by where the output goes."""
+def view_on(console: Console) -> SessionDisplay:
+    """Return a bar view for a terminal, else lines."""
     return BarView(console) if console.is_terminal else LineView(console)
 
 
 def result_of(run: Run) -> str:
-    """Say a run's result in a few words."""
+    """Return a run's result in a few words."""
     if run.orders_per_s is None:
         return f"void: {run.void[0]}"
     limit = f", limited by {' and '.join(run.saturated)}" if run.saturated else ""
@@ -118,7 +118,7 @@ def result_of(run: Run) -> str:
 
 
 def show_results(found: ResultFile, console: Console) -> None:
-    """Show each cell once: medians and extremes over its runs, and what voided others."""
+    """Print each cell once: medians and extremes over its runs, and why runs are void."""
     table = Table(title="Orders that hold stock, a second; each cell over its runs", title_justify="left")
     table.add_column("cell", overflow="fold")
     for head in ("runs", "void", "least", "median", "most"):
@@ -145,7 +145,7 @@ def _reasons(runs: Sequence[Run]) -> list[tuple[str, int]]:
 
 
 def broken(run: Run) -> tuple[str, ...]:
-    """Name the promises that a strategy makes and did not keep in a run. A control makes none."""
+    """Return the guarantees of a strategy that a run broke. A control has none."""
     if run.is_control:
         return ()
     found = run.checker

@@ -1,4 +1,4 @@
-"""The 24 rules of an honest benchmark, checked one by one on any results file."""
+"""Checks a results file against the 24 rules of an honest benchmark."""
 
 from __future__ import annotations
 

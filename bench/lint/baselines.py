@@ -1,4 +1,4 @@
-"""R6, R7, R8, R22, R23: what a figure is set beside, and under which conditions."""
+"""R6, R7, R8, R22, R23: baselines of figures, and their conditions."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ RIVALS: Final[dict[str, tuple[frozenset[str], ...]]] = {
     "PostgreSQL, a row locked": (frozenset({"pg-hot-row", "pg-rows"}),),
     "PostgreSQL, SKIP LOCKED": (frozenset({"pg-skip-locked"}),),
 }
-"""Baselines that can win: of each set, one strategy with a throughput."""
+"""Baselines that can win: one strategy of each set must have a throughput."""
 WINDOW_MIN: Final = 0.5
-"""Seconds of a sale below which a run is no measurement of it."""
+"""Minimum seconds of a sale for a throughput."""
 
 
 def a_base_each(subject: Subject) -> Verdict:
-    """R6: beside every cell of K segments stands one with a single lock, all else the same, with a throughput."""
+    """R6: every cell of K segments has a base cell with one lock and a throughput, all else equal."""
     ahead = [cell for cell in subject.rates if _is_compared(cell)]
     if not ahead:
         return broken("no cell with more than one segment has a throughput in a closed loop")
@@ -47,7 +47,7 @@ def a_base_each(subject: Subject) -> Verdict:
 
 
 def _is_compared(cell: Cell) -> bool:
-    """Tell whether a rate is claimed by segments; a sale of a fixed stock, or of a case, claims none (R16)."""
+    """Return whether the cell claims a rate by segments; a sale of a fixed stock or of a case claims none (R16)."""
     is_capacity = cell.loop == "closed" and cell.stock is None and cell.case is None
     return is_capacity and cell.segments > 1 and cell.strategy != ONE_SCRIPT
 
@@ -70,7 +70,7 @@ def baselines_that_can_win(subject: Subject) -> Verdict:
 
 
 def the_same_on_both_sides(subject: Subject) -> Verdict:
-    """R8: one server version and setting for all runs, and one durability for all that a sweep compares."""
+    """R8: all runs have the same server version and settings, and all strategies of a sweep the same durability."""
     if not subject.measured:
         return broken("no run came to its end")
     first = subject.measured[0]
@@ -94,7 +94,7 @@ def the_same_on_both_sides(subject: Subject) -> Verdict:
 
 
 def whole_sales(subject: Subject) -> Verdict:
-    """R22: a throughput comes from a sale of whole orders, half a second long or more, never from a micro-benchmark."""
+    """R22: a throughput comes from a sale of whole orders of at least half a second, never from a micro-benchmark."""
     if not subject.kept:
         return broken("no run has a throughput")
     short = [run for run in subject.kept if run.window_s < WINDOW_MIN and run.cell.stock is None]
@@ -104,7 +104,7 @@ def whole_sales(subject: Subject) -> Verdict:
 
 
 def counts_have_a_baseline(_: Subject) -> Verdict:
-    """R23: regressions are gated by counts that are the same on every machine, and these have a baseline."""
+    """R23: regressions are gated by counts that are equal on every machine, and there is a baseline of them."""
     try:
         found = read_baseline(BASELINE)
     except InvalidInput as error:

@@ -1,4 +1,7 @@
-"""`segmented bench lint FILE`: the verdicts on a terminal, or as lines in a pipe."""
+"""`segmented bench lint FILE`.
+
+Prints the verdicts as a table on a terminal, or as lines into a pipe.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ COLOURS: Final[dict[Outcome, str]] = {"holds": "green", "broken": "bold red", "n
 def lint_file(path: Path, console: Console) -> int:
     """Check a results file, or the one in a folder, and return the exit code.
 
-    0: every rule holds or does not apply. 1: some are broken. Raises InvalidInput for what is no results file.
+    0: every rule holds or does not apply. 1: some are broken. Raises InvalidInput for an invalid results file.
     """
     file = path / RESULTS if path.is_dir() else path
     results = read_results(file)
@@ -51,7 +54,7 @@ def show(findings: Sequence[RuleFinding], console: Console) -> None:
 
 
 def summary(findings: Sequence[RuleFinding]) -> str:
-    """Say it in one sentence."""
+    """Return the summary as one sentence."""
     count = Counter(one.outcome for one in findings)
     are = "is" if count["broken"] == 1 else "are"
     told = f"{count['holds']} of {len(findings)} rules hold, {count['broken']} {are} broken"

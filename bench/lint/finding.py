@@ -1,4 +1,4 @@
-"""What a rule says of a results file."""
+"""The verdict of a rule on a results file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 Outcome = Literal["holds", "broken", "not applicable"]
 NAMED_MAX: Final = 3
-"""Runs or cells that a sentence names; the others are counted."""
+"""Maximum number of runs or cells that a sentence names; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class RuleFinding:
-    """A rule, and its verdict."""
+    """A rule and its verdict."""
 
     rule: str
     """`R1` to `R24`."""
@@ -33,22 +33,22 @@ class RuleFinding:
 
 
 def holds(evidence: str) -> Verdict:
-    """Say that the rule is kept."""
+    """Return the verdict that the rule holds."""
     return Verdict("holds", evidence)
 
 
 def broken(evidence: str) -> Verdict:
-    """Say that it is not, and where."""
+    """Return the verdict that the rule is broken, and where."""
     return Verdict("broken", evidence)
 
 
 def not_applicable(evidence: str) -> Verdict:
-    """Say that the file has nothing that the rule is about, and claims nothing of the kind."""
+    """Return the verdict that the file has nothing that the rule applies to."""
     return Verdict("not applicable", evidence)
 
 
 def named(found: Iterable[object]) -> str:
-    """Name the first of them, and count the others."""
+    """Return the first names, and the number of the others."""
     each = [str(one) for one in found]
     rest = len(each) - NAMED_MAX
     return ", ".join(each[:NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,6 +1,6 @@
-"""R13, R14, R15, R16, R24: what limited a run, what was held, and how far the sweeps go.
+"""R13, R14, R15, R24: bottlenecks, holds, and the range of the sweeps.
 
-They go to where segments should lose, too.
+R16: cases in which segments should lose are measured too.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
 HOLDS_MIN: Final = 4
 HOLD_TOLERANCE: Final = 0.95
-"""Of the planned hold, what the median of the measured ones must reach: timers are not exact."""
+"""Minimum median of the measured holds, as a share of the planned hold: timers are not exact."""
 LAST_STEP_MAX: Final = 1.1
-"""Gain of a sweep's last step above which it ended before the rate did: by then K or N has doubled, or nearly."""
+"""Gain of a sweep's last step above which the sweep ended too early: K or N has about doubled in it."""
 LOAD_MIN: Final = 1.1
-"""Of the capacity, what the highest offered load must reach."""
+"""Minimum of the highest offered load, as a share of the capacity."""
 STEPS_MIN: Final = 4
 ROUND_TRIPS: Final = frozenset({0.0, 0.5, 2.0, 10.0})
 LOW_LOAD: Final = 0.1
-"""Of the capacity, what an offered load that is called low has at most."""
+"""Maximum share of the capacity for a load to count as low."""
 RIVALS: Final = (ONE_LOCK, ONE_SCRIPT)
 RIVAL_MAY_DIFFER: Final = ("strategy", "segments", "offered_per_s")
 
 
 def what_was_used_up(subject: Subject) -> Verdict:
-    """R13: the cores of generator, server and machine stand in every run, and what was used up is marked as such."""
+    """R13: every run has the cores used by generator, server and machine, and marks what was saturated."""
     if not subject.measured:
         return broken("no run came to its end")
     cores = condition(subject.results.session.environment, "machine.cores")
     if not isinstance(cores, int):
         return broken("the environment does not say how many cores there are")
-    # Redis idles, to the thousandth of a core, while the database sells alone
+    # Redis is idle, to a thousandth of a core, if only the database sells
     blind = [
         run for run in subject.measured if run.cpu.generator <= 0 or (run.cpu.redis <= 0 and not without_redis(run))
     ]
@@ -65,7 +65,7 @@ def _used_up(run: Run, cores: int) -> set[str]:
 
 
 def _is_shared_full(run: Run) -> bool:
-    """Are the cores used up that Redis shares with a database, or with the proxy of a delay, which is an `other`?"""
+    """Return whether the cores are saturated that Redis shares with a database, or with a delay proxy (an `other`)."""
     cpu, is_delayed = run.cpu, run.cell.rtt_ms > 0
     if run.server_cores is None or (cpu.database is None and not is_delayed):
         return False
@@ -74,7 +74,7 @@ def _is_shared_full(run: Run) -> bool:
 
 
 def what_was_held(subject: Subject) -> Verdict:
-    """R14: the hold is measured in every run, four of them or more are swept, and one of them is a real commit."""
+    """R14: every run measures the hold, at least four holds are swept, and one of them is a real commit."""
     held = [run for run in subject.kept if run.cell.section in {"sleep", "cpu", "commit"} and run.counts.sold]
     if not held:
         return broken("no run with a throughput has a critical section")
@@ -98,7 +98,7 @@ def what_was_held(subject: Subject) -> Verdict:
 
 
 def to_the_collapse(subject: Subject) -> Verdict:
-    """R15: K past its optimum, N past saturation, and an offered load past the capacity."""
+    """R15: sweeps reach K past its optimum, N past saturation, and a load past the capacity."""
     said = []
     for name, field in (("K", "segments"), ("N", "buyers")):
         sweeps = [one for one in _sweeps(subject, field) if len(one) >= STEPS_MIN]
@@ -120,7 +120,7 @@ def to_the_collapse(subject: Subject) -> Verdict:
 
 
 def _sweeps(subject: Subject, field: str) -> Iterator[list[tuple[int, float]]]:
-    """Yield closed sweeps of the segmented strategy over one field: its values with their rates, from 1 segment on."""
+    """Yield closed sweeps of the segmented strategy over one field: values with their rates, from 1 segment on."""
     found: dict[tuple[tuple[str, Any], ...], dict[int, float]] = defaultdict(dict)
     for cell, rate in subject.rates.items():
         if cell.strategy == SEGMENTED and cell.loop == "closed" and rate > 0:
@@ -138,7 +138,7 @@ def _load(subject: Subject, run: Run) -> float | None:
 
 
 def round_trips(subject: Subject) -> Verdict:
-    """R24: locks and the script without one, each with 0, 0.5, 2 and 10 ms added to a round trip."""
+    """R24: locks and the lock-free script are measured with 0, 0.5, 2 and 10 ms added to a round trip."""
     for strategy in (SEGMENTED, ONE_SCRIPT):
         found = {run.cell.rtt_ms for run in subject.kept if run.cell.strategy == strategy}
         lacking = sorted(ROUND_TRIPS - found)
@@ -150,7 +150,7 @@ def round_trips(subject: Subject) -> Verdict:
 
 
 def where_segments_lose(subject: Subject) -> Verdict:
-    """R16: each perverse case has runs of the segments, and of one lock or one script under the same conditions."""
+    """R16: each unfavourable case has runs with segments, and with one lock or one script under the same conditions."""
     lacking = []
     for name, is_case in CASES.items():
         cells = {run.cell for run in subject.runs if run.cell.strategy == SEGMENTED and is_case(run, subject)}

@@ -1,6 +1,6 @@
-"""R1, R2, R3, R4, R5, R12: closed and open loops, the part of a run that counts, and its histograms.
+"""R1, R2, R3, R12: closed and open loops, and the measured part of a run.
 
-Histograms can be decoded and merged, and percentiles have samples beyond them.
+R4, R5: histograms can be decoded and merged, and percentiles have enough samples beyond them.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from bench.lint.subject import Subject
 
 LATENESS_MAX: Final = 0.101
-"""Share of the response time's p99 that the lateness of sending may have: 10 %, and what a histogram rounds."""
+"""Maximum lateness as a share of the response time's p99: 10 %, plus rounding of histograms."""
 SHED_MAX: Final = 0.001
 WINDOW_TOLERANCE: Final = 0.01
-"""Seconds by which the window may be elsewhere than planned or told: figures are rounded to milliseconds."""
+"""Seconds by which the window may differ from the plan or the record: figures are rounded to milliseconds."""
 RANGE_US: Final = 60_000_000
-"""A histogram must reach at least a minute."""
+"""A histogram must reach at least a minute, in microseconds."""
 TOLD: Final = {"p90": 10, "p99": 100, "p999": 1_000, "p9999": 10_000}
-"""Percentile: one sample in so many lies beyond it."""
+"""For each percentile: one sample in this many lies beyond it."""
 
 
 def one_loop_each(subject: Subject) -> Verdict:
-    """R1: a run is closed or open, tells only what its loop can tell, and no sweep, hence no figure, has both."""
+    """R1: a run is closed or open, has only the times of its loop, and no sweep, hence no figure, has both."""
     if not subject.runs:
         return broken("there is no run")
     wrong = [
@@ -55,7 +55,7 @@ def one_loop_each(subject: Subject) -> Verdict:
 
 
 def from_the_intended_time(subject: Subject) -> Verdict:
-    """R2: open runs have both histograms, of the same orders, and no answer is told faster from the earlier time."""
+    """R2: open runs have both histograms of the same orders, and response times are no shorter than service times."""
     if not subject.open_runs:
         return not_applicable("no run has an open loop, so nothing is said of latency")
     lacking = [run for run in subject.open_runs if run.times.response is None]
@@ -73,7 +73,7 @@ def _is_later(run: Run, response: Percentiles) -> bool:
 
 
 def what_the_generator_missed(subject: Subject) -> Verdict:
-    """R3: planned = sent + shed; a run whose orders left late, or were shed and counted nowhere, is void."""
+    """R3: planned = sent + shed; a run with late orders, or with uncounted shed orders, is void."""
     if not subject.open_runs:
         return not_applicable("no run has an open loop, so nothing was meant to be sent at a time")
     lost = [run for run in subject.open_runs if run.counts.planned != run.counts.sent + run.counts.shed]
@@ -103,7 +103,7 @@ def _is_late(run: Run) -> bool:
 
 
 def _p99(found: Percentiles) -> float:
-    """Return it whatever the number of samples: it is compared here, not told. One that cannot be read is R4's."""
+    """Return the p99 for any number of samples, for comparison only. R4 reports unreadable histograms."""
     try:
         return float(decoded(found.encoded).get_value_at_percentile(99)) if found.n else 0.0
     except InvalidInput:
@@ -111,7 +111,7 @@ def _p99(found: Percentiles) -> float:
 
 
 def one_warm_up(subject: Subject) -> Verdict:
-    """R12: a warm-up as planned, a window that is where it is said to be, and a series that shows the whole sale."""
+    """R12: the warm-up is as planned, the window is where the record says, and the series shows the whole sale."""
     if not subject.measured:
         return broken("no run came to its end")
     plan, is_quick = subject.results.session.plan, subject.results.session.is_quick
@@ -132,13 +132,13 @@ def one_warm_up(subject: Subject) -> Verdict:
 
 
 def _is_as_planned(run: Run, rules: set[float]) -> bool:
-    """Compare with what the plan allows; a sale of a fixed stock counts from its first order on."""
+    """Return whether the warm-up is one of the plan's; a sale of a fixed stock counts from its first order on."""
     allowed = rules if run.cell.stock is None else rules | {0.0}
     return any(abs(run.warm_up_s - one) <= WINDOW_TOLERANCE for one in allowed)
 
 
 def _warm_ups(general: dict[str, Any], whole: dict[str, Any]) -> set[float]:
-    """Return the warm-ups that a plan allows: its own, and those of sweeps that have one of theirs."""
+    """Return the warm-ups that a plan allows: the general one, and those of single sweeps."""
     each = [general.get("warm_up"), *(sweep.get("warm_up") for sweep in whole.get("sweeps", ()))]
     return {float(one) for one in each if one is not None}
 
@@ -154,7 +154,7 @@ def _is_in_place(run: Run) -> bool:
 
 
 def whole_histograms(subject: Subject) -> Verdict:
-    """R4: every histogram decodes, has its n samples and three digits, and gives the percentiles that are told."""
+    """R4: every histogram decodes, has n samples and three digits, and gives the recorded percentiles."""
     count = 0
     for run in subject.runs:
         for name, told in _histograms(run):
@@ -184,12 +184,12 @@ def _not_whole(told: Percentiles) -> str:
 
 
 def _differ(one: float | None, other: float | None) -> bool:
-    """Compare; a percentile that is not told differs from none, as whether it may be told is R5."""
+    """Return whether two percentiles differ; a missing one differs from none, since R5 checks that."""
     return one is not None and other is not None and one != other
 
 
 def enough_samples(subject: Subject) -> Verdict:
-    """R5: n stands beside every percentile, and none is told with fewer than ten samples beyond it."""
+    """R5: every percentile has its n, and none is reported with fewer than ten samples beyond it."""
     if not subject.runs:
         return broken("there is no run")
     wrong = [

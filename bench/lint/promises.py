@@ -1,6 +1,6 @@
-"""R9, R10, R17, R18: promises kept, orders that count, how evenly a run served, and what an order cost.
+"""R9, R10: a run that broke a guarantee has no throughput, and a throughput counts orders that hold stock.
 
-A run that broke a promise has no throughput, and a throughput is of orders that hold stock.
+R17, R18: the evenness of segments and buyers, and the cost of an order.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 CLEAN: Final = frozenset({"clean", "none"})
 ROUNDED_S: Final = 0.0005
-"""Seconds that a window is off by at most in the file, which tells it in milliseconds."""
+"""Maximum rounding error of a window in the file, in seconds."""
 JAIN_DIGITS: Final = 4
 UNDER_A_LOCK: Final = frozenset({"one at a time", "one a segment"})
 
 
 def checked_to_the_unit(subject: Subject) -> Verdict:
-    """R9: the checker's findings void a run; of a kept one, all that was asked for and in stock is sold."""
+    """R9: the checker's findings void a run; a kept run has sold everything ordered and in stock."""
     if not subject.runs:
         return broken("there is no run")
     praised = [run for run in subject.kept if run.void or _has_broken(run)]
@@ -46,13 +46,13 @@ def _has_broken(run: Run) -> bool:
 
 
 def _units_left(run: Run) -> bool:
-    """Was anybody refused in the end although an order of this size would have been possible?"""
+    """Return whether orders were refused although units for an order were left at the end."""
     free = run.checker.stock - run.checker.sold
     return run.cell.case is None and run.counts.sold_out > 0 and free >= run.cell.quantity
 
 
 def goodput(subject: Subject) -> Verdict:
-    """R10: the rate is of orders sold in the window; refusals, failures, shed and cancelled ones are counted apart."""
+    """R10: the rate counts orders sold in the window; refused, failed, shed and cancelled orders are separate."""
     if not subject.kept:
         return broken("no run has a throughput")
     leaking = [run for run in subject.runs if not _adds_up(run)]
@@ -72,7 +72,7 @@ def _adds_up(run: Run) -> bool:
 
 
 def _is_of_sold_orders(run: Run) -> bool:
-    """Compare the rate with the bins of the series: those inside of the window, and those that touch it."""
+    """Return whether the rate agrees with the bins of the series inside or touching the window."""
     begin, end = run.series.window
     length, rate = run.series.bin_s, run.orders_per_s or 0.0
     inside = touching = 0
@@ -85,7 +85,7 @@ def _is_of_sold_orders(run: Run) -> bool:
 
 
 def evenness(subject: Subject) -> Verdict:
-    """R17: sold by segment and left over time, and Jain's index as it follows from each buyer's orders."""
+    """R17: runs have sales by segment, units left over time, and the Jain's index of each buyer's orders."""
     segmented = [run for run in subject.kept if run.guarantees.get("section") == "one a segment" and _segments(run) > 1]
     if not segmented:
         return not_applicable("no run with a throughput has more than one segment")
@@ -119,7 +119,7 @@ def _follows(fairness: Fairness, buyers: int) -> bool:
 
 
 def work_done(subject: Subject) -> Verdict:
-    """R18: commands, round trips, bytes, server time, and, where there is a lock, how often it was asked for."""
+    """R18: runs have commands, round trips, bytes, server time, and lock requests if there is a lock."""
     sold = [run for run in subject.runs if run.counts.sold and not without_redis(run)]
     if not sold:
         return broken("no run has sold anything through Redis")

@@ -1,6 +1,6 @@
-"""R11, R19, R20, R21: runs repeated, interleaved and planned beforehand, and kept with their conditions, unchanged.
+"""R11, R20, R21: runs are repeated, interleaved and planned beforehand, and the noise floor is known.
 
-The noise floor is how far two equal runs lie apart.
+R19: the session's conditions, and the unchanged history of all calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RUNS_MIN: Final = 10
 SAID_BEFORE: Final = ("hypotheses", "exclusions", "stop")
-"""What a plan must say beside its sweeps."""
+"""Required parts of a plan beside its sweeps."""
 PLAN: Final = "plan.toml"
 CONDITIONS: Final = (
     "code.commit",
@@ -38,12 +38,12 @@ CONDITIONS: Final = (
     "servers.redis.config",
     "placement",
 )
-"""What the environment must say."""
+"""Required entries of the environment."""
 DIRTY: Final = "-dirty"
 
 
 def repeated_and_interleaved(subject: Subject) -> Verdict:
-    """R11: ten runs a cell, each cell once a round, every round in an order of its own, every run with its seed."""
+    """R11: at least ten runs per cell, each cell once per round, rounds in different orders, a seed for every run."""
     if not subject.runs:
         return broken("there is no run")
     arms = Counter((run.cell_id, run.arm) for run in subject.runs)
@@ -77,7 +77,7 @@ def _orders(runs: list[Run]) -> dict[int, tuple[str, ...]]:
 
 
 def planned_before(subject: Subject) -> Verdict:
-    """R20: the plan was committed before, says what it expects and when it stops, and all of it was run."""
+    """R20: the plan was committed before, states expectations and when to stop, and was run completely."""
     session, end = subject.results.session, subject.results.end
     if session.plan_commit is None:
         return broken("the plan was not committed before the run")
@@ -114,7 +114,7 @@ def _short_cells(subject: Subject) -> list[str]:
 
 
 def noise_floor(subject: Subject) -> Verdict:
-    """R21: a cell runs twice a round, as A and as B, so that it is known what no difference looks like."""
+    """R21: a cell runs twice per round, as A and B, to measure the noise."""
     by_arm: dict[str, Counter[str]] = defaultdict(Counter)
     for run in subject.kept:
         by_arm[run.cell_id][run.arm] += 1
@@ -130,7 +130,7 @@ def noise_floor(subject: Subject) -> Verdict:
 
 
 def reproducible(subject: Subject) -> Verdict:
-    """R19: commit, versions, the whole server configuration, the machine; and histories whose sha256 are as noted."""
+    """R19: the file has commit, versions, server configuration and machine; histories have the recorded sha256."""
     environment = subject.results.session.environment
     lacking = [key for key in CONDITIONS if condition(environment, key) is None]
     if lacking:

@@ -1,4 +1,4 @@
-"""The rules in their order, and what they say of a file."""
+"""All rules in order, and their verdicts on a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: its number, what it asks in a few words, and who looks."""
+    """A rule: its number, its title, and its check."""
 
     number: str
     title: str
@@ -55,12 +55,12 @@ RULES: Final = (
 
 
 def check(results: ResultFile, folder: Path) -> list[RuleFinding]:
-    """Return what each rule says, in the order of the rules. `folder` is where the file and its histories lie."""
+    """Return the verdict of each rule, in order. `folder` has the file and its histories."""
     subject = Subject(results, folder)
     found = [(rule, rule.verdict(subject)) for rule in RULES]
     return [RuleFinding(rule.number, rule.title, verdict.outcome, verdict.evidence) for rule, verdict in found]
 
 
 def may_publish(findings: Iterable[RuleFinding]) -> bool:
-    """Tell whether no rule is broken: only then may a table of these results stand in the README."""
+    """Return whether no rule is broken: only then may the README show a table of these results."""
     return all(finding.outcome != "broken" for finding in findings)

@@ -1,4 +1,4 @@
-"""The results file as the rules look at it: runs by cell, those with a throughput, and what a cell is compared with."""
+"""The results file as the rules use it: runs by cell, runs with a throughput, and comparable cells."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ if TYPE_CHECKING:
     from bench.granularity.record import ResultFile, Run
 
 SEGMENTED: Final = "segment-locks"
-"""The strategy whose granularity is the question."""
+"""The strategy whose granularity is measured."""
 ONE_LOCK: Final = "global-lock"
 ONE_SCRIPT: Final = "lock-free"
 BY_WORKERS: Final = frozenset({"celery-one", "celery-batched"})
-"""Strategies whose slow step is another process's, so that buyers cannot tell when it began."""
+"""Strategies whose slow step runs in another process, so that buyers do not know when it began."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A results file, and the folder that it lies in."""
+    """A results file and its folder."""
 
     results: ResultFile
     folder: Path
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """All runs, void ones too, in the order in which they ran."""
+        """All runs, including void ones, in the order in which they ran."""
         return self.results.runs
 
     @cached_property
     def measured(self) -> list[Run]:
-        """Runs that came to their end, kept or void; the others have no figures that could be looked at."""
+        """Completed runs, kept or void; the others have no figures."""
         return [run for run in self.runs if run.window_s > 0]
 
     @cached_property
     def kept(self) -> list[Run]:
-        """Runs that have a throughput."""
+        """Runs with a throughput."""
         return [run for run in self.runs if run.orders_per_s is not None]
 
     @cached_property
     def open_runs(self) -> list[Run]:
-        """Runs of an arrival schedule that came to their end."""
+        """Completed open-loop runs."""
         return [run for run in self.measured if run.cell.loop == "open"]
 
     @cached_property
@@ -60,7 +60,7 @@ class Subject:
 
     @cached_property
     def rates(self) -> dict[Cell, float]:
-        """Mean throughput of every cell that has one."""
+        """Mean throughput by cell."""
         found: dict[Cell, list[float]] = defaultdict(list)
         for run in self.kept:
             found[run.cell].append(run.orders_per_s or 0.0)
@@ -74,22 +74,22 @@ class Subject:
 
 
 BY_LOAD: Final = ("loop", "buyers", "offered_per_s", "arrivals", "stock", "case")
-"""What changes a cell's load, and leaves what it does."""
+"""Fields that change a cell's load, but not its operation."""
 
 
 def setting(cell: Cell, without: Iterable[str]) -> tuple[tuple[str, Any], ...]:
-    """Return a cell as a key that leaves some of its fields out: cells that differ in these alone are comparable."""
+    """Return a cell as a key without some fields: cells that differ only in these are comparable."""
     values = cell.model_dump(exclude=set(without))
     return tuple(sorted(values.items()))
 
 
 def without_redis(run: Run) -> bool:
-    """Tell whether the database sells alone, so that counts of Redis say nothing of an order."""
+    """Return whether only the database sells, so that Redis counts say nothing about orders."""
     return run.cell.strategy.startswith("pg-")
 
 
 def condition(environment: dict[str, Any], path: str) -> object:
-    """Return what the environment says under a dotted path; None where it says nothing."""
+    """Return the environment's value at a dotted path, or None."""
     found: Any = environment
     for step in path.split("."):
         found = found.get(step) if isinstance(found, dict) else None
@@ -97,5 +97,5 @@ def condition(environment: dict[str, Any], path: str) -> object:
 
 
 def labels(runs: Iterable[Run]) -> list[str]:
-    """Name runs: number and cell."""
+    """Return labels of runs: number and cell."""
     return [f"run {run.run} ({run.cell_id})" for run in runs]

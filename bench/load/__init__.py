@@ -1,1 +1,1 @@
-"""What the locustfiles of `bench/scenarios` share: a sale by one process or many, its figures, and tabs for Locust."""
+"""Code shared by the locustfiles of `bench/scenarios`: a sale in one or more processes, its figures, Locust tabs."""

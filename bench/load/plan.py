@@ -1,4 +1,4 @@
-"""What a sale under Locust is, made from the command line by the process that begins it, and sent to its workers."""
+"""The plan of a sale under Locust, made from the command line by the coordinator and sent to the workers."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
 
 SECONDS_MAX: Final = 3_600.0
-"""Every call of a sale is kept until it is checked."""
+"""Maximum length of a sale: every call is kept until the sale is checked."""
 ORDERS_A_SHARE: Final = 10**12
 SEEDS_A_SALE: Final = 10_000
 
 
 class Plan(Frozen):
-    """A sale, and who takes part in it."""
+    """A sale and its participants."""
 
     cell: Cell
     sku: str
     stock: int
     seconds: float
-    """That count, after the warm-up."""
+    """Measured seconds, after the warm-up."""
     warm_up: float
     seed: int
     url: str
@@ -39,13 +39,13 @@ class Plan(Frozen):
 
     @property
     def share(self) -> Cell:
-        """What each process sells: its part of the orders a second, and of those under way."""
+        """The cell of each process: its share of the arrival rate, and of the orders under way."""
         cell, count = self.cell, len(self.shares)
         rate = None if cell.offered_per_s is None else cell.offered_per_s / count
         return cell.model_copy(update={"offered_per_s": rate, "buyers": max(1, math.ceil(cell.buyers / count))})
 
     def seed_of(self, share: int) -> int:
-        """Return a seed of its own for a share."""
+        """Return the seed of a share; each has a different one."""
         return self.seed * SEEDS_A_SALE + share
 
     @property
@@ -55,7 +55,7 @@ class Plan(Frozen):
 
 
 def add_options(parser: LocustArgumentParser, *, is_open: bool) -> None:
-    """Say what is sold, how and for how long; Locust's page shows these as fields."""
+    """Add the options of a sale; Locust's page shows them as fields."""
     add = parser.add_argument
     add("--strategy", default="segment-locks", help=f"one of: {', '.join(STRATEGIES)}")
     add("--segments", type=int, default=16, help="segments of the stock, K; 1 for a strategy without any")
@@ -89,7 +89,7 @@ def cell_of(options: Any, *, is_open: bool) -> Cell:  # noqa: ANN401  # a namesp
         raise InvalidInput(message)
     given: dict[str, object] = {
         "strategy": options.strategy,
-        # Locust gives every strategy the default of --segments, also one that has none.
+        # Locust passes the default of --segments even for a strategy without segments.
         "segments": options.segments if STRATEGIES[options.strategy].has_segments else 1,
         "batch": options.batch,
         "section": options.section,

@@ -1,4 +1,4 @@
-"""The end of a sale under Locust, for people and for programs."""
+"""The results of a sale under Locust, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from bench.granularity.record import Percentiles
-    from bench.load.desk import Result
+    from bench.load.coordinator import Result
 
 COUNTS: Final = ("planned", "sent", "sold", "sold_out", "failed", "shed", "late")
 COLUMNS: Final = ("p50", "p90", "p99", "p999", "max")
@@ -32,7 +32,7 @@ def as_json(result: Result) -> dict[str, Any]:
 
 
 def as_text(result: Result) -> str:
-    """Return the same for a terminal: counts, percentiles with their number of samples, and the verdict."""
+    """Return the results for a terminal: counts, percentiles with their number of samples, and the verdict."""
     tally, plan = result.tally, result.plan
     rate = "none: the promise was broken" if result.broken else f"{tally.goodput:,.1f}/s"
     loop = "open loop" if plan.cell.loop == "open" else "closed loop"

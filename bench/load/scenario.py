@@ -1,7 +1,7 @@
-"""A sale as a Locust test: what happens at each of Locust's events, in a master, a worker, or the only process.
+"""A sale as a Locust test: handlers of Locust's events in a master, a worker, or the only process.
 
-The process that begins the test opens the stock and announces the sale with the options that Locust sends to its
-workers. Each worker sells its share and sends its notes when it ends; then the process that began it has the last word.
+The coordinating process opens the stock and announces the sale with the options that Locust sends to its workers. Each
+worker sells its share and sends its call log at the end; then the coordinator checks the sale.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from locust.runners import LocalRunner, MasterRunner, WorkerRunner
 from redis import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
-from bench.load.desk import Desk, Servers
+from bench.load.coordinator import SaleCoordinator, Servers
 from bench.load.plan import Plan, add_options, cell_of
 from bench.load.results import as_text, write
 from bench.load.seller import Seller
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
     from locust.env import Environment
 
-    from bench.load.desk import Result
+    from bench.load.coordinator import Result
 
 REQUEST_TYPE: Final = "order"
 POLL_SECONDS: Final = 0.1
 SPARE_SECONDS: Final = 15.0
-"""For workers to begin, to send their notes, and to write them down."""
+"""Seconds for workers to start, to send their call logs, and to write them."""
 EXIT_BROKEN: Final = 1
 EXIT_BAD_INPUT: Final = 2
 CLOSE: Final = "segmented_close"
@@ -52,14 +52,14 @@ class Scenario:
     """The part of a test that runs in one process."""
 
     def __init__(self, *, is_open: bool) -> None:
-        """Listen to Locust's events."""
+        """Register handlers of Locust's events."""
         self._is_open = is_open
         self._servers = Servers()
         self._ending, self._judging = threading.Lock(), threading.Lock()
-        self.desk: Desk | None = None
-        """In the process that begins the test."""
+        self.coordinator: SaleCoordinator | None = None
+        """Set in the coordinating process."""
         self.seller: Seller | None = None
-        """In a process that sells."""
+        """Set in a process that sells."""
         for event, listener in (
             (events.init_command_line_parser, self._add_options),
             (events.init, self._init),
@@ -68,7 +68,7 @@ class Scenario:
             (events.test_stopping, self._stopping),
             (events.test_stop, self._stopped),
             (events.report_to_master, self._report),
-            (events.worker_report, self._hear_report),
+            (events.worker_report, self._on_report),
         ):
             event.add_listener(listener)  # type: ignore[no-untyped-call]  # Locust has no types for it
 
@@ -80,18 +80,18 @@ class Scenario:
     def _init(self, environment: Environment, **_: object) -> None:
         self._environment = environment
         gevent.signal_handler(signal.SIGINT, _interrupt)
-        # Registered after the runner's own listener, so called before it: notes are sent before a worker says good-bye.
+        # Registered after the runner's listener, so called before it: call logs are sent before a worker disconnects.
         environment.events.quitting.add_listener(self._quitting)  # type: ignore[no-untyped-call]  # as above
         runner, options = environment.runner, environment.parsed_options
         if isinstance(runner, WorkerRunner):
-            runner.register_message(CLOSE, self._hear_close, concurrent=True)
+            runner.register_message(CLOSE, self._on_close, concurrent=True)
             return
         if isinstance(runner, MasterRunner):
-            runner.register_message(OVER, self._hear_over)
-            runner.register_message(NOTES, self._hear_notes)
+            runner.register_message(OVER, self._on_over)
+            runner.register_message(NOTES, self._on_notes)
         if environment.web_ui is not None:
-            add_tabs(environment.web_ui, self._looked_at)
-        if options is not None and not options.processes:  # forked workers cannot leave before they have a master
+            add_tabs(environment.web_ui, self._with_newest_figures)
+        if options is not None and not options.processes:  # forked workers cannot exit before they have a master
             try:
                 self._check(environment, options)
             except InvalidInput as error:
@@ -121,28 +121,28 @@ class Scenario:
             self.seller.start()
 
     def _stopping(self, environment: Environment, **_: object) -> None:
-        if self.desk is not None:
-            self.desk.is_ending = True
+        if self.coordinator is not None:
+            self.coordinator.is_ending = True
         if isinstance(environment.runner, MasterRunner):
             environment.runner.send_message(CLOSE)
         else:
             self._end_share()
 
     def _stopped(self, **_: object) -> None:
-        with self._judging:  # a test may be stopped twice at once: by its end, and by a key
-            desk = self.desk
-            if desk is None or desk.result is not None:
+        with self._judging:  # a test may be stopped twice at once: by its end and by a key
+            coordinator = self.coordinator
+            if coordinator is None or coordinator.result is not None:
                 return
-            until = time.monotonic() + desk.plan.drain + SPARE_SECONDS
-            while self._is_awaiting(desk) and time.monotonic() < until:
+            until = time.monotonic() + coordinator.plan.drain + SPARE_SECONDS
+            while self._is_awaiting(coordinator) and time.monotonic() < until:
                 gevent.sleep(POLL_SECONDS)
             try:
-                self._say(desk.judge())
+                self._say(coordinator.judge())
             except (SegmentedError, RedisError, SQLAlchemyError) as error:
-                self.desk = None
+                self.coordinator = None
                 self._give_up(f"the sale could not be checked: {error}")
             finally:
-                desk.close()
+                coordinator.close()
 
     def _say(self, result: Result) -> None:
         sys.stdout.write(as_text(result) + "\n")
@@ -167,7 +167,7 @@ class Scenario:
             runner.stop()
         self._servers.stop()
 
-    # --- the process that begins ---
+    # --- the coordinating process ---
 
     def _open(self, runner: Any, options: Any) -> None:  # noqa: ANN401  # Locust's
         cell = cell_of(options, is_open=self._is_open)
@@ -175,51 +175,66 @@ class Scenario:
             shares = tuple(worker.id for worker in runner.clients.ready)
         else:
             shares = (runner.client_id,)
-        self.desk = desk = Desk.open(cell, self._servers, options=options, shares=shares)
-        options.segmented_plan = desk.plan.model_dump_json()
+        self.coordinator = coordinator = SaleCoordinator.open(cell, self._servers, options=options, shares=shares)
+        options.segmented_plan = coordinator.plan.model_dump_json()
         if isinstance(runner, LocalRunner):
-            self._begin(Seller(desk.plan, 0, self._fire, stage=desk.stage))
-        gevent.spawn(self._end_in_time, desk)
+            self._begin(Seller(coordinator.plan, 0, self._fire, connected=coordinator.connected))
+        gevent.spawn(self._end_in_time, coordinator)
 
-    def _end_in_time(self, desk: Desk) -> None:
-        """Stop the test once every seller is through, or well after the time for it."""
-        until = time.monotonic() + desk.plan.warm_up + desk.plan.seconds + desk.plan.drain + SPARE_SECONDS
-        shares = set(desk.plan.shares)
-        while desk is self.desk and not shares <= desk.over and (not self._is_open or time.monotonic() < until):
+    def _end_in_time(self, coordinator: SaleCoordinator) -> None:
+        """Stop the test when all sellers have finished, or well after the planned time."""
+        until = (
+            time.monotonic()
+            + coordinator.plan.warm_up
+            + coordinator.plan.seconds
+            + coordinator.plan.drain
+            + SPARE_SECONDS
+        )
+        shares = set(coordinator.plan.shares)
+        while (
+            coordinator is self.coordinator
+            and not shares <= coordinator.over
+            and (not self._is_open or time.monotonic() < until)
+        ):
             gevent.sleep(POLL_SECONDS)
         options: Any = self._environment.parsed_options
         runner = self._environment.runner
-        if desk is not self.desk or desk.is_ending or runner is None:
+        if coordinator is not self.coordinator or coordinator.is_ending or runner is None:
             return
         if options.headless:
             runner.quit()
         else:
             runner.stop()
 
-    def _is_awaiting(self, desk: Desk) -> bool:
+    def _is_awaiting(self, coordinator: SaleCoordinator) -> bool:
         runner = self._environment.runner
         present = set(runner.clients) if isinstance(runner, MasterRunner) else set()
-        return any(share in present and share not in desk.books for share in desk.plan.shares)
+        return any(share in present and share not in coordinator.call_logs for share in coordinator.plan.shares)
 
-    def _hear_over(self, msg: Any, **_: object) -> None:  # noqa: ANN401  # Locust's message
-        if self.desk is not None and msg.data["sku"] == self.desk.plan.sku:
-            self.desk.over.add(msg.node_id)
+    def _on_over(self, msg: Any, **_: object) -> None:  # noqa: ANN401  # Locust's message
+        if self.coordinator is not None and msg.data["sku"] == self.coordinator.plan.sku:
+            self.coordinator.over.add(msg.node_id)
 
-    def _hear_report(self, client_id: str, data: dict[str, Any]) -> None:
+    def _on_report(self, client_id: str, data: dict[str, Any]) -> None:
         said = data.get("segmented")
-        if said and self.desk is not None and said["sku"] == self.desk.plan.sku and client_id not in self.desk.books:
-            self.desk.tallies[client_id] = Tally.from_message(said["tally"])
+        if (
+            said
+            and self.coordinator is not None
+            and said["sku"] == self.coordinator.plan.sku
+            and client_id not in self.coordinator.call_logs
+        ):
+            self.coordinator.tallies[client_id] = Tally.from_message(said["tally"])
 
-    def _hear_notes(self, msg: Any, **_: object) -> None:  # noqa: ANN401  # Locust's message
-        if self.desk is not None and msg.data["sku"] == self.desk.plan.sku:
-            self.desk.tallies[msg.node_id] = Tally.from_message(msg.data["tally"])
-            self.desk.books[msg.node_id] = msg.data["books"]
+    def _on_notes(self, msg: Any, **_: object) -> None:  # noqa: ANN401  # Locust's message
+        if self.coordinator is not None and msg.data["sku"] == self.coordinator.plan.sku:
+            self.coordinator.tallies[msg.node_id] = Tally.from_message(msg.data["tally"])
+            self.coordinator.call_logs[msg.node_id] = msg.data["books"]
 
-    def _looked_at(self) -> Desk | None:
-        """Return the sale for the page; in a process of its own, with the newest figures."""
-        if self.desk is not None and self.seller is not None:
-            self.desk.tallies[self.desk.plan.shares[0]] = self.seller.tally()
-        return self.desk
+    def _with_newest_figures(self) -> SaleCoordinator | None:
+        """Return the sale for Locust's page, with the newest figures if this process also sells."""
+        if self.coordinator is not None and self.seller is not None:
+            self.coordinator.tallies[self.coordinator.plan.shares[0]] = self.seller.tally()
+        return self.coordinator
 
     def _give_up(self, reason: str) -> None:
         sys.stderr.write(f"{reason}\n")
@@ -232,30 +247,30 @@ class Scenario:
     # --- a process that sells ---
 
     def _join(self, plan: Plan, share: str) -> None:
-        if share in plan.shares:  # one that comes later has no share of this sale
+        if share in plan.shares:  # a late worker has no share of this sale
             self._begin(Seller(plan, plan.shares.index(share), self._fire))
 
     def _begin(self, seller: Seller) -> None:
         self.seller = seller
         if self._is_open:
             seller.start()
-        gevent.spawn(self._tell_when_over, seller)
+        gevent.spawn(self._announce_end, seller)
 
-    def _tell_when_over(self, seller: Seller) -> None:
+    def _announce_end(self, seller: Seller) -> None:
         while seller is self.seller and not seller.is_over:
             gevent.sleep(POLL_SECONDS)
-            seller.tally()  # so that what was shed shows on Locust's page
+            seller.tally()  # so that Locust's page shows shed orders
         runner = self._environment.runner
         if isinstance(runner, WorkerRunner):
             runner.send_message(OVER, {"sku": seller.plan.sku})
-        elif self.desk is not None:
-            self.desk.over.update(self.desk.plan.shares)
+        elif self.coordinator is not None:
+            self.coordinator.over.update(self.coordinator.plan.shares)
 
     def _report(self, data: dict[str, Any], **_: object) -> None:
         if self.seller is not None:
             data["segmented"] = {"sku": self.seller.plan.sku, "tally": self.seller.tally().as_message()}
 
-    def _hear_close(self, **_: object) -> None:
+    def _on_close(self, **_: object) -> None:
         self._end_share()
 
     def _end_share(self) -> None:
@@ -264,14 +279,14 @@ class Scenario:
             if seller is None:
                 return
             seller.close()
-            tally, books = seller.tally(), seller.books()
+            tally, call_log = seller.tally(), seller.call_log()
             self.seller = None
             runner = self._environment.runner
             if isinstance(runner, WorkerRunner):
-                runner.send_message(NOTES, {"sku": seller.plan.sku, "tally": tally.as_message(), "books": books})
-            elif self.desk is not None:
-                share = self.desk.plan.shares[0]
-                self.desk.tallies[share], self.desk.books[share] = tally, books
+                runner.send_message(NOTES, {"sku": seller.plan.sku, "tally": tally.as_message(), "books": call_log})
+            elif self.coordinator is not None:
+                share = self.coordinator.plan.shares[0]
+                self.coordinator.tallies[share], self.coordinator.call_logs[share] = tally, call_log
             seller.leave()
 
     def _fire(self, name: str, milliseconds: float, failure: Exception | None) -> None:
@@ -285,19 +300,19 @@ class Scenario:
         )
 
 
-class Waiting(User):
-    """Does nothing: arrivals come by a schedule, and not from users."""
+class IdleUser(User):
+    """A user that does nothing: arrivals come from a schedule, not from users."""
 
     abstract = True
 
     @task
     def wait(self) -> None:
-        """Until the test stops."""
+        """Wait until the test stops."""
         gevent.sleep(1)
 
 
-class Ordering(User):
-    """Orders again at once, until the sale closes."""
+class OrderingUser(User):
+    """A user that orders again at once, until the sale closes."""
 
     abstract = True
     scenario: Scenario
@@ -305,7 +320,7 @@ class Ordering(User):
 
     @task
     def buy(self) -> None:
-        """Take one order after the other to its end."""
+        """Process one order after another."""
         seller, number = self.scenario.seller, next(self.numbers)
         while seller is not None and not seller.sale.is_closing:
             seller.sale.call(number)
@@ -313,7 +328,7 @@ class Ordering(User):
 
 
 def _check_port(host: str, port: int) -> None:
-    """Refuse a port that Locust's page cannot have. Raises InvalidInput."""
+    """Check that Locust's page can use the port. Raises InvalidInput."""
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
@@ -324,7 +339,7 @@ def _check_port(host: str, port: int) -> None:
 
 
 def _interrupt() -> None:
-    """Interrupt the main greenlet, and nobody's order, as Python's own handler might."""
+    """Interrupt the main greenlet; Python's own handler might interrupt an order."""
     hub = gevent.get_hub()
     if hub.parent is not None:
         hub.loop.run_callback(hub.parent.throw, KeyboardInterrupt)

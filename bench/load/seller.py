@@ -1,4 +1,4 @@
-"""One process's share of a sale: it sells, and tells what it saw. The whole sale, where there is one process."""
+"""Sells one process's share of a sale, and reports it. With one process the share is the whole sale."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import gevent
 from bench.granularity.arrivals import schedule_of
 from bench.granularity.open_loop import Dispatcher
 from bench.granularity.sale import Sale
-from bench.load.books import books_of
+from bench.load.call_log import call_log_of
+from bench.load.connections import connect_strategy
 from bench.load.plan import ORDERS_A_SHARE
-from bench.load.stages import staged
 from bench.load.tally import Counter, Tally, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bench.load.connections import ConnectedStrategy
     from bench.load.plan import Plan
-    from bench.load.stages import Staged
 
     Fire = Callable[[str, float, Exception | None], None]
-    """Told of a call: its name, milliseconds, and why it failed."""
+    """Called for each call with its name, milliseconds, and failure."""
 
 POLL_SECONDS: Final = 0.05
 
 
 class Shed(Exception):
-    """As many orders as allowed were under way."""
+    """The maximum number of orders was under way."""
 
 
 class Failed(Exception):
@@ -36,30 +36,30 @@ class Failed(Exception):
 
 
 class Seller:
-    """A share of a sale."""
+    """Sells a share of a sale."""
 
-    def __init__(self, plan: Plan, share: int, fire: Fire, *, stage: Staged | None = None) -> None:
-        """Join the sale that the plan names; with a `stage`, sell what that has opened."""
+    def __init__(self, plan: Plan, share: int, fire: Fire, *, connected: ConnectedStrategy | None = None) -> None:
+        """Join the plan's sale; with `connected`, use that strategy, which has opened the sale."""
         self.plan, self._fire = plan, fire
         cell = plan.share
-        self._owned: Staged | None = None
-        if stage is None:
-            stage = self._owned = staged(plan, buyers=cell.buyers)
-            stage.strategy.join(plan.sku, plan.stock)
-        self.sale = Sale(cell, stage.strategy, numbered_from=share * ORDERS_A_SHARE)
-        self.sale.after = self._tell
+        self._owned: ConnectedStrategy | None = None
+        if connected is None:
+            connected = self._owned = connect_strategy(plan, buyers=cell.buyers)
+            connected.strategy.join(plan.sku, plan.stock)
+        self.sale = Sale(cell, connected.strategy, numbered_from=share * ORDERS_A_SHARE)
+        self.sale.after = self._fire_call
         self.is_open = cell.loop == "open"
         self.window = Window()
         self._counter = Counter(self.sale.recorder, is_open=self.is_open)
         self._dispatcher: Dispatcher | None = None
-        self._planned = self._shed_told = 0
+        self._planned = self._shed_fired = 0
         if self.is_open:
             schedule = schedule_of(cell, warm_up=plan.warm_up, seconds=plan.seconds, seed=plan.seed_of(share))
             self._planned = len(schedule) * cell.batch
             self._dispatcher = Dispatcher(self.sale, schedule.tolist(), under_way_max=cell.buyers)
 
     def start(self) -> None:
-        """Let the arrivals begin; in a closed loop, let the time that counts begin: all buyers are there."""
+        """Start the arrivals; in a closed loop start the measured time, since all buyers have started."""
         began = time.monotonic()
         if self._dispatcher is not None:
             self._dispatcher.start()
@@ -68,18 +68,18 @@ class Seller:
 
     @property
     def has_begun(self) -> bool:
-        """Is there a time that counts?"""
+        """Return whether the measured time is set."""
         return self.window.begin < float("inf")
 
     @property
     def is_over(self) -> bool:
-        """Has every arrival had its turn; in a closed loop: is the time over, or the stock?"""
+        """Return whether all arrivals were handled; in a closed loop, whether time or stock is used up."""
         if self._dispatcher is not None:
             return self._dispatcher.is_over
         return self.sale.over.is_set() or time.monotonic() >= self.window.end
 
     def close(self) -> None:
-        """Begin no further order, and wait for those under way."""
+        """Start no more orders, and wait for those under way."""
         self.window.end = min(self.window.end, time.monotonic())
         if self._dispatcher is not None:
             self._dispatcher.stop(self.plan.drain)
@@ -90,7 +90,7 @@ class Seller:
             gevent.sleep(POLL_SECONDS)
 
     def leave(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         if self._owned is not None:
             self._owned.close()
 
@@ -99,7 +99,7 @@ class Seller:
         if not self.is_open and self.sale.sold_out_at is not None:
             self.window.end = min(self.window.end, self.sale.sold_out_at)
         shed = 0 if self._dispatcher is None else len(self._dispatcher.shed_at) * self.sale.cell.batch
-        self._tell_shed(shed)
+        self._fire_shed(shed)
         return self._counter.look(
             self.window,
             now=time.monotonic(),
@@ -108,18 +108,18 @@ class Seller:
             shed=shed,
         )
 
-    def books(self) -> dict[str, Any]:
-        """Return the notes for the checker; orders that never ended are among those that failed."""
-        return books_of(self.sale.recorder) | {"unfinished": self.sale.unfinished_count}
+    def call_log(self) -> dict[str, Any]:
+        """Return the call log for the checker; unfinished orders count as failed."""
+        return call_log_of(self.sale.recorder) | {"unfinished": self.sale.unfinished_count}
 
-    def _tell(self, asked: float, done: float, *_: object) -> None:
+    def _fire_call(self, asked: float, done: float, *_: object) -> None:
         recorder = self.sale.recorder
         began = recorder.intended[-1] if self.is_open else asked
         failure = Failed(recorder.failures[-1]) if recorder.failed[-1] else None
         name = "Sold" if recorder.sold[-1] else "SoldOut" if recorder.sold_out[-1] else "Failed"
         self._fire(name, (done - began) * 1_000, failure)
 
-    def _tell_shed(self, shed: int) -> None:
-        while self._shed_told < shed:
-            self._shed_told += self.sale.cell.batch
+    def _fire_shed(self, shed: int) -> None:
+        while self._shed_fired < shed:
+            self._shed_fired += self.sale.cell.batch
             self._fire("Shed", 0.0, Shed("as many orders as allowed were under way"))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from locust.web import WebUI
 
-    from bench.load.desk import Desk
+    from bench.load.coordinator import SaleCoordinator
 
 SEGMENTS: Final = "segments"
 LOCK_WAITS: Final = "lock-waits"
@@ -38,12 +38,12 @@ _TITLES: Final = {SEGMENTS: "Segments", LOCK_WAITS: "Lock waits"}
 _TIMES: Final = {"wait": "Wait for the lock", "hold": "Lock held", "service": "Service", "response": "Response"}
 
 
-def segment_rows(desk: Desk | None) -> list[dict[str, Any]]:
-    """Return a row a segment: units by a read of the server, orders by what the sellers told last."""
-    if desk is None:
+def segment_rows(coordinator: SaleCoordinator | None) -> list[dict[str, Any]]:
+    """Return a row per segment: units as the server has them, orders by the sellers' latest figures."""
+    if coordinator is None:
         return []
-    sold = desk.tally().by_segment
-    left = desk.left()
+    sold = coordinator.tally().by_segment
+    left = coordinator.left()
     return [
         {
             "segment": str(segment),
@@ -52,16 +52,16 @@ def segment_rows(desk: Desk | None) -> list[dict[str, Any]]:
             "left": left[segment],
             "sold": sold[segment] if segment < len(sold) else 0,
         }
-        for segment, opened in enumerate(desk.opened)
+        for segment, opened in enumerate(coordinator.opened)
         if segment < len(left)
     ]
 
 
-def wait_rows(desk: Desk | None) -> list[dict[str, Any]]:
-    """Return a row a histogram: of all sellers, added up; a percentile without enough samples is null."""
-    if desk is None:
+def wait_rows(coordinator: SaleCoordinator | None) -> list[dict[str, Any]]:
+    """Return a row per merged histogram of all sellers; a percentile without enough samples is null."""
+    if coordinator is None:
         return []
-    times = desk.tally().times()
+    times = coordinator.tally().times()
     return [
         {"name": title, **{key: getattr(times[name], key) for key, _ in _TABLES[LOCK_WAITS][1:]}}
         for name, title in _TIMES.items()
@@ -69,8 +69,8 @@ def wait_rows(desk: Desk | None) -> list[dict[str, Any]]:
     ]
 
 
-def add_tabs(web_ui: WebUI, desk: Callable[[], Desk | None]) -> None:
-    """Add both to the page: as tabs, as tables that follow the page's statistics, and as JSON of their own."""
+def add_tabs(web_ui: WebUI, coordinator: Callable[[], SaleCoordinator | None]) -> None:
+    """Add both tables to the page: as tabs, below the page's statistics, and as JSON."""
     web_ui.template_args["extended_tabs"] = [{"title": _TITLES[key], "key": key} for key in _TABLES]
     web_ui.template_args["extended_tables"] = [
         {"key": key, "structure": [{"key": name, "title": title} for name, title in columns]}
@@ -89,13 +89,16 @@ def add_tabs(web_ui: WebUI, desk: Callable[[], Desk | None]) -> None:
     def table(key: str) -> Response:
         if key not in rows:
             return Response(f"there is no table {key}", status=404)
-        return jsonify(rows[key](desk()))
+        return jsonify(rows[key](coordinator()))
 
     app.register_blueprint(blueprint)
 
     @app.after_request
     def extend(response: Response) -> Response:
         if request.path.endswith("/stats/requests") and response.is_json:
-            said = {**response.get_json(), "extended_stats": [{"key": key, "data": rows[key](desk())} for key in rows]}
+            said = {
+                **response.get_json(),
+                "extended_stats": [{"key": key, "data": rows[key](coordinator())} for key in rows],
+            }
             response.set_data(json.dumps(said))
         return response

@@ -1,4 +1,4 @@
-"""The figures of a sale so far, from one process or added up over many. Histograms are added, never averaged."""
+"""The figures of a sale so far, from one process or summed over several. Histograms are merged, never averaged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _empty() -> dict[str, HdrHistogram]:
 
 @dataclass(slots=True)
 class Tally:
-    """Orders by what became of them, those that count among them, and five histograms of microseconds."""
+    """Orders by outcome, the goodput, and five histograms in microseconds."""
 
     planned: int = 0
     sent: int = 0
@@ -32,15 +32,15 @@ class Tally:
     failed: int = 0
     shed: int = 0
     late: int = 0
-    """Calls in the window that began a millisecond or more after their time."""
+    """Calls in the window that began a millisecond or more late."""
     goodput: float = 0.0
-    """Orders a second that hold stock, answered in the window."""
+    """Orders per second that hold stock, answered in the window."""
     by_segment: list[int] = field(default_factory=list)
-    """Orders sold, by segment, where the strategy says which."""
+    """Orders sold by segment, if the strategy reports it."""
     histograms: dict[str, HdrHistogram] = field(default_factory=_empty)
 
     def add(self, other: Tally) -> None:
-        """Add what another process counted in the same time."""
+        """Add the figures of another process for the same time."""
         for name in ("planned", "sent", "sold", "sold_out", "failed", "shed", "late", "goodput"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         longer = max(len(self.by_segment), len(other.by_segment))
@@ -54,40 +54,40 @@ class Tally:
         return {name: described(one) for name, one in self.histograms.items()}
 
     def as_message(self) -> dict[str, Any]:
-        """Return it as it is sent from a worker to its master."""
+        """Return the tally as a worker sends it to its master."""
         counts = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "histograms"}
         return counts | {"histograms": {name: one.encode().decode("ascii") for name, one in self.histograms.items()}}
 
     @classmethod
     def from_message(cls, said: dict[str, Any]) -> Tally:
-        """Read what `as_message` wrote."""
+        """Read the result of `as_message`."""
         histograms = {name: HdrHistogram.decode(one) for name, one in said["histograms"].items()}
         return cls(**{**said, "histograms": histograms})
 
 
 @dataclass(slots=True)
 class Window:
-    """The part of a sale that counts, in local seconds; it may not have begun, or not have ended."""
+    """The measured part of a sale, in local seconds; it may not have begun or ended yet."""
 
     begin: float = float("inf")
     end: float = float("inf")
 
 
 class Counter:
-    """Reads a recorder as it grows: each look costs only what is new."""
+    """Counts a growing recorder: each call processes only new entries."""
 
     def __init__(self, recorder: Recorder, *, is_open: bool) -> None:
-        """Begin with nothing."""
+        """Start with an empty tally."""
         self.tally = Tally()
         self._recorder, self._is_open = recorder, is_open
         self._read = self._sold_inside = 0
 
     def look(self, window: Window, *, now: float, planned: int, sent: int, shed: int) -> Tally:
-        """Count what was answered since the last look; the other counts are the caller's. Returns the tally itself."""
+        """Count the answers since the last call; the caller passes the other counts. Return the tally."""
         recorder, since = self._recorder, self._read
         self._read = len(recorder.done)
         intended, asked, granted, freed, done = (
-            np.array(one[since : self._read])  # a copy: an array that is looked at cannot grow
+            np.array(one[since : self._read])  # a copy: an array with views cannot grow
             for one in (recorder.intended, recorder.asked, recorder.granted, recorder.freed, recorder.done)
         )
         sold, sold_out, failed, segment = (

@@ -1,1 +1,1 @@
-"""The benchmark `locks`: what a lock costs alone, under waiters, and in thousands of leases; ratios from one run."""
+"""The benchmark `locks`: the cost of a lock alone, with waiters, and with thousands of leases; ratios from one run."""

@@ -1,4 +1,4 @@
-"""Contended cost: ten waiters behind one holder. What they send while parked, how fast they are served, in commands."""
+"""Contended cost: ten waiters behind one holder. Their commands while parked, and how fast they are served."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ PARKED_PER_S_MAX: Final = 0.1
 DELAY_MS_MAX: Final = 5.0
 COMMANDS_MAX: Final = 3.0
 RELEASE_COMMANDS: Final = 2
-"""Of the first holder, which is none of the ten: compare-and-delete, and the message."""
+"""Commands of the first holder, which is not one of the ten: compare-and-delete, and the message."""
 NAME: Final = "contended"
 OWN: Final = {"cmdstat_info", "cmdstat_config|resetstat", "cmdstat_hello", "cmdstat_client|setinfo"}
-"""Commands of the measurement itself, and of connecting."""
+"""Commands of the measurement itself and of connecting, which do not count."""
 
 
-def measure_contended(url: str, told: Callable[[str, int, int], None]) -> list[Figure]:
-    """Park ten waiters, count, release, and time until the last of them has had its turn."""
+def measure_contended(url: str, progress: Callable[[str, int, int], None]) -> list[Figure]:
+    """Park ten waiters, count, release, and time until the last of them was served."""
     with RedisStore.from_url(url) as store, redis.Redis.from_url(url) as server:
-        told("ten waiters parked", 0, ROUNDS + 1)
+        progress("ten waiters parked", 0, ROUNDS + 1)
         delays: list[float] = []
         commands: list[float] = []
         parked = 0.0
         for number in range(ROUNDS + 1):
             is_first = number == 0
-            told("ten waiters served", number, ROUNDS + 1)
+            progress("ten waiters served", number, ROUNDS + 1)
             found = _round(store, server, park_seconds=PARKED_SECONDS if is_first else 0.3)
             if is_first:
                 parked = found["parked"] / WAITERS / PARKED_SECONDS
@@ -75,7 +75,7 @@ def _round(store: RedisStore, server: redis.Redis, *, park_seconds: float) -> di
     waiters = [threading.Thread(target=wait_and_hold) for _ in range(WAITERS)]
     for waiter in waiters:
         waiter.start()
-    time.sleep(0.3)  # until they are parked
+    time.sleep(0.3)  # until all are parked
     server.config_resetstat()
     time.sleep(park_seconds)
     parked = _commands(server)
@@ -89,7 +89,7 @@ def _round(store: RedisStore, server: redis.Redis, *, park_seconds: float) -> di
 
 
 def _commands(server: redis.Redis) -> int:
-    """Count what clients sent; what a script calls is not sent."""
+    """Count the commands that clients sent, without those inside scripts."""
     found = server.info("commandstats")
     return sum(stats["calls"] for name, stats in found.items() if name not in OWN and name in _SENT)
 
@@ -104,4 +104,4 @@ _SENT: Final = {
     "cmdstat_ping",
     "cmdstat_publish",
 }
-"""All that a store sends for a lock. A release by script also counts its PUBLISH, so the count is not too small."""
+"""All commands that a store sends for a lock. A release by script also counts its PUBLISH, so the count is complete."""

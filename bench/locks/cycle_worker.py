@@ -1,4 +1,4 @@
-"""One subject in a process of its own: reads how many cycles to run, prints how many seconds they took.
+"""Runs one subject in its own process: reads the number of cycles, prints the seconds they took.
 
 Run as a file, with the interpreter of the subject's environment: `cycle_worker.py SUBJECT URL`.
 """
@@ -10,9 +10,9 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Say `ready`, then answer each line of standard input until it ends."""
+    """Print `ready`, then answer each line of standard input until it ends."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from bench.locks.cycles import CYCLES  # noqa: PLC0415  # found by the line above
+    from bench.locks.cycles import CYCLES  # noqa: PLC0415  # found through the path set above
 
     run = CYCLES[sys.argv[1]](sys.argv[2])
     sys.stdout.write("ready\n")

@@ -1,11 +1,11 @@
-"""Uncontended cycles: acquire and release a free lock, over and over. One factory a subject; imports stay inside.
+"""Uncontended cycles: acquire and release a free lock repeatedly. One factory per subject; imports stay inside.
 
-A factory connects to the server at a URL, makes sure that everything is warm, and returns a function that runs so many
-cycles and tells how many seconds they took. Competitors are driven by their own documented calls, at their defaults,
-with a lease of 30 s where they have one.
+A factory connects to the server at a URL, warms up, and returns a function that runs a number of cycles and returns the
+seconds they took. Other libraries are used through their documented calls, at their defaults, with a lease of 30 s if
+they have one.
 """
 
-# Each subject runs in a process, and the competitors in an environment, that may lack what the others import.
+# Each subject has its own process, and each competitor its own environment, which may lack the others' imports.
 # ruff: noqa: PLC0415
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _timed_async(loop: asyncio.AbstractEventLoop, cycle: Callable[[], Awaitable[
 
 
 def segmented_lock(url: str) -> Cycles:
-    """Drive our `Lock`, by the server's own command where it has one."""
+    """Run our `Lock`, with the server's own command if it has one."""
     from segmented import Lock, RedisStore
 
     lock = Lock(RedisStore.from_url(url), NAME, ttl=TTL)
@@ -63,7 +63,7 @@ def segmented_lock(url: str) -> Cycles:
 
 
 def segmented_lock_by_scripts(url: str) -> Cycles:
-    """Drive our `Lock` where the server has no command of its own."""
+    """Run our `Lock` by scripts, as on servers without such a command."""
     from segmented import Lock, RedisStore
     from segmented.protocol.wire import Dialect
 
@@ -76,7 +76,7 @@ def segmented_lock_by_scripts(url: str) -> Cycles:
 
 
 def segmented_async_lock(url: str) -> Cycles:
-    """Drive our `AsyncLock`."""
+    """Run our `AsyncLock`."""
     from segmented import AsyncLock, AsyncRedisStore
 
     loop = asyncio.new_event_loop()
@@ -91,7 +91,7 @@ def segmented_async_lock(url: str) -> Cycles:
 
 
 def redis_py_lock(url: str) -> Cycles:
-    """Drive the `Lock` of redis-py."""
+    """Run the `Lock` of redis-py."""
     import redis
 
     lock = redis.Redis.from_url(url).lock(NAME, timeout=TTL)
@@ -104,7 +104,7 @@ def redis_py_lock(url: str) -> Cycles:
 
 
 def redis_py_async_lock(url: str) -> Cycles:
-    """Drive the asyncio `Lock` of redis-py."""
+    """Run the asyncio `Lock` of redis-py."""
     from redis import asyncio as redis_asyncio
 
     loop = asyncio.new_event_loop()
@@ -118,7 +118,7 @@ def redis_py_async_lock(url: str) -> Cycles:
 
 
 def raw_socket(url: str) -> Cycles:
-    """Do the same two steps on a bare socket: SET NX PX, and a script that compares and deletes."""
+    """Run the same two steps on a bare socket: SET NX PX, and a script that compares and deletes."""
     import socket
 
     script = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) else return 0 end"
@@ -143,7 +143,7 @@ def raw_socket(url: str) -> Cycles:
 
 
 def python_redis_lock(url: str) -> Cycles:
-    """Drive the `Lock` of python-redis-lock."""
+    """Run the `Lock` of python-redis-lock."""
     import redis
     import redis_lock
 
@@ -158,7 +158,7 @@ def python_redis_lock(url: str) -> Cycles:
 
 
 def pottery_redlock(url: str) -> Cycles:
-    """Drive the `Redlock` of pottery, over one server."""
+    """Run the `Redlock` of pottery, with one server."""
     import redis
     from pottery import Redlock
 
@@ -172,7 +172,7 @@ def pottery_redlock(url: str) -> Cycles:
 
 
 def sherlock_lock(url: str) -> Cycles:
-    """Drive the `RedisLock` of sherlock."""
+    """Run the `RedisLock` of sherlock."""
     import redis
     from sherlock import RedisLock
 
@@ -207,4 +207,4 @@ PEERS: Final = {
     "pottery Redlock": "pottery",
     "sherlock RedisLock": "sherlock",
 }
-"""Subjects that need an environment of their own, by the name of that environment."""
+"""Names of the environments of subjects that need their own."""

@@ -1,4 +1,4 @@
-"""Figures of a benchmark: a value, the bound that was set for it, and what was counted on the way."""
+"""The figures of a benchmark: value, bound, and details."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class Figure:
     unit: str
     low: float | None = None
     high: float | None = None
-    """A 95 % bootstrap interval over the rounds, where there are several."""
+    """A 95 % bootstrap interval over the rounds, if there are several."""
     at_most: float | None = None
-    """The bound; None where there is none."""
+    """Upper bound, or None."""
     at_least: float | None = None
-    """A bound from below, likewise."""
+    """Lower bound, or None."""
     is_promise: bool = False
-    """True where the bound is a count, which no busy machine can excuse."""
+    """Whether the bound is a guarantee: a count, which does not depend on the machine's load."""
     detail: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_within(self) -> bool:
-        """Is it within its bounds?"""
+        """Return whether the value is within its bounds."""
         is_low_enough = self.at_most is None or self.value <= self.at_most
         return is_low_enough and (self.at_least is None or self.value >= self.at_least)
 
     def cells(self) -> list[str]:
-        """Return its row."""
+        """Return the figure's row."""
         interval = "" if self.low is None or self.high is None else f"{self.low:,.3g} to {self.high:,.3g}"
         bound = "" if self.at_most is None else f"<= {self.at_most:g}"
         if self.at_least is not None:
@@ -51,7 +51,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class LockResults:
-    """What the benchmark found."""
+    """The results of the benchmark."""
 
     figures: tuple[Figure, ...]
     conditions: dict[str, Any]
@@ -60,11 +60,11 @@ class LockResults:
 
     @property
     def is_kept(self) -> bool:
-        """Did every count keep its bound? Times are shown beside theirs, and a busy machine spoils them."""
+        """Return whether every count is within its bound. Times depend on the machine's load and are only shown."""
         return all(figure.is_within for figure in self.figures if figure.is_promise)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what goes into the file."""
+        """Return the content of the results file."""
         return {
             "benchmark": self.benchmark,
             "figures": [asdict(figure) | {"is_within": figure.is_within} for figure in self.figures],
@@ -73,11 +73,11 @@ class LockResults:
         }
 
     def rows(self) -> list[list[str]]:
-        """Return the table; the first row is the head."""
+        """Return the table; the first row is the header."""
         return [list(HEAD), *(figure.cells() for figure in self.figures)]
 
     def show(self, console: Console) -> None:
-        """Show a table on a terminal, lines in a pipe."""
+        """Print a table on a terminal, or lines into a pipe."""
         if console.is_terminal:
             head, *rows = self.rows()
             table = Table(*head)

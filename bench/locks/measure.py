@@ -1,6 +1,6 @@
-"""The benchmark `locks`, whole: uncontended, contended, and renewal, on one server.
+"""The whole benchmark `locks`: uncontended, contended, and renewal, on one server.
 
-Renewal: ten thousand held leases of 30 s, renewed by one scheduler, and which part of a core that takes.
+Ten thousand held leases of 30 s, renewed by one scheduler: the share of a core that this takes.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from bench.watch import Told, Watch
+    from bench.display import Display, Progress
 
 NAME: Final = "locks"
 LEASES: Final = 10_000
 TTL_MS: Final = 30_000
 WATCHED_SECONDS: Final = 30.0
-"""Three renewals of every lease."""
+"""Seconds of the measurement: three renewals of every lease."""
 CORE_MAX: Final = 0.05
 
 
-def measure_locks(url: str | None, watch: Watch, *, is_quick: bool = False) -> LockResults:
-    """Measure on an embedded server, unless another is named: it must be one that nothing else uses.
+def measure_locks(url: str | None, display: Display, *, is_quick: bool = False) -> LockResults:
+    """Measure on an embedded server, unless another is named, which no other program may use.
 
-    `is_quick` leaves out libraries whose environments are not made yet, and the renewal of 10,000 leases.
+    `is_quick` leaves out libraries whose environments do not exist yet, and the renewal of 10,000 leases.
     """
     with ExitStack() as stack:
         if url is None:
             url = stack.enter_context(ValkeyServer.start()).url
         found = server_conditions(url)
-        with watch.strategy(NAME) as told:
-            pythons = _pythons(told, only_there=is_quick)
+        with display.strategy(NAME) as progress:
+            pythons = _pythons(progress, only_there=is_quick)
             figures = (
-                *measure_uncontended(url, pythons, told),
-                *measure_contended(url, told),
-                *(() if is_quick else measure_renewal(url, told)),
+                *measure_uncontended(url, pythons, progress),
+                *measure_contended(url, progress),
+                *(() if is_quick else measure_renewal(url, progress)),
             )
     why = "are not made yet" if is_quick else "could not be made"
     parser = "hiredis" if HIREDIS_AVAILABLE else "redis-py's own parsers"
@@ -63,26 +63,26 @@ def measure_locks(url: str | None, watch: Watch, *, is_quick: bool = False) -> L
     return LockResults(figures, found, (f"segmented and redis-py read replies by {parser}.", *remarks))
 
 
-def _pythons(told: Told, *, only_there: bool) -> dict[str, Path]:
-    """Return the interpreters of the competitors' environments, which are made when they are not there yet."""
+def _pythons(progress: Progress, *, only_there: bool) -> dict[str, Path]:
+    """Return the interpreters of the competitors' environments; missing environments are created."""
     found = {}
     for library in LIBRARIES:
         if library.name in PEERS.values() and (not only_there or is_made(library, ROOT / ".peers")):
-            told(f"environment of {library.name}", 0, 1)
-            with suppress(SegmentedError):  # a remark names it
+            progress(f"environment of {library.name}", 0, 1)
+            with suppress(SegmentedError):  # a remark names the missing one
                 found[library.name] = interpreter_of(library, ROOT / ".peers")
     return found
 
 
-def measure_renewal(url: str, told: Callable[[str, int, int], None]) -> list[Figure]:
-    """Hold the leases for a while and read this process's CPU time, in which nothing else happens."""
-    others = _keepers()  # of other stores of this process
+def measure_renewal(url: str, progress: Callable[[str, int, int], None]) -> list[Figure]:
+    """Hold the leases for a while, and read the CPU time of this otherwise idle process."""
+    others = _keepers()  # threads of other stores of this process
     with RedisStore.from_url(url) as store:
         leases = _held(store)
         threads = len(_keepers() - others)
         cpu, began = time.process_time(), time.perf_counter()
         while (passed := time.perf_counter() - began) < WATCHED_SECONDS:
-            told("10,000 leases renewed", int(passed), int(WATCHED_SECONDS))
+            progress("10,000 leases renewed", int(passed), int(WATCHED_SECONDS))
             time.sleep(1)
         used = (time.process_time() - cpu) / passed
         lost = sum(lease.is_lost for lease in leases)

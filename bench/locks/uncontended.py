@@ -1,7 +1,7 @@
-"""Uncontended cost: every subject in a process of its own, in random order, a short burst a round; ratios by round.
+"""Uncontended cost: each subject in its own process, in random order, one short burst per round; ratios by round.
 
-Only one subject runs at a time, and each ratio is of two bursts of the same round, so that what else the machine does
-falls on both alike. The interval is a bootstrap over the rounds.
+Only one subject runs at a time, and each ratio compares two bursts of the same round, so that other load affects both
+equally. The interval is a bootstrap over the rounds.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ ROUND_TRIPS_MAX: Final = 2
 
 
 class Subject:
-    """A worker process that waits to be asked."""
+    """A worker process that waits for requests."""
 
     def __init__(self, name: str, python: str, url: str) -> None:
-        """Start it and wait until it is warm."""
+        """Start the process, and wait until it is warm."""
         self.name = name
         self._process = subprocess.Popen(  # noqa: S603  # our own file
             [python, str(WORKER), name, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -49,7 +49,7 @@ class Subject:
             raise SegmentedError(message)
 
     def seconds(self, count: int) -> float:
-        """Run so many cycles."""
+        """Run `count` cycles, and return their seconds."""
         stdin = self._process.stdin
         if stdin is not None:
             stdin.write(f"{count}\n")
@@ -74,9 +74,14 @@ class Subject:
 
 
 def measure_uncontended(
-    url: str, pythons: Mapping[str, Path], told: Callable[[str, int, int], None], *, rounds: int = ROUNDS, seed: int = 1
+    url: str,
+    pythons: Mapping[str, Path],
+    progress: Callable[[str, int, int], None],
+    *,
+    rounds: int = ROUNDS,
+    seed: int = 1,
 ) -> list[Figure]:
-    """Measure every subject whose environment is there; `pythons` names the interpreters of the competitors'."""
+    """Measure every subject with an environment; `pythons` has the interpreters of the competitors."""
     names = [name for name in CYCLES if name not in PEERS or PEERS[name] in pythons]
     shuffle = random.Random(seed).shuffle
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -88,7 +93,7 @@ def measure_uncontended(
             stack.callback(subject.close)
             subjects.append(subject)
         for number in range(rounds):
-            told("uncontended cycles", number, rounds)
+            progress("uncontended cycles", number, rounds)
             shuffle(subjects)
             for subject in subjects:
                 seconds[subject.name].append(subject.seconds(BURST) / BURST)
@@ -126,7 +131,7 @@ def interval(values: NDArray[np.float64], *, seed: int = 1) -> tuple[float, floa
 
 
 def _round_trips(url: str) -> Figure:
-    """Count the packets with commands that one connection sends for one cycle: reads of the server's event loop."""
+    """Count the round trips of one cycle on one connection: reads of the server's event loop."""
     run = CYCLES[OURS](url)
     with redis.Redis.from_url(url) as server:
         before = int(server.info("stats")["total_reads_processed"])

@@ -1,1 +1,1 @@
-"""`segmented torture orders`: submitted orders, workers that are killed, and a count that trusts neither of them."""
+"""`segmented torture orders`: submits orders, kills workers, and checks what became of every order."""

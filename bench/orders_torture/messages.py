@@ -1,4 +1,4 @@
-"""What happened to messages, from the logs of those who published and took them; it decides nothing about orders."""
+"""Tracks messages, from the logs of publishers and workers. It decides nothing about orders."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Seconds from the death of a worker that had an order to that order's end."""
+    """Seconds from the death of a worker that held an order to the end of that order."""
 
     orders: int = 0
     p50_s: float = 0.0
     p99_s: float = 0.0
     max_s: float = 0.0
     orders_of_several: int = 0
-    """Orders that were in the hands of two killed workers or more: their seconds count from the last."""
+    """Orders held by two or more killed workers: their seconds count from the last kill."""
     first_max_s: float = 0.0
-    """The longest of all, counted from the first death instead."""
+    """The longest of all, counted from the first kill."""
     of_one_max_s: float = 0.0
-    """The longest of those that met one kill alone."""
+    """The longest of the orders hit by exactly one kill."""
 
 
 @dataclass(slots=True)
-class Hand:
-    """What one worker has taken and not finished."""
+class WorkerState:
+    """What one worker has received and not finished."""
 
     is_ready: bool = False
     taken: set[str] = field(default_factory=set)
     begun: set[str] = field(default_factory=set)
 
 
-class Messages:
-    """Follows every message. Its lines come in each process's own order, and processes in any."""
+class MessageTracker:
+    """Tracks every message. Lines of one process come in order; processes come in any order."""
 
     def __init__(self, order_count: int) -> None:
-        """Begin with none."""
+        """Create a tracker for that many orders."""
         self._messages: dict[str, _Message] = {}
         self._kills_ns: list[int] = []
         size = order_count + 1
@@ -60,53 +60,53 @@ class Messages:
         self._first_ns = array("q", bytes(8 * size))
         self._last_ns = array("q", bytes(8 * size))
         self._hits = bytearray(size)
-        self.hands: dict[int, Hand] = {}
-        """By the number of the process."""
+        self.workers: dict[int, WorkerState] = {}
+        """By process number."""
         self.published = 0
         self.published_again = 0
-        """Orders in messages of a sweep."""
+        """Orders in messages published by a sweep."""
         self.deliveries_repeated = 0
         self.works_repeated = 0
         self.worked = 0
 
     def feed(self, process: int, lines: Iterable[str]) -> None:
-        """Note lines of one process; 0 is the submitter."""
-        hand = self.hands.setdefault(process, Hand())
+        """Record lines of one process; 0 is the submitter."""
+        worker = self.workers.setdefault(process, WorkerState())
         for line in lines:
             kind, *words = line.split(" ")
             match kind:
                 case "p":
                     self._note_published(words, is_again=process != 0)
                 case "w":
-                    hand.is_ready = True
+                    worker.is_ready = True
                 case "r":
-                    hand.taken.add(words[1])
+                    worker.taken.add(words[1])
                     self._of(words[1]).taken_ns = int(words[0])
                 case "b":
-                    hand.begun.add(words[1])
+                    worker.begun.add(words[1])
                     self._note_begun(words)
                 case "s":
                     self._note_worked(int(words[0]))
                 case "d":
-                    hand.taken.discard(words[1])
-                    hand.begun.discard(words[1])
+                    worker.taken.discard(words[1])
+                    worker.begun.discard(words[1])
                 case _:
                     message = f"the log of process {process} cannot be read: {line!r}"
                     raise SegmentedError(message)
 
     def kill(self, process: int, at_ns: int) -> None:
-        """Note that a process was killed, once all its lines are in; what it had in its hands is to be recovered."""
-        hand = self.hands.pop(process)
+        """Record the kill of a process, after all its lines: its unfinished orders must be recovered."""
+        worker = self.workers.pop(process)
         self._kills_ns.append(at_ns)
-        for name in hand.taken | hand.begun:
+        for name in worker.taken | worker.begun:
             for number in self._of(name).orders:
                 self._hit(number, at_ns)
 
     def lost(self, left: Iterable[str]) -> int:
-        """Count the messages that nobody took and that are not `left` at the broker; their orders were hit, too.
+        """Count the messages that no worker took and that are not `left` at the broker; their orders were hit, too.
 
-        Such a message vanished in the hands of a worker that was killed between the broker's pop and its note of it.
-        The queue is served in order, so that was the first kill after every earlier message was taken.
+        A worker lost such a message when it was killed between the broker's pop and its own log line. The queue is
+        served in order, so it was the first kill after every earlier message had been taken.
         """
         there = set(left)
         count = 0
@@ -124,18 +124,18 @@ class Messages:
 
     @property
     def duplicates_absorbed(self) -> int:
-        """Orders that a worker was told of again, and for which no work was done then."""
+        """Orders delivered to a worker again, for which the step did not run again."""
         return max(0, self.deliveries_repeated - self.works_repeated)
 
     def recovery(self, decided_us: Sequence[int], offset_us: int) -> Recovery:
-        """Compare the kills with the ends of orders; `offset_us` is the server's clock less the monotonic one."""
+        """Compare kills with the ends of orders; `offset_us` is the server's clock minus the monotonic clock."""
         seconds, several, first_max, of_one_max = array("d"), 0, 0.0, 0.0
         for number, hits in enumerate(self._hits):
             if not hits:
                 continue
             decided = decided_us[number] - offset_us
             since_last = (decided - self._last_ns[number] / 1_000) / 1e6
-            if since_last <= 0:  # its effect was there when the worker died
+            if since_last <= 0:  # its effect existed before the worker died
                 continue
             seconds.append(since_last)
             several += hits > 1

@@ -1,4 +1,4 @@
-"""What a torture of orders is told, checked once. Every refusal is one sentence that names the option and its value."""
+"""The options of `torture orders`, validated once. Each error names the option and its value."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from segmented.errors import InvalidInput
 from segmented.models.submitted import Deciding
 
 Effect = Literal["redis", "postgresql"]
-"""Where an order's effect is: in the pool alone, or in the order database, too."""
+"""Where an order takes effect: in the pool only, or also in the order database."""
 
 ORDERS_MAX: Final = 10_000_000
 KILLS_MAX: Final = 100_000
 ORDERS_A_KILL: Final = 200
-"""Fewer would be done before the next worker is ready to be killed."""
+"""Minimum orders per kill: fewer would be done before the next worker is ready."""
 WORKERS_MAX: Final = 64
 STOCK_PERMILLE: Final = 975
-"""Units to sell, of a thousand that are asked for."""
+"""Units to sell per thousand units ordered."""
 QUICK_SHARE: Final = 10
 QUANTITY_MAX: Final = 3
 KNUTH: Final = 2_654_435_761
@@ -26,7 +26,7 @@ KNUTH: Final = 2_654_435_761
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrdersOptions:
-    """How to torture."""
+    """The options of a run."""
 
     orders: int = 20_000
     kills: int = 40
@@ -37,7 +37,7 @@ class OrdersOptions:
     is_quick: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be done."""
+        """Validate the options. Raises InvalidInput."""
         _within("--orders", self.orders, 1, ORDERS_MAX)
         _within("--kills", self.kills, 0, KILLS_MAX)
         _within("--workers", self.workers, 1, WORKERS_MAX)
@@ -56,22 +56,22 @@ class OrdersOptions:
 
     @property
     def order_count(self) -> int:
-        """How many orders are submitted."""
+        """Number of orders to submit."""
         return max(1, self.orders // QUICK_SHARE) if self.is_quick else self.orders
 
     @property
     def kill_count(self) -> int:
-        """How many workers are killed."""
+        """Number of workers to kill."""
         return self.kills // QUICK_SHARE if self.is_quick else self.kills
 
     def stock(self) -> int:
-        """Return the units to sell: too few, so that some orders must be refused."""
+        """Return the units to sell: too few, so that some orders are refused."""
         asked = sum(quantity_of(number, self.seed) for number in range(1, self.order_count + 1))
         return max(1, asked * STOCK_PERMILLE // 1_000)
 
 
 def quantity_of(number: int, seed: int) -> int:
-    """Return how many units an order asks for: 1 to 3, the same in every process."""
+    """Return the quantity of an order: 1 to 3, the same in every process."""
     return 1 + ((number + seed) * KNUTH % 2**32 >> 16) % QUANTITY_MAX
 
 

@@ -1,4 +1,4 @@
-"""What a torture of orders found. A run that broke a promise has no other figures."""
+"""The results of `torture orders`. A run that broke a guarantee has no other figures."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
-from bench.orders_torture.books import MUST_BE_ZERO
+from bench.orders_torture.order_checker import MUST_BE_ZERO
 from bench.report import described_conditions
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from bench.orders_torture.books import Verdict
     from bench.orders_torture.messages import Recovery
     from bench.orders_torture.options import OrdersOptions
+    from bench.orders_torture.order_checker import Verdict
 
 RECOVERY_ASKED: Final = 10.0
-"""Seconds within which a killed worker's orders should be done by another."""
+"""Seconds within which another worker should finish a killed worker's orders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrdersResults:
-    """What was found."""
+    """The results of a run."""
 
     options: OrdersOptions
     verdict: Verdict
     drift: tuple[str, ...]
-    """Where the pool's own numbers are not what its ledger says."""
+    """Differences between the pool's counters and its ledger."""
     kills: int
     started: int
     seconds: float
@@ -42,7 +42,7 @@ class OrdersResults:
 
     @property
     def broken(self) -> list[str]:
-        """Return one sentence for each promise that did not hold."""
+        """Return one sentence per guarantee that did not hold."""
         found = [*self.verdict.broken, *self.drift]
         if self.kills < self.options.kill_count:
             found.append(f"only {self.kills:,} of {self.options.kill_count:,} workers could be killed")
@@ -50,12 +50,12 @@ class OrdersResults:
 
     @property
     def is_kept(self) -> bool:
-        """Did every promise hold?"""
+        """Return whether every guarantee held."""
         return not self.broken
 
     @property
     def figures(self) -> dict[str, Any]:
-        """Return what was counted beside the promises."""
+        """Return the counts that are not guarantees."""
         verdict, recovery = self.verdict, self.recovery
         return {
             "accepted": verdict.accepted,
@@ -76,7 +76,7 @@ class OrdersResults:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """Return what goes into the file."""
+        """Return the content of the results file."""
         return {
             "benchmark": "torture-orders",
             "is_kept": self.is_kept,
@@ -87,7 +87,7 @@ class OrdersResults:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return what is shown: what happened first, what must be 0 after it."""
+        """Return the table: first the events, then the counts that must be 0."""
         verdict, recovery = self.verdict, self.recovery
         zeros = [(label, f"{verdict.counts[name]:,}") for name, label in MUST_BE_ZERO.items()]
         if not self.is_kept:
@@ -113,7 +113,7 @@ class OrdersResults:
         ]
 
     def show(self, console: Console) -> None:
-        """Show a table on a terminal, lines in a pipe."""
+        """Print a table on a terminal, or lines into a pipe."""
         if console.is_terminal:
             table = Table("", f"{self.options.effect}, {self.options.decides}")
             for label, value in self.rows():

@@ -1,4 +1,4 @@
-"""One torture of orders, from its servers to its verdict."""
+"""One run of `torture orders`, from its servers to its verdict."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import redis
 from sqlalchemy import select
 
 from bench.conditions import server_conditions
-from bench.orders_torture.books import Books
-from bench.orders_torture.fleet import Fleet
-from bench.orders_torture.killer import Killer
-from bench.orders_torture.lines import Tail
-from bench.orders_torture.messages import Messages
+from bench.orders_torture.display import RunDisplay
+from bench.orders_torture.event_log import LogTail
+from bench.orders_torture.kill_schedule import KillSchedule
+from bench.orders_torture.messages import MessageTracker
+from bench.orders_torture.order_checker import OrderChecker
+from bench.orders_torture.processes import RunProcesses
 from bench.orders_torture.results import OrdersResults
-from bench.orders_torture.screen import Screen
 from bench.orders_torture.servers import ENVELOPE_MAX, SEGMENTS, SKU, Servers, servers
 from bench.orders_torture.submitter import SubmitterAssignment
 from segmented import protocol as op
@@ -32,54 +32,56 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from bench.orders_torture.books import Verdict
     from bench.orders_torture.options import OrdersOptions
+    from bench.orders_torture.order_checker import Verdict
 
 TICK: Final = 0.01
 START_SECONDS: Final = 120.0
-"""For all processes to be there, on a machine that is busy with other things."""
+"""Seconds for all processes to start, on a busy machine."""
 STALLED_SECONDS: Final = 90.0
-"""Without any order done, after which what is left counts as lost: more than an outbox waits at most."""
+"""Seconds without progress after which the remaining orders count as lost: more than an outbox's longest wait."""
 QUEUE_SECONDS: Final = 20.0
-"""For the duplicates that are still in the queue at the end."""
+"""Seconds for the duplicates that are still queued at the end."""
 AHEAD_OF_DONE: Final = 2_000
 AHEAD_OF_KILLS: Final = 1_500
-"""Orders that the submitter may be ahead, so that there is always work, and some left for the last kill."""
+"""How many orders the submitter may be ahead, so that workers always have work, even at the last kill."""
 ROWS: Final = 10_000
 QUEUES: Final = ("segmented",)
 UNACKED: Final = "unacked"
 
 
 def torture_orders(options: OrdersOptions, console: Console) -> OrdersResults:
-    """Torture on servers of our own. Raises SegmentedError when a process ends that was not killed by us."""
+    """Run on embedded servers. Raises SegmentedError if a process ends that the run did not kill."""
     with tempfile.TemporaryDirectory(prefix="segmented-torture-") as name:
         folder = Path(name)
         with (
-            Screen(console, options.order_count, options.kill_count, SystemClock()) as screen,
+            RunDisplay(console, options.order_count, options.kill_count, SystemClock()) as display,
             servers(options, folder) as found,
-            Fleet(found.environment, folder) as fleet,
+            RunProcesses(found.environment, folder) as processes,
         ):
-            run = Run(options, found, fleet, screen, folder)
+            run = Run(options, found, processes, display, folder)
             run.start()
-            run.torment()
+            run.inject_faults()
             return run.finish()
 
 
 class Run:
-    """One run on servers that are there."""
+    """One run on started servers."""
 
-    def __init__(self, options: OrdersOptions, found: Servers, fleet: Fleet, screen: Screen, folder: Path) -> None:
-        """Touch nothing yet."""
+    def __init__(
+        self, options: OrdersOptions, found: Servers, processes: RunProcesses, display: RunDisplay, folder: Path
+    ) -> None:
+        """Prepare the run; it does not start anything."""
         self._options = options
         self._servers = found
-        self._fleet = fleet
-        self._screen = screen
+        self._processes = processes
+        self._display = display
         self._log = folder / "accepted.log"
-        self._accepted = Tail(self._log)
+        self._accepted = LogTail(self._log)
         self._total = options.order_count
-        self._books = Books(self._total, options.stock(), has_database=found.engine is not None)
-        self._messages = Messages(self._total)
-        self._killer = Killer(options.kill_count, self._total, random.Random(options.seed))
+        self._checker = OrderChecker(self._total, options.stock(), has_database=found.engine is not None)
+        self._messages = MessageTracker(self._total)
+        self._kill_schedule = KillSchedule(options.kill_count, self._total, random.Random(options.seed))
         self._allowed = 0
         self._done = 0
         self._seconds = 0.0
@@ -89,104 +91,104 @@ class Run:
         self._offset_us = int(seconds) * 1_000_000 + int(microseconds) - moment // 1_000
 
     def start(self) -> None:
-        """Start everybody, and wait until the workers are ready. Raises SegmentedError."""
-        self._screen.phase("starting")
+        """Start all processes, and wait until the workers are ready. Raises SegmentedError."""
+        self._display.phase("starting")
         options = self._options
         for _ in range(options.workers):
-            self._fleet.start_worker()
-        self._fleet.start_beat()
+            self._processes.start_worker()
+        self._processes.start_beat()
         decides: Any = options.decides
-        self._fleet.start_submitter(
+        self._processes.start_submitter(
             SubmitterAssignment(
                 str(self._servers.environment["SEGMENTED_URL"]), SKU, decides, self._total, options.seed, str(self._log)
             ).as_json()
         )
         until = time.monotonic() + START_SECONDS
-        while sum(hand.is_ready for hand in self._messages.hands.values()) < options.workers:
-            self._hear()
+        while sum(worker.is_ready for worker in self._messages.workers.values()) < options.workers:
+            self._read_logs()
             if time.monotonic() > until:
                 message = f"the workers were not ready within {START_SECONDS:g} s"
                 raise SegmentedError(message)
             time.sleep(TICK)
 
-    def torment(self) -> None:
-        """Have all orders submitted, and workers killed, until all orders are done or nothing goes on any more."""
-        self._screen.phase("orders and kills")
+    def inject_faults(self) -> None:
+        """Submit all orders and kill workers, until all orders are done or there is no more progress."""
+        self._display.phase("orders and kills")
         began = changed = time.monotonic()
         while True:
             self._allow()
             is_new = self._count_done()
             now = time.monotonic()
             changed = now if is_new else changed
-            number = self._killer.choose(self._done, now, self._messages.hands)
+            number = self._kill_schedule.choose(self._done, now, self._messages.workers)
             if number is not None:
-                at_ns, last_lines = self._fleet.kill(number)
+                at_ns, last_lines = self._processes.kill(number)
                 self._messages.feed(number, last_lines)
                 self._messages.kill(number, at_ns)
-                self._fleet.start_worker()
-            self._screen.show(self._done, self._killer.killed)
+                self._processes.start_worker()
+            self._display.show(self._done, self._kill_schedule.killed)
             if self._done >= self._total or now - changed > STALLED_SECONDS:
                 break
             time.sleep(TICK)
         self._seconds = time.monotonic() - began
         until = time.monotonic() + QUEUE_SECONDS
         while self._left_at_broker()[0] and time.monotonic() < until:
-            self._hear()
+            self._read_logs()
             time.sleep(TICK)
 
     def finish(self) -> OrdersResults:
-        """Stop everybody, and count."""
-        self._screen.phase("counting")
-        self._fleet.stop()
-        self._hear(may_end=True)
+        """Stop all processes, and check every order."""
+        self._display.phase("counting")
+        self._processes.stop()
+        self._read_logs(may_end=True)
         queued, unacked = self._left_at_broker()
         lost = self._messages.lost([*queued, *unacked])
-        self._books.ledger(self._servers.pool.read_ledger())
-        self._books.rows(self._rows())
-        verdict = self._books.verdict()
-        if self._books.answered != self._total:
-            message = f"only {self._books.answered:,} of {self._total:,} orders were submitted"
+        self._checker.ledger(self._servers.pool.read_ledger())
+        self._checker.rows(self._rows())
+        verdict = self._checker.verdict()
+        if self._checker.answered != self._total:
+            message = f"only {self._checker.answered:,} of {self._total:,} orders were submitted"
             raise SegmentedError(message)
         return OrdersResults(
             options=self._options,
             verdict=verdict,
             drift=tuple(self._drift(verdict)),
-            kills=self._killer.killed,
-            started=self._fleet.started,
+            kills=self._kill_schedule.killed,
+            started=self._processes.started,
             seconds=self._seconds,
             published=self._messages.published,
             messages_lost=lost,
             published_again=self._messages.published_again,
             duplicates_absorbed=self._messages.duplicates_absorbed,
             works_repeated=self._messages.works_repeated,
-            recovery=self._messages.recovery(self._books.decided_us, self._offset_us),
+            recovery=self._messages.recovery(self._checker.decided_us, self._offset_us),
             conditions=self._conditions,
         )
 
     # --- steps ---
 
-    def _hear(self, *, may_end: bool = False) -> None:
+    def _read_logs(self, *, may_end: bool = False) -> None:
         if not may_end:
-            self._fleet.look()
-        for number, lines in self._fleet.news():
+            self._processes.look()
+        for number, lines in self._processes.new_lines():
             self._messages.feed(number, lines)
         for line in self._accepted.lines():
-            self._books.answer(line)
+            self._checker.answer(line)
 
     def _allow(self) -> None:
         step = self._total / (self._options.kill_count + 1)
         upto = self._done + AHEAD_OF_DONE
-        if not self._killer.is_over:
-            upto = min(upto, int(step * (self._killer.killed + 1)) + AHEAD_OF_KILLS)
+        if not self._kill_schedule.is_over:
+            upto = min(upto, int(step * (self._kill_schedule.killed + 1)) + AHEAD_OF_KILLS)
         upto = min(self._total, upto)
         if upto > self._allowed:
             self._allowed = upto
-            self._fleet.allow(upto)
+            self._processes.allow(upto)
 
     def _count_done(self) -> bool:
-        """Count the orders that are in the submitter's log, and not in the outbox any more."""
-        self._hear()
-        answered = self._books.answered
+        """Count the orders in the submitter's log that have left the outbox; return whether there are more."""
+        self._read_logs()
+        answered = self._checker.answered
         done = max(self._done, answered - self._servers.store.execute(op.ReadOutbox(SKU)).waiting)
         is_new, self._done = done > self._done, done
         return is_new
@@ -214,7 +216,7 @@ class Run:
                 last = found[-1].order_id
 
     def _drift(self, verdict: Verdict) -> Iterator[str]:
-        """Compare the pool's own numbers with the ledger that was added up."""
+        """Compare the pool's counters with the folded ledger."""
         state = self._servers.pool.state()
         for name in ("confirmed", "reserved", "available"):
             found, expected = getattr(state, name), getattr(verdict, f"units_{name}")

@@ -1,4 +1,4 @@
-"""The servers of a run, all its own: stock, broker, and an order database where the effect is there."""
+"""The embedded servers of a run: stock, broker, and an order database if orders take effect there."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 
     from bench.orders_torture.options import OrdersOptions
 
-STEP: Final = "bench.orders_torture.witness:work"
+STEP: Final = "bench.orders_torture.instrumentation:work"
 SKU: Final = "torture"
 SEGMENTS: Final = 16
 ENVELOPE_MAX: Final = 20
-"""Orders in a message: so few that a kill meets one of many messages, not the only one."""
+"""Orders per message: few, so that a kill hits one of many messages."""
 OWN_CONNECTIONS: Final = 8
 CONNECTIONS_A_WORKER: Final = 4
-"""A killed worker's connection lasts until the server sees that it is gone."""
+"""A killed worker's connection lasts until the server detects it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where everything is."""
+    """The addresses of the servers."""
 
     store: RedisStore
     broker: str
     pool: Pool
     engine: Engine | None
-    """The order database's, if the effect is there."""
+    """Engine of the order database, if orders take effect there."""
     environment: dict[str, str]
-    """What processes are told, the whole of it."""
+    """The complete environment of the processes."""
 
 
 @contextmanager
 def servers(options: OrdersOptions, folder: Path) -> Iterator[Servers]:
-    """Start the servers, and open the pool; all of it is gone at the end."""
+    """Start the servers and open the pool; everything is removed at the end."""
     with ExitStack() as stack:
         stock = stack.enter_context(ValkeyServer.start())
         broker = stack.enter_context(ValkeyServer.start())
@@ -60,7 +60,7 @@ def servers(options: OrdersOptions, folder: Path) -> Iterator[Servers]:
             gate.create()
             open_gated(pool, gate, stock=options.stock(), segments=SEGMENTS)
         else:
-            database = f"sqlite:///{folder / 'unused.sqlite'}"  # workers look for one at their start
+            database = f"sqlite:///{folder / 'unused.sqlite'}"  # workers require one at startup
             pool.open(stock=options.stock(), segments=SEGMENTS)
         yield Servers(store, broker.url, pool, engine, _environment(stock.url, broker.url, database))
 
@@ -73,7 +73,7 @@ def _environment(url: str, broker: str, database: str) -> dict[str, str]:
         "STEP": STEP,
         "CONCURRENCY": "1",
         "ENVELOPE_MAX": str(ENVELOPE_MAX),
-        "AUDIT_EVERY": "0",  # the count is our own, and an audit of a million orders would be in its way
+        "AUDIT_EVERY": "0",  # the run has its own checker, and an audit of a million orders would disturb it
     }
     others = {name: value for name, value in os.environ.items() if not name.startswith("SEGMENTED_")}
     quiet = {"PYTHONWARNINGS": "ignore:You"}  # 're running the worker with superuser privileges, as a container does

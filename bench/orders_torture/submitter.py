@@ -1,6 +1,7 @@
-"""The process that submits orders: `python -m bench.orders_torture.submitter`, told what to do on its standard input.
+"""The process that submits orders: `python -m bench.orders_torture.submitter`, controlled through standard input.
 
-The first line is its assignment; each further line says up to which order it may go. It leaves when the input ends.
+The first line is its assignment; each further line is the number of the last order that it may submit. It exits when
+the input ends.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.orders_torture.lines import Writer, order_id
+from bench.orders_torture.event_log import LogWriter, order_id
 from bench.orders_torture.options import quantity_of
 from segmented.errors import SegmentedError
 from segmented.models import Order, SoldOut
@@ -28,7 +29,7 @@ PAGE: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class SubmitterAssignment:
-    """What the submitter is told."""
+    """The submitter's assignment."""
 
     url: str
     sku: str
@@ -49,7 +50,7 @@ class SubmitterAssignment:
 
 
 class _Allowance:
-    """Up to which order the submitter may go; read in a thread of its own."""
+    """The last order that the submitter may submit; a thread reads it."""
 
     def __init__(self) -> None:
         self._upto = 0
@@ -58,7 +59,7 @@ class _Allowance:
         threading.Thread(target=self._read, daemon=True).start()
 
     def beyond(self, done: int) -> int:
-        """Wait until there is more to do; return up to where, or `done` when nobody wants more."""
+        """Wait until more orders may be submitted; return the last one, or `done` if the input has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._upto > done or self._is_over)
             return done if self._is_over else self._upto
@@ -74,8 +75,8 @@ class _Allowance:
 
 
 def submit_all(assignment: SubmitterAssignment, pool: Pool, allowance: _Allowance) -> None:
-    """Submit page after page; the answers of one are on disk before the next one goes."""
-    writer = Writer(Path(assignment.log))
+    """Submit the orders page by page; the answers of a page are on disk before the next page."""
+    writer = LogWriter(Path(assignment.log))
     done = 0
     while done < assignment.order_count:
         upto = min(allowance.beyond(done), assignment.order_count)
@@ -105,8 +106,8 @@ def _line(number: int, order: Order, answer: OrderHandle | SegmentedError) -> st
 
 
 def main() -> None:
-    """Submit what the assignment says, and leave."""
-    import bench.orders_torture.witness  # noqa: F401, PLC0415  # it notes what is published
+    """Submit the orders of the assignment, and exit."""
+    import bench.orders_torture.instrumentation  # noqa: F401, PLC0415  # it logs what is published
     from segmented.celery import publisher  # noqa: PLC0415  # its settings come from the environment
 
     assignment = SubmitterAssignment.from_json(sys.stdin.readline())

@@ -1,5 +1,5 @@
-"""Other libraries' locks under our conformance suite, each in an environment of its own.
+"""Runs our conformance suite on other libraries' locks, each in its own environment.
 
-The modules of this package that a peer's environment imports (`contender` and the adapters) need nothing but Python and
-that peer; the rows of the suite are in `tests/contract/locks/cases`.
+A peer's environment imports only `contender` and the adapters, which need only Python and that peer; the rows of the
+suite are in `tests/contract/locks/cases`.
 """

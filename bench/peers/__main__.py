@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path  # noqa: TC003  # typer reads annotations when the program runs
+from pathlib import Path  # noqa: TC003  # typer reads annotations at run time
 from typing import Annotated
 
 import typer
@@ -25,11 +25,11 @@ program = typer.Typer(add_completion=False, help="Other libraries' locks under o
 @program.command()
 def compare(
     *,
-    peer: Annotated[list[str] | None, typer.Option(help="Only this library; may be repeated.")] = None,
-    row: Annotated[list[str] | None, typer.Option(help="Only this row; may be repeated.")] = None,
+    peer: Annotated[list[str] | None, typer.Option(help="Run only this library; repeatable.")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="Run only this row; repeatable.")] = None,
     environments: Annotated[Path, typer.Option(help="Folder of the peers' environments.")] = ENVIRONMENTS,
 ) -> None:
-    """Run every row on every lock. A whole run is kept and makes the page; part of one is only shown."""
+    """Run every row on every lock. A whole run is saved and written to the page; a partial run is only shown."""
     comparison = run_comparison(
         peers=peer or [],
         rows=row or [],
@@ -46,7 +46,7 @@ def compare(
 
 @program.command()
 def render() -> None:
-    """Write the page anew from what was kept of the last run."""
+    """Write the page again from the saved results."""
     comparison = json.loads(RESULTS.read_text(encoding="utf-8"))
     PAGE.write_text(render_page(comparison), encoding="utf-8")
 
@@ -55,7 +55,7 @@ def render() -> None:
 def redis_py_tests(
     *, environments: Annotated[Path, typer.Option(help="Folder of the peers' environments.")] = ENVIRONMENTS
 ) -> None:
-    """Run redis-py's own lock tests, from its source distribution, on segmented.compat. Ends with 1 for a surprise."""
+    """Run redis-py's own lock tests, from its source distribution, on segmented.compat. Exit code 1 for surprises."""
     environment = Environment()
     runs = run_tests(interpreter_of(environment, environments), environment)
     typer.echo(f"the lock tests of {environment.requirement} on segmented.compat")

@@ -1,4 +1,4 @@
-"""How the commands that compare libraries end: a failure is one sentence."""
+"""Runs the comparison commands, and prints a failure as one sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def run(program: Typer) -> None:
-    """Run; a failure is one sentence, and exit code 2."""
+    """Run a program; print a failure as one sentence, and exit with 2."""
     try:
         program()
     except SegmentedError as error:

@@ -1,4 +1,4 @@
-"""The comparison: every row on every lock, with the conditions it was run under."""
+"""The comparison: every row on every lock, with its conditions."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ SERVERS: Final = 3
 def compare(
     *, peers: Sequence[str], rows: Sequence[str], python_of: PythonOf, tell: Told, seconds_max: float = ROW_SECONDS
 ) -> dict[str, Any]:
-    """Run `rows` (all, if none are named) on the locks of `peers` (all and ours), and return what is to be kept.
+    """Run `rows` (default: all) on the locks of `peers` (default: all and ours), and return the results.
 
-    `python_of` gives the interpreter of a peer's environment. Raises InvalidInput for a name that is none, and
+    `python_of` returns the interpreter of a peer's environment. Raises InvalidInput for an unknown name, and
     SegmentedError for a row that could not be run.
     """
     there_is = inventory(Path(sys.executable))

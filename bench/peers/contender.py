@@ -1,7 +1,7 @@
-"""A contender: any lock, of ours or of another library, behind the one face that the conformance suite calls.
+"""A contender: any lock, ours or another library's, behind the interface that the conformance suite calls.
 
-An adapter says what its lock offers and translates the calls; it hides no fault. Its methods are coroutine functions
-where the library's are, and are called in a task of the suite's event loop then, else in a thread.
+An adapter declares what its lock offers and translates the calls; it hides no faults. Its methods are coroutine
+functions if the library's are, and then run in a task of the suite's event loop, else in a thread.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Client = Any
 Handle = Any
 """The library's own lock object."""
 Hold = Any
-"""What is released: a lease, or the lock object again where the library has no leases."""
+"""What is released: a lease, or the lock object if the library has no leases."""
 Maybe = Any
-"""A value, or in an asynchronous adapter the awaitable of one."""
+"""A value, or its awaitable in an asynchronous adapter."""
 Body = Callable[[Hold], Maybe]
 
 WHY_NOT: Final = {
@@ -41,47 +41,47 @@ WHY_NOT: Final = {
     "single flight": "it comes with no cache whose misses it guards",
     "rows": "it does not lock rows of a SQL database",
 }
-"""What a lock may offer, and the sentence for one that does not."""
+"""The features that a lock may offer, and why rows do not apply to locks without them."""
 
 
 class NotOffered(Exception):
     """The lock does not offer what the row is about; the message says why."""
 
 
-class SaidNo(Exception):
-    """The library refused by a value, where others raise."""
+class RefusedAcquire(Exception):
+    """The library refused by a return value instead of an error."""
 
 
 class Contender(ABC):
-    """One lock of one library, in one colour. Made anew for every row.
+    """One lock of one library, sync or async. Each row creates a new one.
 
-    A method that is not abstract stays as it is where the lock does not offer what it is for.
+    An adapter overrides a method that is not abstract only if its lock offers the feature.
     """
 
     title: str
-    """How the comparison names it; its colour is said beside it."""
+    """Its name in the comparison, which adds threads or asyncio."""
     packages: tuple[str, ...] = ()
-    """Distributions whose versions belong to the result."""
+    """Distributions whose versions are reported."""
     offers: frozenset[str] = frozenset()
-    """Which of the keys of `WHY_NOT` it has."""
+    """The features it offers, keys of `WHY_NOT`."""
     lost: tuple[type[BaseException], ...] = ()
-    """The errors by which it says that a lease is no longer the holder's."""
+    """The errors for a lease that the holder has lost."""
     refused: tuple[type[BaseException], ...] = ()
     """The library's own errors for bad input, beside ValueError, TypeError and OverflowError."""
     why_not: Mapping[str, str] = WHY_NOT
-    """The sentences for what it does not offer."""
+    """Its own sentences for features it does not offer."""
     is_async: bool = False
     servers: int = 1
     key_lapses: bool = True
-    """Does the server end the key by itself when the lease ends?"""
+    """Whether the server expires the key when the lease ends."""
     shortest_ttl: float = 0.2
-    """Seconds: a lease that is short, and is still kept on a busy machine."""
+    """Seconds of a short lease that can still be kept on a busy machine."""
     renewals_per_ttl: float = 3.0
-    """How often a lease is renewed in the background before it would end."""
+    """How many times the background renews a lease within its time."""
     taking: bytes = b""
-    """What is in a request that takes the lock, beside its name, if others name it too."""
+    """Part of a request that takes the lock, beside its name, if other requests have the name too."""
     listening: bytes = b""
-    """The command by which a waiter asks to be woken."""
+    """The command with which a waiter subscribes to a wake-up."""
 
     @property
     def refusals(self) -> tuple[type[BaseException], ...]:
@@ -90,7 +90,7 @@ class Contender(ABC):
 
     @abstractmethod
     def connect(self, urls: Sequence[str]) -> Maybe:
-        """Make a client as the library's documentation does, for the server or servers."""
+        """Create a client for the server or servers, as in the library's documentation."""
 
     @abstractmethod
     def close(self, client: Client) -> Maybe:
@@ -98,26 +98,26 @@ class Contender(ABC):
 
     @abstractmethod
     def key(self, name: str) -> str:
-        """Return the key that is on the server while the lock is held, and only then."""
+        """Return the key that exists on the server exactly while the lock is held."""
 
     @abstractmethod
     def make(self, client: Client, name: str, ttl: float | None) -> Handle:
-        """Make a handle whose leases live `ttl` seconds; None: as long as the library has them live unasked."""
+        """Create a handle whose leases last `ttl` seconds; None: the library's default."""
 
     def make_rival(self, client: Client, name: str, ttl: float | None) -> Handle:
-        """Make a handle that must not be held while one of `make` is: of the same kind, unless that is shared."""
+        """Create a handle that excludes one of `make`: of the same kind, unless that kind is shared."""
         return self.make(client, name, ttl)
 
     def make_endless(self, client: Client, name: str) -> Handle:
-        """Make a handle whose leases have no end."""
+        """Create a handle whose leases have no end."""
         raise NotImplementedError
 
     def make_renewing(self, client: Client, name: str, ttl: float) -> Handle:
-        """Make a handle whose leases are renewed in the background."""
+        """Create a handle whose leases are renewed in the background."""
         raise NotImplementedError
 
     def make_replicated(self, client: Client, name: str, replicas: int) -> Handle:
-        """Make a handle whose acquires stand only when so many replicas have acknowledged them."""
+        """Create a handle whose acquisitions need that many replicas to acknowledge."""
         raise NotImplementedError
 
     @abstractmethod
@@ -130,10 +130,10 @@ class Contender(ABC):
 
     @abstractmethod
     def release(self, hold: Hold) -> Maybe:
-        """Give a held lock back."""
+        """Release a held lock."""
 
     def renew(self, hold: Hold, ttl: float) -> Maybe:
-        """Have the lease live for `ttl` seconds from now."""
+        """Renew the lease for `ttl` seconds from now."""
         raise NotImplementedError
 
     def fencing_token(self, hold: Hold) -> int:
@@ -141,39 +141,39 @@ class Contender(ABC):
         raise NotImplementedError
 
     def run_inside(self, handle: Handle, body: Body) -> Maybe:
-        """Run `body` in a `with` statement of the lock, and give it the hold."""
+        """Run `body` in a `with` statement of the lock, and pass it the hold."""
         raise NotImplementedError
 
     def watch_loss(self, hold: Hold) -> Callable[[], bool]:
-        """Begin to listen for the loss of the lease; what is returned says whether the holder has been told."""
+        """Watch for the loss of the lease; the returned function returns whether the holder was notified."""
         raise NotImplementedError
 
     def key_life_max_ms(self, ttl_ms: int) -> int:
-        """Return how long the key of a lease of `ttl_ms` may live on the server."""
+        """Return the maximum life of the key of a lease of `ttl_ms` on the server."""
         return ttl_ms
 
     def decorate(self, client: Client, name: str, function: Callable[[], Maybe]) -> Callable[[], Maybe]:
-        """Have `function` run under the lock `name`, or not at all when that is not free at once."""
+        """Decorate `function` to run under the lock `name`, or not at all if the lock is not free at once."""
         raise NotImplementedError
 
     def decorate_in_transaction(
         self, client: Client, name: str, function: Callable[[], Maybe]
     ) -> tuple[Callable[[], Maybe], Callable[[], Maybe]]:
-        """Do as `decorate` does, in a transaction of the caller's; return the function, and the commit that follows."""
+        """Like `decorate`, in a transaction of the caller; return the function, and the commit that follows."""
         raise NotImplementedError
 
     def guard_cache(self, client: Client, name: str, load: Callable[[], Maybe]) -> Callable[[], Maybe]:
-        """Return a function that gives what is cached under `name`, and has it loaded when nothing is."""
+        """Return a function that returns the value cached under `name`, and loads it on a miss."""
         raise NotImplementedError
 
     def lapse(self, hold: Hold) -> Maybe:
-        """End the lease on the server as its time would, unseen by the holder; by default that of its key."""
+        """Expire the lease on the server, unnoticed by the holder; by default expires its key."""
         raise NotImplementedError
 
     def take_away(self, hold: Hold) -> Maybe:
-        """End the lease at once, unseen by the holder; by default its key is deleted."""
+        """End the lease at once, unnoticed by the holder; by default deletes its key."""
         raise NotImplementedError
 
     def rest(self, client: Client, waiters: int) -> Maybe:
-        """Say whether so many waiters have come to rest; by default there is no telling."""
+        """Return whether that many waiters are idle; by default this is unknown."""
         raise NotImplementedError

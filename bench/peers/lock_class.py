@@ -1,4 +1,4 @@
-"""A pytest plugin for redis-py's own lock tests: wherever they import redis-py's `Lock`, they get ours."""
+"""A pytest plugin for redis-py's own lock tests: it replaces redis-py's `Lock` with ours."""
 
 import redis.asyncio.lock
 import redis.lock

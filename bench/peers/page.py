@@ -1,4 +1,4 @@
-"""The comparison as a page: a pure function of what was kept of the run, so that a test can tell whether they agree."""
+"""Renders the comparison as a page: a pure function of the saved results, so that a test can compare them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RESERVATIONS: Final = """\
 
 
 def render(comparison: dict[str, Any]) -> str:
-    """Write the page."""
+    """Return the page."""
     contenders: list[Contender] = comparison["contenders"]
     groups = _grouped(contenders)
     first = [group for group in groups if not group[0]["is_ours"] or group[0]["title"] == FIRST_OF_OURS]
@@ -133,7 +133,7 @@ def _reasons(groups: Sequence[list[Contender]]) -> str:
 
 
 def _these(names: Sequence[str], everybody: Sequence[str]) -> str:
-    """List names, or those that are not among them where these are fewer."""
+    """Return the names as text, or as "all but" the others if these are fewer."""
     others = [name for name in everybody if name not in names]
     if len(others) * 2 > len(everybody) or any(name not in everybody for name in names):
         return ", ".join(names)

@@ -1,4 +1,4 @@
-"""redis-py's own lock tests, run on `segmented.compat`. They come from its source distribution; none is kept here."""
+"""Runs redis-py's own lock tests, from its source distribution, on `segmented.compat`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FILES: Final = {"tests.test_lock": "threads", "tests.test_asyncio.test_lock": "asyncio"}
-"""By the module, as pytest reports it."""
+"""Kind of test by module, as pytest reports it."""
 DOWNLOAD_SECONDS: Final = 300
 TESTS_SECONDS: Final = 300
 
@@ -35,30 +35,30 @@ EXPECTED: Final = {
     "test_blocking_timeout": POLLING,
     "test_context_manager_blocking_timeout": POLLING,
 }
-"""The tests that fail on purpose, and why."""
+"""The tests that are expected to fail, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the tests need: pytest and its asyncio plugin, and redis-py."""
+    """The environment of the tests: pytest, its asyncio plugin, and redis-py."""
 
     name: str = "redis-py-tests"
 
     @property
     def requirements(self) -> Path:
-        """Return the file that pins everything in it."""
+        """Return the file of pinned requirements."""
         return HERE / f"requirements-{self.name}.txt"
 
     @property
     def requirement(self) -> str:
-        """Return the line of redis-py itself."""
+        """Return the requirement of redis-py itself."""
         lines = self.requirements.read_text(encoding="utf-8").splitlines()
         return next(line for line in lines if line.startswith("redis=="))
 
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """How one test ended. A test with parameters counts once for each."""
+    """The result of one test; each set of parameters counts as a test."""
 
     __test__ = False  # not for pytest
 
@@ -66,18 +66,18 @@ class TestRun:
     """`threads` or `asyncio`."""
     name: str
     failure: str
-    """The first line of what it said, or nothing when it passed."""
+    """The first line of the failure, or empty if it passed."""
 
     @property
     def reason(self) -> str | None:
-        """Return why it is expected to fail; None for a test that is to pass."""
+        """Return why it is expected to fail, or None if it should pass."""
         return EXPECTED.get(self.name.partition("[")[0])
 
 
 def run_tests(python: Path, environment: Environment) -> list[TestRun]:
-    """Fetch redis-py's source distribution into a private folder and run its lock tests on our classes.
+    """Download redis-py's source distribution into a temporary folder, and run its lock tests on our classes.
 
-    Raises SegmentedError when it cannot be fetched, or the tests cannot be run.
+    Raises SegmentedError if it cannot be downloaded, or the tests cannot be run.
     """
     with TemporaryDirectory(prefix="segmented-redis-py-") as folder:
         sources = Path(folder)
@@ -100,7 +100,7 @@ def run_tests(python: Path, environment: Environment) -> list[TestRun]:
 def read_report(text: str) -> list[TestRun]:
     """Read the tests of a report in JUnit's format."""
     found = []
-    for case in ET.fromstring(text).iter("testcase"):  # noqa: S314  # written by our own run
+    for case in ET.fromstring(text).iter("testcase"):  # noqa: S314  # written by our own pytest run
         module = case.get("classname", "").rpartition(".")[0]
         failures = [*case.findall("failure"), *case.findall("error"), *case.findall("skipped")]
         said = failures[0].get("message", "") or failures[0].tag if failures else ""
@@ -109,7 +109,7 @@ def read_report(text: str) -> list[TestRun]:
 
 
 def summary(runs: Sequence[TestRun]) -> str:
-    """Say how many passed, and of each that failed why, or that nobody expected it."""
+    """Return how many tests passed, and for each failure the reason or that it is unexpected."""
     lines = []
     for kind in FILES.values():
         of_kind = [run for run in runs if run.kind == kind]
@@ -121,13 +121,13 @@ def summary(runs: Sequence[TestRun]) -> str:
 
 
 def is_as_expected(runs: Sequence[TestRun]) -> bool:
-    """Return whether tests of both kinds were run, and those failed that are expected to fail, and no others."""
+    """Return whether tests of both kinds ran, and exactly the expected ones failed."""
     is_whole = {run.kind for run in runs} == set(FILES.values())
     return is_whole and all(bool(run.failure) is bool(run.reason) for run in runs)
 
 
 def free_port() -> int:
-    """Return a TCP port that is free now."""
+    """Return a free TCP port."""
     with closing(socket()) as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]

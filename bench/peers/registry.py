@@ -1,6 +1,6 @@
-"""The peers that the suite is run on: each with its pinned environment and its adapters.
+"""The peers of the suite, each with its pinned environment and adapters.
 
-An environment is made once from its pinned requirements, and made again when those change.
+One virtual environment per peer, created from its pinned requirements, and again when those change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STAMP: Final = "made-from"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A library of others."""
+    """Another library."""
 
     name: str
     adapters: tuple[str, ...]
@@ -35,7 +35,7 @@ class Peer:
 
     @property
     def requirements(self) -> Path:
-        """Return the file that pins everything in its environment."""
+        """Return the file of pinned requirements."""
         return HERE / f"requirements-{self.name}.txt"
 
 
@@ -46,11 +46,11 @@ PEERS: Final = (
     Peer("sherlock", (f"{ADAPTERS}.sherlock_redis:SherlockRedisLock",)),
 )
 OURS: Final = "segmented"
-"""The name under which this library's own locks take part."""
+"""The name of this library's own locks in the comparison."""
 
 
 class Pinned(Protocol):
-    """What an environment is made for."""
+    """The owner of an environment."""
 
     @property
     def name(self) -> str:
@@ -58,11 +58,11 @@ class Pinned(Protocol):
 
     @property
     def requirements(self) -> Path:
-        """Return the file that pins everything in it."""
+        """Return the file of pinned requirements."""
 
 
 def interpreter_of(peer: Pinned, folder: Path) -> Path:
-    """Return the interpreter of the peer's environment under `folder`. Raises SegmentedError when it cannot be made."""
+    """Return the interpreter of the peer's environment under `folder`. Raises SegmentedError if creating it fails."""
     environment = folder / peer.name
     python = environment / "bin" / "python"
     if is_made(peer, folder):
@@ -76,7 +76,7 @@ def interpreter_of(peer: Pinned, folder: Path) -> Path:
 
 
 def is_made(peer: Pinned, folder: Path) -> bool:
-    """Is its environment there, as its requirements are now?"""
+    """Return whether its environment exists with the present requirements."""
     stamp = folder / peer.name / STAMP
     return stamp.is_file() and stamp.read_text(encoding="utf-8") == _digest(peer)
 

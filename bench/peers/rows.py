@@ -1,4 +1,4 @@
-"""Rows of the suite, each run in a process of its own, in the environment of the lock it is run on."""
+"""Runs rows of the suite, each in its own process in the environment of its lock."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[2]
 MODULE: Final = "tests.contract.locks.run_row"
 ROW_SECONDS: Final = 60.0
-"""A lock that hangs is stopped after this, and has failed the row."""
+"""Seconds after which a hanging lock is stopped and has failed the row."""
 
 
 def inventory(python: Path) -> dict[str, Any]:
-    """Return the rows there are, and this library's own contenders. Raises InvalidInput outside of a working copy."""
+    """Return all rows and this library's own contenders. Raises InvalidInput outside a working copy."""
     if not (ROOT / Path(*MODULE.split("."))).with_suffix(".py").is_file():
         message = f"the suite is not here: run this from a working copy of the repository, not in {ROOT}"
         raise InvalidInput(message)
@@ -33,7 +33,7 @@ def inventory(python: Path) -> dict[str, Any]:
 def run_row(
     python: Path, contender: str, row_id: str, urls: Sequence[str], *, seconds_max: float = ROW_SECONDS
 ) -> dict[str, Any] | None:
-    """Run a row and return what the process says; None when it had to be stopped."""
+    """Run a row, and return the process's result, or None if it had to be stopped."""
     return _said(python, (contender, row_id, *urls), seconds_max)
 
 

@@ -1,1 +1,1 @@
-"""A network of a given round trip before a server on this machine: every byte is passed on half of it later."""
+"""Simulates a network with a given round trip in front of a local server: each byte is delayed by half of it."""

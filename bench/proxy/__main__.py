@@ -1,7 +1,7 @@
-"""The proxy in a process of its own: `python -m bench.proxy`.
+"""The proxy in its own process: `python -m bench.proxy`.
 
-Its first line of stdin is JSON: `upstream`, `rtt_ms`, `cores`. It answers with a line of JSON on stdout: `port`. After
-that stdin is a lifeline: when the parent is gone, however it went, the pipe ends, and the proxy leaves too.
+Its first line of stdin is JSON: `upstream`, `rtt_ms`, `cores`. It answers with a line of JSON on stdout: `port`. When
+the parent ends for any reason, stdin ends, and the proxy exits too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.proxy.relay import Upstream, fine_loop, serve
 
 
 def main(line: str) -> int:
-    """Serve what the line says until stdin ends; returns the exit code."""
+    """Run the proxy of a request line until stdin ends; return the exit code."""
     told = json.loads(line)
     if told["cores"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, told["cores"])

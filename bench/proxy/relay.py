@@ -1,9 +1,11 @@
-"""The proxy itself: accepts on loopback, connects to the server, and lays a line in each direction.
+"""The proxy itself: accepts on loopback, connects to the server, and creates a line in each direction.
 
-It imports nothing of the library, because the proxy must be there at once. A line is one direction of a connection:
-bytes come in, and go out a fixed time later, in order. The delay is a line's length, not its width: any number of bytes
-may be on the way at once, so pipelined requests all take one delay and not one each. What a peer does not read holds
-the sender back, as a full buffer would.
+One direction of a connection: bytes go out in order, a fixed time after they came in.
+
+The delay is latency, not bandwidth: any number of bytes may be in transit, so pipelined requests take one delay
+together. If the receiver does not read, the sender is blocked, as by a full buffer.
+
+The server behind a proxy. It does not import the library, so that the proxy starts at once.
 """
 
 from __future__ import annotations
@@ -19,21 +21,21 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 UNDER_WAY_MAX: Final = 64 * 1024 * 1024
-"""Bytes on the way in one direction, at which its sender has to wait."""
+"""Bytes in transit in one direction at which the sender is blocked."""
 DEFAULT_PORT: Final = 6379
 
 
 class End(asyncio.Protocol):
-    """One end of a connection: what it reads goes onto one line, what it writes comes from the other."""
+    """One end of a connection: it reads into one line, and writes from the other."""
 
     def __init__(
         self, outward: Line, inward: Line, *, on_made: Callable[[], None] | None = None, on_lost: Callable[[], None]
     ) -> None:
-        """Wait for the connection."""
+        """Create an end that waits for its connection."""
         self._outward, self._inward, self._on_made, self._on_lost = outward, inward, on_made, on_lost
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Lay both lines to it."""
+        """Connect both lines to the transport."""
         connected = cast("asyncio.Transport", transport)
         self._outward.source = connected
         self._inward.lead_to(connected)
@@ -41,33 +43,33 @@ class End(asyncio.Protocol):
             self._on_made()
 
     def data_received(self, data: bytes) -> None:
-        """Pass it on."""
+        """Pass the data on."""
         self._outward.send(data)
 
     def eof_received(self) -> bool:
-        """Pass the end on; the other direction lives on."""
+        """Pass the end on; the other direction stays open."""
         self._outward.end()
         return True
 
     def pause_writing(self) -> None:
-        """Its reader is slow."""
+        """Block the line: the receiver is slow."""
         self._inward.block()
 
     def resume_writing(self) -> None:
-        """Its reader has caught up."""
+        """Unblock the line: the receiver has caught up."""
         self._inward.unblock()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let the other end go, once it has what is under way to it."""
+        """Close the other end after it has received the bytes in transit."""
         del exc
         self._on_lost()
 
 
 class Connection:
-    """A client's connection through the proxy. It is over when both directions have ended, or an end is lost."""
+    """A client's connection through the proxy. It ends when both directions have ended, or one end is lost."""
 
     def __init__(self, upstream: Upstream, delay: float) -> None:
-        """Connect nothing yet."""
+        """Create an unconnected connection."""
         loop = asyncio.get_running_loop()
         self._upstream, self._delay, self._loop = upstream, delay, loop
         self._there, self._back = Line(loop, delay), Line(loop, delay)
@@ -87,7 +89,7 @@ class Connection:
     def _lost(self) -> None:
         self._there.end()
         self._back.end()
-        self._loop.call_later(2 * self._delay, self._close)  # what is under way arrives before that
+        self._loop.call_later(2 * self._delay, self._close)  # bytes in transit arrive before that
 
     def _close(self) -> None:
         for line in (self._there, self._back):
@@ -97,7 +99,7 @@ class Connection:
 
 
 async def serve(upstream: Upstream, delay: float, announce: Callable[[int], None], until: Awaitable[object]) -> None:
-    """Pass everything on, `delay` seconds later each way, until told otherwise; says the port that it listens on."""
+    """Relay with `delay` seconds each way until `until` is done; `announce` gets the listening port."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(upstream, delay).client, "127.0.0.1", 0)
     announce(server.sockets[0].getsockname()[1])
@@ -127,10 +129,10 @@ if hasattr(selectors, "EpollSelector"):
 
 
 class Line:
-    """From a transport that reads to another that writes."""
+    """Passes bytes from a reading transport to a writing one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, delay: float) -> None:
-        """Connect nothing yet. `delay` in seconds."""
+        """Create an unconnected line. `delay` is in seconds."""
         self._loop, self._delay = loop, delay
         self._under_way: deque[tuple[float, bytes | None]] = deque()
         self._size = 0
@@ -140,12 +142,12 @@ class Line:
         self._sink: asyncio.Transport | None = None
 
     def lead_to(self, sink: asyncio.Transport) -> None:
-        """Say where the bytes go; what came in before waits for that."""
+        """Set the sink; earlier bytes wait for it."""
         self._sink = sink
         self._flush()
 
     def send(self, data: bytes) -> None:
-        """Pass on, later."""
+        """Pass data on after the delay."""
         self._size += len(data)
         self._push(data)
         if self._size >= UNDER_WAY_MAX:
@@ -153,13 +155,13 @@ class Line:
             self._hold_source()
 
     def end(self) -> None:
-        """Pass on that nothing more comes, after all that did."""
+        """Pass the end of the stream on, after all data."""
         if not self._has_ended:
             self._has_ended = True
             self._push(None)
 
     def block(self) -> None:
-        """Take no more from the source: who should read what comes out does not."""
+        """Stop reading from the source, because the receiver does not read."""
         self._is_blocked = True
         self._hold_source()
 
@@ -169,7 +171,7 @@ class Line:
         self._let_source_go()
 
     def cut(self) -> None:
-        """Forget what is under way."""
+        """Drop the bytes in transit."""
         self._under_way.clear()
         if self._timer is not None:
             self._timer.cancel()

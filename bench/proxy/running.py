@@ -1,4 +1,7 @@
-"""Our end of the proxy's process, and the URL by which a client reaches the same database through it."""
+"""Starts the proxy's process and ends it.
+
+The upstream of a proxy, and the URL of the same database through it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
-from bench.children import let_go
+from bench.children import close_process
 from bench.granularity.cell import ROUND_TRIP_MAX
 from bench.proxy.relay import DEFAULT_PORT, Upstream
 from segmented.errors import InvalidInput, SegmentedError
@@ -22,13 +25,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[str]:
-    """Yield a URL of the same Redis with `rtt_ms` milliseconds more on every round trip.
+    """Yield a URL of the same Redis with `rtt_ms` more milliseconds per round trip.
 
-    A process of its own passes the bytes on: its work is among the `others` of a run's cores. Raises InvalidInput for a
-    URL or a round trip that it cannot have. `cores`: where it may run; empty: anywhere.
+    A separate process relays the bytes: its CPU time is in the `others` of a run's cores. Raises InvalidInput for an
+    unsupported URL or round trip. `cores`: where it may run; empty: any.
     """
     upstream = upstream_of(url)
-    if not 0 <= rtt_ms <= ROUND_TRIP_MAX:  # also refuses what is not a number
+    if not 0 <= rtt_ms <= ROUND_TRIP_MAX:  # also refuses NaN
         message = f"a round trip of {rtt_ms:g} ms must be between 0 and {ROUND_TRIP_MAX:,g} ms"
         raise InvalidInput(message)
     with tempfile.TemporaryFile("w+") as errors:
@@ -38,7 +41,7 @@ def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[s
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we end the child
+            start_new_session=True,  # a terminal's Ctrl-C reaches only this process, which ends the child
         )
         try:
             said = _told(child, json.dumps({"upstream": asdict(upstream), "rtt_ms": rtt_ms, "cores": list(cores)}))
@@ -49,20 +52,20 @@ def delayed(url: str, rtt_ms: float, *, cores: Sequence[int] = ()) -> Iterator[s
                 raise SegmentedError(message)
             yield through(url, json.loads(said)["port"])
         finally:
-            let_go(child)
+            close_process(child)
 
 
 def _told(child: subprocess.Popen[str], line: str) -> str:
     if child.stdin is None or child.stdout is None:
         return ""
-    with suppress(BrokenPipeError):  # it has gone already, and says why on stderr
+    with suppress(BrokenPipeError):  # it has ended, and its stderr says why
         child.stdin.write(line + "\n")
         child.stdin.flush()
     return child.stdout.readline()
 
 
 def upstream_of(url: str) -> Upstream:
-    """Return where a Redis URL leads to. Raises InvalidInput for one that a proxy cannot stand before."""
+    """Return the server of a Redis URL. Raises InvalidInput for a URL that a proxy does not support."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return Upstream(path=unquote(parts.path))
@@ -73,7 +76,7 @@ def upstream_of(url: str) -> Upstream:
 
 
 def through(url: str, port: int) -> str:
-    """Return the URL of the same database, user and options through a proxy on this machine's `port`."""
+    """Return the URL of the same database, user and options through a proxy on a local `port`."""
     parts = urlsplit(url)
     account = parts.netloc.rpartition("@")[0]
     netloc = f"{account}@127.0.0.1:{port}" if account else f"127.0.0.1:{port}"

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.report_page.drawing import Report, Told
+    from bench.report_page.drawing import Progress, Report
 
 
-def redraw(folder: Path, watch: Told) -> Report:
+def redraw(folder: Path, progress: Progress) -> Report:
     """Draw everything of a results folder again, as `bench.report_page.drawing.redraw` says.
 
     What draws is imported only now, so that a command line that draws nothing does not wait for it.
     """
     from bench.report_page.drawing import redraw as draw  # noqa: PLC0415  # matplotlib and scipy take a second to import
 
-    return draw(folder, watch)
+    return draw(folder, progress)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from bench.lint import RuleFinding
     from bench.report_page.drawn import Outcome
 
-    Told = Callable[[str, int, int], None]
-    """Told the phase, how much of it is done, and out of how much."""
+    Progress = Callable[[str, int, int], None]
+    """Called with the phase, how much of it is done, and the total."""
 
 RESULTS: Final = "results.jsonl"
 FIGURE_FOLDER: Final = "figures"
@@ -52,7 +52,7 @@ class Report:
         return [*said, f"No {TABLE}: {self.why_no_table}" if self.why_no_table else f"{TABLE} may go into a README."]
 
 
-def redraw(folder: Path, watch: Told) -> Report:
+def redraw(folder: Path, progress: Progress) -> Report:
     """Draw every figure, the HTML report, both tables and REPRODUCE.md of a results folder.
 
     Figures and tables of an earlier drawing that no longer have their data are removed. Raises InvalidInput for
@@ -68,8 +68,8 @@ def redraw(folder: Path, watch: Told) -> Report:
     why_no_table = _refusal(findings)
     facts = Facts(results, folder)
     try:
-        outcomes, svgs = _figures(facts, folder / FIGURE_FOLDER, watch)
-        watch("report", 0, 1)
+        outcomes, svgs = _figures(facts, folder / FIGURE_FOLDER, progress)
+        progress("report", 0, 1)
         html = page(facts, outcomes, svgs, findings=findings, why_no_table=why_no_table)
         _write(folder / "report.html", html)
         _write(folder / "REPRODUCE.md", reproduce(facts))
@@ -82,7 +82,7 @@ def redraw(folder: Path, watch: Told) -> Report:
     except OSError as error:
         message = f"{folder} cannot be written: {error.strerror}"
         raise InvalidInput(message) from error
-    watch("report", 1, 1)
+    progress("report", 1, 1)
     return Report(
         folder,
         tuple(one.name for one in outcomes if isinstance(one, Drawn)),
@@ -109,13 +109,13 @@ def _refuse_without_histories(folder: Path) -> None:
         raise InvalidInput(message)
 
 
-def _figures(facts: Facts, folder: Path, watch: Told) -> tuple[list[Outcome], dict[str, str]]:
+def _figures(facts: Facts, folder: Path, progress: Progress) -> tuple[list[Outcome], dict[str, str]]:
     folder.mkdir(exist_ok=True)
     outcomes: list[Outcome] = []
     svgs: dict[str, str] = {}
     with house_style():
         for place, draw in enumerate(FIGURES):
-            watch("figures", place, len(FIGURES))
+            progress("figures", place, len(FIGURES))
             outcome = draw(facts)
             files = [folder / f"{outcome.name}{ending}" for ending in (".svg", ".png")]
             if isinstance(outcome, Drawn):
@@ -127,7 +127,7 @@ def _figures(facts: Facts, folder: Path, watch: Told) -> tuple[list[Outcome], di
                 for file in files:
                     file.unlink(missing_ok=True)
             outcomes.append(outcome)
-    watch("figures", len(FIGURES), len(FIGURES))
+    progress("figures", len(FIGURES), len(FIGURES))
     return outcomes, svgs
 
 

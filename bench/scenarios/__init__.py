@@ -1,1 +1,1 @@
-"""Locust files: crowds that `locust -f` drives against servers that stand already."""
+"""Locust files: load that `locust -f` generates against existing or embedded servers."""

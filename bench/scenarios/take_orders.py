@@ -1,10 +1,10 @@
-"""Buyers who reserve a unit and confirm it, as a locustfile: one process, or a master and any number of workers.
+"""Buyers that reserve and confirm a unit, as a locustfile: one process, or a master and any number of workers.
 
     SEGMENTED_URL=redis://... locust -f bench/scenarios/take_orders.py --sku mug --stock 1000000 --segments 16
 
-The pool is opened by the process that begins the test, if nobody opened it before; it must not be gated. When the test
-stops, that process audits the pool; if the books are wrong it says so, and its exit code is 1. Orders that the stop cut
-off stay reserved until their hold lapses. A closed loop under no control: for figures there is `segmented bench`.
+The first process opens the pool, unless it exists; it must not be gated. When the test stops, that process audits the
+pool; if the audit finds errors it logs them, and its exit code is 1. Orders interrupted by the stop stay reserved until
+their hold expires. This is an uncontrolled closed loop: for figures use `segmented bench`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-from locust import User, events, task  # before redis comes in: it patches sockets, sleeping and locks for gevent
+from locust import User, events, task  # before redis: it patches sockets, sleeping and locks for gevent
 from locust.runners import WorkerRunner
 
 from segmented.errors import SegmentedError
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]  # Locust has no types for it
 def add_options(parser: LocustArgumentParser, **_: object) -> None:
-    """Say which pool is sold from; the page of a master shows these as fields."""
+    """Add the options of the pool; Locust's page shows them as fields."""
     parser.add_argument("--sku", env_var="LOCUST_SKU", default="locust", help="the pool to sell from")
     parser.add_argument("--stock", env_var="LOCUST_STOCK", type=int, default=1_000_000, help="units, if it is opened")
     parser.add_argument("--segments", env_var="LOCUST_SEGMENTS", type=int, default=16, help="if it is opened")
@@ -47,7 +47,7 @@ def add_options(parser: LocustArgumentParser, **_: object) -> None:
 
 @events.test_start.add_listener  # type: ignore[untyped-decorator]  # Locust has no types for it
 def open_pool(environment: Environment, **_: object) -> None:
-    """Open the pool once: in the process that begins the test, not in its workers."""
+    """Open the pool once: in the master or only process, not in workers."""
     if isinstance(environment.runner, WorkerRunner):
         return
     options = _options(environment)
@@ -62,7 +62,7 @@ def open_pool(environment: Environment, **_: object) -> None:
 
 @events.test_stop.add_listener  # type: ignore[untyped-decorator]  # Locust has no types for it
 def audit_pool(environment: Environment, **_: object) -> None:
-    """Do the books agree? Orders may still be under way: an audit reads a pool that sells."""
+    """Audit the pool. Orders may still be under way: an audit can read a pool while it sells."""
     if isinstance(environment.runner, WorkerRunner):
         return
     sku = _options(environment).sku
@@ -77,15 +77,15 @@ def audit_pool(environment: Environment, **_: object) -> None:
 
 
 class Buyer(User):
-    """Orders one unit after the other, without a pause."""
+    """Orders one unit after another, without a pause."""
 
     def on_start(self) -> None:
-        """Join the others of this process at one store."""
+        """Share one store with the other users of this process."""
         self.pool = _pool(_options(self.environment).sku)
 
     @task
     def buy(self) -> None:
-        """Reserve a unit and confirm it; a refusal is an answer like another, under its own name."""
+        """Reserve a unit and confirm it; a refusal is a normal answer, under its own name."""
         order = Order(uuid.uuid4().hex, 1)
         begun = time.monotonic()
         failure: SegmentedError | None = None
@@ -112,7 +112,7 @@ _pools: dict[str, Pool | ShardedPool] = {}
 
 
 def _pool(sku: str) -> Pool | ShardedPool:
-    """Return this process's pool of a sku; the first buyer connects, and the others wait for it."""
+    """Return this process's pool of a sku; the first buyer connects it, and the others wait."""
     with _guard:
         if sku not in _pools:
             _pools[sku] = find_pool(RedisStore.from_url(_url()), sku, hold=HOLD_SECONDS)

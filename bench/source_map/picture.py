@@ -8,11 +8,11 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from bench.front import FONT, PALETTES
+from bench.readme_chart import FONT, PALETTES
 from bench.source_map.trace import DATABASE
 
 if TYPE_CHECKING:
-    from bench.front import Palette
+    from bench.readme_chart import Palette
     from bench.source_map.trace import Trace
 
 LEFT: Final = 276

@@ -1,1 +1,1 @@
-"""The benchmark `stock`: what an order costs, alone, in batches and merged, beside a bare conditional decrement."""
+"""The benchmark `stock`: the cost of an order, alone, in batches and merged, and of a bare decrement."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from bench.display import display_on
 from bench.results import check_writable, write
 from bench.stock.measure import measure_stock
 from bench.stock.sizes import Sizes
-from bench.watch import watch_on
 from segmented.cli.console import Console
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -18,6 +18,6 @@ parser.add_argument("--url", help="server to use, which nothing else may use")
 options = parser.parse_args()
 check_writable(options.json)
 console = Console()
-results = measure_stock(options.url, watch_on(console), Sizes(order_counts=(10_000, max(20_000, options.orders))))
+results = measure_stock(options.url, display_on(console), Sizes(order_counts=(10_000, max(20_000, options.orders))))
 results.show(console)
 write(results, options.json)

@@ -1,7 +1,7 @@
-"""The bare conditional decrement: a script of one read and one write, by the server's own benchmark program or by ours.
+"""The bare conditional decrement: a script of one read and one write, run by the server's benchmark program or ours.
 
-`redis-benchmark` and `valkey-benchmark` are in no wheel; where neither is installed, a client of ours takes their part.
-It is written in Python and slower, so that ratios to it are too good; the figures say which one it was.
+`redis-benchmark` and `valkey-benchmark` are in no wheel; if neither is installed, our own client is used. It is written
+in Python and slower, so ratios to it are too good; the figures say which program it was.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from bench.stock.stage import Counter
+from bench.stock.context import Counter
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ RECEIVED: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """What the bare decrement reached."""
+    """The throughput of the bare decrement."""
 
     per_second: float
     server_us: float
@@ -44,7 +44,7 @@ class Bare:
 
 
 def program() -> str:
-    """Name what drives the bare decrement."""
+    """Return the name of the program that drives the bare decrement."""
     return next((name for name in PROGRAMS if shutil.which(name)), OWN)
 
 
@@ -66,7 +66,7 @@ def _theirs(driver: str, url: str, command: tuple[str, ...], calls: int, depth: 
         ["-s", parts.path] if parts.scheme == "unix" else ["-h", parts.hostname or "", "-p", str(parts.port or 6379)]
     )
     options = ["-n", str(calls), "-P", str(depth), "-c", str(CONNECTIONS), "-q"]
-    said = subprocess.run(  # noqa: S603  # the server's own benchmark, found on the path
+    said = subprocess.run(  # noqa: S603  # the server's benchmark program, found on the path
         [shutil.which(driver) or driver, *where, *options, *command],
         capture_output=True,
         text=True,

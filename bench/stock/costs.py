@@ -1,4 +1,4 @@
-"""What an order costs the server: time at few and many segments and orders, memory, and commands when all is sold."""
+"""The server's cost of an order: time with few and many segments and orders, memory, and commands when sold out."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import statistics
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.locks.figures import Figure
-from bench.stock.stage import BATCH, HOLD_MS, Counter, batches_of, open_pool, server_of
+from bench.stock.context import BATCH, HOLD_MS, Counter, batches_of, open_pool, server_of
 from segmented import Pool, RedisStore, protocol as op
 from segmented.keys import shard_keys
 
 if TYPE_CHECKING:
     import redis
 
-    from bench.stock.stage import Stage
+    from bench.stock.context import BenchContext
 
 SEGMENTS_RATIO_MAX: Final = 1.2
 ORDERS_RATIO_MAX: Final = 1.1
@@ -24,23 +24,23 @@ SEGMENTS: Final = 20
 PROBES: Final = 40
 
 
-def measure_costs(stage: Stage) -> list[Figure]:
-    """Measure all of it."""
-    return [*_by_segments(stage), *_by_orders(stage), *_when_sold_out(stage)]
+def measure_costs(context: BenchContext) -> list[Figure]:
+    """Measure all costs."""
+    return [*_by_segments(context), *_by_orders(context), *_when_sold_out(context)]
 
 
-def _by_segments(stage: Stage) -> list[Figure]:
-    """Compare pools of few and of many segments, batch by batch in turns."""
-    few, many = stage.sizes.segment_counts
-    with server_of(stage) as (store, client):
-        skus = {segments: stage.sku(f"of-{segments}") for segments in (few, many)}
+def _by_segments(context: BenchContext) -> list[Figure]:
+    """Compare pools of few and of many segments, in alternating batches."""
+    few, many = context.sizes.segment_counts
+    with server_of(context) as (store, client):
+        skus = {segments: context.sku(f"of-{segments}") for segments in (few, many)}
         for segments, sku in skus.items():
             open_pool(store, sku, segments)
         reserved: dict[int, list[float]] = {few: [], many: []}
         confirmed: dict[int, list[float]] = {few: [], many: []}
-        batches = batches_of("o", max(PROBES, stage.sizes.batch_orders // BATCH) * BATCH)
+        batches = batches_of("o", max(PROBES, context.sizes.batch_orders // BATCH) * BATCH)
         for index, batch in enumerate(batches):
-            stage.told("server time by segments", index, len(batches))
+            context.progress("server time by segments", index, len(batches))
             for segments, sku in skus.items():
                 reserved[segments].append(_server_us(store, client, op.ReserveMany(sku, batch, HOLD_MS), len(batch)))
                 ended = op.SettleMany(sku, "confirmed", tuple(order.order_id for order in batch))
@@ -54,21 +54,21 @@ def _by_segments(stage: Stage) -> list[Figure]:
     return figures
 
 
-def _by_orders(stage: Stage) -> list[Figure]:
-    """Fill one pool, and compare the server's time for an order with that in a small one, in turns; read its memory."""
-    few, many = stage.sizes.order_counts
-    with server_of(stage) as (store, client):
-        small, sku = stage.sku("small"), stage.sku("filled")
+def _by_orders(context: BenchContext) -> list[Figure]:
+    """Fill a pool, compare the server's time per order with that of a small pool alternately, and read its memory."""
+    few, many = context.sizes.order_counts
+    with server_of(context) as (store, client):
+        small, sku = context.sku("small"), context.sku("filled")
         for name, count in ((small, few), (sku, many)):
             open_pool(store, name, SEGMENTS)
-            _fill(stage, store, name, count)
+            _fill(context, store, name, count)
         at_few: list[float] = []
         at_many: list[float] = []
         for index, batch in enumerate(batches_of("probe", PROBES * BATCH)):
-            stage.told("server time by orders", index, PROBES)
+            context.progress("server time by orders", index, PROBES)
             for name, found in ((small, at_few), (sku, at_many)):
                 found.append(_server_us(store, client, op.ReserveMany(name, batch, HOLD_MS), len(batch)))
-        alone = _ledger_of_single_orders(stage, store, client)
+        alone = _ledger_of_single_orders(context, store, client)
         count = store.execute(op.ReadPool(sku)).order_count
         keys = shard_keys(sku)
         live = sum(_bytes(client, key) for key in (keys.orders, keys.holds)) / count
@@ -84,26 +84,26 @@ def _by_orders(stage: Stage) -> list[Figure]:
     ]
 
 
-def _ledger_of_single_orders(stage: Stage, store: RedisStore, client: redis.Redis) -> float:
-    sku = stage.sku("single")
+def _ledger_of_single_orders(context: BenchContext, store: RedisStore, client: redis.Redis) -> float:
+    sku = context.sku("single")
     open_pool(store, sku, SEGMENTS)
     (orders,) = batches_of("o", BATCH)
     store.execute_many([op.Reserve(sku, order, HOLD_MS) for order in orders])
     return _bytes(client, shard_keys(sku).ledger) / BATCH
 
 
-def _fill(stage: Stage, store: RedisStore, sku: str, count: int) -> None:
+def _fill(context: BenchContext, store: RedisStore, sku: str, count: int) -> None:
     for first in range(0, count, BATCH):
-        stage.told(f"filling a pool to {count:,} orders", first, count)
+        context.progress(f"filling a pool to {count:,} orders", first, count)
         (batch,) = batches_of(f"o{first}", min(BATCH, count - first))
         store.execute(op.ReserveMany(sku, batch, HOLD_MS))
 
 
-def _when_sold_out(stage: Stage) -> list[Figure]:
-    """Count what the server is sent for orders that it refuses, without and with the sold-out mark."""
-    count = stage.sizes.refused
-    with server_of(stage) as (store, client):
-        sku = stage.sku("gone")
+def _when_sold_out(context: BenchContext) -> list[Figure]:
+    """Count the commands for refused orders, without and with the sold-out mark."""
+    count = context.sizes.refused
+    with server_of(context) as (store, client):
+        sku = context.sku("gone")
         plain, marked = Pool(store, sku), Pool(store, sku, sold_out_mark=0.1)
         open_pool(store, sku, SEGMENTS, stock=1)
         counter = Counter(client)
@@ -123,14 +123,14 @@ def _when_sold_out(stage: Stage) -> list[Figure]:
 
 
 def _server_us(store: RedisStore, client: redis.Redis, operation: op.Operation[Any], count: int) -> float:
-    """Return the server's microseconds for an order of a batch."""
+    """Return the server's microseconds per order of a batch."""
     counter = Counter(client)
     store.execute(operation)
     return counter.of()[1] / count
 
 
 def _quiet(found: list[float]) -> float:
-    """Return the lower quartile: the server's clock also counts the time in which something else had its core."""
+    """Return the lower quartile: the server's clock includes time when another process had its core."""
     return statistics.quantiles(found, n=4)[0]
 
 

@@ -1,4 +1,4 @@
-"""The benchmark `stock`, whole, on one server."""
+"""The whole benchmark `stock`, on one server."""
 
 from __future__ import annotations
 
@@ -9,36 +9,41 @@ from typing import TYPE_CHECKING, Final
 from bench.conditions import server_conditions
 from bench.locks.figures import LockResults
 from bench.stock.bare import OWN, program
+from bench.stock.context import BenchContext, pinned
 from bench.stock.costs import measure_costs
 from bench.stock.grants import measure_grants
 from bench.stock.rates import measure_rates
 from bench.stock.shards import measure_shards
 from bench.stock.sizes import Sizes
-from bench.stock.stage import Stage, pinned
 from segmented.servers import ValkeyServer
 
 if TYPE_CHECKING:
-    from bench.watch import Watch
+    from bench.display import Display
 
 NAME: Final = "stock"
 
 
-def measure_stock(url: str | None, watch: Watch, sizes: Sizes | None = None) -> LockResults:
-    """Measure on an embedded server, unless another is named: it must be one that nothing else uses."""
+def measure_stock(url: str | None, display: Display, sizes: Sizes | None = None) -> LockResults:
+    """Measure on an embedded server, unless another is named, which no other program may use."""
     with ExitStack() as stack:
         pid = None
         if url is None:
             server = stack.enter_context(ValkeyServer.start())
             url, pid = server.url, server.pid
-        whole = server_conditions(url)  # before this process is confined to some of the cores
+        whole = server_conditions(url)  # before this process is pinned to some of the cores
         placement = stack.enter_context(pinned(pid))
         found = {**whole, "placement": placement, "bare_by": program()}
         stack.callback(gc.unfreeze)
         gc.collect()
-        gc.freeze()  # else each full collection looks at all that the bench has imported, in the midst of a measurement
-        with watch.strategy(NAME) as told:
-            stage = Stage(url, sizes or Sizes(), told)
-            figures = (*measure_rates(stage), *measure_costs(stage), *measure_shards(stage), *measure_grants(stage))
+        gc.freeze()  # otherwise each full collection scans all imports during a measurement
+        with display.strategy(NAME) as progress:
+            context = BenchContext(url, sizes or Sizes(), progress)
+            figures = (
+                *measure_rates(context),
+                *measure_costs(context),
+                *measure_shards(context),
+                *measure_grants(context),
+            )
     remarks = [
         f"The bare decrement was driven by {program()}; {placement}.",
         "This process called gc.freeze() when it had imported everything, as a service may.",

@@ -1,4 +1,4 @@
-"""Orders a second beside the bare decrement: calls awaited one by one, and batches of a thousand."""
+"""Orders per second compared with the bare decrement: calls awaited one by one, and batches of a thousand."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from bench.locks.figures import Figure
 from bench.stock.bare import measure_bare, program
-from bench.stock.stage import HOLD_MS, STOCK, batches_of, server_of
+from bench.stock.context import HOLD_MS, STOCK, batches_of, server_of
 from segmented import AsyncPool, AsyncRedisStore, protocol as op
 from segmented.models import Order
 
 if TYPE_CHECKING:
-    from bench.stock.stage import Stage
+    from bench.stock.context import BenchContext
 
 AWAITED_MIN: Final = 1.5
 BATCH_MIN: Final = 0.8
@@ -23,20 +23,20 @@ SEGMENTS: Final = 20
 IN_FLIGHT: Final = 2
 
 
-def measure_rates(stage: Stage) -> list[Figure]:
-    """Take each ratio in each round, of two measurements next to each other."""
-    sizes, driver = stage.sizes, program()
+def measure_rates(context: BenchContext) -> list[Figure]:
+    """Measure each ratio in each round, from two consecutive measurements."""
+    sizes, driver = context.sizes, program()
     awaited: list[float] = []
     reserved: list[float] = []
     confirmed: list[float] = []
     seen: dict[str, list[float]] = {}
-    with server_of(stage) as (_, client):
+    with server_of(context) as (_, client):
         for number in range(sizes.rounds):
-            stage.told("orders a second", number, sizes.rounds)
-            bare = measure_bare(stage.url, client, sizes.bare_calls, depth=1, by_digest=False, driver=driver)
-            calls = asyncio.run(_awaited(stage, number))
-            deep = measure_bare(stage.url, client, sizes.bare_calls, depth=DEPTH, by_digest=True, driver=driver)
-            many, sold = asyncio.run(_batches(stage, number))
+            context.progress("orders a second", number, sizes.rounds)
+            bare = measure_bare(context.url, client, sizes.bare_calls, depth=1, by_digest=False, driver=driver)
+            calls = asyncio.run(_awaited(context, number))
+            deep = measure_bare(context.url, client, sizes.bare_calls, depth=DEPTH, by_digest=True, driver=driver)
+            many, sold = asyncio.run(_batches(context, number))
             awaited.append(calls / bare.per_second)
             reserved.append(many / deep.per_second)
             confirmed.append(sold / deep.per_second)
@@ -62,11 +62,11 @@ def _ratio(name: str, found: list[float], at_least: float, driver: str) -> Figur
     return Figure(name, statistics.median(found), "", min(found), max(found), at_least=at_least, detail=detail)
 
 
-async def _awaited(stage: Stage, number: int) -> float:
-    """Let many callers await one order after the other."""
-    sizes = stage.sizes
-    async with await AsyncRedisStore.from_url(stage.url) as store:
-        pool = AsyncPool(store, stage.sku(f"awaited-{number}"))
+async def _awaited(context: BenchContext, number: int) -> float:
+    """Let many callers await one order after another."""
+    sizes = context.sizes
+    async with await AsyncRedisStore.from_url(context.url) as store:
+        pool = AsyncPool(store, context.sku(f"awaited-{number}"))
         await pool.open(stock=STOCK, segments=SEGMENTS)
         await pool.reserve("first")
         orders = [[Order(f"{caller}-{index}", 1) for index in range(sizes.calls)] for caller in range(sizes.callers)]
@@ -80,10 +80,10 @@ async def _awaited(stage: Stage, number: int) -> float:
         return sizes.callers * sizes.calls / (time.perf_counter() - began)
 
 
-async def _batches(stage: Stage, number: int) -> tuple[float, float]:
-    """Send batches with two under way: one on the server, one being encoded or read here."""
-    sku, count = stage.sku(f"batches-{number}"), stage.sizes.batch_orders
-    async with await AsyncRedisStore.from_url(stage.url) as store:
+async def _batches(context: BenchContext, number: int) -> tuple[float, float]:
+    """Send batches, two at a time: one on the server, one being encoded or read here."""
+    sku, count = context.sku(f"batches-{number}"), context.sizes.batch_orders
+    async with await AsyncRedisStore.from_url(context.url) as store:
         await store.execute(op.OpenPool(sku, STOCK, SEGMENTS, gated=False))
         orders = batches_of("o", count)
         reserving = [op.ReserveMany(sku, batch, HOLD_MS) for batch in orders]
@@ -93,7 +93,7 @@ async def _batches(stage: Stage, number: int) -> tuple[float, float]:
             waiting = iter(operations)
 
             async def work(waiting: object = waiting) -> None:
-                for operation in waiting:  # type: ignore[attr-defined]  # shared: each takes the next
+                for operation in waiting:  # type: ignore[attr-defined]  # shared: each worker takes the next
                     await store.execute(operation)
 
             began = time.perf_counter()

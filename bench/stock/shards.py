@@ -1,6 +1,6 @@
-"""What a pool in shards costs beyond one in a single slot: transfers while it sells, commands when all is sold.
+"""The extra cost of a sharded pool: transfers while it sells, and commands when it is sold out.
 
-Transfers are counted for each sale, early in it and to the last unit.
+How many transfers between shards a pool needs per sale: early in the sale, and to the last unit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bench.locks.figures import Figure
-from bench.stock.stage import Counter, server_of
+from bench.stock.context import Counter, server_of
 from segmented import protocol as op
 from segmented.keys import directory_keys, shard_keys
 from segmented.models import SoldOut
@@ -20,33 +20,38 @@ from segmented.stock.sharded.opening import COPIES
 if TYPE_CHECKING:
     import redis
 
-    from bench.stock.stage import Stage
+    from bench.stock.context import BenchContext
     from segmented.plans.drivers import Store
 
 SHARDS: Final = 6
 TRANSFERS_MAX: Final = 0.05
 COMMANDS_MAX: Final = 2
 EARLY: Final = 0.9
-"""The part of the stock whose sale is early."""
+"""The share of the stock that counts as early."""
 
 
-def measure_shards(stage: Stage) -> list[Figure]:
-    """Sell a pool in shards to its last unit, then go on refusing."""
-    with server_of(stage) as (store, client):
-        sku = stage.sku("in-shards")
-        stage.skus.pop()  # it has other keys than a pool in one slot
+def measure_shards(context: BenchContext) -> list[Figure]:
+    """Sell a sharded pool to its last unit, then refuse more orders."""
+    with server_of(context) as (store, client):
+        sku = context.sku("in-shards")
+        context.skus.pop()  # it has other keys than a pool in one slot
         pool = ShardedPool(store, sku)
-        stage.told("selling in shards", 0, 1)
+        context.progress("selling in shards", 0, 1)
         try:
-            count = count_transfers(store, sku, stock=stage.sizes.sharded_stock, shards=SHARDS)
+            count = count_transfers(store, sku, stock=context.sizes.sharded_stock, shards=SHARDS)
             counter = Counter(client)
-            for index in range(stage.sizes.refused):
+            for index in range(context.sizes.refused):
                 pool.reserve(f"refused-{index}")
-            refused = counter.of()[0] / stage.sizes.refused
+            refused = counter.of()[0] / context.sizes.refused
         finally:
             _remove(client, pool)
     late = (count.transfers - count.early_transfers) / (count.sales - count.early_sales)
-    detail = {"shards": SHARDS, "stock": stage.sizes.sharded_stock, "sales": count.sales, "transfers": count.transfers}
+    detail = {
+        "shards": SHARDS,
+        "stock": context.sizes.sharded_stock,
+        "sales": count.sales,
+        "transfers": count.transfers,
+    }
     return [
         Figure("transfers a sale, until 90 % is sold", count.early_share, "", at_most=TRANSFERS_MAX, is_promise=True),
         Figure("transfers a sale, of the last 10 %", late, "", detail=detail),
@@ -70,11 +75,11 @@ class TransferCount:
 
     @property
     def early_share(self) -> float:
-        """Return transfers per sale until 90 % was sold."""
+        """Transfers per sale until 90 % was sold."""
         return self.early_transfers / self.early_sales
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return the counts as one line."""
         return (
             f"transfers per sale: {self.early_share:.2%} until {EARLY:.0%} was sold "
             f"({self.early_transfers} of {self.early_sales:,} sales), "
@@ -85,7 +90,7 @@ class TransferCount:
 def count_transfers(
     store: Store, sku: str, *, stock: int = 20_000, shards: int = 6, quantity_max: int = 5, seed: int = 1
 ) -> TransferCount:
-    """Sell a new pool one order at a time, of 1 to `quantity_max` units, until a single unit is refused."""
+    """Sell a new pool in orders of 1 to `quantity_max` units, until a single unit is refused."""
     pool, chance = ShardedPool(store, sku), random.Random(seed)
     pool.open(stock=stock, segments=shards, shards=shards)
     sales = units = number = 0
@@ -105,6 +110,6 @@ def count_transfers(
 
 
 def transfers_of(pool: ShardedPool) -> int:
-    """Count the transfers that a pool's shards have ever sent."""
+    """Return the total number of transfers sent by a pool's shards."""
     states = [pool.store.execute(op.ReadPool(shard.sku)) for shard in pool.shards]
     return sum(one.number for state in states for one in state.transfers if one.kind == "sent")

@@ -1,4 +1,4 @@
-"""How much the benchmark does. The defaults take some minutes; tests take less."""
+"""The sizes of the benchmark. The defaults take some minutes; tests take less."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Counts of everything that is measured."""
+    """How many of everything is measured."""
 
     rounds: int = 5
-    """Each ratio is taken in each round, of two measurements next to each other."""
+    """Rounds; each ratio is measured in each round, from two consecutive measurements."""
     bare_calls: int = 60_000
-    """Of the bare decrement, a round."""
+    """Calls of the bare decrement per round."""
     batch_orders: int = 30_000
-    """Through `reserve_many` and `confirm_many`, a round."""
+    """Orders through `reserve_many` and `confirm_many` per round."""
     callers: int = 1_000
     calls: int = 30
-    """Awaited by each caller, a round."""
+    """Calls awaited by each caller per round."""
     segment_counts: tuple[int, int] = (1, 200)
     order_counts: tuple[int, int] = (10_000, 1_000_000)
-    """Orders in a pool between which the server's time for an order is compared."""
+    """Numbers of orders in a pool, between which the server's time per order is compared."""
     refused: int = 1_000
     sharded_stock: int = 20_000
     holds_ms: tuple[int, ...] = (5, 20)

@@ -1,4 +1,4 @@
-"""Ways to sell the last units, under one interface: same buyers, same slow step, one family a file."""
+"""Strategies to sell the last units, under one interface: same buyers, same slow step, one file per strategy."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from bench.strategies.celery_path import CeleryBatched, CeleryOne
 from bench.strategies.decr_compensate import DecrCompensate
+from bench.strategies.library_lock import GlobalPottery, GlobalPythonRedisLock, GlobalRedisPy, GlobalRedisPyBest
 from bench.strategies.lock_free import LockFree
 from bench.strategies.no_lock import NoLock
 from bench.strategies.one_script import OneScript
-from bench.strategies.others_locks import GlobalPottery, GlobalPythonRedisLock, GlobalRedisPy, GlobalRedisPyBest
 from bench.strategies.pg_rows import PgHotRow, PgRows
 from bench.strategies.pg_skip_locked import PgSkipLocked
 from bench.strategies.segment_batches import SegmentBatches

@@ -1,4 +1,4 @@
-"""What a strategy does, what it promises, and the answers its buyers get."""
+"""The interface of strategies: operations, guarantees, and the answers to buyers."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from segmented.stores.redis import RedisStore
 
 LEASE_SECONDS: Final = 10.0
-"""For which every lock of every strategy lives: the same for ours and for others'."""
+"""Lease time of every lock of every strategy, for all libraries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sold:
-    """The order is stored and confirmed. Local seconds: when its critical section could begin, and when it was over."""
+    """The order is stored and confirmed. Local seconds: when its critical section could begin, and when it ended."""
 
     granted_at: float
     freed_at: float = 0.0
     segment: int | None = None
     attempts: int = 1
-    """Times that a lock was asked for, or that an optimistic attempt was made; 0 where there is neither."""
+    """Lock requests or optimistic attempts; 0 if there are neither."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Sold out. `sequence`: the number of the change after which it was decided, where there is a ledger."""
+    """Sold out. `sequence`: the number of the change after which it was decided, if there is a ledger."""
 
     sequence: int
     quantity: int
@@ -43,7 +43,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class RefusedByGate:
-    """The pool granted units, and the order database did not confirm."""
+    """The pool granted units, but the order database did not confirm them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,62 +58,62 @@ Answer = Sold | Refused | RefusedByGate | GaveUp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantees:
-    """What a strategy promises whoever uses it: columns of every table."""
+    """The guarantees of a strategy: columns of every table."""
 
     never_oversells: bool = True
     sold_out_is_exact: bool = True
-    """Nobody is refused while units are free."""
+    """No order is refused while units are free."""
     one_effect_per_order: bool
-    """A repeat of an order id changes nothing and is told the same again."""
+    """A repeated order id changes nothing and gets the same answer."""
     section: Literal["none", "one at a time", "one a segment", "unlimited"]
     """How many orders can be in the critical section at once."""
     fencing: bool
-    """Does a resource get a number by which it can refuse a holder that overslept?"""
+    """Whether resources get a fencing token, to refuse a holder whose lease has ended."""
     after_a_crash: str
-    """What becomes of units and lock of a buyer that dies: a few words."""
+    """What happens to units and lock of a buyer that dies, in a few words."""
     durable: Literal["memory", "commit"] = "memory"
-    """Where an acknowledged order is; a critical section that commits makes it `commit` for every strategy."""
+    """Where an acknowledged order is stored; `commit` for every strategy if the critical section commits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the servers say after a sale."""
+    """The state of the servers after a sale."""
 
     sold: int
     available: int
-    """Units that the servers still count as free."""
+    """Units still free on the servers."""
     sold_in_sql: int | None
-    """None where no order goes into the order database."""
+    """None if orders are not stored in the order database."""
     oversold_in_redis: int
     oversold_in_sql: int
     refused_wrongly: int
     audit: str
-    """`clean`, what drifted, or `none` where nothing can be audited."""
+    """`clean`, the drift, or `none` if nothing can be audited."""
     duplicates: int = 0
     """Orders that took effect more than once."""
     sold_ids: frozenset[str] | None = None
-    """Orders that are sold, by what the servers say."""
+    """Orders sold according to the servers."""
     left: tuple[int, ...] = field(default=())
-    """Units free by segment, where there are segments."""
+    """Free units by segment, if there are segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """What a strategy works with."""
+class StrategyContext:
+    """Connections and settings of a strategy."""
 
     store: RedisStore
     engine: Engine | None
-    """None when nothing is stored in an order database."""
+    """None if nothing is stored in an order database."""
     segments: int
     buyers: int
     section: Section
     batch: int = 1
     url: str = ""
-    """Of the Redis server, for strategies with a client of their own."""
+    """URL of Redis, for strategies with their own client."""
 
 
 def mean_of(values: Iterable[float]) -> float:
-    """Return the mean. Raises SegmentedError when there is nothing to take it of."""
+    """Return the mean. Raises SegmentedError if there are no values."""
     found = list(values)
     if not found:
         message = "no order was settled after the warm-up, so its hold cannot be measured"
@@ -122,63 +122,63 @@ def mean_of(values: Iterable[float]) -> float:
 
 
 class Strategy(ABC):
-    """Sells units. Many buyers call `buy` at once, from greenlets or threads."""
+    """Sells units. Many buyers call `buy` concurrently, from greenlets or threads."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
     """One line for tables and help."""
     guarantees: ClassVar[Guarantees]
     is_control: ClassVar[bool] = False
-    """Is it run to be seen failing?"""
+    """Whether it is run to show how it fails."""
     has_segments: ClassVar[bool] = False
-    """Does K change what it does?"""
+    """Whether K changes its behaviour."""
     has_batches: ClassVar[bool] = False
     needs_database: ClassVar[bool] = False
-    """Does it need the order database whatever the critical section is?"""
+    """Whether it needs the order database for every critical section."""
     calibration_stock: ClassVar[int | None] = None
-    """Units at most for a sale that is to end for time; None where so many as a calibration has cost nothing."""
+    """Maximum stock for a sale that ends by time, or None for no maximum."""
 
-    def __init__(self, stage: Stage) -> None:
-        """Sell nothing yet. Raises InvalidInput for a batch that it cannot take."""
-        if stage.batch > 1 and not self.has_batches:
-            message = f"{self.name} sells one order after the other, so it has no batches of {stage.batch}"
+    def __init__(self, context: StrategyContext) -> None:
+        """Create a strategy without a sale. Raises InvalidInput for an unsupported batch."""
+        if context.batch > 1 and not self.has_batches:
+            message = f"{self.name} sells one order after the other, so it has no batches of {context.batch}"
             raise InvalidInput(message)
-        self.stage = stage
+        self.context = context
 
     @property
     @abstractmethod
     def segments(self) -> int:
-        """How many segments the stock is split over."""
+        """Number of segments of the stock."""
 
     @property
     @abstractmethod
     def lanes(self) -> int:
-        """How many calls can be in their slow step at once without breaking a promise: the bound is lanes / hold."""
+        """How many calls can be in their slow step at once within the guarantees: the bound is lanes / hold."""
 
     @abstractmethod
     def open(self, sku: str, stock: int) -> None:
-        """Begin a sale of its own under `sku`."""
+        """Open a new sale under `sku`."""
 
     def join(self, sku: str, stock: int) -> None:
-        """Sell from what another process has opened. Raises InvalidInput where that cannot be."""
+        """Join a sale that another process has opened. Raises InvalidInput if that is impossible."""
         message = f"{self.name} keeps part of {sku!r} in its process, so one process must sell all {stock} units"
         raise InvalidInput(message)
 
     @abstractmethod
     def buy(self, order: Order) -> Answer:
-        """Take the order to its end."""
+        """Process an order."""
 
     def buy_batch(self, orders: Sequence[Order]) -> list[Answer]:
-        """Take orders to their end in one call, with one critical section; one answer each."""
+        """Process several orders in one call, with one critical section; one answer each."""
         return [self.buy(order) for order in orders]
 
     @abstractmethod
     def mean_hold(self, warm_up: float) -> float:
-        """Return mean seconds of the slow step, with its lock if there is one, once `warm_up` seconds have passed."""
+        """Return mean seconds of the slow step, including its lock if any, after `warm_up` seconds."""
 
     @abstractmethod
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
-        """Count what was sold and which refusals were wrong, from what the servers say."""
+        """Count sold units and wrong refusals from the servers' state."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -186,31 +186,31 @@ class Strategy(ABC):
 
     @classmethod
     def require_cancel(cls, *, commits: bool) -> None:
-        """Raise InvalidInput if a sold order cannot be given back."""
+        """Raise InvalidInput if sold orders cannot be cancelled."""
         del commits
         message = f"{cls.name} cannot take a sold order back, so it has no cancel-storm"
         raise InvalidInput(message)
 
     @classmethod
     def require_restock(cls, *, commits: bool) -> None:
-        """Raise InvalidInput if no units can come in while it sells."""
+        """Raise InvalidInput if units cannot be added during a sale."""
         del commits
         message = f"{cls.name} cannot take units in while it sells, so it has no restock"
         raise InvalidInput(message)
 
     def cancel(self, order: Order) -> None:
-        """Take a sold order back: its units are free again, and the verdict counts it as sold no more."""
+        """Cancel a sold order: its units are free again, and the verdict does not count it as sold."""
         del order
-        self.require_cancel(commits=self.stage.section.commits)
+        self.require_cancel(commits=self.context.section.commits)
 
     def restock(self, units: int) -> None:
-        """Take units in while the sale runs; they are free when this returns."""
+        """Add units during the sale; they are free when this returns."""
         del units
-        self.require_restock(commits=self.stage.section.commits)
+        self.require_restock(commits=self.context.section.commits)
 
     def free_by_segment(self) -> tuple[int, ...]:
-        """Return units free by segment right now, cheaply (one command); empty where there are no segments."""
+        """Return the current free units by segment, with one command; empty if there are no segments."""
         return ()
 
-    def close(self) -> None:  # noqa: B027  # most have nothing to let go of
-        """Let go of clients of its own."""
+    def close(self) -> None:  # noqa: B027  # most strategies have nothing to close
+        """Close the strategy's own clients."""

@@ -1,9 +1,8 @@
-"""The whole way through Celery: an order is submitted, a message tells a worker, and the buyer waits for the outcome.
+"""The whole path through Celery: a buyer submits an order, a message queues it for a worker, and the buyer waits.
 
-Two real worker processes take the orders, each one message after the other, with a broker on a server of its own. Units
-are taken by the worker, under the lock of a segment, and the slow step is the worker's, once for each order, whatever
-the size of the message. So it is the workers that bound the rate, two orders in the slow step at once, and buyers
-beyond that wait in the queue.
+Two real worker processes process one message after another; the broker is on its own server. The worker takes the units
+under the lock of a segment and runs the slow step once per order, whatever the size of the message. So the workers
+limit the rate: two orders are in the slow step at once, and the other buyers wait in the queue.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from bench.strategies.base import GaveUp, Refused, Sold
 from bench.strategies.celery_step import told
 from bench.strategies.clients import WAIT_SECONDS
 from bench.strategies.pooled import PooledStrategy
-from bench.workers.crew import PROCESSES, crew, environment
+from bench.workers.processes import PROCESSES, environment, running_processes
 from segmented.celery.broker import kombu_url
 from segmented.celery.envelopes import TASK, Envelope
 from segmented.models import Settled, SoldOut
@@ -29,47 +28,47 @@ from segmented.stock import EnvelopePublisher, Outbox
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.strategies.base import Answer, Stage
+    from bench.strategies.base import Answer, StrategyContext
     from segmented.models import Order
 
 QUEUE = "segmented"
-"""Which the workers serve by default."""
+"""The queue that workers serve by default."""
 
 
 class CeleryOne(PooledStrategy):
-    """A message an order."""
+    """One message per order."""
 
     name: ClassVar[str] = "celery-one"
     summary: ClassVar[str] = "orders submitted to two Celery workers, a message each; segment locks in the workers"
     envelope_max: ClassVar[int] = 1
 
-    def __init__(self, stage: Stage) -> None:
-        """Start nothing yet."""
-        super().__init__(stage)
+    def __init__(self, context: StrategyContext) -> None:
+        """Create a strategy without workers; `open` starts them."""
+        super().__init__(context)
         self._started = ExitStack()
 
     @property
     def segments(self) -> int:
-        """As many as asked for."""
-        return self.stage.segments
+        """As many as configured."""
+        return self.context.segments
 
     @property
     def lanes(self) -> int:
-        """A worker each, as far as there are segments and buyers for them."""
-        return min(self.segments, self.stage.buyers, PROCESSES)
+        """The number of workers, or fewer if there are fewer segments or buyers."""
+        return min(self.segments, self.context.buyers, PROCESSES)
 
     def open(self, sku: str, stock: int) -> None:
-        """Open the pool, then start broker and workers, and wait until they take messages."""
+        """Open the pool, start broker and workers, and wait until they take messages."""
         super().open(sku, stock)
         stack = self._started
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segmented-bench-")))
         broker = stack.enter_context(ValkeyServer.start()).url
-        engine = self.stage.engine
+        engine = self.context.engine
         database = f"sqlite:///{folder}/no-orders.db"
         if engine is not None:
             database = engine.url.render_as_string(hide_password=False)
-        given = environment(self.stage.url, broker, database) | told(self.stage.section)
-        stack.enter_context(crew(given, folder)).start_workers()
+        given = environment(self.context.url, broker, database) | told(self.context.section)
+        stack.enter_context(running_processes(given, folder)).start_workers()
         app = stack.enter_context(Celery("bench-buyers", broker=kombu_url(broker), set_as_current=False))
 
         def send(sku: str, order_ids: Sequence[str]) -> None:
@@ -80,11 +79,11 @@ class CeleryOne(PooledStrategy):
         self.pool.outbox = Outbox(publisher, "in the worker")
 
     def buy(self, order: Order) -> Answer:
-        """Submit, and wait for what becomes of it."""
+        """Submit the order, and wait for its outcome."""
         outcome = self.pool.submit(order).wait(WAIT_SECONDS)
         match outcome:
             case Settled(state="confirmed"):
-                return Sold(0.0, 0.0, outcome.segment)  # the buyer does not see when its step begins
+                return Sold(0.0, 0.0, outcome.segment)  # the buyer does not see when its slow step begins
             case Settled(state="refused") | SoldOut():
                 return Refused(outcome.sequence, order.quantity)
             case None:
@@ -92,12 +91,12 @@ class CeleryOne(PooledStrategy):
         return GaveUp(f"order {order.order_id!r}: {outcome}")
 
     def close(self) -> None:
-        """End the workers and their broker."""
+        """Stop the workers and the broker."""
         self._started.close()
 
 
 class CeleryBatched(CeleryOne):
-    """Orders that were submitted at about the same time share a message, a segment's lock and a transaction."""
+    """Orders submitted at about the same time share a message, a segment's lock and a transaction."""
 
     name: ClassVar[str] = "celery-batched"
     summary: ClassVar[str] = "orders submitted to two Celery workers, up to 100 a message; segment locks in the workers"

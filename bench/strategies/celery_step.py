@@ -1,4 +1,4 @@
-"""The slow step of an order in a worker's process, which learns from its environment what it is."""
+"""The slow step of an order in a worker process, configured by its environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEP: Final = "bench.strategies.celery_step:step"
 
 
 def told(section: Section) -> dict[str, str]:
-    """Return the environment that says what the step is."""
+    """Return the environment variables that configure the step."""
     return {KIND: section.kind, MILLISECONDS: str(section.ms), "SEGMENTED_STEP": STEP}
 
 

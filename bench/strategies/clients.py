@@ -1,4 +1,4 @@
-"""The client of strategies that do not use the library, and how long all of them wait for a lock."""
+"""The Redis client of strategies that do not use the library, and the lock timeout of all strategies."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from redis.retry import Retry
 from bench.strategies.base import LEASE_SECONDS
 
 if TYPE_CHECKING:
-    from bench.strategies.base import Stage
+    from bench.strategies.base import StrategyContext
 
 WAIT_SECONDS: Final = 60.0
-"""For which a buyer waits for a lock before it gives up, whatever the lock."""
+"""Seconds that a buyer waits for any lock before it gives up."""
 REPLY_SECONDS: Final = 2 * LEASE_SECONDS
-"""For a reply; a blocking command may take as long as a lease."""
+"""Socket timeout for a reply; a blocking command may take as long as a lease."""
 
 
-class AskingClient(redis.Redis):
-    """Counts SET NX, which is how all libraries of locks ask for one."""
+class CountingClient(redis.Redis):
+    """Counts SET NX, with which all lock libraries request a lock."""
 
     asked = 0
 
-    def set(  # type: ignore[override]  # only what these libraries say
+    def set(  # type: ignore[override]  # only the arguments that these libraries use
         self, name: str, value: str | bytes | int, *, ex: int | None = None, px: int | None = None, nx: bool = False
     ) -> object:
-        """Set, as redis-py does."""
+        """Set a key, as redis-py does, and count SET NX."""
         self.asked += nx
         return super().set(name, value, ex=ex, px=px, nx=nx)
 
 
-def client_of(stage: Stage) -> AskingClient:
-    """Return a client with room for every buyer, as the URL says, that hides no error by trying again."""
-    client = AskingClient.from_url(stage.url, socket_timeout=REPLY_SECONDS, retry=Retry(NoBackoff(), 0))
-    assert isinstance(client, AskingClient)  # noqa: S101  # for the type checker
+def client_of(context: StrategyContext) -> CountingClient:
+    """Return a client with the URL's number of connections and without retries, which would hide errors."""
+    client = CountingClient.from_url(context.url, socket_timeout=REPLY_SECONDS, retry=Retry(NoBackoff(), 0))
+    assert isinstance(client, CountingClient)  # noqa: S101  # for the type checker
     return client

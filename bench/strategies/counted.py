@@ -1,10 +1,10 @@
-"""What the strategies over plain counters share: a counter a segment, a note of every order sold, and the verdict.
+"""The base of strategies over plain counters: a counter per segment, a list of sold orders, and the verdict.
 
-A counter is read, and written back by whoever read it: what guards that is the strategy. An order is noted in a list in
-the same step as the counter is written, or, where the critical section commits, stored as a row of its own before it.
-Nothing here refuses an order that was sold before.
+A buyer reads a counter and writes it back; the subclass guards that. The order is appended to a list in the same
+transaction as the counter's write, or stored as a row before it if the critical section commits. Repeated orders are
+not detected.
 
-An `AskingStore` counts how often a lock was asked for in vain, because neither pools nor locks say it.
+A store that counts failed lock attempts, because neither pools nor locks report them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from segmented.protocol.wire import text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.strategies.base import Stage
+    from bench.strategies.base import StrategyContext
     from segmented.errors import SegmentedError
     from segmented.models import Order
     from segmented.plans.drivers import Store, Wakeups
@@ -43,33 +43,32 @@ AnswerT = TypeVar("AnswerT")
 
 
 def split(stock: int, segments: int) -> tuple[int, ...]:
-    """Return units by segment: as even as whole units allow, and none is left out."""
+    """Return all units by segment, as evenly as possible."""
     each, rest = divmod(stock, segments)
     return tuple(each + (segment < rest) for segment in range(segments))
 
 
 class CountedStrategy(Strategy):
-    """Sells from counters in Redis that are read and written back."""
+    """Sells from counters in Redis by reading and writing them back."""
 
     guarantees: ClassVar[Guarantees] = Guarantees(
-        never_oversells=False,  # a holder that outlasts its lease writes over what the next one wrote
+        never_oversells=False,  # a holder that outlives its lease overwrites the next holder's write
         one_effect_per_order=False,
         section="one at a time",
         fencing=False,
         after_a_crash="the lock ends with its lease; an order that was stored but not counted is sold again",
     )
 
-    def __init__(self, stage: Stage) -> None:
-        """Connect, and make the table, where orders are stored in one."""
-        super().__init__(stage)
-        self.client = client_of(stage)
-        if stage.engine is not None:
-            metadata.create_all(stage.engine)
+    def __init__(self, context: StrategyContext) -> None:
+        """Connect, and create the table if orders are stored in one."""
+        super().__init__(context)
+        self.client = client_of(context)
+        if context.engine is not None:
+            metadata.create_all(context.engine)
         self._sku = ""
         self._stock = 0
         self._taken = 0
-        """Units that are sold, or of an order that may yet get them: the "sequence" of a refusal, as there is no
-        ledger."""
+        """Units sold, or of orders that may still get them: the "sequence" of a refusal, since there is no ledger."""
         self._holds: list[tuple[float, float]] = []
         self.counters: list[str] = []
         """Keys, by segment."""
@@ -81,7 +80,7 @@ class CountedStrategy(Strategy):
 
     @property
     def lanes(self) -> int:
-        """One: an order at a time."""
+        """One: one order at a time."""
         return 1
 
     @property
@@ -100,9 +99,9 @@ class CountedStrategy(Strategy):
         return int(text(self.client.get(self.counters[segment])))
 
     def _sell_guarded(self, order: Order, segment: int = 0) -> float | Refused:
-        """Read, do the slow step, note the order, write. Returns when the slow step could begin.
+        """Read, run the slow step, record the order, write. Return when the slow step could begin.
 
-        The caller keeps all others off this counter meanwhile.
+        The caller excludes all others from this counter meanwhile.
         """
         self._taken += order.quantity
         left = self._read(segment)
@@ -110,7 +109,7 @@ class CountedStrategy(Strategy):
             self._taken -= order.quantity
             return Refused(self._taken, order.quantity)
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         self._write(order, segment, left - order.quantity)
         return granted_at
 
@@ -125,32 +124,32 @@ class CountedStrategy(Strategy):
             both.execute()
 
     def _stored(self, order: Order) -> bool:
-        """Commit the order's row, where the critical section commits; nothing refuses it."""
-        if not self.stage.section.commits or self.stage.engine is None:
+        """Commit the order's row if the critical section commits; no constraint refuses it."""
+        if not self.context.section.commits or self.context.engine is None:
             return False
         values = {"sku": self._sku, "order_id": order.order_id, "quantity": order.quantity}
-        with self.stage.engine.connect() as connection:
+        with self.context.engine.connect() as connection:
             connection.execute(insert(unguarded_orders), values)
         return True
 
     def _sold_at(self, granted_at: float, segment: int | None = None, *, attempts: int = 1) -> Sold:
-        """Return the answer of an order whose lock, if any, is free again."""
+        """Return the answer of an order whose lock, if any, has been released."""
         freed_at = time.monotonic()
         self._holds.append((granted_at, freed_at - granted_at))
         return Sold(granted_at, freed_at, segment, attempts)
 
     def mean_hold(self, warm_up: float) -> float:
-        """Measure from read to write, and to the lock's release where there is one, by the local clock."""
+        """Measure from the read to the write, or to the lock's release if there is one, by the local clock."""
         first = min((granted_at for granted_at, _ in self._holds), default=0.0)
         return mean_of(hold for granted_at, hold in self._holds if granted_at >= first + warm_up)
 
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
-        """Count what was noted as sold. The counters themselves see nothing unusual."""
+        """Count the recorded orders. The counters themselves show nothing unusual."""
         sold = self._noted()
         units = sum(quantity for _, quantity in sold)
         left = self._left()
         available = sum(left)
-        commits = self.stage.section.commits
+        commits = self.context.section.commits
         return Verdict(
             sold=units,
             available=sum(max(0, one) for one in left),
@@ -172,9 +171,9 @@ class CountedStrategy(Strategy):
         return self._left() if self.segments > 1 else ()
 
     def _noted(self) -> list[tuple[str, int]]:
-        if self.stage.section.commits and self.stage.engine is not None:
+        if self.context.section.commits and self.context.engine is not None:
             asked = select(unguarded_orders.c.order_id, unguarded_orders.c.quantity)
-            with self.stage.engine.connect() as connection:
+            with self.context.engine.connect() as connection:
                 rows = connection.execute(asked.where(unguarded_orders.c.sku == self._sku))
                 return [(row.order_id, row.quantity) for row in rows]
         lines = (text(line).rpartition(" ") for line in self.client.lrange(self._sold, 0, -1))
@@ -187,8 +186,8 @@ class CountedStrategy(Strategy):
     def clear(self) -> None:
         """Remove the counters and the rows; the empty table stays."""
         self.client.unlink(*self.counters, self._sold)
-        if self.stage.engine is not None:
-            with self.stage.engine.begin() as connection:
+        if self.context.engine is not None:
+            with self.context.engine.begin() as connection:
                 connection.execute(delete(unguarded_orders).where(unguarded_orders.c.sku == self._sku))
 
 
@@ -197,11 +196,11 @@ def noted(order: Order) -> str:
     return f"{order.order_id} {order.quantity}"
 
 
-class AskingStore:
-    """Passes everything on.
+class CountingStore:
+    """Passes all operations on to a store.
 
-    It does not see the attempts that a release makes for the next in line, right behind itself: of those that succeed
-    the sale itself is the count, and hardly one of them fails.
+    It does not see the attempts that a release makes for the next waiter: successful ones are counted as sales, and
+    they rarely fail.
     """
 
     def __init__(self, store: Store) -> None:
@@ -213,7 +212,7 @@ class AskingStore:
 
     @property
     def wakeups(self) -> Wakeups:
-        """Return the lines of this process."""
+        """Return the waiters of this process."""
         return self._store.wakeups
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
@@ -226,14 +225,14 @@ class AskingStore:
     def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform many; none of them asks for a lock."""
+        """Perform several operations; none of them requests a lock."""
         return self._store.execute_many(operations, deadline=deadline)
 
     def close(self) -> None:
-        """Leave it to whoever opened it."""
+        """Do nothing: the owner of the store closes it."""
 
     def attempts(self) -> int:
-        """Return what a sale cost: its own attempt, and those in vain since the last sale, whosever they were."""
+        """Return the attempts of a sale: its own, and all failed ones since the last sale, by any buyer."""
         in_vain = self._in_vain
         self._told, found = in_vain, in_vain - self._told
         return 1 + found

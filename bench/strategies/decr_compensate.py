@@ -1,8 +1,8 @@
-"""Take first and ask afterwards: DECRBY, and INCRBY back when the counter went below zero.
+"""Take first and check afterwards: DECRBY, and INCRBY to give back if the counter went below zero.
 
-What is wrong with it: between the two an order that asks for less finds a counter below zero, although units are free
-for it, and is refused. Orders that all ask for the same number of units are refused rightly, as long as none comes
-back: then no unit is free at the first refusal, and at no later one.
+Its fault: between the two commands a smaller order finds a counter below zero although units are free for it, and is
+refused. If all orders have the same quantity and none is cancelled, refusals are right: then no unit is free at the
+first refusal or later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class DecrCompensate(CountedStrategy):
-    """Two commands, and no script."""
+    """Two commands, without a script."""
 
     name: ClassVar[str] = "decr-compensate"
     summary: ClassVar[str] = "DECRBY, and INCRBY back when it went below zero; the slow step outside of any lock"
@@ -35,10 +35,10 @@ class DecrCompensate(CountedStrategy):
     @property
     def lanes(self) -> int:
         """Every buyer can be in the slow step."""
-        return self.stage.buyers
+        return self.context.buyers
 
     def buy(self, order: Order) -> Answer:
-        """Take, give back if it was too much; else do the slow step and note the order."""
+        """Take units and give them back if they were too many; else run the slow step and record the order."""
         self._taken += order.quantity
         if int(self.client.decrby(self.counters[0], order.quantity)) < 0:
             self._taken -= order.quantity
@@ -46,7 +46,7 @@ class DecrCompensate(CountedStrategy):
             self.client.incrby(self.counters[0], order.quantity)
             return refused
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         if not self._stored(order):
             self.client.rpush(self._sold, noted(order))
         return self._sold_at(granted_at, attempts=0)

@@ -1,7 +1,7 @@
-"""No lock at all around the slow step: one script takes the units, and whoever has them may take their time.
+"""No lock around the slow step: one script reserves the units, and their owner may take as long as the hold lasts.
 
-The better choice wherever the slow step needs no exclusion. With a commit it has as many rows in the database as
-segments, which is its best setting: one row would make the commits queue.
+It is the better choice if the slow step needs no mutual exclusion. With commits it has as many rows in the database as
+segments, which is its best setting: with one row the commits would queue.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class LockFree(PooledStrategy):
 
     @property
     def segments(self) -> int:
-        """As many as asked for; they only spread the rows."""
-        return self.stage.segments
+        """As many as configured; they only spread the rows."""
+        return self.context.segments
 
     @property
     def lanes(self) -> int:
         """Every buyer can be in the slow step."""
-        return self.stage.buyers
+        return self.context.buyers
 
     def buy(self, order: Order) -> Answer:
-        """Reserve, do the slow step, store the order where it commits, confirm."""
+        """Reserve, run the slow step, store the order if it commits, confirm."""
         answer = self.pool.reserve(order)
         if isinstance(answer, SoldOut):
             return Refused(answer.sequence, answer.quantity)
@@ -52,7 +52,7 @@ class LockFree(PooledStrategy):
             message = f"order {order.order_id!r}: {answer.describe()}"
             raise SegmentedError(message)
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         if self.gate is None:
             self.pool.confirm(order.order_id)
             return Sold(granted_at, time.monotonic(), attempts=0)

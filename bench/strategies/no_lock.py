@@ -1,7 +1,6 @@
-"""The control: read the counter, do the slow step, write the counter back. In between, everybody sells the same unit.
+"""The control: read the counter, run the slow step, write the counter back. In between all buyers sell the same unit.
 
-It bypasses the gate and notes its orders in a list or table of its own, because the gate would refuse what this
-oversells.
+It bypasses the gate and records its orders in its own list or table, because the gate would refuse oversold orders.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NoLock(CountedStrategy):
-    """Read, think, write. Its bound is that of a correct read-modify-write, which lets one order through at a time."""
+    """Read, think, write. Its bound is that of a correct read-modify-write, with one order at a time."""
 
     name: ClassVar[str] = "no-lock"
     summary: ClassVar[str] = "read, think, write: the control, which must oversell"
@@ -29,12 +28,12 @@ class NoLock(CountedStrategy):
     )
 
     def buy(self, order: Order) -> Answer:
-        """Read, do the slow step, store the order and commit, write."""
+        """Read, run the slow step, store the order and commit, write."""
         available = self._read()
         if available < order.quantity:
             return Refused(self._taken, order.quantity)
         self._taken += order.quantity
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         self._write(order, 0, available - order.quantity)
         return self._sold_at(granted_at, attempts=0)

@@ -1,7 +1,7 @@
-"""No lock, and no library: one script of its own takes the units and notes the order; the slow step comes after it.
+"""No lock and no library: its own script takes the units and records the order; the slow step comes after it.
 
-The record of an order makes a repeat harmless. What it does not have: a hold that lapses (the units of a buyer that
-dies in the slow step are sold for ever), a ledger, segments, a fencing token, and exclusion in the slow step.
+The record of an order makes repeats harmless. It lacks a hold that expires (the units of a buyer that dies in the slow
+step stay sold forever), a ledger, segments, a fencing token, and mutual exclusion in the slow step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from segmented.protocol.wire import text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.strategies.base import Answer, Guarantees, Stage, Verdict
+    from bench.strategies.base import Answer, Guarantees, StrategyContext, Verdict
     from segmented.models import Order
 
 TAKE: Final = """#!lua
@@ -66,9 +66,9 @@ class OneScript(CountedStrategy):
         after_a_crash="units of an order under way stay sold",
     )
 
-    def __init__(self, stage: Stage) -> None:
-        """Name the scripts."""
-        super().__init__(stage)
+    def __init__(self, context: StrategyContext) -> None:
+        """Register the scripts."""
+        super().__init__(context)
         self._take: Any = self.client.register_script(TAKE)
         self._give_back: Any = self.client.register_script(GIVE_BACK)
         self._restocked = 0
@@ -81,31 +81,31 @@ class OneScript(CountedStrategy):
     @property
     def lanes(self) -> int:
         """Every buyer can be in the slow step."""
-        return self.stage.buyers
+        return self.context.buyers
 
     def buy(self, order: Order) -> Answer:
-        """Take the units, do the slow step, store the order where it commits."""
+        """Take the units, run the slow step, store the order if it commits."""
         left = int(self._take(keys=(self.counters[0], self._sold), args=(order.order_id, order.quantity)))
         if left < 0:
             return Refused(self._stock + 1 + left, order.quantity)
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         self._stored(order)
         return self._sold_at(granted_at, attempts=0)
 
     @classmethod
     def require_cancel(cls, *, commits: bool) -> None:
-        """Raise InvalidInput where every order is a row, too: a row that went away is not this strategy's part."""
+        """Raise InvalidInput if every order is also a row: this strategy does not delete rows."""
         if commits:
             super().require_cancel(commits=commits)
 
     @classmethod
     def require_restock(cls, *, commits: bool) -> None:
-        """Take units in wherever the stock is."""
+        """Allow restocks always."""
         del commits
 
     def cancel(self, order: Order) -> None:
-        """Forget the order and add its units, in one step. Raises SegmentedError for an order that has none."""
+        """Remove the order and add its units, atomically. Raises SegmentedError for an order without units."""
         if int(self._give_back(keys=(self.counters[0], self._sold), args=(order.order_id,))) != order.quantity:
             message = f"order {order.order_id} has no {order.quantity} units to give back"
             raise SegmentedError(message)
@@ -116,7 +116,7 @@ class OneScript(CountedStrategy):
         self._restocked += units
 
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
-        """Count what was noted as sold, and what came in with what there was at first."""
+        """Count the recorded orders, and added units with the initial ones."""
         found = super().judge(refusals)
         over = oversold(found.sold, self._stock + self._restocked)
         is_stored = found.sold_in_sql is not None
@@ -127,7 +127,7 @@ class OneScript(CountedStrategy):
         )
 
     def _noted(self) -> list[tuple[str, int]]:
-        if self.stage.section.commits:
+        if self.context.section.commits:
             return super()._noted()
         found: Any = self.client.hgetall(self._sold)
         return [(text(order_id), int(quantity)) for order_id, quantity in found.items()]

@@ -1,8 +1,9 @@
-"""PostgreSQL, one row or K: a conditional UPDATE locks a row, and the slow step is in the same transaction.
+"""PostgreSQL, K rows: a random row first; if it is exhausted, the next one that is not.
 
-With K rows an order tries one at random first, and when it is exhausted the next of those that are not. Units only go
-down, and only what is committed is seen: a row that is read as exhausted is. What is wrong with it: an order for
-several units is refused when no row has as many, though they have together.
+Units only decrease, and only committed changes are visible, so a row read as exhausted stays so. Its fault: an order
+for several units is refused if no single row has enough, although together they have.
+
+PostgreSQL, one row: a conditional UPDATE locks it, and the slow step is in the same transaction.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TAKE: Final = (
     )
     .values(available=sql_rows.c.available - bindparam("wanted"))
 )
-"""It waits for whoever has the row, and looks again then: so a refusal is exact."""
+"""The statement waits for the row's lock and then checks again, so refusals are exact."""
 
 
 class PgHotRow(SqlStrategy):
@@ -58,7 +59,7 @@ class PgHotRow(SqlStrategy):
 
 
 class PgRows(PgHotRow):
-    """As many rows as asked for."""
+    """As many rows as configured."""
 
     name: ClassVar[str] = "pg-rows"
     summary: ClassVar[str] = "PostgreSQL: K rows, one at random and then the next, the slow step in its transaction"
@@ -67,16 +68,16 @@ class PgRows(PgHotRow):
 
     @property
     def segments(self) -> int:
-        """As many as asked for."""
-        return self.stage.segments
+        """As many as configured."""
+        return self.context.segments
 
     @property
     def lanes(self) -> int:
-        """One a row, as far as there are buyers for them."""
-        return min(self.segments, self.stage.buyers)
+        """One per row, or fewer if there are fewer buyers."""
+        return min(self.segments, self.context.buyers)
 
     def _take(self, connection: Connection, order: Order) -> int | None:
-        row = random.randrange(self.segments)  # no secret; the run's seed repeats it
+        row = random.randrange(self.segments)  # not a secret; the run's seed repeats it
         while not self._take_from(connection, row, order):
             left = self._left(connection)
             following = [(row + step) % self.segments for step in range(1, self.segments + 1)]

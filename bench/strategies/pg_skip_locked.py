@@ -1,7 +1,7 @@
-"""PostgreSQL, a row a unit: take the first that nobody has locked, with SKIP LOCKED, so that nobody waits for a row.
+"""PostgreSQL, one row per unit: take the first unlocked rows with SKIP LOCKED, so that no buyer waits for a row.
 
-Too few are found either because they are sold, or because others have them locked and may yet roll back. So a buyer
-that found too few lets go, counts what is committed as free, and tries again for as long as that would be enough.
+A buyer may find too few rows because they are sold, or because others have locked them and may still roll back. So it
+releases its rows, counts the units free by committed state, and retries as long as they would be enough.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from segmented.models import Order
 
 PAUSE: Final = 0.005
-"""Seconds at most until units that others have locked are looked for again."""
+"""Maximum seconds before a retry for units that others have locked."""
 CALIBRATED_WITH: Final = 60_000
-"""Units of a sale that is to end for time: more than any transactions could sell in seconds."""
+"""Stock of a sale that ends by time: more than transactions could sell in it."""
 
 units: Final = Table(
     "bench_sql_units",
@@ -40,7 +40,7 @@ _IS_FREE: Final = (units.c.sku == bindparam("given_sku"), units.c.order_id.is_(N
 _FREE: Final = select(units.c.unit).where(*_IS_FREE).order_by(units.c.unit).limit(bindparam("wanted"))
 TAKE: Final = (
     update(units)
-    # as an array, the selection is made once: as a set it might be made again for each row, and lock more
+    # as an array, the selection runs once: as a set it might run again for each row, and lock more
     .where(*_IS_FREE, units.c.unit == func.any(func.array(_FREE.with_for_update(skip_locked=True).scalar_subquery())))
     .values(order_id=bindparam("given_order_id"))
 )
@@ -48,7 +48,7 @@ LEFT: Final = select(func.count()).select_from(_FREE.subquery())
 
 
 class PgSkipLocked(SqlStrategy):
-    """A row a unit."""
+    """One row per unit."""
 
     name: ClassVar[str] = "pg-skip-locked"
     summary: ClassVar[str] = "PostgreSQL: a row a unit, SKIP LOCKED, the slow step in its transaction"
@@ -57,8 +57,8 @@ class PgSkipLocked(SqlStrategy):
 
     @property
     def lanes(self) -> int:
-        """Every buyer can have units of its own locked."""
-        return self.stage.buyers
+        """Every buyer can lock different units."""
+        return self.context.buyers
 
     def _put(self, connection: Connection) -> None:
         connection.execute(
@@ -76,7 +76,7 @@ class PgSkipLocked(SqlStrategy):
                 return None
             if time.monotonic() >= until:
                 return GaveUp(f"others had the last units locked for {WAIT_SECONDS:g} s")
-            time.sleep(random.uniform(0, PAUSE))  # no secret, only out of step with the others
+            time.sleep(random.uniform(0, PAUSE))  # not a secret; only to spread the retries
             connection.exec_driver_sql("BEGIN")
         return 0
 

@@ -1,7 +1,8 @@
-"""What the strategies over a pool share: opening it, and reading the verdict from ledger and database.
+"""The base of strategies over a pool: opens it, and reads the verdict from ledger and database.
 
-A pool whose critical section commits is gated: the order database decides. Otherwise the pool alone does. A refusal
-carries the number of the change after which it was decided; the ledger says whether it was right.
+A pool whose critical section commits is gated: the order database decides. Otherwise the pool alone does.
+
+Checks refusals against the ledger. Each refusal has the number of the change after which it was decided.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from sqlalchemy import delete
 
 from bench.sizing import oversold
 from bench.strategies.base import LEASE_SECONDS, Guarantees, Strategy, Verdict, mean_of
-from bench.strategies.counted import AskingStore
+from bench.strategies.counted import CountingStore
 from segmented import protocol as op
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.keys import shard_keys
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import ClassVar
 
-    from bench.strategies.base import Refused, Stage
+    from bench.strategies.base import Refused, StrategyContext
     from segmented.models import LedgerEntry, Order
 
 PAGE: Final = 1_000
 RETURNED: Final = "returned-"
-"""Before the id of an order whose units came back."""
+"""Prefix of the restock id of a cancelled order."""
 MICROSECONDS: Final = 1_000_000
 
 
@@ -47,15 +48,15 @@ class PooledStrategy(Strategy):
     )
     pool: Pool
 
-    def __init__(self, stage: Stage) -> None:
-        """Sell nothing yet."""
-        super().__init__(stage)
-        self.gate = Gate(stage.engine) if stage.section.commits and stage.engine is not None else None
-        self.store = AskingStore(stage.store)
+    def __init__(self, context: StrategyContext) -> None:
+        """Create a strategy without a sale."""
+        super().__init__(context)
+        self.gate = Gate(context.engine) if context.section.commits and context.engine is not None else None
+        self.store = CountingStore(context.store)
         self._stock = 0
 
     def open(self, sku: str, stock: int) -> None:
-        """Open the pool, and the gate with the same units a segment."""
+        """Open the pool, and the gate with the same units per segment."""
         self.pool = Pool(self.store, sku, ttl=LEASE_SECONDS)
         self._stock = stock
         opened = self.pool.open(stock=stock, segments=self.segments, gated=self.gate is not None)
@@ -66,30 +67,30 @@ class PooledStrategy(Strategy):
             self.gate.open(sku, opened.state.stock, epoch=opened.state.epoch)
 
     def join(self, sku: str, stock: int) -> None:
-        """Find the pool."""
-        self.pool = Pool(self.stage.store, sku, ttl=LEASE_SECONDS)
+        """Join the open pool."""
+        self.pool = Pool(self.context.store, sku, ttl=LEASE_SECONDS)
         self._stock = stock
 
     @classmethod
     def require_cancel(cls, *, commits: bool) -> None:
-        """Raise InvalidInput for a pool behind an order database: what that has confirmed, it sells for good."""
+        """Raise InvalidInput for a gated pool: the order database's confirmations are final."""
         if commits:
             message = f"{cls.name} with commits cannot take a sold order back: the order database has confirmed it"
             raise InvalidInput(message)
 
     @classmethod
     def require_restock(cls, *, commits: bool) -> None:
-        """Raise InvalidInput for a pool behind an order database, whose units come in by way of that."""
+        """Raise InvalidInput for a gated pool: its restocks go through the order database."""
         if commits:
             message = f"{cls.name} with commits takes no units in while it sells: its rows would have to grow first"
             raise InvalidInput(message)
 
     def cancel(self, order: Order) -> None:
-        """Put its units in again. A confirmed order is final, so they come back as stock, under the order's name."""
+        """Restock its units under the order's name, since a confirmed order is final."""
         self._take_in(order.quantity, f"{RETURNED}{order.order_id}")
 
     def restock(self, units: int) -> None:
-        """Put units in, once."""
+        """Add units, once."""
         self._take_in(units, "restock")
 
     def _take_in(self, units: int, restock_id: str) -> None:
@@ -99,11 +100,11 @@ class PooledStrategy(Strategy):
             raise SegmentedError(message)
 
     def mean_hold(self, warm_up: float) -> float:
-        """Measure from `reserved` to `confirmed` in the ledger: the time a segment is taken, by the server's clock."""
+        """Measure from `reserved` to `confirmed` in the ledger: the time of a taken segment, by the server's clock."""
         return mean_of(holds(self._ledger(), warm_up)) / MICROSECONDS
 
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
-        """Fold the ledger, ask the database, and audit."""
+        """Fold the ledger, query the database, and audit."""
         fold = LedgerFold()
         sold_ids: dict[str, int] = {}
         fold.apply(_noting_sold(self._ledger(), sold_ids))
@@ -123,7 +124,7 @@ class PooledStrategy(Strategy):
         )
 
     def _returned(self, sold: dict[str, int]) -> int:
-        """Return units that cancelled orders brought back, and leave those orders out."""
+        """Return the units of cancelled orders, and remove those orders from `sold`."""
         gone = [one for one in sold if one.startswith(RETURNED)]
         units = sum(sold.pop(one) for one in gone)
         for one in gone:
@@ -132,27 +133,27 @@ class PooledStrategy(Strategy):
 
     def free_by_segment(self) -> tuple[int, ...]:
         """Read the hash of stock."""
-        found = self.stage.store.client.hgetall(shard_keys(self.pool.sku).stock)
+        found = self.context.store.client.hgetall(shard_keys(self.pool.sku).stock)
         free = {int(text(segment)): int(text(units)) for segment, units in found.items()}
         return tuple(free.get(segment, 0) for segment in range(self.segments))
 
     def clear(self) -> None:
         """Remove the pool's keys and the gate's rows."""
-        self.stage.store.client.unlink(*shard_keys(self.pool.sku).listed())
-        if self.gate is not None and self.stage.engine is not None:
-            with self.stage.engine.begin() as connection:
+        self.context.store.client.unlink(*shard_keys(self.pool.sku).listed())
+        if self.gate is not None and self.context.engine is not None:
+            with self.context.engine.begin() as connection:
                 for table in (orders, segments):
                     connection.execute(delete(table).where(table.c.sku == self.pool.sku))
 
     def _ledger(self) -> Iterator[LedgerEntry]:
         after = 0
-        while page := self.stage.store.execute(op.ReadLedger(self.pool.sku, after, PAGE)):
+        while page := self.context.store.execute(op.ReadLedger(self.pool.sku, after, PAGE)):
             yield from page
             after = page[-1].sequence
 
 
 def _noting_sold(entries: Iterator[LedgerEntry], units: dict[str, int]) -> Iterator[LedgerEntry]:
-    """Note orders that are sold, and what came back of them under their names."""
+    """Collect sold orders, and units restocked under their names."""
     for entry in entries:
         order_id = entry.order_id or ""
         if entry.kind == "confirmed" or (entry.kind == "restocked" and order_id.startswith(RETURNED)):
@@ -176,5 +177,5 @@ def holds(entries: Iterator[LedgerEntry], warm_up: float) -> Iterator[int]:
 
 
 def count_wrong(refusals: Iterable[Refused], fold: LedgerFold) -> int:
-    """Count those that were decided while the units free covered the quantity."""
+    """Count the refusals that were decided while enough units were free."""
     return sum(fold.covers(refusal.quantity, refusal.sequence) for refusal in refusals)

@@ -1,8 +1,8 @@
-"""K segments, each with its own lock, and B orders under one hold of it: one lock, one slow step, one commit for all.
+"""K segments, each with its own lock, and B orders per lock hold: one lock, one slow step and one commit for all.
 
-The first order of a batch takes a segment, with units and lock in one step; the others' units are reserved in a second
-one, from any segments; after the slow step a third confirms all of them, which frees the segment. Where the critical
-section commits, the whole batch is stored in one transaction before that.
+The first order of a batch takes a segment with units and lock in one step. A second step reserves the units of the
+others from any segments. After the slow step a third step confirms all of them, which frees the segment. If the
+critical section commits, the whole batch is stored in one transaction before that.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class SegmentBatches(SegmentLocks):
-    """A pool of K segments that serves batches."""
+    """A pool of K segments that sells in batches."""
 
     name: ClassVar[str] = "segment-batches"
     summary: ClassVar[str] = "K segments of a pool, each with its lock; B orders under one hold of it"
     has_batches: ClassVar[bool] = True
 
     def buy_batch(self, orders: Sequence[Order]) -> list[Answer]:
-        """Wait for a segment, take the units of all, do the slow step once, confirm all."""
+        """Wait for a segment, take all units, run the slow step once, confirm all."""
         first, *others = orders
         grant = self.pool.grant(first)
         if isinstance(grant, SoldOut):
@@ -40,12 +40,12 @@ class SegmentBatches(SegmentLocks):
         if not isinstance(grant, Grant):
             message = f"order {first.order_id!r}: {grant.describe()}"
             raise SegmentedError(message)
-        granted_at = time.monotonic()  # the lock is held from here, so what the others' units take is part of it
+        granted_at = time.monotonic()  # the lock is held from here, so reserving the others' units counts
         taken = self.pool.reserve_many(others) if others else []
-        self.stage.section.run()
+        self.context.section.run()
         fenced = Claim(first, self.pool.sku, grant.segment, grant.epoch, grant.fencing_token)
         confirmed = self._confirmed(fenced, [one for one in taken if isinstance(one, Reserved)])
-        # one value for all of them: it never changes
+        # one shared value: it never changes
         answer = Sold(granted_at, time.monotonic(), grant.segment, self.store.attempts())
         answers: list[Answer] = [answer if first.order_id in confirmed else RefusedByGate()]
         sequence = 0
@@ -54,7 +54,7 @@ class SegmentBatches(SegmentLocks):
                 sequence = one.sequence
                 answers.append(answer if one.order_id in confirmed else RefusedByGate())
             elif isinstance(one, SoldOut):
-                # it names the change before the call, but was decided behind those of the same call that were served
+                # it names the change before the call, but was decided after the served orders of the same call
                 answers.append(Refused(max(one.sequence, sequence), one.quantity))
             elif isinstance(one, SegmentedError):
                 raise one
@@ -64,14 +64,14 @@ class SegmentBatches(SegmentLocks):
         return answers
 
     def _none(self, refusal: SoldOut, orders: Sequence[Order]) -> list[Answer]:
-        """Refuse all by one refusal: with so few units left, nobody who asks for as many gets any at that moment."""
+        """Refuse all orders by one refusal: too few units are left for any order of that quantity."""
         if any(order.quantity < refusal.quantity for order in orders):
             first, *others = orders
             return [Refused(refusal.sequence, first.quantity), *self.buy_batch(others)]
         return [Refused(refusal.sequence, order.quantity) for order in orders]
 
     def _confirmed(self, fenced: Claim, reserved: Sequence[Reserved]) -> set[str]:
-        """Store the batch where it commits, confirm it, and so free the segment. Returns the orders that are final."""
+        """Store the batch if it commits, confirm it, and thereby free the segment. Return the final orders."""
         ids = [fenced.order.order_id, *(one.order_id for one in reserved)]
         if self.gate is not None:
             sku = self.pool.sku

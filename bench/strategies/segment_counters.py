@@ -1,12 +1,15 @@
-"""K counters, each under a lock of ours: a buyer draws one and stays with it, or goes on to the next that is free.
+"""K counters, each under one of our locks: a buyer draws one at random and uses no other.
 
-`SegmentsRandom` stays, sold out or not. What is wrong with it: an order is refused as soon as the segment that it drew
-is exhausted, however much the others have. That is its known fault, and the checker finds it.
+Its fault: an order is refused as soon as its random segment is exhausted, however many units the others have. The
+checker reports that.
 
-`SegmentsTryNext` waits where it started when all are taken, goes on when a segment is exhausted, and refuses when all
-are. A counter only goes down, so one that was read as exhausted is, lock or no lock; after the first of them a buyer
-reads all. What is wrong with it: an order for several units is refused when no segment has as many, though they have
-together.
+K counters, each under one of our locks: a buyer starts at a random segment and takes the next free one.
+
+If all locks are taken, it waits for the first; if a segment is exhausted, it tries the next, and refuses if all are. A
+counter only decreases, so a segment read as exhausted stays so, even without its lock; after the first exhausted one a
+buyer reads all counters.
+
+Its fault: an order for several units is refused if no single segment has enough, although together they have.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bench.strategies.base import LEASE_SECONDS, GaveUp, Refused
 from bench.strategies.clients import WAIT_SECONDS
-from bench.strategies.counted import AskingStore, CountedStrategy
+from bench.strategies.counted import CountedStrategy, CountingStore
 from segmented.errors import AcquireTimeout
 from segmented.keys import lock_keys
 from segmented.locks.lock import Lock
@@ -41,23 +44,23 @@ class SegmentsRandom(CountedStrategy):
 
     @property
     def segments(self) -> int:
-        """As many as asked for."""
-        return self.stage.segments
+        """As many as configured."""
+        return self.context.segments
 
     @property
     def lanes(self) -> int:
-        """One a segment, as far as there are buyers for them."""
-        return min(self.segments, self.stage.buyers)
+        """One per segment, or fewer if there are fewer buyers."""
+        return min(self.segments, self.context.buyers)
 
     def open(self, sku: str, stock: int) -> None:
-        """Set the counters, and name the locks."""
+        """Set the counters, and create the locks."""
         super().open(sku, stock)
-        self.store = AskingStore(self.stage.store)
+        self.store = CountingStore(self.context.store)
         self.locks = [Lock(self.store, counter, ttl=LEASE_SECONDS) for counter in self.counters]
 
     def buy(self, order: Order) -> Answer:
-        """Draw a segment, wait for its lock, read, do the slow step, write, release."""
-        segment = random.randrange(self.segments)  # no secret; the run's seed repeats it
+        """Draw a segment, wait for its lock, read, run the slow step, write, release."""
+        segment = random.randrange(self.segments)  # not a secret; the run's seed repeats it
         try:
             lease = self.locks[segment].acquire(timeout=WAIT_SECONDS)
         except AcquireTimeout as error:
@@ -67,7 +70,7 @@ class SegmentsRandom(CountedStrategy):
         return found if isinstance(found, Refused) else self._sold_at(found, segment, attempts=self.store.attempts())
 
     def clear(self) -> None:
-        """Remove the counters and what the locks keep."""
+        """Remove the counters and the locks' keys."""
         super().clear()
         for lock in self.locks:
             keys = lock_keys(lock.name)
@@ -81,8 +84,8 @@ class SegmentsTryNext(SegmentsRandom):
     summary: ClassVar[str] = "K counters, each with a lock; from a segment at random to the next that is free"
 
     def buy(self, order: Order) -> Answer:
-        """Find a segment with units whose lock is free, do the slow step under it."""
-        first = random.randrange(self.segments)  # no secret; the run's seed repeats it
+        """Find a segment with units and a free lock, and run the slow step under it."""
+        first = random.randrange(self.segments)  # not a secret; the run's seed repeats it
         round_trip = [(first + step) % self.segments for step in range(self.segments)]
         until = time.monotonic() + WAIT_SECONDS
         while round_trip:
@@ -99,7 +102,7 @@ class SegmentsTryNext(SegmentsRandom):
         return Refused(self._taken, order.quantity)
 
     def _first_free(self, segments: list[int], until: float) -> tuple[int, Lease] | None:
-        """Return the first of these segments that is free, and its lease; wait for the very first if none is."""
+        """Return the first free segment and its lease; if none is free, wait for the first."""
         for segment in segments:
             lease = self.locks[segment].try_acquire()
             if lease is not None:

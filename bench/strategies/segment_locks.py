@@ -1,6 +1,6 @@
-"""K segments, each with its own lock: the order is finished under the lock of one of them, any that is free.
+"""K segments, each with its own lock: an order is processed under the lock of any free segment.
 
-`GlobalLock` is one lock for the whole stock: the very same code with one segment.
+One lock for the whole stock: the same code with one segment.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class SegmentLocks(PooledStrategy):
 
     @property
     def segments(self) -> int:
-        """As many as asked for."""
-        return self.stage.segments
+        """As many as configured."""
+        return self.context.segments
 
     @property
     def lanes(self) -> int:
-        """One a segment, as far as there are buyers for them."""
-        return min(self.segments, self.stage.buyers)
+        """One per segment, or fewer if there are fewer buyers."""
+        return min(self.segments, self.context.buyers)
 
     def buy(self, order: Order) -> Answer:
-        """Wait for a segment, do the slow step, store the order where it commits, confirm."""
+        """Wait for a segment, run the slow step, store the order if it commits, confirm."""
         if self.gate is not None:
             return self._buy_gated(order, self.gate)
         grant = self.pool.grant(order)
@@ -48,7 +48,7 @@ class SegmentLocks(PooledStrategy):
             message = f"order {order.order_id!r}: {grant.describe()}"
             raise SegmentedError(message)
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         grant.confirm()
         return Sold(granted_at, time.monotonic(), grant.segment, self.store.attempts())
 
@@ -58,7 +58,7 @@ class SegmentLocks(PooledStrategy):
         def body(grant: Grant) -> None:
             nonlocal granted_at, segment
             granted_at, segment = time.monotonic(), grant.segment
-            self.stage.section.run()
+            self.context.section.run()
 
         answer = take_order(self.pool, gate, order, timeout=None, body=body)
         match answer:

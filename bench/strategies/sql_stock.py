@@ -1,7 +1,7 @@
-"""What the strategies in PostgreSQL share: one transaction an order, with the slow step in it, and a row an order.
+"""The base of strategies in PostgreSQL: one transaction per order, including the slow step, and one row per order.
 
-The database decides everything, and Redis nothing. A transaction takes units, spends the slow step, stores the order
-and commits durably; until then its rows are locked. An order that is there already takes nothing, and is told so again.
+The database decides everything; Redis is not used. A transaction takes units, runs the slow step, stores the order and
+commits durably; until then its rows are locked. A repeated order takes nothing and gets the same answer.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from bench.strategies.base import Answer, Stage
+    from bench.strategies.base import Answer, StrategyContext
     from segmented.models import Order
 
 SPARE_CONNECTIONS: Final = 2
 STATEMENT_SECONDS: Final = 2 * WAIT_SECONDS
-"""For which a statement may take; a row is waited for half as long."""
+"""Statement timeout; the lock timeout of a row is half of it."""
 CONFLICTS: Final = {"55P03", "57014", "40P01"}
-"""SQLSTATE of a row that was not free in time, of a statement that took too long, and of a deadlock."""
+"""SQLSTATEs of a lock timeout, a statement timeout and a deadlock."""
 
 metadata: Final = MetaData()
 sql_orders: Final = Table(
@@ -52,7 +52,7 @@ sql_rows: Final = Table(
 
 
 class SqlStrategy(Strategy):
-    """Sells from rows."""
+    """Sells from rows of a table."""
 
     needs_database: ClassVar[bool] = True
     guarantees: ClassVar[Guarantees] = Guarantees(
@@ -63,18 +63,18 @@ class SqlStrategy(Strategy):
         durable="commit",
     )
 
-    def __init__(self, stage: Stage) -> None:
-        """Connect, with a connection for each buyer and a patience as for locks. Raises InvalidInput."""
-        super().__init__(stage)
-        if stage.engine is None or stage.engine.dialect.name != "postgresql":
+    def __init__(self, context: StrategyContext) -> None:
+        """Connect with one connection per buyer and the timeout of locks. Raises InvalidInput."""
+        super().__init__(context)
+        if context.engine is None or context.engine.dialect.name != "postgresql":
             message = f"{self.name} needs an order database at postgresql://"
             raise InvalidInput(message)
-        url = stage.engine.url.render_as_string(hide_password=False)
-        self.engine = connect(url, pool_size=stage.buyers + SPARE_CONNECTIONS, timeout=STATEMENT_SECONDS)
+        url = context.engine.url.render_as_string(hide_password=False)
+        self.engine = connect(url, pool_size=context.buyers + SPARE_CONNECTIONS, timeout=STATEMENT_SECONDS)
         self._sku = ""
         self._stock = 0
         self._taken = 0
-        """Units that are sold, or of an order that may yet get them: the "sequence" of a refusal."""
+        """Units sold, or of orders that may still get them: the "sequence" of a refusal."""
         self._holds: list[tuple[float, float]] = []
 
     @property
@@ -84,11 +84,11 @@ class SqlStrategy(Strategy):
 
     @property
     def lanes(self) -> int:
-        """One: whoever has the row locked."""
+        """One: the holder of the row's lock."""
         return 1
 
     def open(self, sku: str, stock: int) -> None:
-        """Make the tables, and put the units in."""
+        """Create the tables, and insert the units."""
         metadata.create_all(self.engine)
         self._sku, self._stock, self._taken, self._holds = sku, stock, 0, []
         with self.engine.connect() as connection:
@@ -100,17 +100,17 @@ class SqlStrategy(Strategy):
 
     @abstractmethod
     def _take(self, connection: Connection, order: Order) -> int | GaveUp | None:
-        """Take units in the open transaction; returns the row's number, None when it is sold out."""
+        """Take units in the open transaction; return the row's number, or None if sold out."""
 
     @abstractmethod
     def _left(self, connection: Connection) -> tuple[int, ...]:
-        """Read units free, by row."""
+        """Read free units by row."""
 
     def buy(self, order: Order) -> Answer:
-        """Take units, do the slow step, store the order, commit."""
+        """Take units, run the slow step, store the order, commit."""
         self._taken += order.quantity
         try:
-            with self.engine.connect() as connection:  # which rolls back what is not committed
+            with self.engine.connect() as connection:  # rolls back without a commit
                 answer = self._bought(connection, order)
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) not in CONFLICTS:
@@ -134,7 +134,7 @@ class SqlStrategy(Strategy):
             self._taken -= order.quantity  # it was sold before, maybe as the last one
             return Sold(time.monotonic())
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         values = {"sku": self._sku, "order_id": order.order_id, "quantity": order.quantity}
         is_new = connection.execute(_STORE, values).first() is not None
         if is_new:
@@ -152,7 +152,7 @@ class SqlStrategy(Strategy):
         return mean_of(hold for granted_at, hold in self._holds if granted_at >= first + warm_up)
 
     def judge(self, refusals: Sequence[Refused]) -> Verdict:
-        """Count the orders that are stored, and the units that are not taken."""
+        """Count the stored orders, and the free units."""
         with self.engine.connect() as connection:
             found = connection.execute(
                 select(sql_orders.c.order_id, sql_orders.c.quantity).where(sql_orders.c.sku == self._sku)

@@ -1,8 +1,8 @@
-"""Optimistic: WATCH the counter, read it, do the slow step, and write it back only if nobody else has.
+"""Optimistic: WATCH the counter, read it, run the slow step, and write it back only if it is unchanged.
 
-Whoever finishes first has it, and all others begin again, slow step and all. So there are about as many attempts an
-order as there are buyers. Where the critical section commits, the order is stored once EXEC has said that it is sold:
-a commit cannot be taken back if it says the opposite.
+The first buyer to finish wins, and all others start again, including the slow step. So an order takes about as many
+attempts as there are buyers. If the critical section commits, the order is stored after EXEC has succeeded: a commit
+could not be taken back if EXEC failed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from segmented.models import Order
 
 TRIES_MAX: Final = 10_000
-"""Conflicts after which a buyer gives up, if it has not for the time."""
+"""Maximum number of conflicts before a buyer gives up."""
 
 
 class WatchMulti(CountedStrategy):
@@ -41,7 +41,7 @@ class WatchMulti(CountedStrategy):
     )
 
     def buy(self, order: Order) -> Answer:
-        """Try until nobody was faster."""
+        """Retry until no other buyer was faster."""
         until = time.monotonic() + WAIT_SECONDS
         with self.client.pipeline(transaction=True) as pipe:
             for attempts in range(1, TRIES_MAX + 1):
@@ -63,10 +63,10 @@ class WatchMulti(CountedStrategy):
             pipe.unwatch()
             return Refused(self._stock - left, order.quantity)
         granted_at = time.monotonic()
-        self.stage.section.run()
+        self.context.section.run()
         pipe.multi()
         pipe.set(self.counters[0], left - order.quantity)
-        if not self.stage.section.commits:
+        if not self.context.section.commits:
             pipe.rpush(self._sold, noted(order))
         pipe.execute()
         self._stored(order)

@@ -1,1 +1,1 @@
-"""`segmented torture locks`: many contenders, holders that die or stand still, and a log that tells who was let in."""
+"""`segmented torture locks`: many contenders, holders that die or are paused, and a log of every access."""

@@ -1,7 +1,4 @@
-"""The supervisor's own view of a server: what it knows of the run's locks, connections and keys.
-
-Once a torture is over it has left nothing at the servers and on the machine, or the leftovers are named.
-"""
+"""Queries of a server on behalf of the supervisor: the run's locks, connections and keys, and what a run has left."""
 
 from __future__ import annotations
 
@@ -21,16 +18,16 @@ if TYPE_CHECKING:
 SCAN_COUNT: Final = 1_000
 LOOK_SECONDS: Final = 0.05
 GONE_SECONDS: Final = 5.0
-"""For a server to notice the ends of connections, and for what a dead holder held to lapse, beyond its lease."""
+"""Seconds beyond a lease for the server to notice closed connections and to expire what dead holders held."""
 
 
 @dataclass(frozen=True, slots=True)
-class Traces:
-    """What belongs to one run: its names, and how its connections are called."""
+class RunNames:
+    """The names of one run's locks and connections."""
 
     names: tuple[str, ...]
     prefix: str
-    """All names begin with it, and all connections of contenders have it as their name."""
+    """Prefix of all lock names, and the client name of the contenders' connections."""
 
 
 def called(url: str, name: str) -> str:
@@ -39,7 +36,7 @@ def called(url: str, name: str) -> str:
 
 
 def living_permits(client: redis.Redis, name: str) -> int:
-    """Count a semaphore's permits whose end is still ahead, with the server's time read in the same step."""
+    """Count a semaphore's permits that have not expired, by the server's time read in the same transaction."""
     with client.pipeline(transaction=True) as pipe:
         pipe.time()
         pipe.zrange(lock_keys(name).lock, 0, -1, withscores=True)
@@ -48,36 +45,36 @@ def living_permits(client: redis.Redis, name: str) -> int:
     return sum(end > now_ms for _, end in permits)
 
 
-def connections_of(client: redis.Redis, traces: Traces) -> list[int]:
+def connections_of(client: redis.Redis, run_names: RunNames) -> list[int]:
     """Return the ids of the run's connections to a server."""
     listed = client.client_list()
-    return [int(one["id"]) for one in listed if one["name"] == traces.prefix]
+    return [int(one["id"]) for one in listed if one["name"] == run_names.prefix]
 
 
 def cut(client: redis.Redis, connections: Iterable[int]) -> None:
-    """End connections from the server's side."""
+    """Close connections from the server's side."""
     for connection in connections:
         client.client_kill_filter(_id=str(connection), skipme=True)
 
 
-def keys_of(client: redis.Redis, traces: Traces) -> list[bytes]:
+def keys_of(client: redis.Redis, run_names: RunNames) -> list[bytes]:
     """Return the run's keys at a server."""
-    return list(cast("Any", client.scan_iter(match=f"*{traces.prefix}*", count=SCAN_COUNT)))
+    return list(cast("Any", client.scan_iter(match=f"*{run_names.prefix}*", count=SCAN_COUNT)))
 
 
-def immortal_keys(client: redis.Redis, traces: Traces) -> list[bytes]:
-    """Return those of them that never lapse."""
-    return [key for key in keys_of(client, traces) if client.pttl(key) == -1]
+def immortal_keys(client: redis.Redis, run_names: RunNames) -> list[bytes]:
+    """Return the run's keys that never expire."""
+    return [key for key in keys_of(client, run_names) if client.pttl(key) == -1]
 
 
-def held_names(client: redis.Redis, traces: Traces) -> int:
-    """Count the names that somebody holds."""
-    return client.exists(*(lock_keys(name).lock for name in traces.names))
+def held_names(client: redis.Redis, run_names: RunNames) -> int:
+    """Count the names that are held."""
+    return client.exists(*(lock_keys(name).lock for name in run_names.names))
 
 
-def channels_of(client: redis.Redis, traces: Traces) -> list[bytes]:
-    """Return the run's channels that somebody is subscribed to."""
-    return cast("list[bytes]", client.pubsub_channels(f"*{traces.prefix}*"))
+def channels_of(client: redis.Redis, run_names: RunNames) -> list[bytes]:
+    """Return the run's channels that have subscribers."""
+    return cast("list[bytes]", client.pubsub_channels(f"*{run_names.prefix}*"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +88,10 @@ class Leftovers:
     processes: int = 0
 
 
-def leftovers(clients: Sequence[redis.Redis], traces: Traces, *, ttl: float, processes: int, clock: Clock) -> Leftovers:
-    """Look until nothing is left, or for as long as it may take, and count what is there."""
+def leftovers(
+    clients: Sequence[redis.Redis], run_names: RunNames, *, ttl: float, processes: int, clock: Clock
+) -> Leftovers:
+    """Poll until nothing is left or the time is up, and count what is left."""
     until = clock.now() + ttl + GONE_SECONDS
 
     def settled(count: Callable[[redis.Redis], int]) -> int:
@@ -101,9 +100,9 @@ def leftovers(clients: Sequence[redis.Redis], traces: Traces, *, ttl: float, pro
         return found
 
     return Leftovers(
-        held_names=settled(lambda client: held_names(client, traces)),
-        channels=settled(lambda client: len(channels_of(client, traces))),
-        connections=settled(lambda client: len(connections_of(client, traces))),
-        immortal_keys=sum(len(immortal_keys(client, traces)) for client in clients),
+        held_names=settled(lambda client: held_names(client, run_names)),
+        channels=settled(lambda client: len(channels_of(client, run_names))),
+        connections=settled(lambda client: len(connections_of(client, run_names))),
+        immortal_keys=sum(len(immortal_keys(client, run_names)) for client in clients),
         processes=processes,
     )

@@ -1,4 +1,4 @@
-"""What a process of contenders is told."""
+"""The assignment of a process of contenders."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One process of contenders. It goes to the process as one line of JSON."""
+    """What one process of contenders does, sent to it as one line of JSON."""
 
     process: int
     """Its number, from 1; no two processes of a run have the same."""
     kind: str
     urls: list[str]
-    desk: str
+    socket_path: str
     """Path of the resource's socket."""
     names: list[str]
     threads: int

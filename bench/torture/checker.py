@@ -1,17 +1,17 @@
-"""Reads the log of a torture and counts what must not be: a judge that trusts neither the locks nor the resource.
+"""Reads the log of a run and counts violations. It trusts neither the locks nor the resource.
 
-1. *Accesses.* From its acceptance until it leaves, its connection dies, or a higher token is accepted, an access must
-   be alone (readers may be with readers of their token, an owner with itself). Accepted tokens only grow. What comes
-   with a lower token than the highest accepted is refused, and nothing else is.
-2. *Tokens.* Each belongs to one holder, or to the readers of one phase.
-3. *Leases.* While they are trusted they exclude each other, also where there is no fence. So a holder inside is
-   succeeded only when it has overslept.
-4. *Liveness.* On every name somebody gets in, again and again.
+1. *Accesses.* An access lasts from its acceptance until it leaves, its connection dies, or a higher token is accepted.
+   During that time it must be alone (except readers with the same token, and an owner with itself). Accepted tokens
+   only grow. The resource refuses a token lower than the highest accepted one, and nothing else.
+2. *Tokens.* Each token belongs to one holder, or to the readers of one phase.
+3. *Leases.* Trusted leases exclude each other, also without a fence. So a successor enters while a holder is inside
+   only if that holder has outlived its lease.
+4. *Liveness.* On every name, some contender keeps entering.
 
-Leases are judged by stays. A stay reaches from the moment in which its holder knew that it had the lease to its leaving
-(which is before the release) or to the end of its trust, whichever is first. A holder that was killed keeps its lease
-to the end. All processes share one monotonic clock, so stays can be compared. The lease really begins before the stay
-and ends after it, so that overlapping stays are always overlapping leases.
+A trusted period begins when the holder learns that it has the lease. It ends when the holder leaves (which is before
+the release) or when the trust ends, whichever is first. A killed holder keeps its lease to the end. All processes share
+one monotonic clock, so periods can be compared. The lease begins before the period and ends after it, so overlapping
+periods are always overlapping leases.
 """
 
 from __future__ import annotations
@@ -44,35 +44,35 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """What was counted. Those above the line must be 0."""
+    """The counts. The first group must be 0."""
 
     accesses_overlapping: int = 0
-    """Accepted accesses beside an accepted one that excludes them."""
+    """Accepted accesses that overlap an accepted access which excludes them."""
     tokens_backwards: int = 0
-    """Entries that were accepted with a lower token than one before."""
+    """Entries accepted with a lower token than an earlier entry."""
     tokens_shared: int = 0
-    """Tokens that two holders had."""
+    """Tokens given to two holders."""
     late_accepted: int = 0
-    """Writes that were accepted after a higher token."""
+    """Writes accepted after a higher token."""
     refused_wrongly: int = 0
-    """Entries and writes that were refused though nobody newer had come."""
+    """Entries and writes refused although no higher token had been accepted."""
     leases_overlapping: int = 0
     """Leases that began while one that excludes them was still trusted."""
     permits_exceeded: int = 0
-    """Times at which the server knew of more living permits than there are."""
+    """How many times the server had more live permits than the semaphore allows."""
 
     acquisitions: int = 0
     kills: int = 0
     pauses: int = 0
     cuts: int = 0
     late_refused: int = 0
-    """Entries and writes of holders that overslept, refused by the fence."""
+    """Entries and writes after the end of the lease, refused by the fence."""
     late_unfenced: int = 0
-    """Writes of holders that overslept, which nothing could refuse."""
+    """Writes after the end of the lease that no fence could refuse."""
     permits_seen_max: int = 0
     waited_max: float = 0.0
     gap_max: float = 0.0
-    """Longest time in which nobody got in on some name."""
+    """Longest time without an entry on any name."""
     missed: Counter[str] = field(default_factory=Counter)
 
 
@@ -88,7 +88,7 @@ MUST_BE_ZERO = (
 
 
 def check(events: Iterable[Event], kind: Kind) -> Verdict:
-    """Count what happened, and what must not have happened."""
+    """Count the events and the violations."""
     checker = _Checker(kind)
     for event in events:
         checker.take(event)
@@ -99,9 +99,9 @@ def check(events: Iterable[Event], kind: Kind) -> Verdict:
 class _Access:
     name: str
     token: int | None
-    stay: Stay
+    period: TrustedPeriod
     is_over: bool = False
-    """A higher token has come."""
+    """A higher token was accepted."""
 
 
 class _Checker:
@@ -111,7 +111,7 @@ class _Checker:
         self._highest: dict[str, int] = {}
         self._inside: dict[str, dict[int, _Access]] = {}
         self._accesses: dict[int, _Access] = {}
-        self._stays: dict[str, list[Stay]] = {}
+        self._periods: dict[str, list[TrustedPeriod]] = {}
         self._users: dict[tuple[str, int], Entered] = {}
         self._last_entry: dict[str, float] = {}
 
@@ -140,18 +140,18 @@ class _Checker:
                     self._note_entry(name, at)
 
     def finish(self) -> Verdict:
-        for stays in self._stays.values():
-            self._verdict.leases_overlapping += len(overlaps(stays, permits=self._kind.permits))
+        for periods in self._periods.values():
+            self._verdict.leases_overlapping += len(overlaps(periods, permits=self._kind.permits))
         return self._verdict
 
     def _enter(self, event: Entered) -> None:
         verdict = self._verdict
         self._check_user(event)
-        stay = Stay(event.holder, event.mode, event.held_since, event.trusted_until)
-        self._stays.setdefault(event.name, []).append(stay)
+        period = TrustedPeriod(event.holder, event.mode, event.held_since, event.trusted_until)
+        self._periods.setdefault(event.name, []).append(period)
         is_late = self._is_late(event.name, event.token)
         if not event.is_accepted:
-            stay.until = min(stay.until, event.at)  # from now on its holder may release it
+            period.until = min(period.until, event.at)  # the holder may release it from now on
             verdict.late_refused += is_late
             verdict.refused_wrongly += not is_late
             return
@@ -159,27 +159,27 @@ class _Checker:
         verdict.tokens_backwards += is_late
         verdict.waited_max = max(verdict.waited_max, event.waited)
         self._note_entry(event.name, event.at)
-        access = self._accesses[event.access] = _Access(event.name, event.token, stay, is_late)
+        access = self._accesses[event.access] = _Access(event.name, event.token, period, is_late)
         inside = self._inside.setdefault(event.name, {})
         if self._kind.is_fenced:
             self._raise_fence(event.name, event.token)
-            alone = [other.stay for other in inside.values() if not other.is_over]
-            verdict.accesses_overlapping += excluded(stay, alone, permits=1) is not None
+            alone = [other.period for other in inside.values() if not other.is_over]
+            verdict.accesses_overlapping += excluded(period, alone, permits=1) is not None
         inside[event.access] = access
 
     def _write(self, event: Wrote | Left) -> None:
         verdict, access = self._verdict, self._accesses[event.access]
-        was_trusted = event.at < access.stay.until
-        access.stay.until = max(access.stay.until, event.trusted_until)
+        was_trusted = event.at < access.period.until
+        access.period.until = max(access.period.until, event.trusted_until)
         if access.is_over:
             verdict.late_accepted += event.is_accepted
             verdict.late_refused += not event.is_accepted
         else:
             verdict.refused_wrongly += not event.is_accepted
         if not self._kind.is_fenced and isinstance(event, Wrote):
-            verdict.late_unfenced += not was_trusted and event.at >= access.stay.until
+            verdict.late_unfenced += not was_trusted and event.at >= access.period.until
         if isinstance(event, Left):
-            access.stay.until = min(access.stay.until, event.at)
+            access.period.until = min(access.period.until, event.at)
             self._gone(event.access)
 
     def _gone(self, number: int) -> None:
@@ -204,14 +204,14 @@ class _Checker:
         self._verdict.tokens_shared += first.holder != event.holder and not is_one_phase
 
     def _note_entry(self, name: str, at: float) -> None:
-        if name in self._last_entry:  # else not all contenders are there yet
+        if name in self._last_entry:  # else not all contenders have started
             self._verdict.gap_max = max(self._verdict.gap_max, at - self._last_entry[name])
             self._last_entry[name] = at
 
 
 @dataclass(slots=True)
-class Stay:
-    """One lease, as long as it was trusted."""
+class TrustedPeriod:
+    """The time during which one lease was trusted."""
 
     holder: str
     mode: str
@@ -219,26 +219,26 @@ class Stay:
     until: float
 
 
-def overlaps(stays: Iterable[Stay], *, permits: int) -> list[tuple[Stay, Stay]]:
-    """Return pairs of stays of one name that must not have been at the same time, each newcomer once."""
-    found: list[tuple[Stay, Stay]] = []
-    inside: list[Stay] = []
-    for stay in sorted(stays, key=lambda stay: stay.since):
-        if stay.until <= stay.since:  # it was no longer trusted when it was handed over
+def overlaps(periods: Iterable[TrustedPeriod], *, permits: int) -> list[tuple[TrustedPeriod, TrustedPeriod]]:
+    """Return pairs of periods of one name that must not overlap, each later one once."""
+    found: list[tuple[TrustedPeriod, TrustedPeriod]] = []
+    inside: list[TrustedPeriod] = []
+    for period in sorted(periods, key=lambda period: period.since):
+        if period.until <= period.since:  # its trust had ended before the holder got it
             continue
-        inside = [other for other in inside if other.until > stay.since]
-        in_the_way = excluded(stay, inside, permits=permits)
+        inside = [other for other in inside if other.until > period.since]
+        in_the_way = excluded(period, inside, permits=permits)
         if in_the_way is not None:
-            found.append((in_the_way, stay))
-        inside.append(stay)
+            found.append((in_the_way, period))
+        inside.append(period)
     return found
 
 
-def excluded(stay: Stay, inside: Iterable[Stay], *, permits: int) -> Stay | None:
-    """Return one of `inside` beside whom `stay` may not be, if there is one. An owner may be there twice."""
-    others = [other for other in inside if other.holder != stay.holder]
-    if stay.mode == PERMIT:
+def excluded(period: TrustedPeriod, inside: Iterable[TrustedPeriod], *, permits: int) -> TrustedPeriod | None:
+    """Return a period of `inside` that excludes `period`, if any. One owner may be inside twice."""
+    others = [other for other in inside if other.holder != period.holder]
+    if period.mode == PERMIT:
         return others[0] if len(others) >= permits else None
-    if stay.mode == SHARED:
+    if period.mode == SHARED:
         others = [other for other in others if other.mode != SHARED]
     return others[0] if others else None

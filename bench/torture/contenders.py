@@ -1,4 +1,4 @@
-"""How a contender takes each kind of lock, and what it then holds: names, tokens and a lease."""
+"""How a contender acquires each kind of lock, and what it then holds: names, tokens and a lease."""
 
 from __future__ import annotations
 
@@ -24,104 +24,104 @@ if TYPE_CHECKING:
     from segmented.stores.quorum import QuorumStore
 
 WRITERS: Final = 0.4
-"""Share of writers among those who take a lock of readers and writers."""
+"""Share of writers among the users of a read-write lock."""
 SINGLES: Final = 0.3
-"""Share of plain locks among those who take several names at once."""
+"""Share of plain locks among the multi-name acquisitions."""
 AGAIN: Final = 0.3
-"""Share of owners who enter again."""
+"""Share of owners that acquire again while they hold the lock."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What is to be taken, and how."""
+class LockRequest:
+    """Which lock to acquire, and how."""
 
     names: Sequence[str]
-    """Those that all contend for."""
+    """All names of the run."""
     name: str
-    """The one to take, where it is one."""
+    """The name to acquire, for kinds with one name."""
     ttl: float
     renew: bool
     timeout: float
 
 
 class AnyLease(Protocol):
-    """What all leases have in common."""
+    """What all leases share."""
 
     @property
     def trusted_until(self) -> float:
-        """Return the local time after which it must no longer be trusted."""
+        """Return the local time after which the lease must not be trusted."""
 
     def renew(self, *, ttl: float | None = None) -> None:
-        """Push the end out."""
+        """Extend the lease."""
 
     def release(self) -> None:
-        """End it."""
+        """End the lease."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A lease, as the resource is to know it."""
+class HeldLease:
+    """A held lease, as the resource sees it."""
 
     lease: AnyLease
     holder: str
     tokens: Mapping[str, int | None]
-    """Of each name."""
+    """Fencing token by name."""
     mode: str = EXCLUSIVE
-    again: Callable[[], Held] | None = None
-    """Enter once more, as the same owner."""
+    again: Callable[[], HeldLease] | None = None
+    """Acquires once more, as the same owner."""
 
 
-def _of(lease: Lease, mode: str = EXCLUSIVE) -> Held:
-    return Held(lease, lease.holder_id, {lease.name: lease.fencing_token}, mode)
+def _of(lease: Lease, mode: str = EXCLUSIVE) -> HeldLease:
+    return HeldLease(lease, lease.holder_id, {lease.name: lease.fencing_token}, mode)
 
 
-def _lock(store: Store, wish: Wish, _: Random) -> Held:
-    return _of(Lock(store, wish.name, ttl=wish.ttl, renew=wish.renew).acquire(timeout=wish.timeout))
+def _lock(store: Store, request: LockRequest, _: Random) -> HeldLease:
+    return _of(Lock(store, request.name, ttl=request.ttl, renew=request.renew).acquire(timeout=request.timeout))
 
 
-def _fair(store: Store, wish: Wish, _: Random) -> Held:
-    return _of(FairLock(store, wish.name, ttl=wish.ttl, renew=wish.renew).acquire(timeout=wish.timeout))
+def _fair(store: Store, request: LockRequest, _: Random) -> HeldLease:
+    return _of(FairLock(store, request.name, ttl=request.ttl, renew=request.renew).acquire(timeout=request.timeout))
 
 
-def _reentrant(store: Store, wish: Wish, random: Random) -> Held:
-    lock = ReentrantLock(store, wish.name, ttl=wish.ttl, renew=wish.renew, owner=thread_owner)
+def _reentrant(store: Store, request: LockRequest, random: Random) -> HeldLease:
+    lock = ReentrantLock(store, request.name, ttl=request.ttl, renew=request.renew, owner=thread_owner)
 
-    def entered() -> Held:
-        lease = lock.acquire(timeout=wish.timeout)
-        return Held(lease, thread_owner(), {wish.name: lease.fencing_token})
+    def entered() -> HeldLease:
+        lease = lock.acquire(timeout=request.timeout)
+        return HeldLease(lease, thread_owner(), {request.name: lease.fencing_token})
 
     first = entered()
     again = entered if random.random() < AGAIN else None
-    return Held(first.lease, first.holder, first.tokens, again=again)
+    return HeldLease(first.lease, first.holder, first.tokens, again=again)
 
 
-def _read_write(store: Store, wish: Wish, random: Random) -> Held:
-    lock = ReadWriteLock(store, wish.name, ttl=wish.ttl, renew=wish.renew)
+def _read_write(store: Store, request: LockRequest, random: Random) -> HeldLease:
+    lock = ReadWriteLock(store, request.name, ttl=request.ttl, renew=request.renew)
     if random.random() < WRITERS:
-        return _of(lock.write.acquire(timeout=wish.timeout))
-    return _of(lock.read.acquire(timeout=wish.timeout), SHARED)
+        return _of(lock.write.acquire(timeout=request.timeout))
+    return _of(lock.read.acquire(timeout=request.timeout), SHARED)
 
 
-def _semaphore(store: Store, wish: Wish, _: Random) -> Held:
-    semaphore = Semaphore(store, wish.name, permits=PERMITS, ttl=wish.ttl, renew=wish.renew)
-    return _of(semaphore.acquire(timeout=wish.timeout), PERMIT)
+def _semaphore(store: Store, request: LockRequest, _: Random) -> HeldLease:
+    semaphore = Semaphore(store, request.name, permits=PERMITS, ttl=request.ttl, renew=request.renew)
+    return _of(semaphore.acquire(timeout=request.timeout), PERMIT)
 
 
-def _multi(store: Store, wish: Wish, random: Random) -> Held:
+def _multi(store: Store, request: LockRequest, random: Random) -> HeldLease:
     if random.random() < SINGLES:
-        return _lock(store, wish, random)
-    names = random.sample(wish.names, min(2, len(wish.names)))
-    lease = MultiLock(store, names, ttl=wish.ttl, renew=wish.renew).acquire(timeout=wish.timeout)
-    return Held(lease, lease.holder_id, dict(lease.fencing_tokens))
+        return _lock(store, request, random)
+    names = random.sample(request.names, min(2, len(request.names)))
+    lease = MultiLock(store, names, ttl=request.ttl, renew=request.renew).acquire(timeout=request.timeout)
+    return HeldLease(lease, lease.holder_id, dict(lease.fencing_tokens))
 
 
-def _quorum(store: Store, wish: Wish, _: Random) -> Held:
-    lock = QuorumLock(cast("QuorumStore", store), wish.name, ttl=wish.ttl, renew=wish.renew)
-    lease = lock.acquire(timeout=wish.timeout)
-    return Held(lease, lease.holder_id, {wish.name: None})
+def _quorum(store: Store, request: LockRequest, _: Random) -> HeldLease:
+    lock = QuorumLock(cast("QuorumStore", store), request.name, ttl=request.ttl, renew=request.renew)
+    lease = lock.acquire(timeout=request.timeout)
+    return HeldLease(lease, lease.holder_id, {request.name: None})
 
 
-CONTENDERS: Final[dict[str, Callable[[Store, Wish, Random], Held]]] = {
+CONTENDERS: Final[dict[str, Callable[[Store, LockRequest, Random], HeldLease]]] = {
     "lock": _lock,
     "reentrant": _reentrant,
     "fair": _fair,

@@ -1,4 +1,4 @@
-"""What is written down while locks are tortured: one event a line, in the order in which the resource saw them.
+"""The events of the log: one a line, in the order in which the resource saw them.
 
 All times are seconds of the machine's monotonic clock, which its processes share.
 """
@@ -19,7 +19,7 @@ PERMIT: Final = "permit"
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """All contenders are there: from now on somebody must get in, on every name."""
+    """All contenders have started: from now on there must be entries on every name."""
 
     at: float
     names: list[str]
@@ -27,28 +27,28 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """A holder asked to be let in."""
+    """A holder asked for access."""
 
     at: float
     access: int
     name: str
     token: int | None
-    """None: its lock has none."""
+    """None if its lock has no tokens."""
     holder: str
     mode: str
-    """`exclusive`, `shared` with others of the same token, or one `permit` of several."""
+    """`exclusive`, `shared` with holders of the same token, or one `permit` of several."""
     process: int
     held_since: float
-    """When the holder knew that it had the lease."""
+    """When the holder learned that it had the lease."""
     trusted_until: float
-    """Until when it may trust it."""
+    """Until when the holder may trust the lease."""
     waited: float
     is_accepted: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """A holder that had been let in wrote."""
+    """A holder with access wrote."""
 
     at: float
     access: int
@@ -58,7 +58,7 @@ class Wrote:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A holder that had been let in left, and releases its lease after the answer."""
+    """A holder with access left; it releases its lease after the answer."""
 
     at: float
     access: int
@@ -68,7 +68,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The connection of a holder that was inside has ended."""
+    """The connection of a holder with access ended."""
 
     at: float
     access: int
@@ -76,7 +76,7 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Somebody did not get the lock: `timeout`, `late`, or `unavailable` when the server could not be asked."""
+    """A contender did not get the lock: `timeout`, `late`, or `unavailable` if the server could not be reached."""
 
     at: float
     name: str
@@ -86,7 +86,7 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class Tormented:
-    """A process was `killed`, `paused` or `resumed`; or connections were `cut` (process 0)."""
+    """A process was `killed`, `paused` or `resumed`; or connections were `cut` (process 0). The log has this name."""
 
     at: float
     deed: str
@@ -95,7 +95,7 @@ class Tormented:
 
 @dataclass(frozen=True, slots=True)
 class PermitsSeen:
-    """How many permits lived, by the server's clock."""
+    """How many permits were live, by the server's clock."""
 
     at: float
     name: str

@@ -1,4 +1,4 @@
-"""The kinds of lock that can be tortured, and what each of them promises to those who watch from outside."""
+"""The kinds of lock that can be tested, and the guarantees that an observer can check for each."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from segmented.errors import InvalidInput
 
 PERMITS: Final = 3
 PATIENCE: Final = 5.0
-"""Seconds beyond a lease within which somebody must get in, on a machine that is busy starting processes."""
+"""Seconds beyond a lease within which there must be an entry, on a machine that is busy starting processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is promised, as the checker needs it."""
+    """A kind's guarantees, as the checker needs them."""
 
     name: str
     is_fenced: bool = True
-    """Do its tokens tell a resource whom to refuse? A semaphore's and a quorum's holders cannot be told apart so."""
+    """Whether a resource can refuse old holders by token. It cannot for a semaphore or a quorum lock."""
     permits: int = 1
-    """Holders whose leases may live at once; readers are not counted."""
+    """Maximum number of concurrent holders, readers not counted."""
     servers: int = 1
     ttl: float = 0.5
-    """Seconds that a lease lives, unless told otherwise."""
+    """Seconds that a lease lasts."""
     patience: float = PATIENCE
 
 
@@ -32,7 +32,7 @@ KINDS: Final = {
     for kind in (
         Kind("lock"),
         Kind("reentrant"),
-        # Its own bound: any number of stopped or dead waiters ahead cost 45 s at most (segmented.locks.fair).
+        # Its own bound: stopped or dead waiters ahead cost up to 45 s, however many they are (segmented.locks.fair).
         Kind("fair", patience=45.0 + PATIENCE),
         Kind("read_write"),
         Kind("semaphore", is_fenced=False, permits=PERMITS),
@@ -43,7 +43,7 @@ KINDS: Final = {
 
 
 def find_kind(name: str) -> Kind:
-    """Return a kind. Raises InvalidInput that names those that exist."""
+    """Return a kind. Raises InvalidInput that lists the known kinds."""
     if name not in KINDS:
         message = f"--kind {name!r} cannot be tortured; there is: {', '.join(KINDS)}"
         raise InvalidInput(message)

@@ -1,4 +1,4 @@
-"""What a torture is told, checked once. Every refusal is one sentence that names the option and its value."""
+"""The options of `torture locks`, validated once. Each error names the option and its value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ THREADS_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TortureOptions:
-    """How to torture. `url` replaces the embedded server."""
+    """The options of a run. `url` replaces the embedded server."""
 
     kind: str = "lock"
     seconds: float = 30.0
@@ -30,12 +30,12 @@ class TortureOptions:
     seed: int = 1
     url: str | None = None
     cut_connections: bool = False
-    """Cut connections of the contenders to the server now and then."""
+    """Cut connections of the contenders to the server at random."""
     log: Path | None = None
-    """Where to keep the log of every access."""
+    """File for the log of every access."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be done."""
+        """Validate the options. Raises InvalidInput."""
         self.what()
         _within("--seconds", self.seconds, SECONDS_MIN, SECONDS_MAX)
         _within("--processes", self.processes, PROCESSES_MIN, PROCESSES_MAX)
@@ -50,11 +50,11 @@ class TortureOptions:
             raise InvalidInput(message)
 
     def what(self) -> Kind:
-        """Return what is promised by the kind; raises InvalidInput for one that there is not."""
+        """Return the kind of lock. Raises InvalidInput for an unknown one."""
         return find_kind(self.kind)
 
 
 def _within(option: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:  # also refuses what is not a number
+    if not low <= value <= high:  # also refuses NaN
         message = f"{option} {value:g} must be between {low:,g} and {high:,g}"
         raise InvalidInput(message)

@@ -1,9 +1,9 @@
-"""The resource that the locks protect: it checks fences, and writes every access down. Pure: it is told the time.
+"""The resource that the locks protect: it checks fencing tokens and logs every access. Pure: the time is passed in.
 
-Its fence is a `FenceGuard`, which refuses a token that is lower than the highest it has accepted for the name. So a
-holder that overslept can enter and write for as long as no successor has come, and is refused from then on. A holder
-without a token (`QuorumLock`) is never refused, nor is one whose tokens order nothing (`Semaphore`): the log shows what
-that means.
+Its fence is a `FenceGuard`, which refuses a token lower than the highest it has accepted for the name. So a holder
+whose lease has ended can enter and write until a successor comes, and is refused from then on. The resource never
+refuses a holder without a token (`QuorumLock`), nor one whose tokens have no order (`Semaphore`): the log shows the
+consequences.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a holder says of itself when it asks to be let in."""
+class AccessRequest:
+    """A holder's request for access."""
 
     name: str
     token: int | None
@@ -36,17 +36,17 @@ class Asked:
 
 
 class Resource:
-    """Something that only one holder a name may change at a time."""
+    """A resource that one holder per name may change at a time."""
 
     def __init__(self, note: Callable[[Event], None], *, is_fenced: bool) -> None:
-        """Tell `note` of everything; refuse old tokens if `is_fenced`."""
+        """Pass every event to `note`; refuse old tokens if `is_fenced`."""
         self._note = note
         self._is_fenced = is_fenced
         self._fence = FenceGuard()
-        self._inside: dict[int, tuple[Asked, int]] = {}
+        self._inside: dict[int, tuple[AccessRequest, int]] = {}
         self._ids = count(1)
 
-    def enter(self, asked: Asked, *, process: int, now: float) -> int | None:
+    def enter(self, asked: AccessRequest, *, process: int, now: float) -> int | None:
         """Return the number of the access, or None when it is refused."""
         is_accepted = self._is_let_through(asked)
         access = next(self._ids)
@@ -70,31 +70,31 @@ class Resource:
         return access if is_accepted else None
 
     def write(self, access: int, *, trusted_until: float, now: float) -> bool:
-        """Is the write accepted?"""
+        """Log a write, and return whether it is accepted."""
         is_accepted = self._is_let_through(self._inside[access][0])
         self._note(Wrote(now, access, trusted_until, is_accepted))
         return is_accepted
 
     def leave(self, access: int, *, trusted_until: float, now: float) -> bool:
-        """End the access. Was it still the newest?"""
+        """End the access, and return whether it was still the newest."""
         is_accepted = self._is_let_through(self._inside.pop(access)[0])
         self._note(Left(now, access, trusted_until, is_accepted))
         return is_accepted
 
     def die(self, access: int, *, now: float) -> None:
-        """End the access of a holder whose connection is gone."""
+        """End the access of a holder whose connection ended."""
         del self._inside[access]
         self._note(Died(now, access))
 
     def miss(self, name: str, reason: str, *, waited: float, now: float) -> None:
-        """Note that somebody did not get the lock."""
+        """Log that a contender did not get the lock."""
         self._note(Missed(now, name, reason, waited))
 
     def processes_inside(self) -> set[int]:
         """Return the processes whose holders are inside now."""
         return {process for _, process in self._inside.values()}
 
-    def _is_let_through(self, asked: Asked) -> bool:
+    def _is_let_through(self, asked: AccessRequest) -> bool:
         if not self._is_fenced or asked.token is None:
             return True
         try:

@@ -1,4 +1,4 @@
-"""What a torture found, and whether every promise held."""
+"""The results of `torture locks`, and whether every guarantee held."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LABELS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TortureResults:
-    """What was found."""
+    """The results of a run."""
 
     kind: Kind
     verdict: Verdict
@@ -48,18 +48,18 @@ class TortureResults:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return everything that must be 0."""
+        """Return the counts that must be 0."""
         found = {name: int(getattr(self.verdict, name)) for name in MUST_BE_ZERO}
         return {**found, **asdict(self.leftovers), "stuck": self.stuck, "crashes": len(self.crashes)}
 
     @property
     def gap_bound(self) -> float:
-        """Return the seconds within which somebody must get in on every name."""
+        """Return the seconds within which there must be an entry on every name."""
         return self.kind.ttl + self.kind.patience
 
     @property
     def broken(self) -> list[str]:
-        """Return one sentence for each promise that did not hold."""
+        """Return one sentence per guarantee that did not hold."""
         verdict = self.verdict
         found = [f"{LABELS[name]}: {count:,}, must be 0" for name, count in self.counts.items() if count]
         found += list(self.crashes)
@@ -73,11 +73,11 @@ class TortureResults:
 
     @property
     def is_kept(self) -> bool:
-        """Did every promise hold?"""
+        """Return whether every guarantee held."""
         return not self.broken
 
     def as_json(self) -> dict[str, Any]:
-        """Return what goes into the file."""
+        """Return the content of the results file."""
         return {
             "benchmark": "torture-locks",
             "kind": self.kind.name,
@@ -100,7 +100,7 @@ class TortureResults:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return what is shown: what happened first, what must be 0 after it."""
+        """Return the table: first the events, then the counts that must be 0."""
         verdict = self.verdict
         late = ("late writes refused by the fence", f"{verdict.late_refused:,}")
         if not self.kind.is_fenced:
@@ -120,7 +120,7 @@ class TortureResults:
         return [*found, *((LABELS[name], f"{count:,}") for name, count in self.counts.items())]
 
     def show(self, console: Console) -> None:
-        """Show a table on a terminal, lines in a pipe."""
+        """Print a table on a terminal, or lines into a pipe."""
         if console.is_terminal:
             table = Table("", self.kind.name)
             for label, value in self.rows():

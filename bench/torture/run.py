@@ -1,4 +1,4 @@
-"""One torture from its servers to its verdict."""
+"""One run of `torture locks`, from its servers to its verdict."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from segmented.servers import ValkeyServer
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
+    from bench.display import Display
     from bench.torture.events import Event
     from bench.torture.options import TortureOptions
-    from bench.watch import Watch
 
 
-def torture_locks(options: TortureOptions, watch: Watch) -> TortureResults:
-    """Torture one kind of lock, on embedded servers unless another is named.
+def torture_locks(options: TortureOptions, display: Display) -> TortureResults:
+    """Test one kind of lock under faults, on embedded servers unless another is named.
 
-    Raises InvalidInput for a server that cannot be used, and SegmentedError when the contenders do not start.
+    Raises InvalidInput for an unusable server, and SegmentedError if the contenders do not start.
     """
     kind = options.what()
     with ExitStack() as stack:
@@ -48,23 +48,23 @@ def torture_locks(options: TortureOptions, watch: Watch) -> TortureResults:
         def note(event: Event) -> None:
             log.write(line_of(event))
 
-        told = stack.enter_context(watch.strategy(kind.name))
-        with Supervisor(options, urls, folder / "desk", note) as supervisor:
-            supervisor.start(told)
-            supervisor.torment(told)
-            told("stopping", 0, 1)
+        progress = stack.enter_context(display.strategy(kind.name))
+        with Supervisor(options, urls, folder / "resource", note) as supervisor:
+            supervisor.start(progress)
+            supervisor.inject_faults(progress)
+            progress("stopping", 0, 1)
             supervisor.stop()
             left = supervisor.leftovers()
-        told("checking the log", 0, 1)
+        progress("checking the log", 0, 1)
         log.flush()
         with path.open(encoding="utf-8") as lines:
             verdict = check(read_events(lines), kind)
-        fleet = supervisor.fleet
-        return TortureResults(kind, verdict, left, fleet.started, supervisor.stuck, tuple(fleet.crashes), found)
+        processes = supervisor.processes
+        return TortureResults(kind, verdict, left, processes.started, supervisor.stuck, tuple(processes.crashes), found)
 
 
 def conditions(options: TortureOptions, url: str) -> dict[str, Any]:
-    """Return versions, cores and options. Raises InvalidInput for a server that cannot be used."""
+    """Return versions, cores and options. Raises InvalidInput for an unusable server."""
     with RedisStore.from_url(url) as store:
         info = store.client.info("server")
     server = str(info.get("server_name", "redis"))

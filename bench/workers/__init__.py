@@ -1,1 +1,1 @@
-"""The benchmark `workers`: orders of real Celery workers beside an empty task; idle latency; recovery from a kill."""
+"""The benchmark `workers`: orders of real Celery workers and an empty task; idle latency; recovery from a kill."""

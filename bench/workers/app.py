@@ -1,6 +1,6 @@
-"""The app of the benchmark's workers: the workers' own, with all of its settings, and one task that does nothing.
+"""The app of the benchmark's workers: the library's app with all its settings, and one task that does nothing.
 
-So the empty task and the orders are worked off by the very same processes.
+So the same processes run the empty task and the orders.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ def empty() -> None:
 
 @worker_ready.connect
 def tell(**_: object) -> None:
-    """Say that messages are taken now."""
+    """Create the file that shows that the worker takes messages."""
     if READY in os.environ:
         Path(os.environ[READY]).touch()

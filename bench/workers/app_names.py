@@ -1,4 +1,4 @@
-"""Names of the benchmark's app, for those who must not import it: it reads its settings from the environment."""
+"""Names of the benchmark's app, for processes that must not import it: it reads settings from the environment."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 APP: Final = "bench.workers.app"
 EMPTY: Final = "bench.empty"
 READY: Final = "BENCH_READY_FILE"
-"""Environment variable: the file that a worker makes when it takes messages."""
+"""Environment variable: the file that a worker creates when it takes messages."""
 QUEUE: Final = "segmented"
-"""Which the workers serve by default."""
+"""The queue that workers serve by default."""
 LOADING: Final = "bench-loading"
-"""Which nobody serves: messages are laid there, and renamed when all of them are."""
+"""A queue that no worker serves: messages are collected there, then the queue is renamed."""

@@ -1,4 +1,4 @@
-"""Beat for the benchmark: `python -m bench.workers.beat`. It ends when its standard input does, and outlives nobody."""
+"""Celery beat for the benchmark: `python -m bench.workers.beat`. It ends when its standard input ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.workers.app import app
 
 
 def main() -> None:
-    """Send what is due until told to end."""
+    """Send due tasks until standard input ends."""
     threading.Thread(target=_end_with_starter, daemon=True).start()
     app.Beat(loglevel="WARNING", pidfile=None).run()
 

@@ -1,7 +1,7 @@
-"""Messages that were laid ready, worked off: empty ones, with one order, with a hundred; rounds of all kinds in turns.
+"""Bursts of prepared messages: empty ones, with one order, with a hundred; all kinds alternate in each round.
 
-All messages lie in a queue that nobody serves until it is renamed. A burst ends when the last message is acknowledged,
-which is after its effect.
+All messages wait in a queue that no worker serves until it is renamed. A burst ends when the last message is
+acknowledged, which is after its effect.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import psutil
 from bench.cpu import busy_seconds, own_seconds
 from bench.workers.app_names import LOADING, QUEUE
 from bench.workers.checker import faults
-from bench.workers.stage import DECIDING
+from bench.workers.context import DECIDING
 from segmented.errors import SegmentedError
 from segmented.models import Order
 
 if TYPE_CHECKING:
+    from bench.workers.context import BenchContext
     from bench.workers.sizes import Sizes
-    from bench.workers.stage import Stage
     from segmented.models.submitted import Deciding
     from segmented.stock import Pool
 
@@ -32,29 +32,29 @@ WARM_UP: Final = 30
 LOOK_SECONDS: Final = 0.002
 BURST_SECONDS: Final = 120.0
 UNACKED: Final = "unacked"
-"""The broker's hash of messages that are in a worker's hands."""
+"""The broker's hash of unacknowledged messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is in a message."""
+    """The content of a message."""
 
     decides: Deciding | None
-    """None: nothing is; the task is empty."""
+    """Where stock is decided; None for the empty task."""
     is_stored: bool = False
-    """With a transaction of the order database."""
+    """Whether orders are stored in the order database."""
     orders: int = 1
 
     @property
     def name(self) -> str:
-        """Its name in the figures."""
+        """Name of the kind in the figures."""
         if self.decides is None:
             return "empty task"
         size = "one order a task" if self.orders == 1 else f"envelopes of {self.orders}"
         return f"{size}, decided {self.decides}{', PostgreSQL' if self.is_stored else ''}"
 
     def messages(self, sizes: Sizes) -> int:
-        """Return how many of a round."""
+        """Return how many messages a round has."""
         if self.orders == 1:
             return sizes.stored_singles if self.is_stored else sizes.singles
         return sizes.stored_envelopes if self.is_stored else sizes.envelopes
@@ -69,47 +69,47 @@ KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """What a burst took."""
+    """The measurements of a burst."""
 
     items: int
-    """Orders, or empty tasks."""
+    """Number of orders or empty tasks."""
     seconds: float
     cpu: float
-    """Of the workers' processes, in seconds."""
+    """CPU seconds of the worker processes."""
 
     @property
     def rate(self) -> float:
-        """Orders, or empty tasks, a second."""
+        """Orders or empty tasks per second."""
         return self.items / self.seconds
 
     @property
     def cpu_each(self) -> float:
-        """Microseconds of the workers' processes for one."""
+        """CPU microseconds of the worker processes per order or empty task."""
         return self.cpu / self.items * 1e6
 
 
-def measure_bursts(stage: Stage) -> tuple[dict[Kind, list[Burst]], float]:
-    """Work off every kind in every round, in random order. Returns the bursts, and the cores that others used."""
+def measure_bursts(context: BenchContext) -> tuple[dict[Kind, list[Burst]], float]:
+    """Run all kinds in every round, in random order. Return the bursts, and the cores used by other programs."""
     shuffle = random.Random(1).shuffle
     found: dict[Kind, list[Burst]] = {kind: [] for kind in KINDS}
     for kind in KINDS:
-        stage.told("first messages", 0, 1)
-        _burst(stage, kind, min(WARM_UP, kind.messages(stage.sizes)))
+        context.progress("first messages", 0, 1)
+        _burst(context, kind, min(WARM_UP, kind.messages(context.sizes)))
     others: list[float] = []
-    for number in range(stage.sizes.rounds):
-        stage.told("bursts", number, stage.sizes.rounds)
+    for number in range(context.sizes.rounds):
+        context.progress("bursts", number, context.sizes.rounds)
         order = list(KINDS)
         shuffle(order)
         for kind in order:
             busy, at = busy_seconds(), time.monotonic()
             own = _own_seconds()
-            found[kind].append(_burst(stage, kind, kind.messages(stage.sizes)))
+            found[kind].append(_burst(context, kind, kind.messages(context.sizes)))
             others.append((busy_seconds() - busy - (_own_seconds() - own)) / (time.monotonic() - at))
     return found, sum(others) / max(1, len(others))
 
 
 def _own_seconds() -> float:
-    """Return the CPU seconds of this process and all that it started."""
+    """Return the CPU seconds of this process and its children."""
     me = psutil.Process()
     total = 0.0
     for process in (me, *me.children(recursive=True)):
@@ -121,19 +121,19 @@ def _own_seconds() -> float:
     return total
 
 
-def _burst(stage: Stage, kind: Kind, messages: int) -> Burst:
+def _burst(context: BenchContext, kind: Kind, messages: int) -> Burst:
     if kind.decides is None:
-        stage.crew.ask({"do": "empty", "queue": LOADING, "count": messages})
-        return _work(stage, messages, messages)
-    with stage.pool(kind.decides, gated=kind.is_stored) as pool:
-        sent = _load(stage, pool, kind, messages)
-        burst = _work(stage, messages, sent)
-        if fault := faults(pool, sent, stage.gate if kind.is_stored else None):
-            stage.broken.setdefault(kind.name, fault)
+        context.processes.ask({"do": "empty", "queue": LOADING, "count": messages})
+        return _work(context, messages, messages)
+    with context.pool(kind.decides, gated=kind.is_stored) as pool:
+        sent = _load(context, pool, kind, messages)
+        burst = _work(context, messages, sent)
+        if fault := faults(pool, sent, context.gate if kind.is_stored else None):
+            context.broken.setdefault(kind.name, fault)
     return burst
 
 
-def _load(stage: Stage, pool: Pool, kind: Kind, messages: int) -> int:
+def _load(context: BenchContext, pool: Pool, kind: Kind, messages: int) -> int:
     ids = [f"o-{index}" for index in range(messages * kind.orders)]
     for first in range(0, len(ids), SUBMITTED_AT_ONCE):
         answers = pool.submit_many([Order(order_id, 1) for order_id in ids[first : first + SUBMITTED_AT_ONCE]])
@@ -141,19 +141,19 @@ def _load(stage: Stage, pool: Pool, kind: Kind, messages: int) -> int:
             if isinstance(answer, SegmentedError):
                 raise answer
     envelopes = [ids[first : first + kind.orders] for first in range(0, len(ids), kind.orders)]
-    stage.crew.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": envelopes})
+    context.processes.ask({"do": "orders", "queue": LOADING, "sku": pool.sku, "envelopes": envelopes})
     return len(ids)
 
 
-def _work(stage: Stage, messages: int, items: int) -> Burst:
-    """Let the workers have what was loaded, until the last message is acknowledged."""
-    broker = stage.broker
-    workers = [psutil.Process(pid) for pid in stage.workers]
+def _work(context: BenchContext, messages: int, items: int) -> Burst:
+    """Give the prepared messages to the workers, and wait until the last one is acknowledged."""
+    broker = context.broker
+    workers = [psutil.Process(pid) for pid in context.workers]
     broker.config_resetstat()
     cpu = sum(map(own_seconds, workers))
     began = time.perf_counter()
     broker.rename(LOADING, QUEUE)
-    while not _is_done(stage, messages):
+    while not _is_done(context, messages):
         time.sleep(LOOK_SECONDS)
         if time.perf_counter() - began > BURST_SECONDS:
             message = f"{messages:,} messages were not worked off within {BURST_SECONDS:g} s"
@@ -162,13 +162,16 @@ def _work(stage: Stage, messages: int, items: int) -> Burst:
     return Burst(items, seconds, sum(map(own_seconds, workers)) - cpu)
 
 
-def _is_done(stage: Stage, messages: int) -> bool:
-    """Is nothing waiting nor in hand, and was as much acknowledged as was sent? A message may be between the two."""
-    pipe = stage.broker.pipeline(transaction=False)
+def _is_done(context: BenchContext, messages: int) -> bool:
+    """Return whether nothing is queued or unacknowledged, and all sent messages were acknowledged.
+
+    The count is needed because a message may be between queue and worker.
+    """
+    pipe = context.broker.pipeline(transaction=False)
     pipe.llen(QUEUE)
     pipe.hlen(UNACKED)
     waiting, in_hand = pipe.execute()
     if waiting or in_hand:
         return False
-    stats: Any = stage.broker.info("commandstats")
+    stats: Any = context.broker.info("commandstats")
     return int(stats.get("cmdstat_hdel", {"calls": 0})["calls"]) >= messages

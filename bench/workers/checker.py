@@ -1,4 +1,4 @@
-"""Are all orders accounted for? A part for which they are not has no figures."""
+"""Checks that all orders are accounted for. A part that fails the check has no figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def faults(pool: Pool, sent: int, gate: Gate | None = None) -> str:
-    """Say what is wrong after so many orders of one unit, all of which should be confirmed; nothing if nothing is."""
+    """Return the faults after `sent` orders of one unit, all of which should be confirmed; empty if there are none."""
     state, report = pool.state(), pool.audit()
     outbox = pool.store.execute(op.ReadOutbox(pool.sku))
     found = [

@@ -1,4 +1,4 @@
-"""Figures from bursts, latencies and kills: what was asked stands beside what was measured."""
+"""Figures from bursts, latencies and kills: measured values beside their bounds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from bench.histogram import waits
 from bench.locks.figures import Figure
 from bench.workers.bursts import EMPTY_TASK, ENVELOPE, KINDS, Burst, Kind
+from bench.workers.context import DECIDING
 from bench.workers.latency import part_name as latency_part
 from bench.workers.recovery import part_name as recovery_part
-from bench.workers.stage import DECIDING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,11 +27,11 @@ P99_MS_MAX: Final = 10.0
 RECOVERY_SECONDS_MAX: Final = 10.0
 INTERVAL: Final = {"interval": "least and most of the rounds"}
 ASKED_OF: Final = DECIDING[0]
-"""The bounds on throughput are asked where stock is decided at acceptance."""
+"""The bounds on throughput apply if stock is decided at acceptance."""
 
 
 def burst_figures(found: Bursts, broken: Broken) -> list[Figure]:
-    """Compare bursts of each round; a ratio with a part that broke its promise is not there."""
+    """Compare bursts of each round; parts that failed the check have no ratios."""
     ratios = [figure for decides in DECIDING for figure in _ratios_of(found, broken, decides)]
     kept = [kind for kind in KINDS if kind.name not in broken]
     rates = [_median(kind.name, [burst.rate for burst in found[kind]], "/s") for kind in kept]
@@ -65,7 +65,7 @@ def _ratios_of(found: Bursts, broken: Broken, decides: Deciding) -> list[Figure]
 
 
 def latency_figures(found: Mapping[Deciding, Sequence[float]], broken: Broken) -> list[Figure]:
-    """Give percentiles of all orders of an idle shop."""
+    """Return latency percentiles of single orders on an idle system."""
     figures = []
     for decides, seconds in found.items():
         name = latency_part(decides)
@@ -79,7 +79,7 @@ def latency_figures(found: Mapping[Deciding, Sequence[float]], broken: Broken) -
 
 
 def recovery_figures(found: Mapping[Deciding, Sequence[float]], broken: Broken) -> list[Figure]:
-    """Give the longest time after a kill."""
+    """Return the longest recovery time after a kill."""
     return [
         Figure(
             f"{recovery_part(decides)}: longest",
@@ -96,7 +96,7 @@ def recovery_figures(found: Mapping[Deciding, Sequence[float]], broken: Broken) 
 
 
 def broken_figure(broken: Broken) -> Figure:
-    """Count the parts that have no figures; the only promise here, since a busy machine excuses the rest."""
+    """Count the parts without figures; the only guarantee here, since the other bounds depend on the machine."""
     return Figure("parts whose orders were not accounted for", len(broken), "", at_most=0, is_promise=True)
 
 

@@ -1,4 +1,4 @@
-"""The benchmark `workers`, whole."""
+"""The whole benchmark `workers`."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Final
 from bench.conditions import server_conditions
 from bench.locks.figures import Figure, LockResults
 from bench.workers.bursts import measure_bursts
-from bench.workers.crew import POOL, PROCESSES
+from bench.workers.context import started_context
 from bench.workers.figures import broken_figure, burst_figures, latency_figures, recovery_figures
 from bench.workers.latency import measure_latency
+from bench.workers.processes import POOL, PROCESSES
 from bench.workers.recovery import measure_recovery
 from bench.workers.sizes import Sizes
-from bench.workers.stage import staged
 
 if TYPE_CHECKING:
-    from bench.watch import Watch
+    from bench.display import Display
 
 NAME: Final = "workers"
 
 
-def measure_workers(url: str | None, database: str | None, watch: Watch, sizes: Sizes | None = None) -> LockResults:
-    """Measure on embedded servers, unless others are named: a stock server must be empty, and is emptied in the end."""
-    with watch.strategy(NAME) as told, staged(url, database, sizes or Sizes(), told) as stage:
+def measure_workers(url: str | None, database: str | None, display: Display, sizes: Sizes | None = None) -> LockResults:
+    """Measure on embedded servers, unless others are named: a stock server must be empty, and is emptied at the end."""
+    with display.strategy(NAME) as progress, started_context(url, database, sizes or Sizes(), progress) as context:
         placement = f"{PROCESSES} workers ({POOL}), shop and servers share the cores"
-        found = {**server_conditions(stage.url, "celery", "kombu"), "placement": placement}
-        bursts, others = measure_bursts(stage)
-        waited = measure_latency(stage)
-        recovered = measure_recovery(stage)
-        broken = dict(stage.broken)
+        found = {**server_conditions(context.url, "celery", "kombu"), "placement": placement}
+        bursts, others = measure_bursts(context)
+        waited = measure_latency(context)
+        recovered = measure_recovery(context)
+        broken = dict(context.broken)
     figures = (
         broken_figure(broken),
         *burst_figures(bursts, broken),

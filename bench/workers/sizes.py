@@ -1,4 +1,4 @@
-"""How much the benchmark does. The defaults take some minutes; `--quick` and tests take less."""
+"""The sizes of the benchmark. The defaults take some minutes; `--quick` and tests take less."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ ROUNDS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Counts of everything that is measured."""
+    """How many of everything is measured."""
 
     rounds: int = 7
-    """In each, every kind of message is worked off once, in random order."""
+    """Rounds; each runs every kind of message once, in random order."""
     singles: int = 1_000
-    """Messages with one order, and empty ones, of one round."""
+    """Messages with one order, and empty messages, per round."""
     stored_singles: int = 400
-    """The same with the transaction."""
+    """The same with the order database."""
     envelopes: int = 150
-    """Messages with a hundred orders."""
+    """Messages with a hundred orders, per round."""
     stored_envelopes: int = 50
     latencies: int = 150
-    """Orders of an idle shop, of one round and one way of deciding."""
+    """Orders for the idle latency, per round and way of deciding."""
     kills: int = 4
-    """By turns of workers whose orders were decided at acceptance, and that decide them."""
+    """Kills, alternating between orders decided at acceptance and in the worker."""
 
     @classmethod
-    def told(cls, *, quick: bool, rounds: int | None) -> Self:
-        """Return what a command line asks for. Raises InvalidInput."""
+    def for_options(cls, *, quick: bool, rounds: int | None) -> Self:
+        """Return the sizes for command-line options. Raises InvalidInput."""
         sizes = cls(2, 200, 100, 30, 10, 60, 1) if quick else cls()
         if rounds is None:
             return sizes

@@ -65,9 +65,9 @@ def wrong_store(store: object, who: str, *, is_async: bool) -> InvalidInput:
 
 
 def check_given(store: object, who: str, *, is_async: bool) -> None:
-    """Refuse, as early as it can be known, what is no store and no callable, or a store of the other colour."""
+    """Refuse, as early as it can be known, what is no store and no callable, or a store of the other kind."""
     if is_async_store(store) or is_sync_store(store) or is_client(store):
-        _check_colour(store, who, is_async=is_async)
+        _check_kind(store, who, is_async=is_async)
     elif not callable(store):
         message = f"{who} needs a store, or a callable that gives one, and got {store!r}"
         raise InvalidInput(message)
@@ -76,14 +76,14 @@ def check_given(store: object, who: str, *, is_async: bool) -> None:
 def sync_store(given: Store | Callable[[], Store], who: str) -> Store:
     """Return the store for threads that was given, or that the given callable gives now."""
     found = given if is_sync_store(given) else _asked(given)
-    _check_colour(found, who, is_async=False)
+    _check_kind(found, who, is_async=False)
     return found  # type: ignore[return-value]  # just checked
 
 
 def async_store(given: AsyncStore | Callable[[], AsyncStore], who: str) -> AsyncStore:
     """Return the store for asyncio that was given, or that the given callable gives now."""
     found = given if is_async_store(given) else _asked(given)
-    _check_colour(found, who, is_async=True)
+    _check_kind(found, who, is_async=True)
     return found  # type: ignore[return-value]  # just checked
 
 
@@ -91,6 +91,6 @@ def _asked(given: object) -> object:
     return given() if callable(given) else given
 
 
-def _check_colour(store: object, who: str, *, is_async: bool) -> None:
+def _check_kind(store: object, who: str, *, is_async: bool) -> None:
     if not (is_async_store(store) if is_async else is_sync_store(store)):
         raise wrong_store(store, who, is_async=is_async)

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from bench import front
+from bench import readme_chart
 from bench.granularity.record import ResultFile, read_results
 from bench.lint import check
 from bench.report_page.comparisons import noise
@@ -60,16 +60,16 @@ def test_the_verdicts_on_the_page_are_those_that_the_session_published() -> None
     assert (PUBLISHED / "verdicts.md").read_text("utf-8").strip() in page
 
 
-@pytest.mark.parametrize("name", front.PALETTES)
+@pytest.mark.parametrize("name", readme_chart.PALETTES)
 def test_each_chart_of_the_readme_is_drawn_again_from_the_results_to_the_last_character(name: str) -> None:
-    drawn = front.chart(Facts(_results(), PUBLISHED), front.PALETTES[name])
+    drawn = readme_chart.chart(Facts(_results(), PUBLISHED), readme_chart.PALETTES[name])
     assert (ROOT / "docs" / "charts" / f"locks-{name}.svg").read_text("utf-8") == drawn
 
 
 def test_the_readme_has_the_short_table_and_says_the_chart_in_a_sentence() -> None:
     readme = README.read_text("utf-8")
-    assert front.table(Facts(_results(), PUBLISHED)) in readme
-    assert f'alt="{front.alt(Facts(_results(), PUBLISHED))}"' in readme
+    assert readme_chart.table(Facts(_results(), PUBLISHED)) in readme
+    assert f'alt="{readme_chart.alt(Facts(_results(), PUBLISHED))}"' in readme
 
 
 def test_the_readme_is_short_and_no_table_in_it_is_wide() -> None:

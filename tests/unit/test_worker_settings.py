@@ -175,9 +175,9 @@ def test_settings_stay_as_they_are() -> None:
         (
             {"SEGMENTED_URL": "redis+sentinel://:secret@host"},
             (
-                "SEGMENTED_URL cannot be used: 'redis+sentinel://:***@host' is not a Redis URL: the Sentinels are "
-                "followed by /SERVICE, in letters, digits and ._-, and perhaps /DATABASE (in a password, / ? # and @ must "
-                "be percent-encoded)"
+                "SEGMENTED_URL cannot be used: 'redis+sentinel://:***@host' is not a Redis URL: the Sentinels "
+                "are followed by /SERVICE, in letters, digits and ._-, and perhaps /DATABASE (in a password, "
+                "/ ? # and @ must be percent-encoded)"
             ),
         ),
         (

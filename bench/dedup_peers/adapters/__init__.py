@@ -1,1 +1,1 @@
-"""The same tasks, once a contender: each adapter configures as the documentation does, and hides nothing."""
+"""The same tasks for each contender: each adapter follows the documentation, and hides nothing."""

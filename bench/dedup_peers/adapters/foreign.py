@@ -1,4 +1,4 @@
-"""A publisher that knows the tasks' names, and neither their code nor any library."""
+"""A publisher that knows only the tasks' names, without their code or any library."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The cases: each brings a contender into one situation, counts what happened, and says whether it held."""
+"""The cases: each puts a contender into one situation, counts what happened, and returns whether it held."""

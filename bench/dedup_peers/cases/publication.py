@@ -1,17 +1,17 @@
-"""What happens where an order is submitted: many at once, and a broker or a store that is not there."""
+"""Submissions: many at once, and without a broker or a store."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from bench.dedup_peers.context import ORDER, free_port
 from bench.dedup_peers.finding import Finding, one_run
 from bench.dedup_peers.settings import CHARGE
-from bench.dedup_peers.stage import ORDER, free_port
-from bench.words import counted
+from bench.plurals import counted
 
 if TYPE_CHECKING:
-    from bench.dedup_peers.stage import Stage
+    from bench.dedup_peers.context import BenchContext
 
 THREADS: Final = 16
 RUN_SECONDS: Final = 10.0
@@ -19,19 +19,19 @@ STUCK_SECONDS: Final = 15.0
 OTHER: Final = "order-before"
 
 
-def sixteen_together(stage: Stage) -> Finding:
+def sixteen_together(context: BenchContext) -> Finding:
     """F6: count the runs."""
-    _submit_together(stage)
-    messages = stage.messages()
-    stage.worker(replace(stage.base, seconds_before=0.5))
-    stage.settle()
-    found = one_run(stage)
+    _submit_together(context)
+    messages = context.messages()
+    context.worker(replace(context.base, seconds_before=0.5))
+    context.settle()
+    found = one_run(context)
     return replace(found, evidence=f"{found.evidence}, {counted(messages, 'message')}")
 
 
-def sixteen_handles(stage: Stage) -> Finding:
-    """F6: look at the handles."""
-    ids = _submit_together(stage)
+def sixteen_handles(context: BenchContext) -> Finding:
+    """F6: compare the handles."""
+    ids = _submit_together(context)
     known = {found for found in ids if found is not None and not found.startswith("raised ")}
     without = [found for found in ids if found is None or found.startswith("raised ")]
     evidence = f"{THREADS} submissions: {counted(len(known), 'id')}"
@@ -40,61 +40,61 @@ def sixteen_handles(stage: Stage) -> Finding:
     return Finding(len(known) == 1 and len(ids) == THREADS and not without, evidence)
 
 
-def broker_refuses(stage: Stage) -> Finding:
-    """F12: one submission fails at the broker, the next one finds it well."""
-    stage.worker(stage.base)
-    away = replace(stage.base, broker=f"redis://127.0.0.1:{free_port()}/0")
-    failed = stage.publisher(away).submit(CHARGE, ORDER, 1)
-    stage.publisher().submit(CHARGE, ORDER, 1)
-    ran = stage.until(lambda: stage.effects() > 0, RUN_SECONDS)
+def broker_refuses(context: BenchContext) -> Finding:
+    """F12: one submission fails at the broker, the next one succeeds there."""
+    context.worker(context.base)
+    away = replace(context.base, broker=f"redis://127.0.0.1:{free_port()}/0")
+    failed = context.publisher(away).submit(CHARGE, ORDER, 1)
+    context.publisher().submit(CHARGE, ORDER, 1)
+    ran = context.until(lambda: context.effects() > 0, RUN_SECONDS)
     what = "the first submission raised" if failed.error else "the first submission raised nothing"
     if ran:
-        return Finding(stage.effects() == 1, f"{what}, the second one ran")
-    return Finding(held=False, evidence=f"{what}, the second one did not run within 10 s: {stage.claim_left()}")
+        return Finding(context.effects() == 1, f"{what}, the second one ran")
+    return Finding(held=False, evidence=f"{what}, the second one did not run within 10 s: {context.claim_left()}")
 
 
-def publisher_killed(stage: Stage) -> Finding:
-    """F12: it had claimed the key, where the contender does so, and had sent nothing."""
-    stage.worker(stage.base)
-    stage.publisher().ask("submit_and_die", {"order_id": ORDER})
-    sent = stage.messages() + stage.effects()
-    submissions, seconds = stage.repeat_until_effect(stage.publisher(), STUCK_SECONDS)
+def publisher_killed(context: BenchContext) -> Finding:
+    """F12: it had claimed the key, if the contender does that, and had sent nothing."""
+    context.worker(context.base)
+    context.publisher().ask("submit_and_die", {"order_id": ORDER})
+    sent = context.messages() + context.effects()
+    submissions, seconds = context.repeat_until_effect(context.publisher(), STUCK_SECONDS)
     if sent:
         return Finding(held=False, evidence="the publisher was killed too late: its message was sent")
     if seconds is None:
-        return Finding(held=False, evidence=f"no run after {counted(submissions, 'repeat')}: {stage.claim_left()}")
-    stage.settle()
-    effects = stage.effects()
+        return Finding(held=False, evidence=f"no run after {counted(submissions, 'repeat')}: {context.claim_left()}")
+    context.settle()
+    effects = context.effects()
     what = f"it ran {seconds:.1f} s later, after {counted(submissions, 'repeat')}: {counted(effects, 'effect')}"
     return Finding(held=effects == 1, evidence=what)
 
 
-def store_down_refused(stage: Stage) -> Finding:
-    """Down, and told to refuse."""
-    publisher = stage.publisher()
+def store_down_refused(context: BenchContext) -> Finding:
+    """Submit while the store is down, with the setting to refuse."""
+    publisher = context.publisher()
     publisher.submit(CHARGE, OTHER, 1)
-    before = stage.messages()
-    stage.stop_store()
+    before = context.messages()
+    context.stop_store()
     answer = publisher.submit(CHARGE, ORDER, 1)
-    sent = stage.messages() - before
+    sent = context.messages() - before
     what = f"raised {answer.error}" if answer.error else "raised nothing"
     return Finding(bool(answer.error) and "no answer" not in answer.error and sent == 0, f"{what}; {sent} sent")
 
 
-def store_down_run(stage: Stage) -> Finding:
-    """Down, and told to run."""
-    settings = replace(stage.base, store_down="run")
-    stage.worker(settings)
-    publisher = stage.publisher(settings)
+def store_down_run(context: BenchContext) -> Finding:
+    """Submit while the store is down, with the setting to run."""
+    settings = replace(context.base, store_down="run")
+    context.worker(settings)
+    publisher = context.publisher(settings)
     publisher.submit(CHARGE, OTHER, 1)
-    stage.until(lambda: stage.effects(OTHER) > 0, RUN_SECONDS)
-    stage.stop_store()
+    context.until(lambda: context.effects(OTHER) > 0, RUN_SECONDS)
+    context.stop_store()
     answer = publisher.submit(CHARGE, ORDER, 1)
-    ran = stage.until(lambda: stage.effects() > 0, RUN_SECONDS)
+    ran = context.until(lambda: context.effects() > 0, RUN_SECONDS)
     return Finding(ran, "it ran" if ran else f"it did not run: {answer.error or 'no error either'}")
 
 
-def _submit_together(stage: Stage) -> list[str | None]:
-    answer = stage.publisher().ask("submit_together", {"order_id": ORDER, "count": THREADS}, seconds=40.0)
+def _submit_together(context: BenchContext) -> list[str | None]:
+    answer = context.publisher().ask("submit_together", {"order_id": ORDER, "count": THREADS}, seconds=40.0)
     ids: list[str | None] = answer.ok or []
     return ids

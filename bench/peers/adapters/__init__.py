@@ -1,1 +1,1 @@
-"""One adapter a library; each imports that library and no other."""
+"""One adapter per library; each imports only that library."""

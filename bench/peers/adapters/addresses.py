@@ -1,4 +1,4 @@
-"""Addresses as the constructor of redis-py's clients takes them: made by `from_url` a client has no retries."""
+"""Addresses as constructor arguments of redis-py's clients: a client made by `from_url` has no retries."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Masters = set[redis_asyncio.Redis]
 
 
 class PotteryAIORedlock(Contender):
-    """Polls at random up to every 200 ms; a lease can be extended three times."""
+    """Polls at random intervals of up to 200 ms; a lease can be extended three times."""
 
     title = "pottery"
     packages = ("pottery", "redis")
@@ -28,11 +28,11 @@ class PotteryAIORedlock(Contender):
     servers = 3
 
     async def connect(self, urls: Sequence[str]) -> Masters:
-        """Make a client a server, with their defaults."""
+        """Create a client per server, with defaults."""
         return {redis_asyncio.Redis.from_url(url) for url in urls}
 
     async def close(self, client: Masters) -> None:
-        """Close their connections."""
+        """Close the clients' connections."""
         for master in client:
             await master.aclose()
 
@@ -41,7 +41,7 @@ class PotteryAIORedlock(Contender):
         return f"redlock:{name}"
 
     def make(self, client: Masters, name: str, ttl: float | None) -> AIORedlock:
-        """Unasked, a lease lives 10 s."""
+        """By default a lease lasts 10 s."""
         if ttl is None:
             return AIORedlock(key=name, masters=client)
         return AIORedlock(key=name, masters=client, auto_release_time=ttl)
@@ -58,7 +58,7 @@ class PotteryAIORedlock(Contender):
         """Release."""
         await hold.release()
 
-    async def renew(self, hold: AIORedlock, ttl: float) -> None:  # noqa: ARG002  # it extends by what it was made with
+    async def renew(self, hold: AIORedlock, ttl: float) -> None:  # noqa: ARG002  # it extends by its original time
         """Extend."""
         await hold.extend()
 

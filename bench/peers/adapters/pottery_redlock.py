@@ -18,7 +18,7 @@ Masters = set[redis.Redis]
 
 
 class PotteryRedlock(Contender):
-    """Polls at random up to every 200 ms; a lease can be extended three times."""
+    """Polls at random intervals of up to 200 ms; a lease can be extended three times."""
 
     title = "pottery"
     packages = ("pottery", "redis")
@@ -27,11 +27,11 @@ class PotteryRedlock(Contender):
     servers = 3
 
     def connect(self, urls: Sequence[str]) -> Masters:
-        """Make a client a server, with their defaults."""
+        """Create a client per server, with defaults."""
         return {redis.Redis.from_url(url) for url in urls}
 
     def close(self, client: Masters) -> None:
-        """Close their connections."""
+        """Close the clients' connections."""
         for master in client:
             master.close()
 
@@ -40,7 +40,7 @@ class PotteryRedlock(Contender):
         return f"redlock:{name}"
 
     def make(self, client: Masters, name: str, ttl: float | None) -> Redlock:
-        """Unasked, a lease lives 10 s."""
+        """By default a lease lasts 10 s."""
         if ttl is None:
             return Redlock(key=name, masters=client)
         return Redlock(key=name, masters=client, auto_release_time=ttl)
@@ -57,7 +57,7 @@ class PotteryRedlock(Contender):
         """Release."""
         hold.release()
 
-    def renew(self, hold: Redlock, ttl: float) -> None:  # noqa: ARG002  # it extends by what it was made with
+    def renew(self, hold: Redlock, ttl: float) -> None:  # noqa: ARG002  # it extends by its original time
         """Extend."""
         hold.extend()
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PythonRedisLock(Contender):
-    """Takes whole seconds only; waits by BLPOP."""
+    """Accepts only whole seconds; waits with BLPOP."""
 
     title = "python-redis-lock"
     packages = ("python-redis-lock", "redis")
@@ -30,7 +30,7 @@ class PythonRedisLock(Contender):
     listening = b"BLPOP"
 
     def connect(self, urls: Sequence[str]) -> redis.Redis:
-        """Make a client with its defaults."""
+        """Create a client with defaults."""
         return redis.Redis(**settings(urls[0]))
 
     def close(self, client: redis.Redis) -> None:
@@ -42,7 +42,7 @@ class PythonRedisLock(Contender):
         return f"lock:{name}"
 
     def make(self, client: redis.Redis, name: str, ttl: float | None) -> Lock:
-        """Unasked, a lease has no end."""
+        """By default a lease has no end."""
         return Lock(client, name, expire=ttl)
 
     def make_endless(self, client: redis.Redis, name: str) -> Lock:
@@ -50,7 +50,7 @@ class PythonRedisLock(Contender):
         return Lock(client, name)
 
     def make_renewing(self, client: redis.Redis, name: str, ttl: float) -> Lock:
-        """Renew it by its thread."""
+        """Use its renewal thread."""
         return Lock(client, name, expire=ttl, auto_renewal=True)
 
     def acquire(self, handle: Lock, wait: float) -> Lock | None:
@@ -58,7 +58,7 @@ class PythonRedisLock(Contender):
         return handle if handle.acquire(timeout=wait) else None
 
     def try_acquire(self, handle: Lock) -> Lock | None:
-        """Try; that this very object holds it is its way to say that it is taken."""
+        """Try once; the error that this object already holds the lock means that it is taken."""
         try:
             return handle if handle.acquire(blocking=False) else None
         except AlreadyAcquired:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RedisPyLock(Contender):
-    """Made by `client.lock(...)`, as its documentation does."""
+    """Created by `client.lock(...)`, as in its documentation."""
 
     title = "redis-py"
     packages = ("redis",)
@@ -28,7 +28,7 @@ class RedisPyLock(Contender):
     refused = (LockError,)
 
     def connect(self, urls: Sequence[str]) -> redis.Redis:
-        """Make a client with its defaults, its retries included."""
+        """Create a client with defaults, retries included."""
         return redis.Redis(**settings(urls[0]))
 
     def close(self, client: redis.Redis) -> None:
@@ -40,7 +40,7 @@ class RedisPyLock(Contender):
         return name
 
     def make(self, client: redis.Redis, name: str, ttl: float | None) -> Lock:
-        """Unasked, a lease has no end."""
+        """By default a lease has no end."""
         made: Lock = client.lock(name, timeout=ttl)
         return made
 
@@ -62,7 +62,7 @@ class RedisPyLock(Contender):
         hold.release()
 
     def renew(self, hold: Lock, ttl: float) -> None:
-        """Extend to, not by."""
+        """Set the remaining time, not add to it."""
         hold.extend(ttl, replace_ttl=True)
 
     def run_inside(self, handle: Lock, body: Body) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RedisPyAsyncLock(Contender):
-    """Made by `client.lock(...)`, as its documentation does."""
+    """Created by `client.lock(...)`, as in its documentation."""
 
     title = "redis-py"
     packages = ("redis",)
@@ -29,7 +29,7 @@ class RedisPyAsyncLock(Contender):
     refused = (LockError,)
 
     async def connect(self, urls: Sequence[str]) -> redis_asyncio.Redis:
-        """Make a client with its defaults, its retries included."""
+        """Create a client with defaults, retries included."""
         return redis_asyncio.Redis(**settings(urls[0]))
 
     async def close(self, client: redis_asyncio.Redis) -> None:
@@ -41,7 +41,7 @@ class RedisPyAsyncLock(Contender):
         return name
 
     def make(self, client: redis_asyncio.Redis, name: str, ttl: float | None) -> Lock:
-        """Unasked, a lease has no end."""
+        """By default a lease has no end."""
         return client.lock(name, timeout=ttl)
 
     def make_endless(self, client: redis_asyncio.Redis, name: str) -> Lock:
@@ -61,7 +61,7 @@ class RedisPyAsyncLock(Contender):
         await hold.release()
 
     async def renew(self, hold: Lock, ttl: float) -> None:
-        """Extend to, not by."""
+        """Set the remaining time, not add to it."""
         await hold.extend(ttl, replace_ttl=True)
 
     async def run_inside(self, handle: Lock, body: Body) -> None:

@@ -8,7 +8,7 @@ import redis
 from sherlock import LockException, LockTimeoutException, RedisLock
 
 from bench.peers.adapters.addresses import settings
-from bench.peers.contender import Contender, SaidNo
+from bench.peers.contender import Contender, RefusedAcquire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class SherlockRedisLock(Contender):
-    """Takes whole seconds only; polls every 100 ms."""
+    """Accepts only whole seconds; polls every 100 ms."""
 
     title = "sherlock"
     packages = ("sherlock", "redis")
     offers = frozenset({"wire", "ttl", "alone", "with", "endless", "renewal"})
-    lost = (LockException, SaidNo)
+    lost = (LockException, RefusedAcquire)
     shortest_ttl = 1.0
 
     def connect(self, urls: Sequence[str]) -> redis.Redis:
-        """Make a client with its defaults."""
+        """Create a client with defaults."""
         return redis.Redis(**settings(urls[0]))
 
     def close(self, client: redis.Redis) -> None:
@@ -38,13 +38,13 @@ class SherlockRedisLock(Contender):
         return name
 
     def make(self, client: redis.Redis, name: str, ttl: float | None) -> RedisLock:
-        """Unasked, a lease lives 60 s."""
+        """By default a lease lasts 60 s."""
         if ttl is None:
             return RedisLock(name, client=client)
         return RedisLock(name, client=client, expire=int(ttl) if ttl % 1 == 0 else ttl)
 
     def make_endless(self, client: redis.Redis, name: str) -> RedisLock:
-        """Ask for no end as its documentation does."""
+        """Request a lease without end, as in its documentation."""
         return RedisLock(name, client=client, expire=None)
 
     def acquire(self, handle: RedisLock, wait: float) -> RedisLock | None:
@@ -63,10 +63,10 @@ class SherlockRedisLock(Contender):
         """Release."""
         hold.release()
 
-    def renew(self, hold: RedisLock, ttl: float) -> None:  # noqa: ARG002  # it renews by what it was made with
+    def renew(self, hold: RedisLock, ttl: float) -> None:  # noqa: ARG002  # it renews by its original time
         """Renew."""
         if not hold.renew():
-            raise SaidNo
+            raise RefusedAcquire
 
     def run_inside(self, handle: RedisLock, body: Body) -> None:
         """Use it as a context manager."""

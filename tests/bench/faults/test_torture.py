@@ -21,11 +21,11 @@ import pytest
 import redis
 from rich.console import Console
 
+from bench.display import LineDisplay
 from bench.torture.events import Entered, read_events
 from bench.torture.kinds import KINDS
 from bench.torture.options import TortureOptions
 from bench.torture.run import torture_locks
-from bench.watch import LineWatch
 from segmented.cli.main import run
 from tests.contract.parking import wait_until
 from tests.support.processes import outlasting
@@ -79,7 +79,7 @@ def endless() -> Iterator[subprocess.Popen[str]]:
         start_new_session=True,
     ) as process:
         assert process.stdout is not None
-        assert [process.stdout.readline() for _ in range(2)] == ["lock: starting\n", "lock: tormenting\n"]
+        assert [process.stdout.readline() for _ in range(2)] == ["lock: starting\n", "lock: injecting faults\n"]
         yield process
         process.kill()
 
@@ -87,10 +87,10 @@ def endless() -> Iterator[subprocess.Popen[str]]:
 def tortured(options: TortureOptions) -> TortureResults:
     """Torture; where a busy machine let nobody be late in so few seconds, once more and longer."""
     before = set(psutil.Process().children(recursive=True))
-    results = torture_locks(options, LineWatch(Console(file=io.StringIO())))
+    results = torture_locks(options, LineDisplay(Console(file=io.StringIO())))
     if results.broken == UNKNOWN:
         longer = replace(options, seconds=3 * options.seconds)
-        results = torture_locks(longer, LineWatch(Console(file=io.StringIO())))
+        results = torture_locks(longer, LineDisplay(Console(file=io.StringIO())))
     assert results.broken == []
     assert results.counts == NOTHING
     assert set(psutil.Process().children(recursive=True)) <= before
@@ -187,4 +187,4 @@ def test_contenders_that_end_by_themselves_are_noticed(endless: subprocess.Popen
             found.resume()  # a paused one hears of it when it goes on
     stdout, _ = endless.communicate(timeout=GONE_SECONDS)
     assert endless.returncode == 1
-    assert "ended with code -15: it said nothing" in stdout
+    assert "ended with code -15: no output" in stdout

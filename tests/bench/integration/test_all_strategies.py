@@ -18,9 +18,9 @@ from bench.granularity.checker import broken_promises, check
 from bench.granularity.sale import Sale
 from bench.sections import Section
 from bench.strategies import STRATEGIES
-from bench.strategies.base import GaveUp, Refused, Sold, Stage
+from bench.strategies.base import GaveUp, Refused, Sold, StrategyContext
 from bench.strategies.counted import metadata as counted_metadata, unguarded_orders
-from bench.strategies.others_locks import needed
+from bench.strategies.library_lock import needed
 from bench.strategies.pg_skip_locked import units
 from bench.strategies.sql_stock import metadata as sql_metadata
 from segmented.errors import InvalidInput
@@ -75,7 +75,7 @@ def open_sale(request: pytest.FixtureRequest, valkey_url: str) -> Iterator[Open]
                 Gate(engine).create()
                 counted_metadata.create_all(engine)
             url = f"{valkey_url}&max_connections=60"
-            stage = Stage(
+            context = StrategyContext(
                 store=store,
                 engine=engine,
                 segments=segments,
@@ -84,7 +84,7 @@ def open_sale(request: pytest.FixtureRequest, valkey_url: str) -> Iterator[Open]
                 batch=batch,
                 url=url,
             )
-            strategy = STRATEGIES[name](stage)
+            strategy = STRATEGIES[name](context)
             stack.callback(strategy.close)
             stack.callback(strategy.clear)
             strategy.open(sku_of(request.node.name), stock)
@@ -100,11 +100,11 @@ def sku_of(test: str) -> str:
 
 def rows_of(strategy: Strategy) -> int:
     """Count rows that are left in the order database, and tables that should be gone."""
-    assert strategy.stage.engine is not None
-    with strategy.stage.engine.connect() as connection:
+    assert strategy.context.engine is not None
+    with strategy.context.engine.connect() as connection:
         kept = (unguarded_orders, orders, segments)
         rows = sum(connection.execute(select(func.count()).select_from(table)).scalar_one() for table in kept)
-    return rows + len(set(inspect(strategy.stage.engine).get_table_names()) & set(sql_metadata.tables))
+    return rows + len(set(inspect(strategy.context.engine).get_table_names()) & set(sql_metadata.tables))
 
 
 def sale_of(strategy: Strategy, *, batch: int = 1, kind: Kind = "none") -> Sale:
@@ -146,7 +146,7 @@ def test_one_buyer_gets_all_units_with_a_commit_each_and_then_right_refusals(
     assert broken_promises(checked(sale, 5), sale.recorder.failures, failed=sale.unfinished_count) == ()
     assert 0 < strategy.mean_hold(0.0) < 5
     strategy.clear()
-    assert strategy.stage.store.client.keys(f"*{sku_of(request.node.name)}*") == []
+    assert strategy.context.store.client.keys(f"*{sku_of(request.node.name)}*") == []
     assert rows_of(strategy) == 0
 
 
@@ -347,9 +347,9 @@ def test_a_library_that_is_missing_is_named() -> None:
 @pytest.mark.parametrize("name", IN_SQL)
 def test_a_strategy_in_sql_asks_for_postgresql(name: str, valkey_url: str) -> None:
     with RedisStore.from_url(valkey_url) as store:
-        stage = Stage(store=store, engine=None, segments=1, buyers=1, section=Section("none"))
+        context = StrategyContext(store=store, engine=None, segments=1, buyers=1, section=Section("none"))
         with pytest.raises(InvalidInput, match=f"^{name} needs an order database at postgresql://$"):
-            STRATEGIES[name](stage)
+            STRATEGIES[name](context)
 
 
 def test_real_workers_sell_exactly_the_stock_with_a_commit_each(open_sale: Open) -> None:
@@ -367,10 +367,12 @@ def test_lanes_are_what_may_be_in_the_slow_step_at_once(valkey_url: str, bench_d
     found = {}
     with RedisStore.from_url(valkey_url) as store:
         engine = connect(bench_database, pool_size=1)
-        stage = Stage(store=store, engine=engine, segments=4, buyers=9, section=Section("none"), url=valkey_url)
+        context = StrategyContext(
+            store=store, engine=engine, segments=4, buyers=9, section=Section("none"), url=valkey_url
+        )
         for name, strategy in STRATEGIES.items():
             if name not in LIBRARIES:
-                one = strategy(stage)
+                one = strategy(context)
                 found[name] = (one.lanes, one.segments)
                 one.close()
         engine.dispose()

@@ -1,4 +1,4 @@
-"""A measuring process that is told several lines: each has a fork, and what happened to one is not the next one's."""
+"""A measuring process with several assignments: each runs in its own fork, independent of the earlier ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.children import Child, Told
+from bench.children import MeasuringProcess, MeasuringTask
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ def test_a_fork_that_is_killed_in_the_middle_of_a_line_leaves_the_others_alone(
 ) -> None:
     (tmp_path / "told_several_lines.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with closing(Child("told_several_lines")) as child:
+    with closing(MeasuringProcess("told_several_lines")) as child:
 
         def pid_of(line: str) -> int:
-            return int(child.hear(Told(line, "nothing", SECONDS), lambda *_: None)["pid"])
+            return int(child.run(MeasuringTask(line, "nothing", SECONDS), lambda *_: None)["pid"])
 
         first = pid_of("complain")
         with pytest.raises(SegmentedError) as silent:

@@ -9,13 +9,13 @@ import pytest
 import redis
 from rich.console import Console
 
-from bench.dedup.foreman import Foreman, working
+from bench.dedup.context import RECORDS, BenchContext, at_database
 from bench.dedup.measure import measure_dedup
 from bench.dedup.records import measure_claims, measure_memory
 from bench.dedup.sizes import Sizes
-from bench.dedup.stage import RECORDS, Stage, at_database
 from bench.dedup.trivial import KINDS
-from bench.watch import watch_on
+from bench.dedup.worker_driver import WorkerDriver, running_worker
+from bench.display import display_on
 from segmented.errors import InvalidInput, SegmentedError
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ def is_empty(server: ValkeyServer) -> bool:
 
 
 def test_a_real_worker_takes_two_round_trips_for_a_task_and_its_publisher_one(private_valkey: ValkeyServer) -> None:
-    with working(private_valkey.url) as foreman:
-        pid = foreman.pid
+    with running_worker(private_valkey.url) as driver:
+        pid = driver.pid
         items = [f"item-{index}" for index in range(5)]
         found = {}
         for kind in KINDS:
-            foreman.burst(kind, ["first"])  # has the server cache the scripts
-            found[kind] = foreman.burst(kind, items)
+            driver.burst(kind, ["first"])  # has the server cache the scripts
+            found[kind] = driver.burst(kind, items)
     assert not psutil.pid_exists(pid)
     assert {kind: (burst.published_trips, burst.worked_trips) for kind, burst in found.items()} == {
         "plain": (0, 0),
@@ -55,19 +55,21 @@ def test_a_real_worker_takes_two_round_trips_for_a_task_and_its_publisher_one(pr
 
 
 def test_a_worker_that_dies_is_told(private_valkey: ValkeyServer) -> None:
-    def burst_of_the_dead(foreman: Foreman) -> None:
-        psutil.Process(foreman.pid).kill()
-        foreman.burst("plain", ["item"])
+    def burst_of_a_dead_worker(driver: WorkerDriver) -> None:
+        psutil.Process(driver.pid).kill()
+        driver.burst("plain", ["item"])
 
     with (
-        working(private_valkey.url) as foreman,
+        running_worker(private_valkey.url) as driver,
         pytest.raises(SegmentedError, match=r"^the worker of the benchmark said nothing for 60 s, or ended$"),
     ):
-        burst_of_the_dead(foreman)
+        burst_of_a_dead_worker(driver)
 
 
 def test_memory_is_told_for_each_state_and_nothing_is_left(private_valkey: ValkeyServer) -> None:
-    found = {figure.name: figure.value for figure in measure_memory(Stage(private_valkey.url, SMALL, nobody_told))}
+    found = {
+        figure.name: figure.value for figure in measure_memory(BenchContext(private_valkey.url, SMALL, nobody_told))
+    }
     assert list(found) == [
         "memory of a record, waiting",
         "memory of a record, running",
@@ -81,7 +83,7 @@ def test_memory_is_told_for_each_state_and_nothing_is_left(private_valkey: Valke
 
 
 def test_claims_are_timed_among_few_and_many_and_nothing_is_left(private_valkey: ValkeyServer) -> None:
-    ratio, few, many = measure_claims(Stage(private_valkey.url, SMALL, nobody_told))
+    ratio, few, many = measure_claims(BenchContext(private_valkey.url, SMALL, nobody_told))
     assert (ratio.name, ratio.at_most) == ("a claim: server time, 3,000 live keys / 1,000", 1.1)
     assert ratio.value == many.value / few.value
     assert is_empty(private_valkey)
@@ -89,7 +91,7 @@ def test_claims_are_timed_among_few_and_many_and_nothing_is_left(private_valkey:
 
 def test_the_whole_benchmark_shows_every_figure_and_empties_the_server(private_valkey: ValkeyServer) -> None:
     console = Console(width=140, record=True)
-    results = measure_dedup(private_valkey.url, watch_on(console), SMALL)
+    results = measure_dedup(private_valkey.url, display_on(console), SMALL)
     results.show(console)
     said = console.export_text()
     written = results.as_json()
@@ -108,5 +110,5 @@ def test_a_server_that_holds_keys_is_refused_and_keeps_them(private_valkey: Valk
     with redis.Redis.from_url(at_database(private_valkey.url, 5)) as client:
         client.set("theirs", "1")
         with pytest.raises(InvalidInput, match="holds keys: name an empty one, since it is emptied in the end"):
-            measure_dedup(private_valkey.url, watch_on(Console()), SMALL)
+            measure_dedup(private_valkey.url, display_on(Console()), SMALL)
         assert client.get("theirs") == b"1"

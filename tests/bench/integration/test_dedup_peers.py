@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from bench.dedup_peers.comparison import compare, merged, run_case
+from bench.dedup_peers.context import BenchContext
 from bench.dedup_peers.page import render
 from bench.dedup_peers.registry import CONTENDERS, Contender
 from bench.dedup_peers.rows import ROWS
-from bench.dedup_peers.stage import Stage
 from tests.support.rings import require_module
 
 if TYPE_CHECKING:
@@ -65,9 +65,13 @@ def test_a_worker_that_cannot_start_is_no_result() -> None:
 
 
 def test_nothing_is_left_of_a_stage() -> None:
-    with Stage(OURS, CELERY.adapter, seconds_max=60.0) as stage:
-        folder = stage.folder
-        pids = [stage.worker(stage.base, pool="prefork").process.pid, stage.publisher().process.pid, stage.store.pid]
+    with BenchContext(OURS, CELERY.adapter, seconds_max=60.0) as context:
+        folder = context.folder
+        pids = [
+            context.worker(context.base, pool="prefork").process.pid,
+            context.publisher().process.pid,
+            context.store.pid,
+        ]
         assert all(_lives(pid) for pid in pids)
     assert not any(_lives(pid) for pid in pids)
     assert not folder.exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from bench.children import Child, Told
+from bench.children import MeasuringProcess, MeasuringTask
 from bench.granularity.arrivals import schedule_of
 from bench.granularity.assignment import RunAssignment
 from bench.granularity.cell import Cell
@@ -27,9 +27,9 @@ def test_arrivals_beyond_those_under_way_are_shed_and_the_sale_ends_in_mid_run(v
         warm_up=0.1,
     )
     phases: list[tuple[str, int, int]] = []
-    told = Told(assignment.model_dump_json(), cell.cell_id, assignment.seconds_at_most)
-    with closing(Child(MODULE)) as child:
-        run = Run.model_validate(child.hear(told, lambda *said: phases.append(said)))
+    task = MeasuringTask(assignment.model_dump_json(), cell.cell_id, assignment.seconds_at_most)
+    with closing(MeasuringProcess(MODULE)) as child:
+        run = Run.model_validate(child.run(task, lambda *said: phases.append(said)))
     planned = len(schedule_of(cell, warm_up=0.1, seconds=0.8, seed=11))
     counts = run.counts
     assert counts.planned == planned == counts.sent + counts.shed

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 import pytest
 
-from bench.children import Child, Told as ToldChild
+from bench.children import MeasuringProcess, MeasuringTask
 from bench.granularity.assignment import RunAssignment
 from bench.granularity.cell import Cell
 from bench.granularity.record import Run, read_results
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from bench.granularity.grid import Grid
     from bench.granularity.schedule import Turn
 
-    Told = Callable[[str, int, int], None]
+    Progress = Callable[[str, int, int], None]
 
 SECONDS: Final = 60.0
 KEPT: Final = "; the {} finished runs are kept in {}"
 
 
-class Onlooker:
-    """Somebody who looks on, and may do something at a phase of a run."""
+class RecordingDisplay:
+    """A display that records what it is shown, and may act at a phase of a run."""
 
     def __init__(self, at: int = 0, act: Callable[[], None] | None = None) -> None:
         self.at, self.act = at, act
@@ -49,12 +49,12 @@ class Onlooker:
         assert left > 0 or done == grid.runs_planned
 
     @contextmanager
-    def run(self, turn: Turn, left: float | None) -> Iterator[Told]:
+    def run(self, turn: Turn, left: float | None) -> Iterator[Progress]:
         self.planned.append(turn.planned.key)
         self.left.append(left)
-        yield self.told
+        yield self.progress
 
-    def told(self, phase: str, done: int, _: int) -> None:
+    def progress(self, phase: str, done: int, _: int) -> None:
         is_selling = phase.endswith("sale") and done > 0
         if self.act is not None and is_selling and len(self.planned) == self.at:
             act, self.act = self.act, None
@@ -97,7 +97,7 @@ def test_an_interrupted_session_goes_on_repeats_nothing_and_keeps_a_run_that_die
     loaded, folder = small_plan(tmp_path, ONE_CELL, TWO_SECONDS), tmp_path / "results"
     options = SessionOptions(loaded=loaded, folder=folder, only=("k",))
     with pytest.raises(KeyboardInterrupt):
-        run_session(options, Onlooker(at=2, act=interrupt))
+        run_session(options, RecordingDisplay(at=2, act=interrupt))
     found = read_results(folder / "results.jsonl")
     assert found.end is not None
     assert (found.end.runs_planned, found.end.runs_done, found.end.stopped_by) == (2, 1, "interrupted")
@@ -106,8 +106,8 @@ def test_an_interrupted_session_goes_on_repeats_nothing_and_keeps_a_run_that_die
     with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"schema":"segmented-bench/1","kind":"ru')  # a kill in the middle of a line
 
-    onlooker = Onlooker(at=1, act=kill_generator)
-    assert run_session(options, onlooker) == folder / "results.jsonl"
+    display = RecordingDisplay(at=1, act=kill_generator)
+    assert run_session(options, display) == folder / "results.jsonl"
     found = read_results(folder / "results.jsonl")
     assert found.end is not None
     assert (found.end.runs_done, found.end.stopped_by) == (2, None)
@@ -121,8 +121,8 @@ def test_an_interrupted_session_goes_on_repeats_nothing_and_keeps_a_run_that_die
         "the run ended without a record: measuring segment-locks K=4 N=8 B=1 5ms ended early"
     )
     assert (lost.orders_per_s, lost.window_s, lost.counts.sent) == (None, 0.0, 0)
-    assert len(onlooker.planned) == 1
-    assert onlooker.left_after == [0]
+    assert len(display.planned) == 1
+    assert display.left_after == [0]
     assert rates == json.loads((folder / "calibrations.json").read_text(encoding="utf-8"))
     assert list(rates) == [first.cell_id]
     assert sorted(one.name for one in (folder / "histories").iterdir()) == ["0001.jsonl.zst"]
@@ -133,12 +133,12 @@ def test_an_interrupted_session_goes_on_repeats_nothing_and_keeps_a_run_that_die
     assert str(tmp_path) not in json.dumps(said)
     assert frozenset(servers_of(os.getpid())) == of_others
 
-    again = Onlooker()
+    again = RecordingDisplay()
     run_session(options, again)
     assert again.planned == []
     other = SessionOptions(loaded=small_plan(tmp_path, ("seed = 7", "seed = 8")), folder=folder, only=("k",))
     with pytest.raises(InvalidInput, match=r"has runs with another plan \(.*name another folder"):
-        run_session(other, Onlooker())
+        run_session(other, RecordingDisplay())
 
 
 def test_a_redis_that_dies_ends_the_session_with_a_sentence(
@@ -150,7 +150,7 @@ def test_a_redis_that_dies_ends_the_session_with_a_sentence(
 
     loaded, folder = small_plan(tmp_path, ("calibration = 0.4", "calibration = 5.0")), tmp_path / "results"
     with pytest.raises(InvalidInput) as caught:
-        run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), Onlooker(at=1, act=kill_redis))
+        run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), RecordingDisplay(at=1, act=kill_redis))
     said = str(caught.value)
     assert said.startswith("a server died in the middle of segment-locks K=")
     assert said.endswith(KEPT.format(0, folder))
@@ -163,7 +163,7 @@ def test_a_redis_that_dies_ends_the_session_with_a_sentence(
 def test_the_stock_follows_the_runs_so_far_and_the_loader_is_gone_in_the_end(tmp_path: Path) -> None:
     loaded, folder = small_plan(tmp_path, ONE_CELL), tmp_path / "results"
     options = SessionOptions(loaded=loaded, folder=folder, only=("k",))
-    first, second = read_results(run_session(options, Onlooker())).runs
+    first, second = read_results(run_session(options, RecordingDisplay())).runs
     (calibrated,) = json.loads((folder / "calibrations.json").read_text(encoding="utf-8")).values()
     assert first.pace is not None
     assert first.checker.stock == max(STOCK_MIN, ceil(0.5 * calibrated))
@@ -171,16 +171,16 @@ def test_the_stock_follows_the_runs_so_far_and_the_loader_is_gone_in_the_end(tmp
     assert generators() == []
 
 
-class Census(Onlooker):
-    """Notes the loader and the process of each run while it is checked."""
+class ProcessRecorder(RecordingDisplay):
+    """Records the loader and the process of each run while it is checked."""
 
     def __init__(self) -> None:
         super().__init__()
         self.loaders: list[psutil.Process] = []
         self.forks: list[psutil.Process] = []
 
-    def told(self, phase: str, done: int, _: int) -> None:
-        super().told(phase, done, _)
+    def progress(self, phase: str, done: int, _: int) -> None:
+        super().progress(phase, done, _)
         if phase == "verdict":
             loader, fork = sorted(generators(), key=lambda one: one.create_time())
             self.loaders.append(loader)
@@ -188,34 +188,34 @@ class Census(Onlooker):
 
 
 def test_each_run_has_a_process_of_its_own_and_each_round_another_loader(tmp_path: Path) -> None:
-    census = Census()
+    recorder = ProcessRecorder()
     loaded, folder = small_plan(tmp_path, TWO_SECONDS), tmp_path / "results"
-    found = read_results(run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), census))
+    found = read_results(run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), recorder))
     assert [run.round for run in found.runs] == [1, 1, 2, 2]
-    assert len(set(census.forks)) == 4
-    first, again, second, last = census.loaders
+    assert len(set(recorder.forks)) == 4
+    first, again, second, last = recorder.loaders
     assert (first == again, second == last, first == second) == (True, True, False)
 
 
 def test_a_session_that_ends_in_a_run_ends_its_process_and_the_loader(tmp_path: Path) -> None:
-    class Leaver(Census):
-        def told(self, phase: str, done: int, _: int) -> None:
-            super().told(phase, done, _)
+    class Interrupting(ProcessRecorder):
+        def progress(self, phase: str, done: int, _: int) -> None:
+            super().progress(phase, done, _)
             if self.forks:
                 raise KeyboardInterrupt
 
-    leaver = Leaver()
+    display = Interrupting()
     loaded, folder = small_plan(tmp_path, ONE_CELL, TWO_SECONDS), tmp_path / "results"
     with pytest.raises(KeyboardInterrupt):
-        run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), leaver)
-    assert len(leaver.loaders + leaver.forks) == 2
-    assert [one.is_running() for one in leaver.loaders + leaver.forks] == [False, False]
+        run_session(SessionOptions(loaded=loaded, folder=folder, only=("k",)), display)
+    assert len(display.loaders + display.forks) == 2
+    assert [one.is_running() for one in display.loaders + display.forks] == [False, False]
 
 
 def twenty_units(cell: Cell, url: str) -> Run:
     assignment = RunAssignment(cell=cell, url=url, meter_url=url, database=None, stock=20, seconds=3.0, warm_up=0.02)
-    with closing(Child(MODULE)) as child:
-        found = child.hear(ToldChild(assignment.model_dump_json(), cell.cell_id, SECONDS), lambda *_: None)
+    with closing(MeasuringProcess(MODULE)) as child:
+        found = child.run(MeasuringTask(assignment.model_dump_json(), cell.cell_id, SECONDS), lambda *_: None)
     return Run.model_validate(found)
 
 
@@ -236,11 +236,11 @@ def test_what_does_not_fit_into_the_budget_is_not_started(tmp_path: Path) -> Non
     options = SessionOptions(
         loaded=small_plan(tmp_path, ("budget = 60", "budget = 1")), folder=tmp_path / "results", is_quick=True
     )
-    onlooker = Onlooker()
-    found = read_results(run_session(options, onlooker))
+    display = RecordingDisplay()
+    found = read_results(run_session(options, display))
     sentence = "0 of 1 run fitted into the 1 s that this profile has; the others were not started"
-    assert onlooker.sentences == [f"results go to {tmp_path / 'results'}", sentence]
-    assert onlooker.planned == []
+    assert display.sentences == [f"results go to {tmp_path / 'results'}", sentence]
+    assert display.planned == []
     assert found.end is not None
     assert found.end.stopped_by == sentence
 

@@ -10,16 +10,16 @@ import pytest
 import redis
 from rich.console import Console
 
+from bench.display import display_on
 from bench.locks.figures import Figure
 from bench.stock import measure
 from bench.stock.bare import OWN, PROGRAMS, measure_bare
+from bench.stock.context import BenchContext, pinned
 from bench.stock.costs import measure_costs
 from bench.stock.grants import measure_grants
 from bench.stock.rates import measure_rates
 from bench.stock.shards import measure_shards
 from bench.stock.sizes import Sizes
-from bench.stock.stage import Stage, pinned
-from bench.watch import watch_on
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def keys_of(server: ValkeyServer) -> list[bytes]:
 
 
 def test_rates_are_taken_beside_the_bare_decrement_and_nothing_is_left(private_valkey: ValkeyServer) -> None:
-    found = figures_of(measure_rates(Stage(private_valkey.url, SMALL, nobody_told)))
+    found = figures_of(measure_rates(BenchContext(private_valkey.url, SMALL, nobody_told)))
     assert {name: figure.at_least for name, figure in found.items() if figure.at_least} == {
         "reserve awaited / bare EVAL": 1.5,
         "reserve_many / bare at depth 16": 0.8,
@@ -66,7 +66,7 @@ def test_rates_are_taken_beside_the_bare_decrement_and_nothing_is_left(private_v
 
 
 def test_costs_are_counted_and_a_refused_order_is_one_command(private_valkey: ValkeyServer) -> None:
-    found = figures_of(measure_costs(Stage(private_valkey.url, SMALL, nobody_told)))
+    found = figures_of(measure_costs(BenchContext(private_valkey.url, SMALL, nobody_told)))
     assert found["commands a refused order"].value == 1
     assert found["commands a refused order, with a sold-out mark of 0.1 s"].value <= 0.1
     assert 50 < found["memory of a live order and its hold"].value < 300
@@ -78,7 +78,7 @@ def test_costs_are_counted_and_a_refused_order_is_one_command(private_valkey: Va
 
 
 def test_transfers_are_counted_until_the_last_unit_of_a_pool_in_shards(private_valkey: ValkeyServer) -> None:
-    early, late, refused = measure_shards(Stage(private_valkey.url, SMALL, nobody_told))
+    early, late, refused = measure_shards(BenchContext(private_valkey.url, SMALL, nobody_told))
     assert (early.value, early.at_most) == (1 / 262, 0.05)
     assert 0 < late.value < 0.5
     assert 1 <= refused.value <= 2
@@ -86,7 +86,7 @@ def test_transfers_are_counted_until_the_last_unit_of_a_pool_in_shards(private_v
 
 
 def test_grants_are_a_share_of_what_the_segments_allow(private_valkey: ValkeyServer) -> None:
-    found = measure_grants(Stage(private_valkey.url, SMALL, nobody_told))
+    found = measure_grants(BenchContext(private_valkey.url, SMALL, nobody_told))
     share, client = found
     assert share.name == "grants, hold 5 ms, 2 segments: share of the bound"
     assert 0.3 < share.value <= 1
@@ -141,7 +141,7 @@ def test_the_whole_benchmark_shows_every_figure_and_who_drove_the_bare_one(
 ) -> None:
     monkeypatch.setattr(measure, "program", lambda: OWN)
     console = Console(width=120, record=True)
-    results = measure.measure_stock(private_valkey.url, watch_on(console), SMALL)
+    results = measure.measure_stock(private_valkey.url, display_on(console), SMALL)
     results.show(console)
     said = console.export_text()
     written = results.as_json()

@@ -64,7 +64,7 @@ def assignment(order_database: str, valkey_url: str, request: pytest.FixtureRequ
 
 
 def opened(name: str, assignment: Assignment, store: RedisStore, engine: Engine) -> Strategy:
-    strategy = STRATEGIES[name](replace(assignment, strategy=name).stage(store, engine))
+    strategy = STRATEGIES[name](replace(assignment, strategy=name).context(store, engine))
     strategy.open(assignment.sku, STOCK)
     return strategy
 
@@ -99,7 +99,7 @@ def test_without_a_lock_two_buyers_sell_the_last_unit_twice(
         def run(self) -> None:
             both_have_read.wait()
 
-    strategy = NoLock(replace(assignment.stage(store, engine), section=BothHaveRead("commit")))
+    strategy = NoLock(replace(assignment.context(store, engine), section=BothHaveRead("commit")))
     strategy.open(assignment.sku, 1)
     sale = Sale(strategy)
 
@@ -121,7 +121,7 @@ def test_without_a_lock_two_buyers_sell_the_last_unit_twice(
 def test_lanes_are_what_may_be_in_the_slow_step_at_once(
     name: str, lanes: int, segment_count: int, assignment: Assignment, store: RedisStore, engine: Engine
 ) -> None:
-    strategy = STRATEGIES[name](replace(assignment, buyers=3).stage(store, engine))
+    strategy = STRATEGIES[name](replace(assignment, buyers=3).context(store, engine))
     assert (strategy.lanes, strategy.segments) == (lanes, segment_count)
 
 
@@ -129,7 +129,7 @@ def test_lanes_are_what_may_be_in_the_slow_step_at_once(
 def test_segments_without_a_buyer_are_no_lanes(
     buyers: int, lanes: int, assignment: Assignment, store: RedisStore, engine: Engine
 ) -> None:
-    assert SegmentLocks(replace(assignment, buyers=buyers).stage(store, engine)).lanes == lanes
+    assert SegmentLocks(replace(assignment, buyers=buyers).context(store, engine)).lanes == lanes
 
 
 @pytest.mark.parametrize("name", POOLED)
@@ -138,7 +138,7 @@ def test_a_refusal_while_units_were_free_is_found(
 ) -> None:
     strategy = opened(name, assignment, store, engine)
     sale = sell(strategy, 2)
-    refusal = Refused(sequence=strategy.stage.store.execute(state_of(strategy)).sequence, quantity=1)
+    refusal = Refused(sequence=strategy.context.store.execute(state_of(strategy)).sequence, quantity=1)
     sale.note(refusal, 0.0, 0.0)
     verdict = strategy.judge(sale.refusals)
     assert verdict.refused_wrongly == 1

@@ -9,13 +9,13 @@ import pytest
 import redis
 from rich.console import Console
 
-from bench.watch import watch_on
+from bench.display import display_on
 from bench.workers.bursts import EMPTY_TASK, KINDS
 from bench.workers.checker import faults
+from bench.workers.context import started_context
 from bench.workers.measure import measure_workers
 from bench.workers.recovery import measure_recovery
 from bench.workers.sizes import Sizes
-from bench.workers.stage import staged
 from segmented import Outbox, Pool, RedisStore
 from segmented.errors import InvalidInput, SegmentedError
 
@@ -35,7 +35,7 @@ def nobody_told(_: str, __: int, ___: int) -> None:
 def test_the_whole_benchmark_shows_a_figure_of_every_part_and_leaves_nothing(private_valkey: ValkeyServer) -> None:
     console = Console(width=300, record=True)
     before = set(psutil.Process().children())
-    results = measure_workers(private_valkey.url, None, watch_on(console), SMALL)
+    results = measure_workers(private_valkey.url, None, display_on(console), SMALL)
     results.show(console)
     said = console.export_text()
     written = results.as_json()
@@ -54,20 +54,20 @@ def test_the_whole_benchmark_shows_a_figure_of_every_part_and_leaves_nothing(pri
 @pytest.mark.long
 def test_orders_of_a_killed_worker_are_finished_by_another(private_valkey: ValkeyServer, tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/orders.sqlite"
-    with staged(private_valkey.url, database, Sizes(kills=1), nobody_told) as stage:
-        found = measure_recovery(stage)
+    with started_context(private_valkey.url, database, Sizes(kills=1), nobody_told) as context:
+        found = measure_recovery(context)
     assert len(found["at acceptance"]) == 1
     assert found["at acceptance"][0] > 1  # not before the outbox publishes them again
     assert found["in the worker"] == []
-    assert stage.broken == {}
+    assert context.broken == {}
 
 
 def test_a_worker_that_cannot_begin_is_told_with_its_own_words(private_valkey: ValkeyServer, tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/orders.sqlite"
-    with staged(private_valkey.url, database, SMALL, nobody_told) as stage:
-        stage.crew.given = {**stage.crew.given, "SEGMENTED_UNKNOWN": "1"}
+    with started_context(private_valkey.url, database, SMALL, nobody_told) as context:
+        context.processes.given = {**context.processes.given, "SEGMENTED_UNKNOWN": "1"}
         with pytest.raises(SegmentedError, match="was not ready within 60 s, or ended") as told:
-            stage.crew.start_workers(1)
+            context.processes.start_workers(1)
     assert any("SEGMENTED_UNKNOWN" in note for note in told.value.__notes__)
 
 
@@ -89,5 +89,5 @@ def test_a_server_that_holds_keys_is_refused_and_keeps_them(private_valkey: Valk
     with redis.Redis.from_url(private_valkey.url) as client:
         client.set("theirs", "1")
         with pytest.raises(InvalidInput, match="holds keys: name an empty one, since it is emptied in the end"):
-            measure_workers(private_valkey.url, f"sqlite:///{tmp_path}/o.sqlite", watch_on(Console()), SMALL)
+            measure_workers(private_valkey.url, f"sqlite:///{tmp_path}/o.sqlite", display_on(Console()), SMALL)
         assert client.get("theirs") == b"1"

@@ -24,7 +24,7 @@ SOLD: Final = Sold(1.0, 2.0)
 SEED: Final = 5
 
 
-class Shop:
+class FakeStrategy:
     """Notes what a case asks for."""
 
     def __init__(self, error: Exception | None = None) -> None:
@@ -43,48 +43,48 @@ class Shop:
         self.said.append(said)
 
 
-def book(shop: Shop, units: int, **values: Any) -> Any:  # noqa: ANN401  # the book, with a shop for a strategy
+def case_state(strategy: FakeStrategy, units: int, **values: Any) -> Any:  # noqa: ANN401  # the state of a case, with a fake strategy
     cell = Cell.model_validate(CELL.model_dump() | values)
-    return case_of(cell, cast("Strategy", shop), units, SEED)
+    return case_of(cell, cast("Strategy", strategy), units, SEED)
 
 
 def test_half_of_a_stock_comes_in_when_half_of_the_first_half_is_sold() -> None:
-    shop = Shop()
-    one = book(shop, 9, case="restock")
+    strategy = FakeStrategy()
+    one = case_state(strategy, 9, case="restock")
     orders = [Order(str(number), 1) for number in range(9)]
     assert (one.opened, one.later) == (5, 4)
     one.after(orders[:2], [SOLD, SOLD])
-    assert shop.said == []
+    assert strategy.said == []
     one.after(orders[2:4], [SOLD, Refused(4, 1)])
     one.after(orders[4:5], [SOLD])
-    assert shop.said == ["restock 4"]
+    assert strategy.said == ["restock 4"]
     assert (one.restocked, one.broken(), len(one.came_in)) == (4, (), 1)
 
 
 def test_a_restock_that_never_came_voids_the_run() -> None:
-    one = book(Shop(), 9, case="restock")
+    one = case_state(FakeStrategy(), 9, case="restock")
     assert one.broken() == ("half of the units were not sold in time, so none came in",)
-    refused = book(Shop(StoreUnavailable("away")), 2, case="restock")
+    refused = case_state(FakeStrategy(StoreUnavailable("away")), 2, case="restock")
     refused.after([Order("1", 1)], [SOLD])
     assert refused.broken() == ("1 units did not come in: StoreUnavailable: away",)
     assert refused.restocked == 0
 
 
 def test_a_cancel_storm_takes_back_what_the_seed_says_and_opens_with_half_of_a_stock_that_lasts() -> None:
-    shop = Shop()
-    one = book(shop, 100, case="cancel-storm")
+    strategy = FakeStrategy()
+    one = case_state(strategy, 100, case="cancel-storm")
     orders = [Order(str(number), 3) for number in range(40)]
     one.after(orders, [SOLD] * 40)
     chosen = [order.order_id for order in orders if is_cancelled(order.order_id, SEED)]
     assert one.opened == 50
     assert len(chosen) == 23
-    assert shop.said == [f"cancel {order_id}" for order_id in chosen]
+    assert strategy.said == [f"cancel {order_id}" for order_id in chosen]
     assert (one.cancelled, len(one.came_in)) == (69, 23)
-    assert book(shop, 100, case="cancel-storm", stock=100).opened == 100
+    assert case_state(strategy, 100, case="cancel-storm", stock=100).opened == 100
 
 
 def test_cancels_that_fail_are_said_a_few_of_them() -> None:
-    one = book(Shop(StoreUnavailable("away")), 100, case="cancel-storm")
+    one = case_state(FakeStrategy(StoreUnavailable("away")), 100, case="cancel-storm")
     one.after([Order(str(number), 1) for number in range(40)], [SOLD] * 40)
     *first, last = one.broken()
     assert first[0].endswith("was not cancelled: StoreUnavailable: away")

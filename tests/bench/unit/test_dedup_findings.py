@@ -13,17 +13,17 @@ from bench.dedup_peers.journal import Entry, entries, note
 from bench.dedup_peers.registry import CONTENDERS
 from bench.dedup_peers.rows import ONE_STEP, ROWS, WHY_NOT, Row
 from bench.dedup_peers.settings import VARIABLE, Settings
-from bench.words import counted
+from bench.plurals import counted
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bench.dedup_peers.context import BenchContext
     from bench.dedup_peers.registry import Environment
-    from bench.dedup_peers.stage import Stage
 
 
-def nothing(_: Stage) -> Finding:
+def nothing(_: BenchContext) -> Finding:
     raise NotImplementedError
 
 

@@ -15,7 +15,7 @@ from tests.bench.records import run
 
 if TYPE_CHECKING:
     from bench.granularity.assignment import RunAssignment
-    from bench.granularity.course import Course
+    from bench.granularity.measurement import Measurement
     from bench.strategies.base import Answer, Strategy
 
 CELL = Cell(strategy="global-lock", section="none", loop="open", offered_per_s=100, buyers=8)
@@ -33,9 +33,9 @@ def sale_of(*, late: float, service: float, answer: Answer, orders: int = 100) -
     return sale
 
 
-def course(*, shed: int = 0, begin: float = 1.0) -> Course:
-    """No Course itself: its module imports Locust, which patches the process."""
-    return cast("Course", SimpleNamespace(window_begin=begin, window_end=2.0, planned=1_000, shed=shed))
+def measurement(*, shed: int = 0, begin: float = 1.0) -> Measurement:
+    """No Measurement itself: its module imports Locust, which patches the process."""
+    return cast("Measurement", SimpleNamespace(window_begin=begin, window_end=2.0, planned=1_000, shed=shed))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_closed_run_must_have_measured_a_third_of_its_seconds(
 ) -> None:
     cell = Cell(strategy="global-lock", section="none", buyers=8, stock=stock)
     assignment = cast("RunAssignment", SimpleNamespace(cell=cell, seconds=1.5))
-    assert too_short(assignment, cast("Course", SimpleNamespace(window_s=window_s))) == said
+    assert too_short(assignment, cast("Measurement", SimpleNamespace(window_s=window_s))) == said
 
 
 def test_the_p99_of_few_orders_is_one_of_theirs_as_in_the_lint() -> None:
@@ -62,27 +62,27 @@ def test_the_p99_of_few_orders_is_one_of_theirs_as_in_the_lint() -> None:
         sale.recorder.note(
             0, number, [Sold(1.0)], intended=intended, asked=intended + late, done=intended + 0.0101, quantity=1
         )
-    assert voided(sale, course()) == ()
+    assert voided(sale, measurement()) == ()
 
 
 def test_a_generator_in_time_voids_nothing() -> None:
-    assert voided(sale_of(late=0.0009, service=0.0099, answer=Sold(1.0)), course()) == ()
+    assert voided(sale_of(late=0.0009, service=0.0099, answer=Sold(1.0)), measurement()) == ()
 
 
 def test_a_late_generator_voids_the_run() -> None:
-    assert voided(sale_of(late=0.002, service=0.01, answer=Sold(1.0)), course()) == (
+    assert voided(sale_of(late=0.002, service=0.01, answer=Sold(1.0)), measurement()) == (
         "the generator was late: p99 of the lateness is 2.000 ms, more than 10% of the response's 12.000 ms",
     )
 
 
 def test_lateness_outside_of_the_window_is_left_out() -> None:
-    assert voided(sale_of(late=0.002, service=0.01, answer=Sold(1.0)), course(begin=1.999)) == ()
+    assert voided(sale_of(late=0.002, service=0.01, answer=Sold(1.0)), measurement(begin=1.999)) == ()
 
 
 def test_a_sale_that_was_given_up_and_orders_that_never_ended_void_the_run() -> None:
     sale = sale_of(late=0.0, service=0.01, answer=GaveUp("no lock in time"))
     sale.order_count += 3
-    assert voided(sale, course()) == (
+    assert voided(sale, measurement()) == (
         f"given up after {FAILED_MAX} orders without an answer: no lock in time",
         "orders that had not ended when the run did: 3",
     )
@@ -90,8 +90,8 @@ def test_a_sale_that_was_given_up_and_orders_that_never_ended_void_the_run() -> 
 
 def test_more_shed_than_one_in_a_thousand_is_beyond_saturation() -> None:
     sale = sale_of(late=0.0, service=0.01, answer=Sold(1.0))
-    assert noted(sale, course(shed=1)) == ()
-    assert noted(sale, course(shed=25)) == (
+    assert noted(sale, measurement(shed=1)) == ()
+    assert noted(sale, measurement(shed=25)) == (
         "beyond saturation: 25 of 1000 orders (2.5%) found all 8 buyers busy, were never sent, and count as failures",
     )
 

@@ -13,8 +13,8 @@ import pytest
 from bench.granularity.cell import Cell
 from bench.granularity.percentiles import percentiles_of
 from bench.granularity.recorder import Recorder
-from bench.load.books import books_of, merged
-from bench.load.desk import Desk, Servers
+from bench.load.call_log import call_log_of, merged
+from bench.load.coordinator import SaleCoordinator, Servers
 from bench.load.plan import ORDERS_A_SHARE, Plan, add_options, cell_of
 from bench.load.tabs import segment_rows
 from bench.load.tally import Counter, Tally, Window
@@ -25,7 +25,7 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
 
-    from bench.load.stages import Staged
+    from bench.load.connections import ConnectedStrategy
     from bench.strategies.base import Answer
 
 OPTIONS = {
@@ -171,7 +171,7 @@ def test_tallies_cross_a_message_and_add_up_to_the_percentiles_of_all_samples() 
 def test_notes_of_several_processes_are_those_of_one() -> None:
     one = recorder_of(Sold(0.0), Refused(7, 1))
     two = recorder_of(Sold(0.0), first=ORDERS_A_SHARE + 1, begin=5.0)
-    found = merged([books_of(one), books_of(two)])
+    found = merged([call_log_of(one), call_log_of(two)])
     assert list(found.asked) == [1.01, 2.01, 5.01]
     assert list(found.sold) == [1, 0, 1]
     assert list(found.sold_numbers) == [1, ORDERS_A_SHARE + 1]
@@ -181,22 +181,24 @@ def test_notes_of_several_processes_are_those_of_one() -> None:
 
 def test_segments_are_read_from_the_server_until_the_sale_is_checked() -> None:
     strategy = SimpleNamespace(free_by_segment=lambda: (3, 0))
-    desk = Desk(cast("Plan", None), cast("Staged", SimpleNamespace(strategy=strategy)), opened=(5, 4))
-    desk.tallies["one"] = Tally(by_segment=[1])
+    coordinator = SaleCoordinator(
+        cast("Plan", None), cast("ConnectedStrategy", SimpleNamespace(strategy=strategy)), opened=(5, 4)
+    )
+    coordinator.tallies["one"] = Tally(by_segment=[1])
     rows = [
         {"segment": "0", "opened": 5, "taken": 2, "left": 3, "sold": 1},
         {"segment": "1", "opened": 4, "taken": 4, "left": 0, "sold": 0},
     ]
-    assert segment_rows(desk) == rows
-    desk.left_at_last = (3, 0)
+    assert segment_rows(coordinator) == rows
+    coordinator.left_at_last = (3, 0)
     strategy.free_by_segment = lambda: (0, 0)  # as where the keys are gone
-    assert segment_rows(desk) == rows
+    assert segment_rows(coordinator) == rows
     assert segment_rows(None) == []
 
 
 def test_times_of_different_machines_accuse_nobody() -> None:
-    books = [books_of(recorder_of(Sold(0.0))), books_of(recorder_of(Refused(7, 1))) | {"clock": "another"}]
-    assert list(merged(books).asked) == [float("-inf")] * 2
+    call_logs = [call_log_of(recorder_of(Sold(0.0))), call_log_of(recorder_of(Refused(7, 1))) | {"clock": "another"}]
+    assert list(merged(call_logs).asked) == [float("-inf")] * 2
 
 
 def test_the_page_names_every_option_with_its_default() -> None:

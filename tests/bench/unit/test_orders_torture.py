@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from bench.orders_torture.books import Books, Verdict
-from bench.orders_torture.killer import Killer
-from bench.orders_torture.lines import Tail, Writer, number_of, order_id
-from bench.orders_torture.messages import Hand, Messages
+from bench.orders_torture.display import left
+from bench.orders_torture.event_log import LogTail, LogWriter, number_of, order_id
+from bench.orders_torture.kill_schedule import KillSchedule
+from bench.orders_torture.messages import MessageTracker, WorkerState
 from bench.orders_torture.options import OrdersOptions, quantity_of
-from bench.orders_torture.screen import left
+from bench.orders_torture.order_checker import OrderChecker, Verdict
 from segmented.errors import InvalidInput, SegmentedError
 from segmented.models import LedgerEntry
 
@@ -52,12 +52,12 @@ def counted(
     rows: Sequence[tuple[str, str, int]] | None = None,
     stock: int = 5,
 ) -> Verdict:
-    books = Books(4, stock, has_database=rows is not None)
+    checker = OrderChecker(4, stock, has_database=rows is not None)
     for line in answers:
-        books.answer(line)
-    books.ledger(ledger)
-    books.rows(rows or ())
-    return books.verdict()
+        checker.answer(line)
+    checker.ledger(ledger)
+    checker.rows(rows or ())
+    return checker.verdict()
 
 
 # --- the count ---
@@ -208,9 +208,9 @@ def test_of_the_databases_rows_those_of_other_units_are_found_and_void_ones_are_
 
 
 def test_an_order_is_decided_with_the_first_entry_that_says_so() -> None:
-    books = Books(4, 5, has_database=False)
-    books.ledger([*SOUND, entry(9, "confirmed", 1, 2)])
-    assert list(books.decided_us) == [0, 3_000, 4_000, 4_000, 0]
+    checker = OrderChecker(4, 5, has_database=False)
+    checker.ledger([*SOUND, entry(9, "confirmed", 1, 2)])
+    assert list(checker.decided_us) == [0, 3_000, 4_000, 4_000, 0]
 
 
 def test_an_effect_that_nobody_was_promised_is_found() -> None:
@@ -223,24 +223,24 @@ def test_an_effect_that_nobody_was_promised_is_found() -> None:
 
 @pytest.mark.parametrize("line", ["a 1 2", "a 9 1", "x 2 1", "a 2", "a", "a 2 one"])
 def test_a_log_that_cannot_be_counted_stops_the_count(line: str) -> None:
-    books = Books(4, 5, has_database=False)
-    books.answer("a 1 2")
+    checker = OrderChecker(4, 5, has_database=False)
+    checker.answer("a 1 2")
     with pytest.raises(SegmentedError, match=f"the submitter's log cannot be counted: '{line}'"):
-        books.answer(line)
+        checker.answer(line)
 
 
 # --- messages ---
 
 
 def test_a_message_that_nobody_took_and_that_is_not_in_the_queue_was_lost() -> None:
-    messages = Messages(6)
+    messages = MessageTracker(6)
     messages.feed(0, ["p 10 A 1 2", "p 20 B 3 4", "p 30 C 5 6"])
     messages.feed(1, ["w 5", "r 40 A", "b 41 A 1 2", "s 1", "s 2", "d 50 A"])
     assert messages.lost(["C"]) == 1
 
 
 def test_what_a_killed_worker_had_is_recovered_from_the_moment_of_its_death() -> None:
-    messages = Messages(4)
+    messages = MessageTracker(4)
     messages.feed(0, ["p 10 A 1 2", "p 20 B 3", "p 30 C 4"])
     messages.feed(1, ["w 5", "r 40 A", "b 41 A 1 2", "s 1", "r 42 B"])
     messages.kill(1, 1_000_000_000)
@@ -261,7 +261,7 @@ def test_what_a_killed_worker_had_is_recovered_from_the_moment_of_its_death() ->
 
 
 def test_orders_of_a_lost_message_count_from_the_kill_after_what_came_before_it() -> None:
-    messages = Messages(3)
+    messages = MessageTracker(3)
     messages.feed(0, ["p 10 A 1", "p 20 B 2", "p 30 C 3"])
     messages.feed(1, [])
     messages.kill(1, 15)
@@ -274,7 +274,7 @@ def test_orders_of_a_lost_message_count_from_the_kill_after_what_came_before_it(
 
 
 def test_a_lost_message_was_hit_by_the_first_kill_after_all_earlier_ones_were_taken() -> None:
-    messages = Messages(3)
+    messages = MessageTracker(3)
     messages.feed(0, ["p 10 A 1", "p 20 B 2", "p 30 C 3"])
     messages.feed(1, ["r 500 B", "d 501 B"])
     messages.feed(2, [])
@@ -288,7 +288,7 @@ def test_a_lost_message_was_hit_by_the_first_kill_after_all_earlier_ones_were_ta
 
 
 def test_an_order_that_met_two_kills_is_timed_from_the_last_in_whatever_order_they_are_found() -> None:
-    messages = Messages(1)
+    messages = MessageTracker(1)
     messages.feed(0, ["p 10 A 1", "p 20 B 1"])
     messages.feed(1, [])
     messages.kill(1, 1_000_000_000)
@@ -301,9 +301,9 @@ def test_an_order_that_met_two_kills_is_timed_from_the_last_in_whatever_order_th
 
 def test_half_a_line_of_a_killed_worker_is_not_read_and_the_rest_is(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    tail = Tail(path)
+    tail = LogTail(path)
     assert list(tail.lines()) == []
-    writer = Writer(path)
+    writer = LogWriter(path)
     writer.write("a 1 2", "a 2 1")
     assert list(tail.lines()) == ["a 1 2", "a 2 1"]
     with path.open("a") as file:
@@ -318,18 +318,18 @@ def test_half_a_line_of_a_killed_worker_is_not_read_and_the_rest_is(tmp_path: Pa
 
 
 def test_a_busy_worker_is_killed_a_moment_after_enough_orders_and_no_other() -> None:
-    killer = Killer(2, 1_000, random.Random(1))  # one each 300 orders
-    hands = {1: Hand(is_ready=True), 2: Hand(is_ready=True, begun={"A"}), 3: Hand(begun={"B"})}
-    assert killer.choose(299, 0.0, hands) is None
-    assert killer.choose(300, 1.0, hands) is None
-    assert killer.choose(400, 1.04, hands) is None
-    assert killer.choose(400, 1.2, {1: hands[1], 3: hands[3]}) is None  # nobody is ready and busy
-    assert killer.choose(430, 1.3, hands) == 2
-    assert killer.choose(599, 2.0, hands) is None
-    assert killer.choose(600, 3.0, hands) is None
-    assert killer.choose(600, 3.2, hands) == 2
-    assert killer.is_over
-    assert killer.choose(1_000, 9.0, hands) is None
+    schedule = KillSchedule(2, 1_000, random.Random(1))  # one each 300 orders
+    workers = {1: WorkerState(is_ready=True), 2: WorkerState(is_ready=True, begun={"A"}), 3: WorkerState(begun={"B"})}
+    assert schedule.choose(299, 0.0, workers) is None
+    assert schedule.choose(300, 1.0, workers) is None
+    assert schedule.choose(400, 1.04, workers) is None
+    assert schedule.choose(400, 1.2, {1: workers[1], 3: workers[3]}) is None  # nobody is ready and busy
+    assert schedule.choose(430, 1.3, workers) == 2
+    assert schedule.choose(599, 2.0, workers) is None
+    assert schedule.choose(600, 3.0, workers) is None
+    assert schedule.choose(600, 3.2, workers) == 2
+    assert schedule.is_over
+    assert schedule.choose(1_000, 9.0, workers) is None
 
 
 def test_bad_options_are_refused_with_one_sentence() -> None:

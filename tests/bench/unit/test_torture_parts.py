@@ -1,4 +1,4 @@
-"""The parts of a torture alone: the resource and its fence, the tormentor's draws, what is refused."""
+"""The parts of a torture alone: the resource and its fence, the injector's draws, what is refused."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bench.torture.admin import called
 from bench.torture.assignment import Assignment
 from bench.torture.checker import check
 from bench.torture.contenders import CONTENDERS
-from bench.torture.fleet import Fleet
+from bench.torture.fault_injector import KILL, Fault, FaultInjector
 from bench.torture.kinds import KINDS
 from bench.torture.options import TortureOptions
-from bench.torture.resource import Asked, Resource
-from bench.torture.tormentor import KILL, Deed, Tormentor
+from bench.torture.processes import ContenderProcesses
+from bench.torture.resource import AccessRequest, Resource
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -37,20 +37,20 @@ class Leaving:
 
 
 @pytest.mark.parametrize(
-    ("code", "crashes"), [(0, []), (4, ["process 1 ended with code 4: it said nothing"])], ids=["in order", "failed"]
+    ("code", "crashes"), [(0, []), (4, ["process 1 ended with code 4: no output"])], ids=["in order", "failed"]
 )
 def test_a_process_that_was_asked_to_stop_is_looked_at_once_a_turn(
     monkeypatch: pytest.MonkeyPatch, code: int, crashes: list[str]
 ) -> None:
-    monkeypatch.setattr("bench.torture.fleet.subprocess.Popen", lambda *_, **__: Leaving(code))
-    fleet = Fleet(lambda _: pytest.fail("nobody listens"))
-    fleet.start()
-    assert (fleet.reap(), fleet.crashes) == (False, [])
-    assert (fleet.reap(), fleet.crashes) == (True, crashes)
+    monkeypatch.setattr("bench.torture.processes.subprocess.Popen", lambda *_, **__: Leaving(code))
+    processes = ContenderProcesses(lambda _: pytest.fail("nobody listens"))
+    processes.start()
+    assert (processes.reap(), processes.crashes) == (False, [])
+    assert (processes.reap(), processes.crashes) == (True, crashes)
 
 
-def asked(token: int, *, name: str = "a") -> Asked:
-    return Asked(name, token, f"holder-{token}", "exclusive", 1.0, 1.5, 0.1)
+def asked(token: int, *, name: str = "a") -> AccessRequest:
+    return AccessRequest(name, token, f"holder-{token}", "exclusive", 1.0, 1.5, 0.1)
 
 
 def entered(resource: Resource, token: int, now: float) -> int:
@@ -94,9 +94,9 @@ def test_a_holder_whose_connection_ends_has_left() -> None:
     assert resource.processes_inside() == set()
 
 
-def drawn(seed: int) -> list[Deed | None]:
-    tormentor = Tormentor(seed, ttl=TTL, now=0.0)
-    return [tormentor.draw(float(step), inside={1, 2}, others={3, 4, 5}) for step in range(200)]
+def drawn(seed: int) -> list[Fault | None]:
+    injector = FaultInjector(seed, ttl=TTL, now=0.0)
+    return [injector.draw(float(step), inside={1, 2}, others={3, 4, 5}) for step in range(200)]
 
 
 def test_a_seed_draws_the_same_deeds_again() -> None:
@@ -104,22 +104,22 @@ def test_a_seed_draws_the_same_deeds_again() -> None:
 
 
 def test_every_pause_is_longer_than_the_lease_and_every_deed_is_drawn() -> None:
-    deeds = [deed for deed in drawn(7) if deed is not None]
-    assert len(deeds) == 200
-    assert {deed.what for deed in deeds} == {"kill", "pause", "pause_and_kill"}
-    assert all(deed.seconds > TTL for deed in deeds if deed.what != KILL)
-    assert sum(deed.process in {1, 2} for deed in deeds) > 140  # holders first, but not they alone
-    assert {deed.process for deed in deeds} == {1, 2, 3, 4, 5}
+    faults = [fault for fault in drawn(7) if fault is not None]
+    assert len(faults) == 200
+    assert {fault.what for fault in faults} == {"kill", "pause", "pause_and_kill"}
+    assert all(fault.seconds > TTL for fault in faults if fault.what != KILL)
+    assert sum(fault.process in {1, 2} for fault in faults) > 140  # holders first, but not they alone
+    assert {fault.process for fault in faults} == {1, 2, 3, 4, 5}
 
 
 def test_where_nobody_is_nobody_is_tormented() -> None:
-    assert Tormentor(1, ttl=TTL, now=0.0).draw(1.0, inside=(), others=()) is None
+    assert FaultInjector(1, ttl=TTL, now=0.0).draw(1.0, inside=(), others=()) is None
 
 
 def test_no_more_connections_are_cut_than_there_are() -> None:
-    tormentor = Tormentor(1, ttl=TTL, now=0.0)
+    injector = FaultInjector(1, ttl=TTL, now=0.0)
     for step in range(50):
-        chosen = tormentor.draw_cut(float(step), {11, 12})
+        chosen = injector.draw_cut(float(step), {11, 12})
         assert 1 <= len(chosen) <= 2
         assert set(chosen) <= {11, 12}
 

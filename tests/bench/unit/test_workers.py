@@ -13,8 +13,8 @@ from bench.locks.figures import LockResults
 from bench.registry import BENCHMARKS
 from bench.workers import app_names
 from bench.workers.bursts import EMPTY_TASK, KINDS, Burst, Kind
-from bench.workers.crew import environment
 from bench.workers.figures import broken_figure, burst_figures, latency_figures, recovery_figures
+from bench.workers.processes import environment
 from bench.workers.sizes import Sizes
 from segmented.celery.settings import QUEUE
 from segmented.errors import InvalidInput
@@ -97,9 +97,9 @@ def test_recovery_is_the_longest_of_the_kills() -> None:
 
 
 def test_quick_does_less_and_rounds_are_as_told() -> None:
-    assert Sizes.told(quick=False, rounds=None) == Sizes()
-    assert Sizes.told(quick=False, rounds=3) == replace(Sizes(), rounds=3)
-    quick = Sizes.told(quick=True, rounds=None)
+    assert Sizes.for_options(quick=False, rounds=None) == Sizes()
+    assert Sizes.for_options(quick=False, rounds=3) == replace(Sizes(), rounds=3)
+    quick = Sizes.for_options(quick=True, rounds=None)
     assert quick.rounds == 2
     assert quick.singles < Sizes().singles
     assert quick.kills == 1
@@ -108,7 +108,7 @@ def test_quick_does_less_and_rounds_are_as_told() -> None:
 @pytest.mark.parametrize("rounds", [0, -1, 1_001])
 def test_rounds_that_cannot_be_are_refused(rounds: int) -> None:
     with pytest.raises(InvalidInput, match=rf"^--rounds {rounds:,} must be between 1 and 1,000$".replace(",", ",?")):
-        Sizes.told(quick=False, rounds=rounds)
+        Sizes.for_options(quick=False, rounds=rounds)
 
 
 def test_only_workers_are_told_rounds_and_every_quick_form_says_what_it_leaves_out() -> None:

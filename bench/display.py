@@ -1,11 +1,18 @@
-"""What is seen while a benchmark runs: a progress bar on a terminal, plain lines in a pipe."""
+"""Shows the progress of a benchmark: a bar on a terminal, or plain lines in a pipe."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress as RichProgress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from bench.report import line, rate
 
@@ -17,29 +24,29 @@ if TYPE_CHECKING:
 
     from bench.record import RunRecord
 
-    Told = Callable[[str, int, int], None]
-    """Told the phase, how much of it is done, and out of how much."""
+    Progress = Callable[[str, int, int], None]
+    """Called with the phase, how much of it is done, and the total."""
 
 
-class Watch(Protocol):
-    """Somebody who looks on."""
+class Display(Protocol):
+    """Shows the progress of a benchmark."""
 
-    def strategy(self, name: str) -> AbstractContextManager[Told]:
+    def strategy(self, name: str) -> AbstractContextManager[Progress]:
         """Follow one strategy."""
 
     def finished(self, record: RunRecord) -> None:
-        """See its record."""
+        """Show the record of a finished strategy."""
 
 
-class BarWatch:
-    """A bar on a terminal, gone when its strategy is done."""
+class BarDisplay:
+    """A bar on a terminal, removed when its strategy is done."""
 
     def __init__(self, console: Console) -> None:
         """Draw on `console`."""
         self._console = console
 
     @contextmanager
-    def strategy(self, name: str) -> Iterator[Told]:
+    def strategy(self, name: str) -> Iterator[Progress]:
         """Follow one strategy."""
         columns = (
             SpinnerColumn(),
@@ -48,45 +55,45 @@ class BarWatch:
             MofNCompleteColumn(),
             TimeElapsedColumn(),
         )
-        with Progress(*columns, console=self._console, transient=True) as progress:
-            bar = progress.add_task(f"{name}: starting", total=1)
+        with RichProgress(*columns, console=self._console, transient=True) as bars:
+            bar = bars.add_task(f"{name}: starting", total=1)
 
-            def told(phase: str, done: int, total: int) -> None:
-                progress.update(bar, description=f"{name}: {phase}", completed=done, total=total)
+            def progress(phase: str, done: int, total: int) -> None:
+                bars.update(bar, description=f"{name}: {phase}", completed=done, total=total)
 
-            yield told
+            yield progress
 
     def finished(self, record: RunRecord) -> None:
-        """Show what matters; the table comes at the end."""
+        """Show the main figures; the table comes at the end."""
         said = f"{record.strategy}: {rate(record)} orders/s, sold {record.sold:,} of {record.stock:,}"
         self._console.print(said, highlight=False)
 
 
-class LineWatch:
-    """One line when a phase begins."""
+class LineDisplay:
+    """Prints a line when a phase begins."""
 
     def __init__(self, console: Console) -> None:
         """Print on `console`."""
         self._console = console
 
     @contextmanager
-    def strategy(self, name: str) -> Iterator[Told]:
+    def strategy(self, name: str) -> Iterator[Progress]:
         """Follow one strategy."""
         seen: set[str] = set()
 
-        def told(phase: str, _: int, total: int) -> None:
+        def progress(phase: str, _: int, total: int) -> None:
             if phase not in seen:
                 seen.add(phase)
                 units = f" {total:,} units" if phase == "sale" else ""
                 self._console.print(f"{name}: {phase}{units}", highlight=False, soft_wrap=True)
 
-        yield told
+        yield progress
 
     def finished(self, record: RunRecord) -> None:
         """Print its line."""
         self._console.print(line(record), highlight=False, soft_wrap=True)
 
 
-def watch_on(console: Console) -> Watch:
-    """Choose by where the output goes."""
-    return BarWatch(console) if console.is_terminal else LineWatch(console)
+def display_on(console: Console) -> Display:
+    """Return a bar for a terminal, else lines."""
+    return BarDisplay(console) if console.is_terminal else LineDisplay(console)

@@ -1,6 +1,6 @@
-"""Inside a worker that is tortured: the step that stands for the work, and what goes into the log outside Redis.
+"""Instruments a worker under test: a step that simulates work, and signal handlers that log messages outside Redis.
 
-Loaded by the worker as its SEGMENTED_STEP; the file to append to is named by TORTURE_LOG.
+The worker loads it as its SEGMENTED_STEP; TORTURE_LOG names the log file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery.signals import after_task_publish, task_postrun, task_prerun, task_received, worker_ready
 
-from bench.orders_torture.lines import LOG, Writer, number_of
+from bench.orders_torture.event_log import LOG, LogWriter, number_of
 from segmented.celery.envelopes import TASK
 
 if TYPE_CHECKING:
@@ -22,47 +22,47 @@ if TYPE_CHECKING:
     from segmented.models.submitted import BegunOrder
 
 WORK_SECONDS_MAX: Final = 0.001
-"""What the work of one order takes at most: long enough for many a kill to come in the middle of it."""
-_writer: Final = Writer(Path(os.environ[LOG]))
-_random: Final = random.Random()  # how long the work takes differs from run to run, as when the kills come
+"""Maximum seconds of work per order: long enough for many kills to hit the middle of it."""
+_writer: Final = LogWriter(Path(os.environ[LOG]))
+_random: Final = random.Random()  # work times differ from run to run, like the times of kills
 
 
 def work(order: BegunOrder) -> None:
-    """Do the work of an order. Its effect, in pool and database, comes after it."""
+    """Simulate the work of an order. Its effect in pool and database comes later."""
     time.sleep(_random.random() * WORK_SECONDS_MAX)
     _writer.write(f"s {number_of(order.order.order_id)}")
 
 
 @worker_ready.connect
 def note_ready(**_: object) -> None:
-    """Say that messages are taken now."""
+    """Log that the worker takes messages."""
     _writer.write(f"w {time.monotonic_ns()}")
 
 
 @task_received.connect
 def note_received(request: Any = None, **_: object) -> None:  # noqa: ANN401  # Celery's request has no type
-    """Note a message that has left the broker."""
+    """Log a message that the worker has received."""
     if request is not None and request.name == TASK:
         _writer.write(f"r {time.monotonic_ns()} {request.id}")
 
 
 @task_prerun.connect
 def note_begun(task_id: str = "", task: Any = None, args: Any = (), **_: object) -> None:  # noqa: ANN401  # as above
-    """Note the orders of a message that is begun."""
+    """Log the orders of a message whose task starts."""
     if task is not None and task.name == TASK:
         _writer.write(f"b {time.monotonic_ns()} {task_id} {_numbers(args[0]['orders'])}")
 
 
 @task_postrun.connect
 def note_done(task_id: str = "", task: Any = None, **_: object) -> None:  # noqa: ANN401  # as above
-    """Note that a message is done with."""
+    """Log that a message is finished."""
     if task is not None and task.name == TASK:
         _writer.write(f"d {time.monotonic_ns()} {task_id}")
 
 
 @after_task_publish.connect
 def note_published(sender: str = "", headers: Any = None, body: Any = None, **_: object) -> None:  # noqa: ANN401  # as above
-    """Note a message that the broker has taken."""
+    """Log a message that the broker has accepted."""
     if sender == TASK:
         _writer.write(f"p {time.monotonic_ns()} {headers['id']} {_numbers(body[0][0]['orders'])}")
 

@@ -1,4 +1,4 @@
-"""What is seen while orders are tortured: a bar on a terminal, a line every few seconds in a pipe."""
+"""Shows progress: a bar on a terminal, or a line every few seconds in a pipe."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 LINE_SECONDS: Final = 10.0
 ESTIMATE_SHARE: Final = 0.03
-"""Of the orders that must be done before their pace says anything."""
+"""Share of the orders that must be done before the time left is estimated."""
 
 
-class Screen:
-    """Shows how far a run is. Kills are spread evenly over the orders, so the pace of orders tells what is left."""
+class RunDisplay:
+    """Shows the progress of a run. Kills are spread evenly over the orders, so their rate gives the time left."""
 
     def __init__(self, console: Console, total: int, kills: int, clock: Clock) -> None:
-        """Show nothing yet."""
+        """Create a display that shows nothing yet."""
         self._console = console
         self._total = total
         self._kills = kills
@@ -40,22 +40,22 @@ class Screen:
         self._task = self._progress.add_task("starting", total=total, more="")
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the display."""
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the terminal as it was."""
+        """Remove the bar from the terminal."""
         self._progress.stop()
 
     def phase(self, name: str) -> None:
-        """Say what is done now, beside the orders themselves."""
+        """Show the current phase."""
         self._progress.update(self._task, description=name, more="")
         if not self._console.is_terminal:
             self._console.print(name, highlight=False, soft_wrap=True)
 
     def show(self, done: int, kills: int) -> None:
-        """Show how many orders are done, and how many workers were killed."""
+        """Show how many orders are done, and how many workers have been killed."""
         now = self._clock.now()
         self._began = self._began or now
         more = f"{kills:,} of {self._kills:,} kills{left(done, self._total, now - self._began)}"
@@ -66,7 +66,7 @@ class Screen:
 
 
 def left(done: int, total: int, seconds: float) -> str:
-    """Say about how long it still takes, if that can be said."""
+    """Return the estimated time left as text, or nothing if it is too early."""
     if done < total * ESTIMATE_SHARE or not done:
         return ""
     rest = seconds * (total - done) / done

@@ -1,4 +1,4 @@
-"""When which worker is killed. Pure."""
+"""Decides when to kill which worker. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping
 
-    from bench.orders_torture.messages import Hand
+    from bench.orders_torture.messages import WorkerState
 
 DONE_BETWEEN: Final = 50
-"""Orders that are done between two kills at least."""
+"""Minimum number of orders done between two kills."""
 LATER: Final = (0.05, 0.15)
-"""Seconds after that."""
+"""Seconds from there to the kill, drawn at random."""
 SPREAD: Final = 0.9
-"""Of the orders, over which the kills are spread evenly; at the rest nobody is killed any more."""
+"""Share of the orders over which the kills are spread evenly; there are no kills after it."""
 
 
-class Killer:
-    """Waits until enough orders are done, a random moment more, and names a random worker that is busy then."""
+class KillSchedule:
+    """Waits until enough orders are done, then a random delay, and chooses a random busy worker."""
 
     def __init__(self, kills: int, orders: int, chance: random.Random) -> None:
-        """Kill so often."""
+        """Plan that many kills over that many orders."""
         self._kills = kills
         self._step = orders * SPREAD / (kills + 1)
         self._chance = chance
@@ -32,10 +32,10 @@ class Killer:
 
     @property
     def is_over(self) -> bool:
-        """Was everybody killed who was to be?"""
+        """Return whether all planned kills are done."""
         return self.killed >= self._kills
 
-    def choose(self, done: int, now: float, hands: Mapping[int, Hand]) -> int | None:
+    def choose(self, done: int, now: float, workers: Mapping[int, WorkerState]) -> int | None:
         """Return the number of the worker to kill now, or None."""
         if self.is_over:
             return None
@@ -43,7 +43,7 @@ class Killer:
             if done >= max(self._done_at_last + DONE_BETWEEN, self._step * (self.killed + 1)):
                 self._due = now + self._chance.uniform(*LATER)
             return None
-        busy = [number for number, hand in sorted(hands.items()) if hand.is_ready and hand.begun]
+        busy = [number for number, worker in sorted(workers.items()) if worker.is_ready and worker.begun]
         if now < self._due or not busy:
             return None
         self._due, self._done_at_last = None, done

@@ -1,4 +1,4 @@
-"""Where runs happen: a fresh Valkey each, on a core of its own where there are two, and one PostgreSQL for all."""
+"""The servers of a session: a fresh Valkey per run, on its own core if there are two, and one PostgreSQL for all."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ CORES_TO_PIN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunServers:
     """The servers of one run."""
 
     url: str
-    """Through the proxy, where the cell has one."""
+    """URL through the proxy, if the cell has one."""
     meter_url: str
     database: str | None
 
     def is_alive(self) -> bool:
-        """Do the servers still answer?"""
+        """Return whether the servers still answer."""
         try:
             with redis.Redis.from_url(
                 self.meter_url, socket_timeout=ANSWER_SECONDS, retry=Retry(NoBackoff(), 0)
@@ -56,11 +56,11 @@ class Place:
         return True
 
 
-class Ground:
+class SessionServers:
     """The servers of a session."""
 
     def __init__(self, url: str | None, database: str | None) -> None:
-        """Use these instead of embedded ones, if any."""
+        """Use these servers, if given, instead of embedded ones."""
         self._url = url
         self._database = database
         self._stack = ExitStack()
@@ -68,23 +68,23 @@ class Ground:
         self.is_pinned = url is None and len(self.cores) >= CORES_TO_PIN
 
     def __enter__(self) -> Self:
-        """Start nothing yet."""
+        """Return the servers; they start later."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop what was started."""
+        """Stop the started servers."""
         self._stack.close()
 
     @property
     def generator_cores(self) -> tuple[int, ...]:
-        """Where the generator may run; empty: anywhere."""
+        """Cores where the generator may run; empty: any."""
         return tuple(self.cores[:-1]) if self.is_pinned else ()
 
     @property
     def placement(self) -> str:
-        """Say which core has what."""
+        """Return which core runs what."""
         if not self.is_pinned:
             return "nothing is pinned: generator and servers go where the system puts them"
         generator = ", ".join(map(str, self.generator_cores))
@@ -92,9 +92,9 @@ class Ground:
         return f"{servers}, on core {self.cores[-1]}; the generator, and Celery's workers and broker, on {generator}"
 
     def prepare(self, *, database_connections: int | None) -> dict[str, Any]:
-        """Start the order database if any cell needs it, and return what the servers say of themselves.
+        """Start the order database if any cell needs it, and return the servers' own descriptions.
 
-        Raises InvalidInput for a server that cannot be used.
+        Raises InvalidInput for an unusable server.
         """
         found: dict[str, Any] = {}
         with self._redis() as url:
@@ -103,7 +103,7 @@ class Ground:
                 message = f"--url {address.shown}: only a single server can be used"
                 raise InvalidInput(message)
             with RedisStore.from_url(url):
-                pass  # it refuses a server that may lose locks and stock, which each run would otherwise find anew
+                pass  # it refuses a server that may lose locks and stock, before each run finds that out
             found["redis"] = redis_of(url, is_embedded=self._url is None)
         if database_connections is not None:
             is_embedded = self._database is None
@@ -116,10 +116,10 @@ class Ground:
         return found
 
     @contextmanager
-    def place(self, planned: PlannedCell, cell: Cell) -> Iterator[Place]:
+    def for_run(self, planned: PlannedCell, cell: Cell) -> Iterator[RunServers]:
         """Start the servers of one run, and stop them after it."""
         with self._redis() as url, self._delayed(url, cell.rtt_ms) as seen:
-            yield Place(seen, url, self._database if planned.needs_database else None)
+            yield RunServers(seen, url, self._database if planned.needs_database else None)
 
     @contextmanager
     def _redis(self) -> Iterator[str]:
@@ -139,7 +139,7 @@ class Ground:
             yield seen
 
     def _pin(self, pid: int) -> None:
-        """Put a server on its core, with the threads and processes it has; those to come follow by themselves."""
+        """Pin a server with its present threads and processes to its core; later ones inherit that."""
         if not self.is_pinned:
             return
         whole = psutil.Process(pid)

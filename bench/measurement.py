@@ -1,12 +1,12 @@
-"""The course of a measurement: a calibration sale that is not counted, then a sale to the last unit.
+"""One measurement: a calibration sale that does not count, then a sale to the last unit.
 
-The rules, fixed beforehand. The calibration sale runs for ten holds, and for 1.5 s at least, on a pool of its own; its
-mean hold decides the stock. Of the measured sale, the first tenth (1 s at most) is left out. The window ends with the
-first refusal, or at the time limit. Buyers go on for a second after that, so that there are refusals to check.
+The rules are fixed beforehand. The calibration sale runs for ten holds, and for at least 1.5 s, on a separate pool; its
+mean hold decides the stock. The first tenth (up to 1 s) of the measured sale is left out. The window ends with the
+first refusal, or at the time limit. Buyers continue for a second after that, so that there are refusals to check.
 
-The buyers are Locust users that order one unit after the other until they are stopped. Locust is used as a library.
-Importing it patches sockets, sleeping and locks for gevent, so a process that imports this module must do so before it
-connects to anything.
+The closed-loop load generator has Locust users that order one unit after another until they are stopped. Locust is used
+as a library. Importing it patches sockets, sleeping and locks for gevent, so a process must import this module before
+it connects to anything.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from bench.record import RunRecord
     from bench.strategies.base import Strategy
 
-    Told = Callable[[str, int, int], None]
-    """Told the phase, how much of it is done, and out of how much."""
+    Progress = Callable[[str, int, int], None]
+    """Called with the phase, how much of it is done, and the total."""
 
 PROGRESS_SECONDS: Final = 0.2
 REFUSALS_SECONDS: Final = 1.0
@@ -41,27 +41,27 @@ CALIBRATION_STOCK: Final = 1_000_000
 REQUEST_TYPE: Final = "order"
 
 
-def measure(assignment: Assignment, strategy: Strategy, told: Told) -> RunRecord:
+def measure(assignment: Assignment, strategy: Strategy, progress: Progress) -> RunRecord:
     """Measure a strategy once."""
-    hold = calibrate(assignment, strategy, told)
+    hold = calibrate(assignment, strategy, progress)
     stock = sizing.stock_for(sizing.bound_per_s(strategy.lanes, hold), assignment.seconds)
-    sale, window = sell_out(assignment, strategy, stock, told)
-    told("verdict", 0, 1)
+    sale, window = sell_out(assignment, strategy, stock, progress)
+    progress("verdict", 0, 1)
     verdict = strategy.judge(sale.refusals)
     record = summarise(assignment, strategy, stock, sale, window, verdict)
     strategy.clear()
     return record
 
 
-def calibrate(assignment: Assignment, strategy: Strategy, told: Told) -> float:
-    """Sell from a pool of its own for a while; returns the mean hold in seconds."""
+def calibrate(assignment: Assignment, strategy: Strategy, progress: Progress) -> float:
+    """Sell from a separate pool for a while, and return the mean hold in seconds."""
     seconds = sizing.calibration(assignment.extra_hold)
-    told("calibration", 0, 1)
+    progress("calibration", 0, 1)
     strategy.open(f"{assignment.sku}-calibration", CALIBRATION_STOCK)
     sale = Sale(strategy)
-    crowd = Crowd(sale, assignment.buyers, drain=assignment.drain)
+    generator = LoadGenerator(sale, assignment.buyers, drain=assignment.drain)
     sale.over.wait(seconds)
-    crowd.stop()
+    generator.stop()
     if sale.failures or not sale.sold or sale.unfinished_count:
         reason = next(iter(sale.failures), f"{len(sale.sold)} orders were sold, {sale.unfinished_count} cut short")
         message = f"{strategy.name} could not be calibrated in {seconds:g} s: {reason}"
@@ -71,22 +71,22 @@ def calibrate(assignment: Assignment, strategy: Strategy, told: Told) -> float:
     return hold
 
 
-def sell_out(assignment: Assignment, strategy: Strategy, stock: int, told: Told) -> tuple[Sale, Window]:
-    """Sell to the last unit and a second longer, and read what was used in the window."""
-    meter = CpuMeter(cast("redis.Redis", strategy.stage.store.client), strategy.stage.engine)
+def sell_out(assignment: Assignment, strategy: Strategy, stock: int, progress: Progress) -> tuple[Sale, Window]:
+    """Sell to the last unit and a second longer, and measure the CPU use in the window."""
+    meter = CpuMeter(cast("redis.Redis", strategy.context.store.client), strategy.context.engine)
     strategy.open(assignment.sku, stock)
     sale = Sale(strategy)
-    crowd = Crowd(sale, assignment.buyers, drain=assignment.drain)
+    generator = LoadGenerator(sale, assignment.buyers, drain=assignment.drain)
     sale.over.wait(sizing.warm_up(assignment.seconds))
     before, begin = meter.read(), time.monotonic()
-    limit = crowd.started_at + sizing.time_limit(assignment.seconds)
+    limit = generator.started_at + sizing.time_limit(assignment.seconds)
     while not sale.over.wait(PROGRESS_SECONDS) and time.monotonic() < limit:
-        told("sale", min(len(sale.sold), stock), stock)
+        progress("sale", min(len(sale.sold), stock), stock)
     window = Window(begin, sale.sold_out_at or time.monotonic(), meter.read().since(before))
-    told("sale", stock, stock)
+    progress("sale", stock, stock)
     if sale.sold_out_at is not None:
         time.sleep(REFUSALS_SECONDS)
-    crowd.stop()
+    generator.stop()
     if window.seconds <= 0 or not any(window.begin <= order[2] <= window.end for order in sale.sold):
         reason = sale.failures[0] if sale.failures else f"a stock of {stock} was gone at once"
         message = f"{strategy.name}: nothing was sold after the warm-up, so there is nothing to measure: {reason}"
@@ -95,14 +95,14 @@ def sell_out(assignment: Assignment, strategy: Strategy, stock: int, told: Told)
 
 
 class Buyer(User):
-    """Orders one unit, again and again, without a pause: a closed loop, which measures capacity."""
+    """Orders one unit at a time, repeatedly and without a pause: a closed loop, which measures capacity."""
 
     abstract = True
     sale: ClassVar[Sale]
 
     @task
     def buy(self) -> None:
-        """Take one order to its end and tell Locust."""
+        """Process one order and report it to Locust."""
         sale = self.sale
         if sale.is_closing:
             raise StopUser
@@ -111,7 +111,7 @@ class Buyer(User):
         asked_at = time.monotonic()
         try:
             answer = sale.strategy.buy(order)
-        except Exception as error:  # noqa: BLE001  # Locust would swallow it; here it voids the run
+        except Exception as error:  # noqa: BLE001  # Locust would swallow the error; here it voids the run
             failure = error
             done_at = time.monotonic()
             sale.note_failure(error)
@@ -130,11 +130,11 @@ class Buyer(User):
         )
 
 
-class Crowd:
-    """A number of buyers at one sale."""
+class LoadGenerator:
+    """Runs a number of buyers of one sale."""
 
     def __init__(self, sale: Sale, buyers: int, *, drain: float) -> None:
-        """Start them all at once. `drain`: seconds for them to finish when they are stopped."""
+        """Start all buyers at once. `drain`: seconds for them to finish when they are stopped."""
         self.sale = sale
         buyer = type("SaleBuyer", (Buyer,), {"sale": sale})
         self._drain = drain
@@ -144,10 +144,10 @@ class Crowd:
         self._runner.start(buyers, spawn_rate=buyers)
 
     def stop(self) -> None:
-        """Let every buyer finish the order at hand.
+        """Let every buyer finish its current order.
 
-        They leave by themselves: Locust's own stop kills a user between two tasks, and with no pause between them the
-        kill may arrive when the next order has begun, which would leave its units held.
+        Buyers stop by themselves: Locust's own stop kills a user between two tasks. With no pause between tasks the
+        kill may arrive when the next order has begun, which would leave its units reserved.
         """
         self.sale.is_closing = True
         self._runner.user_greenlets.join(self._drain)

@@ -1,4 +1,4 @@
-"""The processes of contenders: started, killed, paused, and all of them gone in the end."""
+"""The processes of contenders: starts, kills and pauses them, and ends all of them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 GONE_SECONDS: Final = 10.0
 
 
-class Fleet:
-    """Processes by their number. Used as a context manager, it leaves none behind."""
+class ContenderProcesses:
+    """Processes by number. As a context manager, it leaves none behind."""
 
     def __init__(self, assigned: Callable[[int], Assignment]) -> None:
-        """Start processes that are told what `assigned` returns for their number."""
+        """Start no process yet. `assigned` returns the assignment for a process number."""
         self._assigned = assigned
         self._numbers = count(1)
         self._running: dict[int, subprocess.Popen[str]] = {}
@@ -30,19 +30,19 @@ class Fleet:
         self._words: dict[int, Any] = {}
         self.started = 0
         self.crashes: list[str] = []
-        """What those said that ended by themselves, too early."""
+        """Error messages of processes that ended by themselves."""
 
     def __enter__(self) -> Self:
-        """Return the fleet."""
+        """Return the processes."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kill whoever is still there; a process that is stopped dies of it, too."""
+        """Kill the remaining processes, paused ones included."""
         for number in list(self._running):
             self.kill(number)
 
     def start(self) -> int:
-        """Start one more, and return its number."""
+        """Start one more process, and return its number."""
         number = next(self._numbers)
         words = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed when the process has ended
         process = subprocess.Popen(
@@ -51,49 +51,49 @@ class Fleet:
             stdout=subprocess.DEVNULL,
             stderr=words,
             text=True,
-            start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we end the rest
+            start_new_session=True,  # a terminal's Ctrl-C reaches only this process, which ends the others
         )
         self._running[number], self._words[number] = process, words
         self.started += 1
         if process.stdin is not None:
-            with suppress(BrokenPipeError):  # it ended already, and `look` says so
+            with suppress(BrokenPipeError):  # it has ended, and `look` says so
                 process.stdin.write(self._assigned(number).as_json() + "\n")
                 process.stdin.flush()
         return number
 
     @property
     def running(self) -> list[int]:
-        """Return the numbers of those that live, paused ones included."""
+        """Return the numbers of the live processes, paused ones included."""
         return sorted(self._running)
 
     @property
     def paused(self) -> set[int]:
-        """Return the numbers of those that stand still."""
+        """Return the numbers of the paused processes."""
         return set(self._paused)
 
     def pause(self, number: int) -> None:
-        """Make it stand still."""
+        """Pause a process."""
         self._running[number].send_signal(signal.SIGSTOP)
         self._paused.add(number)
 
     def resume(self, number: int) -> None:
-        """Let it go on."""
+        """Resume a process."""
         if number in self._paused:
             self._paused.discard(number)
             self._running[number].send_signal(signal.SIGCONT)
 
     def kill(self, number: int) -> None:
-        """End it without a chance to clean up."""
+        """Kill a process, so that it cannot clean up."""
         self._running[number].kill()
         self._running[number].wait(GONE_SECONDS)
         self._forget(number)
 
     def look(self) -> None:
-        """Note those that have ended by themselves."""
+        """Record the processes that ended by themselves."""
         self._note_ended(may_end=False)
 
     def ask_to_stop(self) -> None:
-        """Let all go on, and tell them that it is over."""
+        """Resume all processes, and ask them to stop."""
         for number, process in self._running.items():
             self.resume(number)
             if process.stdin is not None:
@@ -101,7 +101,7 @@ class Fleet:
                     process.stdin.close()
 
     def reap(self) -> bool:
-        """Let go of those that have stopped as they were asked to, and note those that failed; are all gone?"""
+        """Forget processes that stopped as asked, record those that failed, and return whether all are gone."""
         self._note_ended(may_end=True)
         return not self._running
 
@@ -122,4 +122,4 @@ class Fleet:
         words.seek(0)
         last = [line.strip() for line in words.read().splitlines() if line.strip()][-1:]
         words.close()
-        return last[0] if last else "it said nothing"
+        return last[0] if last else "no output"

@@ -1,14 +1,14 @@
-"""The course of a run: a sale to the last unit, and a part of it that counts. The rules are fixed beforehand.
+"""The measurement of a run: a sale to the last unit, of which a part counts. The rules are fixed beforehand.
 
-Closed loop: Locust users order again at once. It measures capacity, and says nothing of what users feel. The stock
-lasts for the planned seconds by a calibration of the cell, made once a session and not counted. The warm-up is left
-out; the window ends with the first refusal or at the time limit; buyers go on for a quarter of a second after that, so
-that there are refusals to check. Where the plan fixes the stock, the sale may be shorter than any warm-up, and counts
-from its first order to the last that was sold.
+Closed loop: Locust users order again at once, which measures capacity, not the latency that users experience. The stock
+lasts for the planned seconds by a calibration of the cell, made once a session, which does not count. The warm-up is
+left out; the window ends with the first refusal or at the time limit; buyers continue for a quarter of a second after
+that, so that there are refusals to check. If the plan fixes the stock, the sale may be shorter than any warm-up, and
+counts from its first order to the last sold one.
 
-Importing Locust patches sockets, sleeping and locks for gevent, so a process that imports this module must do so before
-it connects to anything. A user's one task is all of its orders: Locust's own work between two tasks would otherwise be
-part of what is measured.
+Importing Locust patches sockets, sleeping and locks for gevent, so a process must import this module before it connects
+to anything. A user processes all its orders in one task: otherwise the measurement would include Locust's own work
+between two tasks.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 PROGRESS_SECONDS: Final = 0.2
 REFUSALS_SECONDS: Final = 0.25
 WORK_SHARE: Final = 0.75
-"""Of the planned seconds, to which work is counted: before the stock is gone, and refusals cost what orders do."""
+"""Share of the planned seconds in which work is counted: before refusals begin, which cost as much as orders."""
 READINGS: Final = 40
-"""Of units left by segment, over the planned seconds."""
+"""Readings of units left by segment, over the planned seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """How a sale went. Local seconds."""
+class Measurement:
+    """The measurements of a sale, in local seconds."""
 
     began: float
     window_begin: float
@@ -60,7 +60,7 @@ class Course:
     left_at: tuple[float, ...]
     left: tuple[tuple[int, ...], ...]
     planned: int
-    """Orders that were meant to be sent."""
+    """Orders planned to be sent."""
     shed: int = 0
     """Orders that were never sent."""
     shed_at: tuple[float, ...] = ()
@@ -68,15 +68,15 @@ class Course:
 
     @property
     def window_s(self) -> float:
-        """How long the measured part is."""
+        """Length of the measured part."""
         return self.window_end - self.window_begin
 
 
-class Readings:
-    """Reads units left by segment now and then, in a greenlet of its own."""
+class SegmentSampler:
+    """Reads units left by segment periodically, in its own greenlet."""
 
     def __init__(self, sale: Sale, every: float) -> None:
-        """Begin, where there is more than one segment."""
+        """Start, if there is more than one segment."""
         self.at: list[float] = []
         self.left: list[tuple[int, ...]] = []
         self._greenlet = gevent.spawn(self._read, sale, every) if sale.strategy.segments > 1 else None
@@ -91,25 +91,25 @@ class Readings:
             gevent.sleep(every)
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._greenlet is not None:
             self._greenlet.kill()
 
 
-def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progress: Progress) -> Course:
-    """Sell out with buyers who order again at once."""
-    meter = Meter(client, sale.strategy.stage.engine)
+def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progress: Progress) -> Measurement:
+    """Sell out with buyers that order again at once."""
+    meter = Meter(client, sale.strategy.context.engine)
     work = WorkMeter(client, sale.recorder)
-    crowd = Crowd(sale, assignment.cell.buyers, drain=assignment.drain)
-    readings = Readings(sale, assignment.seconds / READINGS)
+    generator = LoadGenerator(sale, assignment.cell.buyers, drain=assignment.drain)
+    readings = SegmentSampler(sale, assignment.seconds / READINGS)
     is_all = is_whole(assignment.cell)
     if not is_all:
         sale.over.wait(assignment.warm_up)
         work.begin()
     cores = meter.read()
-    begin = crowd.began + assignment.warm_up  # as planned, however late a busy machine woke us
-    limit = crowd.began + assignment.time_limit
-    counted = math.inf if is_all else crowd.began + WORK_SHARE * assignment.seconds
+    begin = generator.began + assignment.warm_up  # as planned, even if a busy machine woke this process late
+    limit = generator.began + assignment.time_limit
+    counted = math.inf if is_all else generator.began + WORK_SHARE * assignment.seconds
     while not sale.over.wait(min(PROGRESS_SECONDS, max(0.0, limit - time.monotonic()))) and time.monotonic() < limit:
         progress("sale", len(sale.recorder.sold_numbers), assignment.stock)
         if time.monotonic() >= counted:
@@ -122,8 +122,8 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
     if sale.sold_out_at is not None:
         time.sleep(REFUSALS_SECONDS)
     if is_all:
-        used = cores_between(cores, meter.read())  # such a sale may last a few milliseconds
-    drain_s = crowd.stop()
+        used = cores_between(cores, meter.read())  # such a sale may last only a few milliseconds
+    drain_s = generator.stop()
     readings.stop()
     if is_all and (whole := whole_sale(sale.recorder)) is not None:
         begin, end = whole
@@ -131,8 +131,8 @@ def run_closed(assignment: RunAssignment, sale: Sale, client: redis.Redis, progr
         reason = next(iter(sale.recorder.failures), f"a stock of {assignment.stock} was gone at once")
         message = f"{assignment.cell.cell_id}: nothing was sold after the warm-up, so nothing is measured: {reason}"
         raise SegmentedError(message)
-    return Course(
-        began=begin if is_all else crowd.began,
+    return Measurement(
+        began=begin if is_all else generator.began,
         window_begin=begin,
         window_end=end,
         drain_s=drain_s,
@@ -153,18 +153,18 @@ class Buyer(User):
 
     @task
     def buy(self) -> None:
-        """Take one order after the other to its end."""
+        """Process one order after another."""
         number = next(self.numbers)
         while not self.sale.is_closing:
             self.sale.call(number)
         raise StopUser
 
 
-class Crowd:
-    """A number of buyers at one sale, all started at once."""
+class LoadGenerator:
+    """Runs a number of buyers of one sale, all started at once."""
 
     def __init__(self, sale: Sale, buyers: int, *, drain: float) -> None:
-        """Start them. `drain`: seconds for them to finish when they are stopped."""
+        """Start the buyers. `drain`: seconds for them to finish when they are stopped."""
         self.sale = sale
         buyer = type("SaleBuyer", (Buyer,), {"sale": sale, "numbers": itertools.count()})
         self._drain = drain
@@ -173,9 +173,9 @@ class Crowd:
         self._runner.start(buyers, spawn_rate=buyers)
 
     def stop(self) -> float:
-        """Let every buyer finish the order at hand; returns the seconds it took.
+        """Let every buyer finish its current order; return the seconds it took.
 
-        They leave by themselves: Locust's own stop would kill a user in the middle of an order.
+        Buyers stop by themselves: Locust's own stop would kill a user in the middle of an order.
         """
         began = time.monotonic()
         self.sale.is_closing = True

@@ -1,6 +1,6 @@
-"""The process that begins a sale: it opens the stock, adds up what the sellers tell, and has the last word.
+"""Coordinates a sale: opens the stock, adds up the sellers' figures, and checks the sale at the end.
 
-It is Locust's master, or its only process. Servers are started by it where none are named, and end with it.
+The coordinator is in Locust's master, or its only process. It starts servers if none are named, and ends them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.granularity.checker import broken_promises, check
-from bench.load.books import merged
+from bench.load.call_log import merged
+from bench.load.connections import ConnectedStrategy, connect_strategy
 from bench.load.plan import Plan
-from bench.load.stages import Staged, staged
 from bench.load.tally import Tally
 from segmented.errors import InvalidInput
 from segmented.servers import PostgresServer, ValkeyServer
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 URL: Final = "SEGMENTED_URL"
 DATABASE: Final = "SEGMENTED_DATABASE"
 SPARE_CONNECTIONS: Final = 40
-"""Of an embedded PostgreSQL: each process that sells has a few beyond one a buyer."""
+"""Spare connections of an embedded PostgreSQL: each seller has a few beyond one per buyer."""
 
 
 class Servers:
-    """Those that the environment names, or private ones of this process. They stay for all sales of a Locust."""
+    """The servers that the environment names, or embedded ones. They last for all sales of a Locust process."""
 
     def __init__(self) -> None:
-        """Start none yet."""
+        """Read the environment; start nothing yet."""
         self._stack = ExitStack()
         self._url = os.environ.get(URL) or None
         self._database = os.environ.get(DATABASE) or None
 
     def check(self) -> None:
-        """Refuse a Redis that the environment names and that cannot be used. Raises InvalidInput."""
+        """Check the Redis that the environment names. Raises InvalidInput if it cannot be used."""
         if self._url is None:
             return
         try:
@@ -51,56 +51,56 @@ class Servers:
             raise InvalidInput(message) from error
 
     def url(self) -> str:
-        """Return where Redis answers."""
+        """Return the URL of Redis."""
         if self._url is None:
             self._url = self._stack.enter_context(ValkeyServer.start()).url
         return self._url
 
     def database(self, buyers: int) -> str:
-        """Return where the order database answers."""
+        """Return the URL of the order database."""
         if self._database is None:
             connections = 2 * buyers + SPARE_CONNECTIONS
             self._database = self._stack.enter_context(PostgresServer.start(max_connections=connections)).url
         return self._database
 
     def stop(self) -> None:
-        """Stop those that were started here."""
+        """Stop the embedded servers."""
         self._stack.close()
 
 
 @dataclass(slots=True)
 class Result:
-    """How a sale ended."""
+    """The result of a sale."""
 
     plan: Plan
     tally: Tally
     checker: Checker
     broken: tuple[str, ...]
-    """What was promised and did not hold, a sentence each."""
+    """Broken guarantees, one sentence each."""
 
 
 @dataclass(slots=True)
-class Desk:
-    """One sale, as the process that begins it sees it."""
+class SaleCoordinator:
+    """One sale, as the coordinating process sees it."""
 
     plan: Plan
-    stage: Staged
+    connected: ConnectedStrategy
     opened: tuple[int, ...]
-    """Units by segment at first."""
+    """Initial units by segment."""
     tallies: dict[str, Tally] = field(default_factory=dict)
-    """The last word of each seller."""
-    books: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of the sellers that have ended."""
+    """The latest figures of each seller."""
+    call_logs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Call logs of the sellers that have ended."""
     over: set[str] = field(default_factory=set)
-    """Sellers whose arrivals have all had their turn."""
+    """Sellers whose arrivals have all been handled."""
     is_ending: bool = False
-    """Has the test been told to stop?"""
+    """Whether the test is stopping."""
     left_at_last: tuple[int, ...] | None = None
-    """Units free by segment when the sale was checked: its keys are gone after that."""
+    """Free units by segment when the sale was checked; its keys are removed after that."""
     result: Result | None = None
 
     @classmethod
-    def open(cls, cell: Cell, servers: Servers, *, options: Any, shares: tuple[str, ...]) -> Desk:  # noqa: ANN401  # Locust's
+    def open(cls, cell: Cell, servers: Servers, *, options: Any, shares: tuple[str, ...]) -> SaleCoordinator:  # noqa: ANN401  # Locust's
         """Open the stock for these sellers. Raises SegmentedError."""
         from bench.strategies import STRATEGIES  # noqa: PLC0415  # names are checked before anything is started
 
@@ -116,25 +116,25 @@ class Desk:
             database=servers.database(cell.buyers) if needs_database else None,
             shares=shares,
         )
-        stage = staged(plan, buyers=cell.buyers)
-        stage.strategy.open(plan.sku, plan.stock)
-        return cls(plan, stage, stage.strategy.free_by_segment())
+        connected = connect_strategy(plan, buyers=cell.buyers)
+        connected.strategy.open(plan.sku, plan.stock)
+        return cls(plan, connected, connected.strategy.free_by_segment())
 
     def tally(self) -> Tally:
-        """Return the figures so far, of all sellers."""
+        """Return the figures of all sellers so far."""
         found = Tally()
         for one in self.tallies.values():
             found.add(one)
         return found
 
     def left(self) -> tuple[int, ...]:
-        """Return units free by segment: right now, or at the end of a sale that has been checked."""
-        return self.stage.strategy.free_by_segment() if self.left_at_last is None else self.left_at_last
+        """Return free units by segment: the current ones, or those at the end of a checked sale."""
+        return self.connected.strategy.free_by_segment() if self.left_at_last is None else self.left_at_last
 
     def judge(self) -> Result:
-        """Check the sale, once every seller has ended; its keys and rows are removed."""
-        strategy, quantity = self.stage.strategy, self.plan.cell.quantity
-        recorder = merged(list(self.books.values()))
+        """Check the sale after all sellers have ended; remove its keys and rows."""
+        strategy, quantity = self.connected.strategy, self.plan.cell.quantity
+        recorder = merged(list(self.call_logs.values()))
         found = check(
             recorder,
             strategy.judge(recorder.judged),
@@ -142,12 +142,12 @@ class Desk:
             stocked=self.plan.stock,
             quantity=quantity,
             cancelled=0,
-            unfinished=sum(one["unfinished"] for one in self.books.values()),
+            unfinished=sum(one["unfinished"] for one in self.call_logs.values()),
         )
-        failed = sum(one["failure_count"] + one["unfinished"] for one in self.books.values())
+        failed = sum(one["failure_count"] + one["unfinished"] for one in self.call_logs.values())
         is_open = self.plan.cell.loop == "open"
         broken = broken_promises(found, recorder.failures, failed=0 if is_open else failed)
-        missing = [share for share in self.plan.shares if share not in self.books]
+        missing = [share for share in self.plan.shares if share not in self.call_logs]
         if missing:
             broken += (f"processes that never told what they sold: {', '.join(missing)}",)
         self.result = Result(self.plan, self.tally(), found, broken)
@@ -156,5 +156,5 @@ class Desk:
         return self.result
 
     def close(self) -> None:
-        """Let go of connections."""
-        self.stage.close()
+        """Close the connections."""
+        self.connected.close()

@@ -1,19 +1,24 @@
-"""One global lock of another library around the same read-modify-write, all with the same lease and the same patience.
+"""One global lock of another library around the same read-modify-write, all with the same lease time and timeout.
 
-Their client counts how often a lock was asked for, because these libraries do not say. What was asked for since the
-last sale is put down to the next one, so the sum is exact, and the count of a single order is not.
+The Redis client counts lock requests, because these libraries do not report them. Requests since the last sale are
+attributed to the next one, so the sum is exact, but the count of a single order is not.
 
-- redis-py's own lock asks again after a pause: at its default, and with the pause that served best. That was chosen by
-  trying 20, 30, 50, 70, 100 and 150 ms with 64 buyers and holds of 1 and of 20 ms, three rounds each, and 200, 300 and
-  500 ms twice. Shorter ones are worse: so many buyers use up the processors by asking. From 50 ms on a hold of 20 ms
-  sells the same, and a hold of 1 ms most at 150 ms; beyond that nothing is won, and at 500 ms buyers wait in vain for
-  longer than they would. Its other settings change nothing here: waiting is on by default, and so is a token that
-  belongs to one thread.
-- python-redis-lock has waiters that block on a list that a release pushes to: no pause to be set. Its renewal thread is
-  off, which is its default. A wait is whole seconds, and as long as a lease at most, so it is repeated.
-- pottery's Redlock has one master. It asks again after a random pause of up to 200 ms, which cannot be set. Every
-  attempt and every release starts a thread of its own for its one master; a failed attempt sends a release as well. It
-  has no setting that would serve better here, so this is also its best.
+redis-py's own lock, which retries after a pause: at its defaults, and with the best pause.
+
+The pause was chosen by trying 20, 30, 50, 70, 100 and 150 ms with 64 buyers and holds of 1 and 20 ms, three rounds
+each, and 200, 300 and 500 ms twice. Shorter pauses are worse: that many buyers saturate the processors with retries.
+From 50 ms on, a hold of 20 ms sells the same; a hold of 1 ms sells most at 150 ms. Longer pauses gain nothing, and at
+500 ms buyers wait longer than necessary. The other settings make no difference here: waiting is on by default, and so
+is a token per thread.
+
+python-redis-lock, whose waiters block on a list to which a release pushes: there is no pause to configure.
+
+Its renewal thread is off, as by default. A wait is whole seconds and up to the length of a lease, so it is repeated.
+
+pottery's Redlock with one master. It retries after a random pause of up to 200 ms, which is not configurable.
+
+Every attempt and every release starts a thread for its one master; a failed attempt also sends a release. No setting
+would be better here, so this is also its best configuration.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from segmented.errors import InvalidInput
 if TYPE_CHECKING:
     from redis.lock import Lock as RedisPyLock
 
-    from bench.strategies.base import Answer, Stage
+    from bench.strategies.base import Answer, StrategyContext
     from segmented.models import Order
 
 DEFAULT_PAUSE: Final = 0.1
@@ -44,7 +49,7 @@ PAUSE: Final = 0.15
 
 
 def needed(strategy: str, module: str) -> Any:  # noqa: ANN401  # a module without types
-    """Import a library. Raises InvalidInput that names what is missing."""
+    """Import a library. Raises InvalidInput that names a missing package."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -52,37 +57,37 @@ def needed(strategy: str, module: str) -> Any:  # noqa: ANN401  # a module witho
         raise InvalidInput(message) from error
 
 
-class OthersLock(CountedStrategy):
+class LibraryLock(CountedStrategy):
     """A counter under one lock of another library."""
 
-    def __init__(self, stage: Stage) -> None:
-        """Begin to count."""
-        super().__init__(stage)
+    def __init__(self, context: StrategyContext) -> None:
+        """Start counting lock requests."""
+        super().__init__(context)
         self._counted = 0
 
     @property
     def lock_name(self) -> str:
-        """Name the lock."""
+        """Return the name of the lock."""
         return f"bench:{self._sku}"
 
     @abstractmethod
-    def acquire(self) -> Any | None:  # noqa: ANN401  # each library has its own
-        """Return what has a `release` once the lock is held; None after `WAIT_SECONDS`."""
+    def acquire(self) -> Any | None:  # noqa: ANN401  # each library has its own type
+        """Return an object with `release` when the lock is held, or None after `WAIT_SECONDS`."""
 
     @property
     @abstractmethod
     def lock_keys(self) -> tuple[str, ...]:
-        """Name what the lock keeps on the server."""
+        """Return the lock's keys on the server."""
 
     def buy(self, order: Order) -> Answer:
-        """Wait for the lock, read, do the slow step, write, release."""
+        """Wait for the lock, read, run the slow step, write, release."""
         lock = self.acquire()
         if lock is None:
             return GaveUp(f"the lock was not free within {WAIT_SECONDS:g} s")
         try:
             found = self._sell_guarded(order)
         except BaseException:
-            with suppress(Exception):  # the first error is the one to tell
+            with suppress(Exception):  # the first error is the one to report
                 lock.release()
             raise
         lock.release()
@@ -98,8 +103,8 @@ class OthersLock(CountedStrategy):
         self.client.unlink(*self.lock_keys)
 
 
-class GlobalRedisPy(OthersLock):
-    """A pause of 100 ms, which is the default."""
+class GlobalRedisPy(LibraryLock):
+    """Retries every 100 ms, the default."""
 
     name: ClassVar[str] = "global-redis-py"
     summary: ClassVar[str] = "one lock of redis-py at its defaults: asks every 100 ms"
@@ -107,41 +112,41 @@ class GlobalRedisPy(OthersLock):
 
     @property
     def lock_keys(self) -> tuple[str, ...]:
-        """Name the key."""
+        """Return the lock's key."""
         return (self.lock_name,)
 
     def acquire(self) -> RedisPyLock | None:
-        """Ask until it is free."""
+        """Retry until the lock is free."""
         lock = Lock(self.client, self.lock_name, timeout=LEASE_SECONDS, sleep=self.pause, blocking_timeout=WAIT_SECONDS)
         return lock if lock.acquire() else None
 
 
 class GlobalRedisPyBest(GlobalRedisPy):
-    """The pause that served best."""
+    """Retries with the best pause."""
 
     name: ClassVar[str] = "global-redis-py-best"
     summary: ClassVar[str] = f"one lock of redis-py with the best of its pauses: asks every {PAUSE * 1_000:g} ms"
     pause: ClassVar[float] = PAUSE
 
 
-class GlobalPythonRedisLock(OthersLock):
-    """Blocks on the server."""
+class GlobalPythonRedisLock(LibraryLock):
+    """Waits with a blocking command."""
 
     name: ClassVar[str] = "global-python-redis-lock"
     summary: ClassVar[str] = "one lock of python-redis-lock: waiters block on a list"
 
-    def __init__(self, stage: Stage) -> None:
-        """Find the library."""
+    def __init__(self, context: StrategyContext) -> None:
+        """Import the library."""
         self._library = needed(self.name, "redis_lock")
-        super().__init__(stage)
+        super().__init__(context)
 
     @property
     def lock_keys(self) -> tuple[str, ...]:
-        """Name the key, and the list that a release pushes to."""
+        """Return the lock's key, and the list to which a release pushes."""
         return f"lock:{self.lock_name}", f"lock-signal:{self.lock_name}"
 
     def acquire(self) -> Any | None:  # noqa: ANN401  # a library without types
-        """Block until it is free."""
+        """Block until the lock is free."""
         lock = self._library.Lock(self.client, self.lock_name, expire=int(LEASE_SECONDS))
         until = time.monotonic() + WAIT_SECONDS
         while (seconds := until - time.monotonic()) > 0:
@@ -150,24 +155,24 @@ class GlobalPythonRedisLock(OthersLock):
         return None
 
 
-class GlobalPottery(OthersLock):
+class GlobalPottery(LibraryLock):
     """A quorum of one."""
 
     name: ClassVar[str] = "global-pottery"
     summary: ClassVar[str] = "one Redlock of pottery over one master: asks every 100 ms on average"
 
-    def __init__(self, stage: Stage) -> None:
-        """Find the library."""
+    def __init__(self, context: StrategyContext) -> None:
+        """Import the library."""
         self._library = needed(self.name, "pottery")
-        super().__init__(stage)
+        super().__init__(context)
 
     @property
     def lock_keys(self) -> tuple[str, ...]:
-        """Name the key."""
+        """Return the lock's key."""
         return (f"redlock:{self.lock_name}",)
 
     def acquire(self) -> Any | None:  # noqa: ANN401  # a library without types
-        """Ask until it is free."""
+        """Retry until the lock is free."""
         lock = self._library.Redlock(
             key=self.lock_name, masters={self.client}, auto_release_time=LEASE_SECONDS, raise_on_redis_errors=True
         )

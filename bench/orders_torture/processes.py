@@ -1,4 +1,4 @@
-"""The processes of a run: workers that are killed, beat, and the submitter. Each is ended by its own id."""
+"""The processes of a run: workers, beat, and the submitter. Each is ended by its own id."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import IO, TYPE_CHECKING, Final, Self
 
-from bench.orders_torture.lines import LOG, Tail
-from bench.orders_torture.nursery import Nursery
+from bench.orders_torture.event_log import LOG, LogTail
+from bench.orders_torture.fork_server import WorkerForkServer
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -23,45 +23,45 @@ if TYPE_CHECKING:
 STOP_SECONDS: Final = 20.0
 TAIL_LINES: Final = 8
 SUBMITTER: Final = 0
-"""The number of the process that submits; workers are counted from 1."""
+"""The number of the submitter; workers are numbered from 1."""
 
 
 @dataclass(slots=True)
 class _Worker:
     process: ForkServerProcess
-    said: Path
-    tail: Tail
+    output: Path
+    log_tail: LogTail
 
 
 @dataclass(slots=True)
 class _Helper:
     name: str
     process: subprocess.Popen[str]
-    said: IO[str]
-    tail: Tail
+    output: IO[str]
+    log_tail: LogTail
 
 
-class Fleet:
-    """Processes by their number. Used as a context manager, it leaves none behind."""
+class RunProcesses:
+    """Processes by number. As a context manager, it leaves none behind."""
 
     def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
-        """Start processes in `folder`, with this environment."""
+        """Start no process yet. Processes run in `folder`, with this environment."""
         self._environment = dict(environment)
         self._folder = folder
-        self._nursery = Nursery(self._environment, folder)
+        self._fork_server = WorkerForkServer(self._environment, folder)
         self._numbers = count(1)
         self._workers: dict[int, _Worker] = {}
         self._submitter: _Helper | None = None
         self._beat: _Helper | None = None
         self.started = 0
-        """Workers, those included that took a killed one's place."""
+        """Workers started, replacements of killed ones included."""
 
     def __enter__(self) -> Self:
-        """Return the fleet."""
+        """Return the processes."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kill whoever is still there."""
+        """Kill the remaining processes."""
         for worker in self._workers.values():
             _end(worker.process)
         self._workers.clear()
@@ -71,60 +71,60 @@ class Fleet:
             if helper.process.stdin is not None:
                 with suppress(BrokenPipeError):
                     helper.process.stdin.close()
-            helper.said.close()
+            helper.output.close()
         self._submitter = self._beat = None
 
     def start_worker(self) -> int:
         """Start a worker and return its number."""
         number = next(self._numbers)
-        log, said = self._folder / f"worker-{number}.log", self._folder / f"worker-{number}.said"
-        self._workers[number] = _Worker(self._nursery.start(f"worker-{number}", log, said), said, Tail(log))
+        log, output = self._folder / f"worker-{number}.log", self._folder / f"worker-{number}.output"
+        self._workers[number] = _Worker(self._fork_server.start(f"worker-{number}", log, output), output, LogTail(log))
         self.started += 1
         return number
 
     def start_beat(self) -> None:
-        """Start what tells the workers when to sweep."""
+        """Start Celery beat, which schedules the sweep."""
         self._beat = self._start("beat")
 
     def start_submitter(self, assignment: str) -> None:
-        """Start the process that submits; it waits for `allow`."""
+        """Start the submitter; it waits for `allow`."""
         self._submitter = self._start("submitter")
         self._tell(assignment)
 
     def allow(self, upto: int) -> None:
-        """Let the submitter go on, up to this order."""
+        """Let the submitter continue up to this order."""
         self._tell(str(upto))
 
     def look(self) -> None:
-        """Raise SegmentedError for a process that has ended by itself, with its last words."""
+        """Raise SegmentedError with the last output of a process that ended by itself."""
         for number, worker in self._workers.items():
             code = worker.process.exitcode
             if code is not None:
-                words = worker.said.read_text(errors="replace") if worker.said.exists() else ""
+                words = worker.output.read_text(errors="replace") if worker.output.exists() else ""
                 raise SegmentedError(_ended(f"worker {number}", code, words))
         for helper in self._helpers():
             code = helper.process.poll()
             if code is not None and not (helper is self._submitter and code == 0):
-                helper.said.seek(0)
-                raise SegmentedError(_ended(helper.name, code, helper.said.read()))
+                helper.output.seek(0)
+                raise SegmentedError(_ended(helper.name, code, helper.output.read()))
 
-    def news(self) -> Iterator[tuple[int, Iterator[str]]]:
-        """Yield what each process has logged since the last call."""
+    def new_lines(self) -> Iterator[tuple[int, Iterator[str]]]:
+        """Yield the lines that each process has logged since the last call."""
         if self._submitter is not None:
-            yield SUBMITTER, self._submitter.tail.lines()
+            yield SUBMITTER, self._submitter.log_tail.lines()
         for number, worker in self._workers.items():
-            yield number, worker.tail.lines()
+            yield number, worker.log_tail.lines()
 
     def kill(self, number: int) -> tuple[int, list[str]]:
-        """Kill a worker; return when it was, by the monotonic clock in nanoseconds, and the last that it logged."""
+        """Kill a worker. Return when, in monotonic nanoseconds, and the last lines of its log."""
         worker = self._workers.pop(number)
         worker.process.kill()
         at_ns = time.monotonic_ns()
         _end(worker.process)
-        return at_ns, list(worker.tail.lines())
+        return at_ns, list(worker.log_tail.lines())
 
     def stop(self) -> None:
-        """Let everybody finish what is in hand and go; bounded. What they log last is there for `news`."""
+        """Let the processes finish and exit, within a time limit. `new_lines` has their last lines."""
         if self._submitter is not None and self._submitter.process.stdin is not None:
             with suppress(BrokenPipeError):
                 self._submitter.process.stdin.close()
@@ -143,19 +143,19 @@ class Fleet:
         return [one for one in (self._submitter, self._beat) if one is not None]
 
     def _start(self, name: str) -> _Helper:
-        said = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed when the process has ended
+        output = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed when the process has ended
         log = self._folder / f"{name}.log"
         process = subprocess.Popen(  # noqa: S603  # our own modules, run by our own interpreter
             [sys.executable, "-P", "-m", f"bench.orders_torture.{name}"],
             cwd=self._folder,
             env={**self._environment, LOG: str(log)},
             stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             text=True,
-            start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we end the rest
+            start_new_session=True,  # a terminal's Ctrl-C reaches only this process, which ends the others
         )
-        return _Helper(name, process, said, Tail(log))
+        return _Helper(name, process, output, LogTail(log))
 
     def _tell(self, line: str) -> None:
         if self._submitter is None or self._submitter.process.stdin is None:
@@ -166,11 +166,11 @@ class Fleet:
 
 
 def _end(process: ForkServerProcess) -> None:
-    process.kill()  # it is known whether it is there still: another process with its id is never meant
+    process.kill()  # its exit is not yet collected, so its id cannot belong to another process
     process.join()
     process.close()
 
 
 def _ended(name: str, code: int, words: str) -> str:
     lines = [line.rstrip() for line in words.splitlines() if line.strip()]
-    return f"{name} ended by itself with code {code}: {chr(10).join(lines[-TAIL_LINES:]) or 'it said nothing'}"
+    return f"{name} ended by itself with code {code}: {chr(10).join(lines[-TAIL_LINES:]) or 'no output'}"

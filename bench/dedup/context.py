@@ -1,4 +1,4 @@
-"""Where the benchmark runs: one server, with databases of it for the broker and for each kind of records."""
+"""The server of the benchmark: its databases for the broker and for each kind of records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BROKER: Final = 0
 RECORDS: Final = 1
-"""Of the worker part: the broker's and the records' keys are apart, as the settings of `Once` ask for."""
+"""Databases of the worker part: broker and records are separate, as the settings of `Once` require."""
 MEMORY: Final = 2
 FEW: Final = 3
 MANY: Final = 4
@@ -27,12 +27,12 @@ NAMESPACE: Final = "bench"
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """A server, and who is told how far it is."""
+class BenchContext:
+    """The server, the sizes and the progress callback."""
 
     url: str
     sizes: Sizes
-    told: Callable[[str, int, int], None]
+    progress: Callable[[str, int, int], None]
 
 
 def at_database(url: str, number: int) -> str:
@@ -46,9 +46,9 @@ def at_database(url: str, number: int) -> str:
 
 @contextmanager
 def emptied(url: str) -> Iterator[None]:
-    """Refuse a server that cannot be used, or holds anything: all is removed in the end. Raises InvalidInput."""
+    """Check that the server is usable and empty; it is emptied at the end. Raises InvalidInput."""
     with RedisStore.from_url(url):
-        pass  # it refuses, in a sentence, what is no usable server
+        pass  # raises a clear error for an unusable server
     with redis.Redis.from_url(url) as client:
         if client.info("keyspace"):
             message = "the server of the benchmark holds keys: name an empty one, since it is emptied in the end"
@@ -60,9 +60,9 @@ def emptied(url: str) -> Iterator[None]:
 
 
 @contextmanager
-def server_of(stage: Stage, number: int) -> Iterator[tuple[RedisStore, redis.Redis]]:
-    """Connect a store to a database, and a client that looks behind it; the database is emptied in the end."""
-    url = at_database(stage.url, number)
+def server_of(context: BenchContext, number: int) -> Iterator[tuple[RedisStore, redis.Redis]]:
+    """Connect a store and a plain client to a database; the database is emptied at the end."""
+    url = at_database(context.url, number)
     with RedisStore.from_url(url) as store, redis.Redis.from_url(url) as client:
         try:
             yield store, client

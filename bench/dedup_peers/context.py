@@ -1,4 +1,4 @@
-"""Where a case is played: private servers, a contender's processes, and the journal of what really happened."""
+"""The context of a case: private servers, a contender's processes, and the journal of events."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 ChildT = TypeVar("ChildT", bound=Child)
 
 QUEUE: Final = "celery"
-"""The list of waiting messages, by its name at the broker."""
+"""The broker's list of waiting messages."""
 UNACKED: Final = "unacked"
 UNACKED_INDEX: Final = "unacked_index"
 LOOK_SECONDS: Final = 0.02
 STILL_SECONDS: Final = 1.5
-"""With no message waiting and none unacknowledged for so long, nothing will happen any more."""
+"""Seconds without waiting or unacknowledged messages after which nothing more will happen."""
 REPEAT_SECONDS: Final = 2.0
 ORDER: Final = "order-1"
 FOREIGN: Final = "bench.dedup_peers.adapters.foreign"
 
 
 class Overdue(Exception):
-    """The case did not end in its time."""
+    """The case did not end in time."""
 
 
-class Stage:
+class BenchContext:
     """Servers, processes and journal of one case on one contender."""
 
     def __init__(self, python: Path, adapter: str, *, seconds_max: float) -> None:
@@ -99,7 +99,7 @@ class Stage:
         return self._keep(Publisher(self._python, FOREIGN, self.base, self._log("foreign")))
 
     def until(self, happened: Callable[[], bool], seconds: float) -> bool:
-        """Wait; did it happen within `seconds`? Raises Overdue when the time of the whole case is over."""
+        """Wait, and return whether it happened within `seconds`. Raises Overdue when the time of the case is over."""
         ends = time.monotonic() + seconds
         while not happened():
             now = time.monotonic()
@@ -112,11 +112,11 @@ class Stage:
         return True
 
     def pause(self, seconds: float) -> None:
-        """Let time pass where the case is about time."""
+        """Wait, in a case that needs time to pass."""
         self.until(lambda: False, seconds)
 
     def settle(self, seconds: float = 20.0, *, unless: Callable[[], bool] = lambda: False) -> None:
-        """Wait until no message is waiting, delivered or about to be retried, unless something else happens before."""
+        """Wait until no message is waiting, unacknowledged or due for a retry, or until `unless` is true."""
         still_since = time.monotonic()
 
         def is_still() -> bool:
@@ -128,7 +128,7 @@ class Stage:
         self.until(is_still, seconds)
 
     def seen(self, event: str, key: str | None = None) -> list[Entry]:
-        """Return the journal's entries of an event, of one key or of all."""
+        """Return the journal's entries of an event, for one key or all."""
         found = [entry for entry in entries(Path(self.base.journal)) if entry.event == event]
         return [entry for entry in found if key is None or entry.key == key]
 
@@ -141,20 +141,20 @@ class Stage:
         return [entry for entry in entries(Path(self.base.journal)) if entry.key == ORDER]
 
     def messages(self) -> int:
-        """Count the messages that wait at the broker."""
+        """Return the number of messages waiting at the broker."""
         return self.broker.llen(QUEUE)
 
     def unacked(self) -> set[str]:
-        """Return the tags of messages that a worker has, or had when it died."""
+        """Return the tags of unacknowledged messages, also of dead workers."""
         return set(cast("list[str]", self.broker.zrange(UNACKED_INDEX, 0, -1)))
 
     def redeliver(self, tags: Collection[str]) -> None:
-        """Have these messages be as old as the visibility timeout: a worker's next sweep delivers them again."""
+        """Age these messages to the visibility timeout, so that a worker's next sweep delivers them again."""
         for tag in tags:
             self.broker.zadd(UNACKED_INDEX, {tag: 1}, xx=True)
 
     def repeat_until_effect(self, publisher: Publisher, seconds: float) -> tuple[int, float | None]:
-        """Submit the order until it has an effect; return how often, and after how long (None: not in time)."""
+        """Submit the order until it has an effect; return the submissions, and the seconds (None: not in time)."""
         began, submissions, before = time.monotonic(), 0, self.effects()
         while (passed := time.monotonic() - began) < seconds:
             publisher.submit(CHARGE, ORDER, 1)
@@ -164,14 +164,14 @@ class Stage:
         return submissions, None
 
     def claim_left(self) -> str:
-        """Say how long the claim that lives longest is still there."""
+        """Return how long the longest claim still lives, as text."""
         lives = [self._claims.ttl(key) for key in cast("list[bytes]", self._claims.keys("*"))]
         if not lives:
             return "no key is left"
         return "its key has no end" if -1 in lives else f"its key has {max(lives)} s left"
 
     def stop_store(self) -> None:
-        """Take the store of the claims away; the broker stays."""
+        """Stop the server of the claims; the broker stays."""
         self.store.stop()
 
     def _keep(self, child: ChildT) -> ChildT:
@@ -184,7 +184,7 @@ class Stage:
 
 
 def free_port() -> int:
-    """Return a port of the loopback address at which nobody listens."""
+    """Return a free port of the loopback address."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])

@@ -1,7 +1,7 @@
-"""Draws what the README's first screen shows of a published session: a chart, light and dark, and four rows of a table.
+"""Draws the README's chart, light and dark, and the four rows of its table from a published session.
 
-`python -m bench.front SESSION CHARTS`: SESSION has results.jsonl; the charts are written to the folder CHARTS, and the
-table to standard output.
+`python -m bench.readme_chart SESSION CHARTS`: SESSION is a folder with results.jsonl. The charts are written to the
+folder CHARTS, and the table to standard output.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from segmented.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Colours of one chart."""
+    """The colours of one chart."""
 
     text: str
     faint: str
@@ -56,7 +56,7 @@ FONT: Final = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-seri
 
 
 def spots_of(facts: Facts) -> dict[tuple[str, int], Spot]:
-    """Return the cells of the main comparison by strategy and number of locks. Raises InvalidInput where one lacks."""
+    """Return the cells of the main comparison by strategy and locks. Raises InvalidInput if one is missing."""
     family = main_family(facts)
     spots = [] if family is None else [spot for spots in family.by_strategy().values() for spot in spots]
     found = {(spot.cell.strategy, spot.cell.segments): spot for spot in spots if not spot.has_void}
@@ -68,7 +68,7 @@ def spots_of(facts: Facts) -> dict[tuple[str, int], Spot]:
 
 
 def chart(facts: Facts, palette: Palette) -> str:
-    """Return the bar chart as SVG: orders a second by number of locks, and how many times one lock twenty are."""
+    """Return the bar chart as SVG: orders per second by number of locks, and the ratio of 20 locks to one."""
     spots = spots_of(facts)
     most = max(spots[key].mean for key in BARS)
     scale = (WIDTH - LEFT - 240) / most
@@ -109,7 +109,7 @@ def _text(x: float, y: float, words: str, look: str) -> str:
 
 
 def alt(facts: Facts) -> str:
-    """Return the chart in one sentence."""
+    """Return a one-sentence description of the chart."""
     spots = spots_of(facts)
     one, twenty = spots[ONE_LOCK].mean, spots[TWENTY].mean
     times = f"{twenty / one:.1f} times as many"
@@ -117,7 +117,7 @@ def alt(facts: Facts) -> str:
 
 
 def table(facts: Facts) -> str:
-    """Return four rows for the README: how it is sold, how many locks, orders a second, times one lock."""
+    """Return the README's four rows: strategy, locks, orders per second, ratio to one lock."""
     spots = spots_of(facts)
     one = spots[ONE_LOCK].mean
     lines = ["| 20 ms of slow work an order | locks | orders/s [95 %] | times one lock |", "| --- | --: | --: | --: |"]
@@ -128,7 +128,7 @@ def table(facts: Facts) -> str:
 
 
 def main(session: Path, charts: Path) -> None:
-    """Write the charts, and print the table."""
+    """Write the charts and print the table."""
     facts = Facts(read_results(session / "results.jsonl"), session)
     for name, palette in PALETTES.items():
         (charts / f"locks-{name}.svg").write_text(chart(facts, palette), encoding="utf-8")

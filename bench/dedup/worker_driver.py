@@ -1,4 +1,4 @@
-"""Our end of the worker: starts it, gives it bursts of tasks, hears how long they took, and counts round trips."""
+"""Drives the worker: starts it, sends it bursts of tasks, reads how long they took, and counts round trips."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
-from bench.dedup.stage import BROKER, at_database
+from bench.dedup.context import BROKER, at_database
 from bench.dedup.tasks import GO, SAID, WAIT_SECONDS, make_app
-from bench.stock.stage import Counter
+from bench.stock.context import Counter
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -28,26 +28,26 @@ LEAVE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """What tasks of one kind took; all of it for one task. Times are microseconds."""
+    """The cost of tasks of one kind, per task. Times are in microseconds."""
 
     published: float
     published_trips: float
     """Scripts that the server ran for the publisher."""
     worked: float
-    """From the first begin to the last end, by the worker's own clock."""
+    """From the first start to the last end, by the worker's clock."""
     worked_cpu: float
-    """Of the worker's process."""
+    """CPU time of the worker's process."""
     worked_trips: float
     """Scripts that the server ran for the worker."""
     server: float
     """The server's time in the worker's scripts."""
 
 
-class Foreman:
-    """Gives a living worker its work."""
+class WorkerDriver:
+    """Sends tasks to a running worker."""
 
     def __init__(self, url: str, app: Celery, worker: subprocess.Popen[bytes]) -> None:
-        """Publish with `app`."""
+        """Drive `worker`, and publish with `app`."""
         self._app = app
         self._worker = worker
         self._client = redis.Redis.from_url(at_database(url, BROKER))
@@ -58,10 +58,10 @@ class Foreman:
         return self._worker.pid
 
     def burst(self, kind: str, items: list[str]) -> Burst:
-        """Hold the worker, publish one task an item, and let it work; items are never used twice."""
+        """Hold the worker, publish one task per item, and release the worker. Each item is used only once."""
         task, count = self._app.tasks[kind], len(items)
         self._app.tasks["hold"].apply_async()
-        self._heard()
+        self._next_message()
         counter = Counter(self._client)
         began = time.perf_counter()
         for item in items:
@@ -71,15 +71,15 @@ class Foreman:
         self._app.tasks["mark"].apply_async()
         counter = Counter(self._client)
         self._client.lpush(GO, "go")
-        worked, cpu = json.loads(self._heard())
+        worked, cpu = json.loads(self._next_message())
         trips, server = counter.of()
         each = 1e6 / count
         return Burst(
             published * each, published_trips / count, worked * each, cpu * each, trips / count, server / count
         )
 
-    def _heard(self) -> str:
-        """Wait for the worker's next word; raises SegmentedError when there is none."""
+    def _next_message(self) -> str:
+        """Wait for the worker's next message. Raises SegmentedError if there is none in time."""
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline and self._worker.poll() is None:
             said: Any = self._client.blpop([SAID], 1)
@@ -89,13 +89,13 @@ class Foreman:
         raise SegmentedError(message)
 
     def close(self) -> None:
-        """Let go of the server."""
+        """Close the connection to the server."""
         self._client.close()
 
 
 @contextmanager
-def working(url: str) -> Iterator[Foreman]:
-    """Start a worker, and end it."""
+def running_worker(url: str) -> Iterator[WorkerDriver]:
+    """Start a worker, yield its driver, and end the worker."""
     app = make_app(url)
     with tempfile.TemporaryFile() as errors:
         worker = subprocess.Popen(  # noqa: S603  # our own module
@@ -103,17 +103,17 @@ def working(url: str) -> Iterator[Foreman]:
             stdin=subprocess.PIPE,
             stdout=errors,
             stderr=errors,
-            start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we end the worker
+            start_new_session=True,  # a terminal's Ctrl-C reaches only this process, which ends the worker
         )
-        foreman = Foreman(url, app, worker)
+        driver = WorkerDriver(url, app, worker)
         try:
-            yield foreman
+            yield driver
         except SegmentedError as error:
             errors.seek(0)
             error.add_note(errors.read()[-1_000:].decode(errors="replace"))
             raise
         finally:
-            foreman.close()
+            driver.close()
             _end(worker)
             app.close()
 

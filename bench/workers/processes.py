@@ -1,4 +1,4 @@
-"""The processes of the benchmark: two workers of one kind, a shop that publishes, and beat where it is wanted."""
+"""The processes of the benchmark: two workers, a publisher, and beat if it is needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORDS_MAX: Final = 2_000
 
 
 def environment(url: str, broker: str, database: str) -> dict[str, str]:
-    """Return the environment of workers and shop: the default settings, but for addresses and the kind of pool."""
+    """Return the environment of workers and publisher: default settings except for addresses and the kind of pool."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SEGMENTED_")}
     return {
         **kept,
@@ -39,20 +39,20 @@ def environment(url: str, broker: str, database: str) -> dict[str, str]:
     }
 
 
-class Crew:
-    """Starts processes, and ends all of them."""
+class BenchProcesses:
+    """Starts the processes, and ends all of them."""
 
     def __init__(self, given: Mapping[str, str], folder: Path) -> None:
-        """Start processes with this environment, and keep what they print in `folder`."""
+        """Start no process yet. Processes get this environment, and their output goes to `folder`."""
         self.given = given
         self.folder = folder
         self._processes: list[subprocess.Popen[str]] = []
-        self._shop: subprocess.Popen[str] | None = None
+        self._publisher: subprocess.Popen[str] | None = None
 
     # --- starting ---
 
     def start_workers(self, count: int = PROCESSES) -> list[int]:
-        """Start workers, and return their process ids when all of them take messages."""
+        """Start workers, and return their process ids when all take messages."""
         marks = [self.folder / f"ready-{len(self._processes)}-{index}" for index in range(count)]
         workers = [
             self._start(
@@ -70,24 +70,24 @@ class Crew:
         return [worker.pid for worker in workers]
 
     def start_beat(self) -> None:
-        """Start beat, which has the outbox swept."""
+        """Start beat, which schedules the sweep of the outbox."""
         self._start(("-m", "bench.workers.beat"), {})
 
-    def ask(self, said: Mapping[str, object]) -> Any:  # noqa: ANN401  # what the shop answers
-        """Have the shop do something, and return its answer."""
-        if self._shop is None:
-            self._shop = self._start(("-m", "bench.workers.shop"), {}, stdout=subprocess.PIPE)
-        shop = self._shop
-        assert shop.stdin is not None  # noqa: S101  # for the type checker
-        assert shop.stdout is not None  # noqa: S101  # for the type checker
+    def ask(self, said: Mapping[str, object]) -> Any:  # noqa: ANN401  # what the publisher answers
+        """Send a request to the publisher, and return its answer."""
+        if self._publisher is None:
+            self._publisher = self._start(("-m", "bench.workers.publisher"), {}, stdout=subprocess.PIPE)
+        publisher = self._publisher
+        assert publisher.stdin is not None  # noqa: S101  # for the type checker
+        assert publisher.stdout is not None  # noqa: S101  # for the type checker
         try:
-            shop.stdin.write(json.dumps(said) + "\n")
-            shop.stdin.flush()
+            publisher.stdin.write(json.dumps(said) + "\n")
+            publisher.stdin.flush()
         except BrokenPipeError:
             pass
-        line = shop.stdout.readline()
+        line = publisher.stdout.readline()
         if not line:
-            message = "the shop of the benchmark ended"
+            message = "the publisher of the benchmark ended"
             raise self._trouble(message)
         return json.loads(line)
 
@@ -103,7 +103,7 @@ class Crew:
                 stdout=log if stdout is None else stdout,
                 stderr=log,
                 text=True,
-                start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we end them
+                start_new_session=True,  # a terminal's Ctrl-C reaches only this process, which ends them
             )
         self._processes.append(process)
         return process
@@ -111,7 +111,7 @@ class Crew:
     # --- ending ---
 
     def close(self) -> None:
-        """End all of them."""
+        """End all processes."""
         for process in reversed(self._processes):
             if process.stdin is not None:
                 process.stdin.close()
@@ -134,9 +134,9 @@ class Crew:
 
 
 @contextmanager
-def crew(given: Mapping[str, str], folder: Path) -> Iterator[Crew]:
-    """Return a crew; nobody of it is left in the end."""
-    found = Crew(given, folder)
+def running_processes(given: Mapping[str, str], folder: Path) -> Iterator[BenchProcesses]:
+    """Yield the processes; all of them are ended afterwards."""
+    found = BenchProcesses(given, folder)
     try:
         yield found
     finally:

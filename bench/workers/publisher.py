@@ -1,7 +1,7 @@
-"""The shop's process: `python -m bench.workers.shop` publishes as any program does that submits orders.
+"""The publisher's process: `python -m bench.workers.publisher` submits orders like any program.
 
-A process of its own, because the settings of the workers are those of its environment. It is told one JSON object a
-line, answers with one, and ends when its standard input does.
+It is a separate process because it reads the workers' settings from its environment. Each request is one line of JSON,
+and so is each answer. It ends when its standard input ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS: Final = 30.0
 PAUSE_SECONDS: Final = 0.01
-"""Between two orders of an idle shop."""
+"""Pause between two orders of the idle latency."""
 
 
 def load_orders(queue: str, sku: str, envelopes: Iterable[list[str]]) -> None:
@@ -42,7 +42,7 @@ def load_empty(queue: str, count: int) -> None:
 
 
 def latencies(store: RedisStore, sku: str, decides: Deciding, order_ids: Iterable[str]) -> list[float]:
-    """Submit one order after the other, and return the seconds until the outcome of each is known here."""
+    """Submit one order after another, and return the seconds until the outcome of each is known here."""
     pool = Pool(store, sku, outbox=Outbox(publisher(), decides))
     found = []
     for order_id in order_ids:
@@ -51,12 +51,12 @@ def latencies(store: RedisStore, sku: str, decides: Deciding, order_ids: Iterabl
         outcome = pool.submit(order_id).wait(WAIT_SECONDS)
         found.append(time.perf_counter() - began)
         if outcome is None:
-            return []  # the checker says what is missing
+            return []  # the checker reports what is missing
     return found
 
 
 def main() -> None:
-    """Do what is said until nothing more is."""
+    """Process requests until standard input ends."""
     with RedisStore.from_url(settings().url.get_secret_value()) as store:
         for line in sys.stdin:
             said: dict[str, Any] = json.loads(line)

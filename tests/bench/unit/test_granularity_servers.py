@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.granularity.environment import public, redis_of
-from bench.granularity.ground import Ground
+from bench.granularity.servers import SessionServers
 from segmented.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ def test_a_url_of_something_else_is_no_redis_server() -> None:
 def test_a_database_of_another_kind_is_refused_and_left_as_it_is(valkey_url: str, tmp_path: Path) -> None:
     file = tmp_path / "orders.db"
     with (
-        Ground(valkey_url, f"sqlite:///{file}") as ground,
+        SessionServers(valkey_url, f"sqlite:///{file}") as servers,
         pytest.raises(InvalidInput, match=r"^--database: the bench commits to PostgreSQL, and this is sqlite$"),
     ):
-        ground.prepare(database_connections=4)
+        servers.prepare(database_connections=4)
     with closing(sqlite3.connect(file)) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
 

@@ -1,7 +1,7 @@
-"""Where contenders reach the resource: a Unix socket, one JSON object a line each way, one contender a connection.
+"""Serves the resource to contenders: a Unix socket, one JSON object a line each way, one contender a connection.
 
-A contender says who it is (`hello`), then `enter`, `write`, `leave` and `miss`; each is answered with one object. A
-connection that ends ends the accesses that were open on it: a killed holder has left.
+A contender identifies itself (`hello`), then sends `enter`, `write`, `leave` and `miss`; the server answers each with
+one object. When a connection ends, its open accesses end too: a killed holder has left.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import selectors
 import socket
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bench.torture.resource import Asked
+from bench.torture.resource import AccessRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,8 +23,8 @@ CHUNK: Final = 65_536
 BACKLOG: Final = 1_024
 
 
-class Desk:
-    """Serves the resource in one thread, so that its log has one order."""
+class ResourceServer:
+    """Serves the resource in one thread, so that the log is totally ordered."""
 
     def __init__(self, path: Path, resource: Resource, clock: Clock) -> None:
         """Listen at `path`."""
@@ -38,11 +38,11 @@ class Desk:
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def __enter__(self) -> Self:
-        """Return the desk."""
+        """Return the server."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let everybody go."""
+        """Close all connections."""
         for key in list(self._selector.get_map().values()):
             self._selector.unregister(key.fileobj)
             if isinstance(key.fileobj, socket.socket):
@@ -50,34 +50,36 @@ class Desk:
         self._selector.close()
 
     def serve(self, seconds: float) -> None:
-        """Answer what comes, for `seconds` at most; returns after the first that came."""
+        """Wait up to `seconds` for requests, and answer those that are ready."""
         for key, _ in self._selector.select(max(0.0, seconds)):
             if key.data is None:
-                self._welcome()
+                self._accept()
             else:
-                self._hear(key.data)
+                self._serve(key.data)
 
-    def guests(self) -> dict[int, int]:
-        """Return how many contenders of each process are connected, and have said who they are."""
+    def client_counts(self) -> dict[int, int]:
+        """Return how many contenders of each process are connected and have identified themselves."""
         found: dict[int, int] = {}
         for key in self._selector.get_map().values():
             if key.data is not None and key.data.process:
                 found[key.data.process] = found.get(key.data.process, 0) + 1
         return found
 
-    def _welcome(self) -> None:
+    def _accept(self) -> None:
         connection, _ = self._listener.accept()
         connection.settimeout(1.0)  # an answer is a few bytes: it always fits
-        self._selector.register(connection, selectors.EVENT_READ, Guest(connection, self._resource, self._clock))
+        self._selector.register(
+            connection, selectors.EVENT_READ, ClientConnection(connection, self._resource, self._clock)
+        )
 
-    def _hear(self, guest: Guest) -> None:
-        if not guest.hear():
-            self._selector.unregister(guest.connection)
-            guest.end()
+    def _serve(self, connection: ClientConnection) -> None:
+        if not connection.serve():
+            self._selector.unregister(connection.connection)
+            connection.end()
 
 
-class Guest:
-    """One connection, and the accesses that are open on it."""
+class ClientConnection:
+    """One contender's connection, and its open accesses."""
 
     def __init__(self, connection: socket.socket, resource: Resource, clock: Clock) -> None:
         """Serve `connection`."""
@@ -88,19 +90,19 @@ class Guest:
         self._rest = b""
         self._open: set[int] = set()
 
-    def hear(self) -> bool:
-        """Answer what has come. Is the connection still there?"""
+    def serve(self) -> bool:
+        """Answer the requests received, and return whether the connection is still open."""
         try:
             chunk = self.connection.recv(CHUNK)
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             for line in lines:
                 self.connection.sendall(json.dumps(self._answer(json.loads(line))).encode() + b"\n")
-        except OSError:  # killed between asking and hearing
+        except OSError:  # killed between request and answer
             return False
         return bool(chunk)
 
     def end(self) -> None:
-        """Close, and end what was open."""
+        """Close the connection, and end its open accesses."""
         self.connection.close()
         now = self._clock.now()
         for access in sorted(self._open):
@@ -113,7 +115,7 @@ class Guest:
                 self.process = said["process"]
                 return {}
             case "enter":
-                access = self._resource.enter(Asked(**said), process=self.process, now=now)
+                access = self._resource.enter(AccessRequest(**said), process=self.process, now=now)
                 if access is not None:
                     self._open.add(access)
                 return {"access": access}

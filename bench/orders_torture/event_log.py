@@ -1,16 +1,16 @@
-"""The logs outside Redis: a line an event, appended in one write, and read while others write on.
+"""The logs outside Redis: one line per event, appended in one write, and readable while they grow.
 
-The submitter's log, which is what the run is held to; it is on disk before the next orders are submitted:
+The submitter's log, against which the run is checked. It is on disk before the next orders are submitted:
     a NUMBER QUANTITY               the order was accepted
-    f NUMBER QUANTITY               it was refused at the door
+    f NUMBER QUANTITY               the order was refused on submission
 
-The log of messages, one a process; NS is the system's monotonic clock, in nanoseconds:
-    p NS MESSAGE NUMBER...          published: by the submitter, or again by whoever swept
+The log of messages, one per process; NS is the system's monotonic clock, in nanoseconds:
+    p NS MESSAGE NUMBER...          published: by the submitter, or again by the sweep
     w NS                            this worker is ready
     r NS MESSAGE                    this worker has taken the message from the broker
-    b NS MESSAGE NUMBER...          this worker began with its orders
-    s NUMBER                        the work itself was done for an order; its effect comes after it
-    d NS MESSAGE                    this worker is done with the message
+    b NS MESSAGE NUMBER...          this worker began to process its orders
+    s NUMBER                        the step ran for an order; its effect comes later
+    d NS MESSAGE                    this worker has finished the message
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ID_PREFIX: Final = "o-"
 LOG: Final = "TORTURE_LOG"
-"""The variable that tells a process where its log of messages is."""
+"""Environment variable: the path of the process's log of messages."""
 CHUNK: Final = 1 << 20
 FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
@@ -35,16 +35,16 @@ def order_id(number: int) -> str:
 
 
 def number_of(found: str) -> int:
-    """Return the number of the order with this id; 0 for an id that is none of ours."""
+    """Return the number of the order with this id, or 0 for an id of another program."""
     digits = found.removeprefix(ID_PREFIX)
     return int(digits) if digits != found and digits.isdecimal() else 0
 
 
-class Writer:
-    """Appends lines, each in one write, so that no kill leaves half of one in the middle of others."""
+class LogWriter:
+    """Appends lines, each in one write, so that a kill leaves no partial line among others."""
 
     def __init__(self, path: Path) -> None:
-        """Append to the file at `path`."""
+        """Open the file at `path` for appending."""
         self._fd = os.open(path, FLAGS, 0o600)
 
     def write(self, *lines: str) -> None:
@@ -52,24 +52,24 @@ class Writer:
         os.write(self._fd, "".join(f"{line}\n" for line in lines).encode())
 
     def sync(self) -> None:
-        """Return when everything is on disk."""
+        """Wait until everything is on disk."""
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Give the file up."""
+        """Close the file."""
         os.close(self._fd)
 
 
-class Tail:
-    """Reads the lines of a file that grows; one that is not whole yet is left for the next time."""
+class LogTail:
+    """Reads the lines of a growing file; an incomplete last line is left for the next call."""
 
     def __init__(self, path: Path) -> None:
-        """Begin at the beginning, also of a file that is not there yet."""
+        """Start at the beginning of the file, which may not exist yet."""
         self._path = path
         self._offset = 0
 
     def lines(self) -> Iterator[str]:
-        """Read the lines that have come since the last call."""
+        """Read the lines appended since the last call."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:

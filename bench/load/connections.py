@@ -1,4 +1,4 @@
-"""What a strategy needs to sell or to judge, from the URLs of a plan."""
+"""Connects a strategy to the servers of a plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from bench.granularity.assignment import SPARE_CONNECTIONS
 from bench.strategies import STRATEGIES
-from bench.strategies.base import Stage
+from bench.strategies.base import StrategyContext
 from segmented.orders import Gate, connect
 from segmented.stores.redis import RedisStore
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class ConnectedStrategy:
     """A strategy with its connections."""
 
     strategy: Strategy
@@ -28,15 +28,15 @@ class Staged:
     engine: Engine | None
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Close all connections."""
         self.strategy.close()
         self.store.close()
         if self.engine is not None:
             self.engine.dispose()
 
 
-def staged(plan: Plan, *, buyers: int) -> Staged:
-    """Connect a strategy, with room for so many buyers; it has neither opened nor joined a sale."""
+def connect_strategy(plan: Plan, *, buyers: int) -> ConnectedStrategy:
+    """Connect a strategy, with connections for that many buyers. It has not opened or joined a sale yet."""
     connections = buyers + SPARE_CONNECTIONS
     query = urlsplit(plan.url).query
     url = plan.url
@@ -47,7 +47,7 @@ def staged(plan: Plan, *, buyers: int) -> Staged:
     if engine is not None:
         Gate(engine).create()
     cell = plan.cell
-    stage = Stage(
+    context = StrategyContext(
         store=store,
         engine=engine,
         segments=cell.segments,
@@ -56,4 +56,4 @@ def staged(plan: Plan, *, buyers: int) -> Staged:
         batch=cell.batch,
         url=url,
     )
-    return Staged(STRATEGIES[cell.strategy](stage), store, engine)
+    return ConnectedStrategy(STRATEGIES[cell.strategy](context), store, engine)

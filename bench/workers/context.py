@@ -1,4 +1,4 @@
-"""Where the benchmark runs: stock, broker and order database of its own, two workers and a shop."""
+"""The servers and processes of the benchmark: stock, broker, order database, two workers and a publisher."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import redis
 
-from bench.dedup.stage import emptied
-from bench.workers.crew import crew, environment
+from bench.dedup.context import emptied
+from bench.workers.processes import environment, running_processes
 from segmented import Outbox, Pool, RedisStore
 from segmented.keys import shard_keys
 from segmented.orders import Gate, connect, open_gated
@@ -21,7 +21,7 @@ from segmented.servers import PostgresServer, ValkeyServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bench.workers.crew import Crew
+    from bench.workers.processes import BenchProcesses
     from bench.workers.sizes import Sizes
     from segmented.models.submitted import Deciding
 
@@ -32,24 +32,24 @@ DECIDING: Final[tuple[Deciding, ...]] = ("at acceptance", "in the worker")
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """Servers and processes, and who is told how far it is."""
+class BenchContext:
+    """Servers, processes, sizes and the progress callback."""
 
     sizes: Sizes
-    told: Callable[[str, int, int], None]
+    progress: Callable[[str, int, int], None]
     url: str
     store: RedisStore
     broker: redis.Redis
     gate: Gate
-    crew: Crew
+    processes: BenchProcesses
     workers: list[int]
     """Process ids."""
     broken: dict[str, str] = field(default_factory=dict)
-    """Parts that the checker found fault with -> what it was."""
+    """Faults found by the checker, by part."""
 
     @contextmanager
     def pool(self, decides: Deciding, *, gated: bool = False) -> Iterator[Pool]:
-        """Open a pool that nobody has, whose orders no worker is told of by itself; its keys are removed in the end."""
+        """Open a new pool whose orders are not published automatically; its keys are removed afterwards."""
         pool = Pool(self.store, f"bench-{uuid4().hex[:12]}", outbox=Outbox(None, decides))
         if gated:
             open_gated(pool, self.gate, stock=STOCK, segments=SEGMENTS)
@@ -62,10 +62,10 @@ class Stage:
 
 
 @contextmanager
-def staged(
-    url: str | None, database: str | None, sizes: Sizes, told: Callable[[str, int, int], None]
-) -> Iterator[Stage]:
-    """Start what was not named, and end all of it. A stock server that was named must be empty. Raises InvalidInput."""
+def started_context(
+    url: str | None, database: str | None, sizes: Sizes, progress: Callable[[str, int, int], None]
+) -> Iterator[BenchContext]:
+    """Start the servers that were not named, and end them. A named stock server must be empty. Raises InvalidInput."""
     with ExitStack() as stack:
         if url is None:
             url = stack.enter_context(ValkeyServer.start()).url
@@ -78,6 +78,6 @@ def staged(
         gate = stack.enter_context(Gate(connect(database, pool_size=2)))
         gate.create()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segmented-bench-")))
-        found = stack.enter_context(crew(environment(url, broker_url, database), folder))
-        told("workers start", 0, 1)
-        yield Stage(sizes, told, url, store, broker, gate, found, found.start_workers())
+        found = stack.enter_context(running_processes(environment(url, broker_url, database), folder))
+        progress("workers start", 0, 1)
+        yield BenchContext(sizes, progress, url, store, broker, gate, found, found.start_workers())

@@ -1,4 +1,4 @@
-"""What the checker needs to know of every call, from one process or many: the buyers' own notes."""
+"""The call logs that the checker needs, from one or more processes: the buyers' own records."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from bench.strategies.base import Refused
 
 COLUMNS: Final = ("asked", "sold", "failed", "sold_numbers")
 FAILURES_SENT: Final = 5
-"""Reasons that a worker tells; the number of failures is told in full."""
+"""Maximum number of failure reasons that a worker sends; it always sends their count."""
 
 
 def clock_id() -> str:
-    """Name this machine's monotonic clock: it counts from a boot."""
+    """Return an id of this machine's monotonic clock, which starts at boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return "unknown"
 
 
-def books_of(recorder: Recorder) -> dict[str, Any]:
-    """Return the notes as they are sent from a worker to its master."""
+def call_log_of(recorder: Recorder) -> dict[str, Any]:
+    """Return the call log as a worker sends it to its master."""
     return {
         "clock": clock_id(),
         **{name: getattr(recorder, name).tobytes() for name in COLUMNS},
@@ -34,15 +34,15 @@ def books_of(recorder: Recorder) -> dict[str, Any]:
     }
 
 
-def merged(books: list[dict[str, Any]]) -> Recorder:
-    """Put the notes of several processes into one recorder, as far as the checker reads it.
+def merged(call_logs: list[dict[str, Any]]) -> Recorder:
+    """Merge the call logs of several processes into one recorder, as far as the checker reads it.
 
-    Times of different machines cannot be compared: then every call counts as asked for before every refusal, which
-    accuses nobody wrongly, and leaves the judgement of single refusals to the strategy's ledger.
+    Times of different machines cannot be compared. In that case every call counts as sent before every refusal. This
+    never reports a right refusal as wrong; single refusals are checked by the strategy's ledger.
     """
     found = Recorder()
-    is_one_clock = len({one["clock"] for one in books}) == 1
-    for one in books:
+    is_one_clock = len({one["clock"] for one in call_logs}) == 1
+    for one in call_logs:
         asked = array("d", [])
         asked.frombytes(one["asked"])
         found.asked.extend(asked if is_one_clock else array("d", [float("-inf")]) * len(asked))

@@ -1,7 +1,7 @@
-"""Where workers come from: a process that has loaded their code, and nothing else, and forks one within milliseconds.
+"""Starts workers from a fork server: a process that has only loaded their code, and forks a worker in milliseconds.
 
-A worker begins with more than a second of imports. A thousand of them would take most of a long run, and two kills in a
-row would leave nobody at work. Each is a process of its own, in a session of its own, with its own connections.
+A worker starts with more than a second of imports. A thousand starts would take most of a long run, and two kills in a
+row would leave no worker running. Each worker is its own process, in its own session, with its own connections.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Final
 
-from bench.orders_torture.lines import LOG
+from bench.orders_torture.event_log import LOG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,36 +32,36 @@ PRELOADED: Final = (
         "segmented.celery.settings",
     ),
 )
-"""Nothing that reads the environment: a worker gets its own."""
+"""Modules that do not read the environment: each worker gets its own."""
 OPTIONS: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")
 
 
-class Nursery:
-    """Starts workers."""
+class WorkerForkServer:
+    """Forks workers."""
 
     def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
-        """Start them in `folder`, with this environment. The forking process starts with the first of them."""
+        """Fork workers in `folder`, with this environment. The fork server starts with the first worker."""
         self._environment = dict(environment)
         self._folder = folder
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(list(PRELOADED))
 
-    def start(self, name: str, log: Path, said: Path) -> ForkServerProcess:
-        """Start one that logs messages to `log`, and prints to `said`."""
+    def start(self, name: str, log: Path, output: Path) -> ForkServerProcess:
+        """Start a worker that logs messages to `log`, and prints to `output`."""
         environment = {**self._environment, LOG: str(log)}
-        process = self._context.Process(target=_be_worker, args=(name, environment, str(self._folder), str(said)))
+        process = self._context.Process(target=_be_worker, args=(name, environment, str(self._folder), str(output)))
         process.start()
         return process
 
 
-def _be_worker(name: str, environment: dict[str, str], folder: str, said: str) -> None:
-    os.setsid()  # a terminal's Ctrl-C reaches the command alone
+def _be_worker(name: str, environment: dict[str, str], folder: str, output: str) -> None:
+    os.setsid()  # a terminal's Ctrl-C reaches only the command
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    output = os.open(said, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+    descriptor = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
     threading.Thread(target=_end_with_starter, daemon=True).start()
     sys.argv = ["workers"]
 

@@ -1,4 +1,4 @@
-"""Where the benchmark runs: a server on one core, this process on another, and what the server counts."""
+"""The server of the benchmark on its own core, and its counts."""
 
 from __future__ import annotations
 
@@ -25,57 +25,57 @@ BATCH: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """A server, and who is told how far it is."""
+class BenchContext:
+    """The server, the sizes and the progress callback."""
 
     url: str
     sizes: Sizes
-    told: Callable[[str, int, int], None]
+    progress: Callable[[str, int, int], None]
     skus: list[str] = field(default_factory=list)
-    """Pools that were opened, to be removed."""
+    """Opened pools, to be removed at the end."""
 
     def sku(self, name: str) -> str:
-        """Name a pool that nobody has."""
+        """Return a new pool name."""
         found = f"bench-{uuid4().hex[:8]}-{name}"
         self.skus.append(found)
         return found
 
 
 class Counter:
-    """The server's own counts of scripts, from a client of its own."""
+    """The server's own counts of scripts, read by a separate client."""
 
     def __init__(self, client: redis.Redis) -> None:
-        """Begin at zero."""
+        """Start at zero."""
         self._client = client
         client.config_resetstat()
 
     def of(self, command: str = "evalsha") -> tuple[int, int]:
-        """Return calls and microseconds since the beginning."""
+        """Return calls and microseconds since the start."""
         found: Any = self._client.info("commandstats")
         stats = found.get(f"cmdstat_{command}", {"calls": 0, "usec": 0})
         return int(stats["calls"]), int(stats["usec"])
 
 
 @contextmanager
-def server_of(stage: Stage) -> Iterator[tuple[RedisStore, redis.Redis]]:
-    """Connect a store, and a client that looks behind it; the pools are removed in the end."""
-    with RedisStore.from_url(stage.url) as store, redis.Redis.from_url(stage.url) as client:
+def server_of(context: BenchContext) -> Iterator[tuple[RedisStore, redis.Redis]]:
+    """Connect a store and a plain client; the pools are removed at the end."""
+    with RedisStore.from_url(context.url) as store, redis.Redis.from_url(context.url) as client:
         try:
             yield store, client
         finally:
-            while stage.skus:
-                client.unlink(*shard_keys(stage.skus.pop()).listed())
+            while context.skus:
+                client.unlink(*shard_keys(context.skus.pop()).listed())
 
 
 def open_pool(store: RedisStore, sku: str, segments: int, stock: int = STOCK) -> None:
-    """Open a pool, and let the server have the scripts."""
+    """Open a pool, and load the scripts."""
     store.execute(op.OpenPool(sku, stock, segments, gated=False))
     store.execute(op.ReserveMany(sku, (Order("first", 1),), HOLD_MS))
     store.execute(op.SettleMany(sku, "confirmed", ("first",)))
 
 
 def batches_of(name: str, count: int) -> list[tuple[Order, ...]]:
-    """Make orders of one unit, a thousand in a batch."""
+    """Create orders of one unit, in batches of a thousand."""
     return [
         tuple(Order(f"{name}-{index}", 1) for index in range(first, min(first + BATCH, count)))
         for first in range(0, count, BATCH)
@@ -84,9 +84,9 @@ def batches_of(name: str, count: int) -> list[tuple[Order, ...]]:
 
 @contextmanager
 def pinned(pid: int | None) -> Iterator[str]:
-    """Put the server on one core and this process, with its children, on the others; says what was done."""
+    """Pin the server to one core and this process with its children to the others; yield a description."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if pid is None or len(cores) < 2:  # noqa: PLR2004  # one for each
+    if pid is None or len(cores) < 2:  # noqa: PLR2004  # one core each
         yield "server and client are not pinned"
         return
     own = set(cores)
@@ -100,8 +100,8 @@ def pinned(pid: int | None) -> Iterator[str]:
 
 
 def _threads_of(pid: int) -> list[int]:
-    """Return the threads that a process has: a pinned process does not move those that are there already."""
+    """Return the threads of a process: pinning a process does not move its existing threads."""
     try:
-        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208  # bare names are wanted
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208  # only the names are needed
     except OSError:
         return [pid]

@@ -1,7 +1,7 @@
-"""The count: what the submitter was answered, held against the pool's ledger and the order database.
+"""Compares the answers to the submitter with the pool's ledger and the order database.
 
-A byte or two an order, so that a million of them fit into a few megabytes. Nothing here trusts the library's own audit:
-the ledger's entries are added up once more, one after the other.
+The checker takes a byte or two per order, so that a million orders fit into a few megabytes. It does not rely on the
+library's own audit: it folds the ledger's entries again, one by one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bench.orders_torture.lines import number_of, order_id
+from bench.orders_torture.event_log import number_of, order_id
 from segmented.errors import SegmentedError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MUST_BE_ZERO: Final = {
 
 @dataclass(slots=True)
 class Count:
-    """How many of something there are, and the first few by name."""
+    """A number of orders, and the names of the first few."""
 
     count: int = 0
     named: list[str] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Count:
 
 @dataclass(slots=True)
 class Verdict:
-    """What the count found."""
+    """The result of the check."""
 
     accepted: int = 0
     confirmed: int = 0
@@ -64,12 +64,12 @@ class Verdict:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return everything that must be 0."""
+        """Return the counts that must be 0."""
         return {name: getattr(self, name).count for name in MUST_BE_ZERO}
 
     @property
     def broken(self) -> list[str]:
-        """Return one sentence for each promise that did not hold."""
+        """Return one sentence per guarantee that did not hold."""
         sentences = []
         for name, label in MUST_BE_ZERO.items():
             found: Count = getattr(self, name)
@@ -79,11 +79,11 @@ class Verdict:
         return sentences
 
 
-class Books:
-    """Everything that is known of each order. Feed answers first, then the ledger, then the database's rows."""
+class OrderChecker:
+    """Everything known of each order. Feed it the answers, then the ledger, then the database's rows."""
 
     def __init__(self, order_count: int, stock: int, *, has_database: bool) -> None:
-        """Begin with orders of which nothing is known."""
+        """Create a checker for that many orders, with nothing known of them."""
         self._count = order_count
         self._stock = stock
         self._has_database = has_database
@@ -96,7 +96,7 @@ class Books:
         self._given_back = bytearray(size)
         self._rows = bytearray(size)
         self._free_at_door = stock
-        """Units less those of orders that were accepted: there is one submitter, and nothing comes back."""
+        """Units less those of accepted orders: there is one submitter, and units are never given back."""
         self.decided_us = array("q", bytes(8 * size))
         """When each order was decided, by the stock server's clock."""
         self._verdict = Verdict()
@@ -109,7 +109,7 @@ class Books:
         self.answered = 0
 
     def answer(self, line: str) -> None:
-        """Note a line of the submitter's log. Raises SegmentedError for one that cannot be: the log is the measure."""
+        """Record a line of the submitter's log. Raises SegmentedError for an impossible line."""
         kind, *numbers = line.split(" ")
         try:
             number, quantity = map(int, numbers)
@@ -129,16 +129,16 @@ class Books:
 
     @property
     def accepted(self) -> int:
-        """How many orders were accepted so far."""
+        """How many orders have been accepted so far."""
         return self._verdict.accepted
 
     def ledger(self, entries: Iterable[LedgerEntry]) -> None:
-        """Add up the pool's ledger, oldest entry first, from its very beginning."""
+        """Fold the pool's ledger, from its first entry on."""
         for entry in entries:
             self._enter(entry)
 
     def rows(self, found: Iterable[tuple[str, str, int]]) -> None:
-        """Note the database's rows: order id, state, quantity."""
+        """Record the database's rows: order id, state, quantity."""
         for name, state, quantity in found:
             if state != "confirmed":
                 continue
@@ -149,7 +149,7 @@ class Books:
                 self._check_quantity(number, quantity)
 
     def verdict(self) -> Verdict:
-        """Draw the balance, once."""
+        """Compare all sources, and return the result. Call it once."""
         verdict = self._verdict
         for number in range(1, self._count + 1):
             self._draw(number)
@@ -211,7 +211,7 @@ class Books:
             _bump(self._reserved, number)
             return
         is_held = self._reserved[number] > self._given_back[number]
-        if entry.kind != "refused" and entry.quantity and not is_held:  # it ends what never began
+        if entry.kind != "refused" and entry.quantity and not is_held:  # the order was never reserved
             self._verdict.uncalled.add(entry.order_id or "")
         _bump({"confirmed": self._confirmed, "refused": self._refused}.get(entry.kind, self._given_back), number)
         if not self.decided_us[number]:
