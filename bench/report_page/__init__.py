@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def redraw(folder: Path, progress: Progress) -> Report:
-    """Draw everything of a results folder again, as `bench.report_page.drawing.redraw` says.
+    """Redraw the report of a results folder; see `bench.report_page.drawing.redraw`.
 
-    What draws is imported only now, so that a command line that draws nothing does not wait for it.
+    The drawing code is imported only here, so that commands that draw nothing start fast.
     """
     from bench.report_page.drawing import redraw as draw  # noqa: PLC0415  # matplotlib and scipy take a second to import
 

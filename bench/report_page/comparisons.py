@@ -1,4 +1,4 @@
-"""Which cells are compared with which, and how far the same code is from itself."""
+"""The comparisons of cells, and the noise floor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Two means put in relation."""
+    """The ratio of two means."""
 
     name: str
     ratio: float
@@ -30,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What the same code differs from itself."""
+    """How much two measurements of the same code differ."""
 
     rows: tuple[Row, ...]
     band: tuple[float, float] | None
@@ -60,7 +60,7 @@ def noise(facts: Facts) -> Noise:
 
 
 def compared(facts: Facts) -> list[Row]:
-    """Return ours over one lock, and ours over the script without a lock, for each setting with both."""
+    """Return our rate over one lock, and over the lock-free script, for each setting with both."""
     found = []
     for other in (ONE_LOCK, LOCK_FREE):
         best: dict[str, Spot] = {}
@@ -84,7 +84,7 @@ def compared(facts: Facts) -> list[Row]:
 
 
 def row(name: str, over: Spot, under: Spot, *, is_same_code: bool) -> Row | None:
-    """Put two cells in relation; None where they share no round that counts."""
+    """Return the ratio of two cells, or None if they share no valid round."""
     found = ratio_of(over.by_round, under.by_round)
     if found is None:
         return None

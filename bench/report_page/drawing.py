@@ -1,4 +1,4 @@
-"""Draws everything of a results folder again, from the raw results: the same results give the same bytes."""
+"""Redraws the report of a results folder from the raw results: the same results give the same bytes."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ VERDICTS: Final = "verdicts.md"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was drawn."""
+    """The drawn report."""
 
     folder: Path
     drawn: tuple[str, ...]
     not_drawn: tuple[str, ...]
-    """Figures without data, and why."""
+    """Figures without data, with reasons."""
     why_no_table: str | None
-    """Why there is no table for the README; None where there is one."""
+    """Why there is no table for the README; None if there is one."""
 
     def sentences(self) -> list[str]:
-        """Say it, for a terminal."""
+        """Return a summary for a terminal."""
         said = [f"{len(self.drawn)} figures, report.html and REPRODUCE.md are in {self.folder}."]
         said += [f"Not drawn: {one}." for one in self.not_drawn]
         return [*said, f"No {TABLE}: {self.why_no_table}" if self.why_no_table else f"{TABLE} may go into a README."]
@@ -56,8 +56,8 @@ def redraw(folder: Path, progress: Progress) -> Report:
     """Draw every figure, the HTML report, both tables and REPRODUCE.md of a results folder.
 
     Figures and tables of an earlier drawing that no longer have their data are removed. Raises InvalidInput for
-    results that cannot be read, for a folder that cannot be written, and where histories are missing of which it has
-    the sums: what was drawn from them could not be drawn again.
+    results that cannot be read, for a folder that cannot be written, and for missing histories whose sums it has:
+    their figures could not be redrawn.
     """
     results = read_results(folder / RESULTS)
     if not results.runs:
@@ -132,7 +132,7 @@ def _figures(facts: Facts, folder: Path, progress: Progress) -> tuple[list[Outco
 
 
 def _lint(results: ResultFile, folder: Path) -> Sequence[RuleFinding]:
-    from bench.lint import check  # noqa: PLC0415  # the rules know of reports, and reports of the rules
+    from bench.lint import check  # noqa: PLC0415  # rules and reports import each other
 
     return check(results, folder)
 

@@ -1,4 +1,4 @@
-"""What the figures and tables are made of: the runs of each cell together, and cells that differ in one thing only."""
+"""The input of figures and tables: the runs of each cell, and families of cells that differ in one field."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ OURS: Final = "segment-locks"
 ONE_LOCK: Final = "global-lock"
 LOCK_FREE: Final = "lock-free"
 WITHOUT_LOCK: Final = ("lock-free", "one-script")
-"""Those that hold no lock over the slow step."""
+"""Strategies that hold no lock during the slow step."""
 STEPS: Final = 200
-"""Of a curve: more cannot be seen."""
+"""Maximum number of points of a curve: more cannot be seen."""
 WHOLE_MIN: Final = 0.5
-"""Share of a cell's runs that must be whole for the cell to have a rate."""
+"""Minimum share of a cell's runs that must be valid for the cell to have a rate."""
 Which = Literal["service", "response", "wait", "hold", "lateness"]
 
 
@@ -47,42 +47,42 @@ class Spot:
 
     @cached_property
     def whole(self) -> tuple[Run, ...]:
-        """Runs that kept every promise."""
+        """Runs that kept every guarantee."""
         return tuple(run for run in self.runs if run.orders_per_s is not None)
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Orders a second, a run each."""
+        """Orders per second of each run."""
         return tuple(run.orders_per_s for run in self.whole if run.orders_per_s is not None)
 
     @property
     def is_void(self) -> bool:
-        """Has the cell no rate, since too many of its runs broke a promise?"""
+        """Return whether the cell has no rate, because too many of its runs broke a guarantee."""
         return len(self.whole) <= WHOLE_MIN * len(self.runs)
 
     @property
     def has_void(self) -> bool:
-        """Did any of its runs break a promise?"""
+        """Return whether any of its runs broke a guarantee."""
         return len(self.whole) < len(self.runs)
 
     @property
     def used_up(self) -> tuple[str, ...]:
-        """What at least half of the runs used up, so that the figure is its limit."""
+        """What was saturated in at least half of the runs, so that the figure is its limit."""
         return Measured(self.cell, "A", self.runs).saturated
 
     @property
     def is_hollow(self) -> bool:
-        """Was something used up?"""
+        """Return whether something was saturated."""
         return bool(self.used_up)
 
     @property
     def by_round(self) -> dict[int, float]:
-        """Orders a second by round."""
+        """Orders per second by round."""
         return {run.round: run.orders_per_s for run in self.whole if run.orders_per_s is not None}
 
     @cached_property
     def mean(self) -> float:
-        """Orders a second: the mean over runs; 0 where none counts."""
+        """Orders per second: the mean over runs; 0 if none is valid."""
         return fmean(self.rates) if self.rates else 0.0
 
     @cached_property
@@ -91,7 +91,7 @@ class Spot:
         return interval_of(self.rates)
 
     def mean_of(self, get: Callable[[Run], float]) -> float:
-        """Return the mean over the runs that count."""
+        """Return the mean over the valid runs."""
         return fmean(get(run) for run in self.whole or self.runs)
 
     def interval_of(self, get: Callable[[Run], float]) -> tuple[float, float] | None:
@@ -99,12 +99,12 @@ class Spot:
         return interval_of([get(run) for run in self.whole or self.runs])
 
     def percentiles(self, which: Which) -> Percentiles | None:
-        """Return the percentiles of all runs together, merged; None where nothing was noted."""
+        """Return the merged percentiles of all runs; None if nothing was recorded."""
         encoded = self._encoded(which)
         return _described(encoded) if encoded else None
 
     def histogram(self, which: Which) -> HdrHistogram | None:
-        """Return the histograms of the runs that count, added up; microseconds."""
+        """Return the merged histograms of the valid runs, in microseconds."""
         encoded = self._encoded(which)
         return _added(encoded) if encoded else None
 
@@ -126,10 +126,10 @@ def _described(encoded: tuple[str, ...]) -> Percentiles:
 
 
 class Facts:
-    """A session's cells, and where its histories are."""
+    """A session's cells, and the folder of its histories."""
 
     def __init__(self, results: ResultFile, folder: Path | None = None) -> None:
-        """Put runs of a cell together; arm B, which is the same code again, is kept apart for the noise floor."""
+        """Group runs by cell; arm B, the same code again, is separate for the noise floor."""
         self.results = results
         self.measured = tuple(cells_of(results).values())
         self.folder = folder
@@ -139,7 +139,7 @@ class Facts:
 
     @property
     def usual(self) -> list[Spot]:
-        """Cells of the grid: those of the unfavourable page, and those of a small stock of their own, left out."""
+        """Cells of the grid, without those of unfavourable cases and those with their own small stock."""
         return [spot for spot in self.spots if not is_perverse(spot) and spot.cell.stock is None]
 
     def select(
@@ -153,19 +153,19 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Cells that differ in their strategy and in one more thing, the axis."""
+    """Cells that differ in their strategy and in one other field, the axis."""
 
     axes: tuple[str, ...]
     spots: tuple[Spot, ...]
 
     @property
     def cell(self) -> Cell:
-        """Any of them, for what they share."""
+        """Any of the cells, for the fields that they share."""
         return self.spots[0].cell
 
     @property
     def values(self) -> list[Any]:
-        """What the axis takes, in order."""
+        """The values of the axis, in order."""
         return sorted({getattr(spot.cell, self.axes[0]) for spot in self.spots})
 
     def by_strategy(self) -> dict[str, list[Spot]]:
@@ -181,7 +181,7 @@ class Family:
 
 
 def families(spots: Iterable[Spot], *axes: str, least: int = 3) -> list[Family]:
-    """Group cells that are equal but for the strategy and `axes`; the largest first.
+    """Group cells that differ only in the strategy and `axes`; the largest group first.
 
     A family counts if one of its strategies has `least` values of the first axis.
     """
@@ -194,7 +194,7 @@ def families(spots: Iterable[Spot], *axes: str, least: int = 3) -> list[Family]:
 
 
 def shared(cell: Cell, axes: Collection[str]) -> str:
-    """Return what a cell has in common with those that differ in the strategy and `axes` only."""
+    """Return a key of all fields but the strategy and `axes`."""
     return cell.model_dump_json(exclude={"strategy", *axes})
 
 
@@ -203,7 +203,7 @@ def _span(family: Family) -> int:
 
 
 def is_perverse(spot: Spot) -> bool:
-    """Is the cell on the unfavourable page alone?"""
+    """Return whether the cell is only an unfavourable case."""
     cell = spot.cell
     sweeps = {sweep for run in spot.runs for sweep in run.sweeps}
     is_named = bool(sweeps) and all("unfavourable" in sweep or "perverse" in sweep for sweep in sweeps)
@@ -211,7 +211,7 @@ def is_perverse(spot: Spot) -> bool:
 
 
 def said(cell: Cell, *, without: Collection[str] = ()) -> str:
-    """Say what a cell is, but for these fields: 'hold 20 ms, 64 buyers'."""
+    """Describe a cell without these fields: 'hold 20 ms, 64 buyers'."""
     parts = {
         "segments": f"K={cell.segments}",
         "hold_ms": section(cell),
@@ -233,7 +233,7 @@ def _buyers(cell: Cell) -> str:
 
 
 def section(cell: Cell) -> str:
-    """Say what is done in the critical section."""
+    """Describe the critical section."""
     return {
         "none": "no slow step",
         "sleep": f"hold {cell.hold_ms:g} ms",
@@ -243,7 +243,7 @@ def section(cell: Cell) -> str:
 
 
 def counted(spots: Iterable[Spot]) -> str:
-    """Say how many runs each point stands for: 'n = 10 runs' or 'n = 8-10 runs'."""
+    """Return the number of runs per point: 'n = 10 runs' or 'n = 8-10 runs'."""
     counts = sorted({len(spot.whole) for spot in spots if not spot.is_void})
     if not counts:
         return "no run counts"
@@ -264,7 +264,7 @@ def quantiles(found: HdrHistogram) -> tuple[NDArray[np.float64], NDArray[np.floa
 
 
 def _thinned(shares: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Keep a bucket where the share, or what is beyond it, has moved by a hundredth of itself; the ends always."""
+    """Keep a bucket if the share, or the rest beyond it, has changed by a hundredth; always keep the ends."""
     beyond = np.log10(np.maximum(1 - shares, 1e-9))
     steps = np.floor(shares * STEPS) + np.floor(beyond * STEPS / 4)
     kept = np.flatnonzero(np.diff(steps, prepend=np.nan, append=np.nan)[:-1] != 0)

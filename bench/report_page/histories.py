@@ -24,7 +24,7 @@ FIELDS = ("asked", "done", "sold", "sold_out", "failed")
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Calls in columns, in the order of their answers. Seconds since the first order."""
+    """Calls as columns, in the order of their answers. Seconds since the first order."""
 
     asked: NDArray[np.float64]
     done: NDArray[np.float64]
@@ -34,7 +34,7 @@ class Calls:
 
 
 def calls_of(folder: Path, run: Run) -> Calls | None:
-    """Return the calls of a run; None where no history was kept. Raises InvalidInput for one that cannot be read."""
+    """Return the calls of a run, or None if no history was kept. Raises InvalidInput for an unreadable one."""
     if run.history is None or not (folder / run.history).is_file():
         return None
     file = folder / run.history

@@ -1,4 +1,4 @@
-"""Renders a page from a template of this folder: one file, in which everything stands that it needs."""
+"""Renders a page from a template of this folder: one self-contained file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEMPLATES: Final = Path(__file__).parent
 
 
 def rendered(template: str, told: Mapping[str, Any]) -> str:
-    """Return the HTML. Whatever is told is escaped; a name that the template asks for and nobody told is an error."""
+    """Return the HTML. Values are escaped; a name that the template needs and that is missing is an error."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

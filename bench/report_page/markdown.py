@@ -18,7 +18,7 @@ SHOWN = ("code.commit", "machine.cpu_model", "machine.cores", "machine.kernel", 
 
 
 def table(facts: Facts) -> str:
-    """Return the table for the README: absolute rates, their intervals, and the guarantees beside them."""
+    """Return the table for the README: absolute rates, their intervals, and guarantees."""
     heads = ["strategy", "K", "orders/s [95 %]", "runs", "sold out/s", "failed/s", "sold of min(stock, demand), %"]
     heads += [label for _, label in GUARANTEES] + ["lock requests", "commands", "server CPU, µs"]
     is_number = [False, *[True] * 6, *[False] * len(GUARANTEES), *[True] * 3]
@@ -49,7 +49,7 @@ def table(facts: Facts) -> str:
 
 
 def verdicts(facts: Facts) -> str:
-    """Return the plan's hypotheses, each with its verdict and the figures that say so, and how far the model is off."""
+    """Return the plan's hypotheses, each with its verdict and figures, and the model's error."""
     rows = [_row([one.id, one.sentence, one.verdict, one.why]) for one in judge(facts.results)]
     heads = [_row(["", "hypothesis, written before", "verdict", "found [95 %]"]), _row(["---"] * 4)]
     return "\n".join([*heads, *rows, "", *model_error(facts.results).sentences(), ""])

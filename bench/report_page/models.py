@@ -1,4 +1,4 @@
-"""What the models of bench.analysis say, as lines beside the points."""
+"""The models of bench.analysis as lines in the figures."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
 
 STYLES: Final[dict[Model, str]] = {"any free lane": "--", "random lane": "-."}
-"""The models that K changes."""
+"""The models that depend on K."""
 STEPS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a model says at each K."""
+    """The prediction of a model at each K."""
 
     label: str
     style: str
@@ -39,7 +39,7 @@ class Line:
 
 
 def lines_over_segments(facts: Facts, family: Family) -> tuple[list[Line], str]:
-    """Return the ceiling and the models of the strategies in a sweep over K, and where S comes from."""
+    """Return the ceiling and the models of the strategies in a sweep over K, and the origin of S."""
     cell = family.cell
     where = sorted({int(one) for one in np.geomspace(family.values[0], family.values[-1], STEPS)})
     found: list[Line] = []
@@ -63,7 +63,7 @@ def lines_over_segments(facts: Facts, family: Family) -> tuple[list[Line], str]:
 
 
 def by_buyers(facts: Facts, spots: Sequence[Spot]) -> tuple[list[float], list[float]] | None:
-    """Return what the closed network of these cells says by number of buyers; None without a model or its S and Z."""
+    """Return the closed-network prediction for these cells by number of buyers; None without a model or S and Z."""
     cell = spots[0].cell
     model, calibration = MODELS.get(cell.strategy), calibrate(cell, facts.measured)
     if model is None or not isinstance(calibration, Calibration):
@@ -80,7 +80,7 @@ def scalability(spots: Sequence[Spot]) -> Fit | NoFit:
 
 
 def said_of(found: Fit) -> str:
-    """Say its parameters, each with its interval."""
+    """Return its parameters as text, each with its interval."""
     parts = (("gamma", found.gamma), ("alpha", found.alpha), ("beta", found.beta), ("N*", found.peak))
     said = ", ".join(f"{name} {_said(one)}" for name, one in parts)
     if found.describes:
@@ -95,9 +95,9 @@ def _said(one: Estimate) -> str:
 
 
 def mean_latency(spot: Spot, per_s: Numbers) -> Numbers:
-    """Return the mean wait and hold by offered orders a second, in milliseconds; NaN where there is no steady state.
+    """Return the mean wait and hold by offered orders per second, in milliseconds; NaN without a steady state.
 
-    Hold and its variation are measured, those of the cell; the wait is the model's.
+    The hold and its variation are those measured in the cell; the wait is the model's.
     """
     hold = spot.percentiles("hold")
     if hold is None or hold.mean is None:

@@ -1,4 +1,4 @@
-"""How every figure looks: colours that the colour-blind can tell apart, shapes that print in black, the same bytes.
+"""The style of all figures: colours for the colour-blind, shapes for black-and-white print, reproducible bytes.
 
 The colours are those of M. Okabe and K. Ito (2008). A strategy keeps its colour, marker and line in every figure. No
 state is shared with pyplot: a figure is an object that goes away with its name.
@@ -89,7 +89,7 @@ FIXED: Final = {
 
 
 def looks(strategies: Sequence[str]) -> dict[str, Look]:
-    """Return how each is drawn; those without a look of their own get one by their place in the alphabet."""
+    """Return the look of each strategy; those without a fixed look get one by their alphabetical position."""
     others = sorted(set(strategies) - set(FIXED))
     found = {
         name: Look(COLOURS[(place + 3) % 7], MARKERS[(place + 3) % 11], LINES[(place + 1) % 4])
@@ -99,7 +99,7 @@ def looks(strategies: Sequence[str]) -> dict[str, Look]:
 
 
 def ramp(count: int) -> list[Look]:
-    """Return looks of something that grows, as K does: colours that darken, markers and lines that differ."""
+    """Return looks for increasing values, such as K: darker colours, different markers and lines."""
     if count == 1:
         return [FIXED["segment-locks"]]
     palette = mpl.colormaps["cividis"]
@@ -111,10 +111,10 @@ def ramp(count: int) -> list[Look]:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw as this module says, whatever the settings of whoever draws."""
+    """Draw with this module's settings, whatever the caller's are."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(SETTINGS)  # type: ignore[arg-type]  # the names are those of its settings
+        mpl.rcParams.update(SETTINGS)  # type: ignore[arg-type]  # the names are matplotlib's settings
         yield
 
 
@@ -126,12 +126,12 @@ def new_figure(title: str, *, height: float, width: float = WIDTH) -> Figure:
 
 
 def plain(value: float, _: object = None) -> str:
-    """Write a number as a reader would: 20,000 or 0.5."""
+    """Format a number for readers: 20,000 or 0.5."""
     return f"{value:,.0f}" if abs(value) >= 10 else f"{value:g}"  # noqa: PLR2004  # from here on digits say nothing
 
 
 class PlainLog(LogFormatter):
-    """Labels where matplotlib would put them on a log axis, as plain numbers."""
+    """Labels at matplotlib's positions of a log axis, as plain numbers."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         """Return the label of a tick, or nothing."""
@@ -139,14 +139,14 @@ class PlainLog(LogFormatter):
 
 
 def log_axis(axes: Axes, which: str, label: str, *, base: int = 10, ticks: Sequence[float] = ()) -> None:
-    """Make an axis logarithmic and say so in its label; `ticks` are the values that were measured."""
+    """Make an axis logarithmic, and note it in its label; `ticks` are the measured values."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     (axes.set_xscale if which == "x" else axes.set_yscale)("log", base=base)
     (axes.set_xlabel if which == "x" else axes.set_ylabel)(f"{label}, log scale")
     axis.set_major_formatter(FuncFormatter(plain) if ticks else PlainLog(base))
     axis.set_minor_formatter(PlainLog(base))
     if not axis.get_view_interval()[1] > 0:
-        axis.set_view_interval(1, 10, ignore=True)  # nothing is drawn, or crosses alone
+        axis.set_view_interval(1, 10, ignore=True)  # nothing is drawn, or only crosses
     if ticks:
         axis.set_ticks(sorted(set(ticks)))
         axis.set_minor_locator(NullLocator())
@@ -160,7 +160,7 @@ def from_zero(axes: Axes, label: str) -> None:
 
 
 def note(axes: Axes, text: str) -> None:
-    """Write a remark into a corner, above what is drawn."""
+    """Write a remark into a corner, on top of the drawing."""
     axes.annotate(
         text,
         (0.99, 0.02),
@@ -194,7 +194,7 @@ IDS: Final = re.compile(r'(\bid="|href="#|url\(#)')
 
 
 def inlined(svg: str, name: str, title: str) -> str:
-    """Return an SVG to stand inside HTML: its ids are its own, it takes the width it gets, and it has a name."""
+    """Return an SVG for embedding in HTML: with unique ids, flexible width, and a name."""
     body = METADATA.sub("", PROLOGUE.sub("", svg))
     body = IDS.sub(rf"\g<1>{name}-", body)
     head, _, rest = body.partition(">")

@@ -1,4 +1,4 @@
-"""The tables: guarantees beside rates, every cell, what is void, and the settings of the machine."""
+"""The tables: rates with guarantees, all cells, void runs, and the settings of the machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GUARANTEES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CellRow:
-    """A cell as a row of a table; everything is text, numbers with their units in the heading."""
+    """A cell as a row of a table; all values are text, with units in the heading."""
 
     strategy: str
     segments: int
@@ -85,7 +85,7 @@ def cell_row(spot: Spot) -> CellRow:
 
 
 def _of_redis(spot: Spot, get: Callable[[Run], float]) -> str:
-    """Return what an order cost Redis; nothing where the database sells alone, which would look like no cost at all."""
+    """Return the Redis cost of an order; empty if only the database sells, which would look like no cost."""
     return "-" if without_redis(spot.runs[0]) else number(spot.mean_of(get))
 
 
@@ -96,7 +96,7 @@ def with_interval(spot: Spot) -> str:
 
 
 def sold_share(runs: Iterable[Run]) -> str:
-    """Return units sold of min(stock, demand), over all runs: 100 % is a promise kept to the unit."""
+    """Return units sold of min(stock, demand), over all runs: 100 % means that nothing is missing."""
     sold = wanted = 0
     for run in runs:
         demand = (run.counts.sold + run.counts.sold_out) * run.cell.quantity
@@ -118,7 +118,7 @@ def cores(spot: Spot) -> str:
 
 
 def main_family(facts: Facts) -> Family | None:
-    """Return the cells that the headline compares: the largest closed sweep over K, or what comes nearest."""
+    """Return the cells of the headline: the largest closed sweep over K, or the nearest to it."""
     found = segment_families(facts)
     if not found:
         found = families([spot for spot in facts.usual if spot.cell.loop == "closed"], "segments", least=1)
@@ -135,13 +135,13 @@ def strategy_rows(facts: Facts) -> list[CellRow]:
 
 
 def every_row(facts: Facts) -> list[CellRow]:
-    """Return every cell, the perverse ones too, in the order of their first run."""
+    """Return every cell, unfavourable ones included, in the order of their first run."""
     return [cell_row(spot) for spot in facts.spots]
 
 
 @dataclass(frozen=True, slots=True)
 class VoidRow:
-    """A run without throughput, and why."""
+    """A run without throughput, and the reason."""
 
     run: int
     cell_id: str
@@ -170,6 +170,6 @@ def settings(found: Any, name: str = "") -> Iterator[tuple[str, str]]:  # noqa: 
 
 
 def main_setting(facts: Facts) -> str:
-    """Say under what conditions the headline was measured."""
+    """Return the conditions of the headline."""
     family = main_family(facts)
     return "" if family is None else f"{family.cell.loop} loop, {said(family.cell, without=('segments',))}"

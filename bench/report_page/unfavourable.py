@@ -1,4 +1,4 @@
-"""The page of cases in which segments should lose, measured and shown as the others are."""
+"""The cases in which segments should lose, measured and shown like the others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def unfavourable(facts: Facts) -> list[tuple[str, list[Spot]]]:
 
 
 def unfavourable_rows(facts: Facts) -> list[tuple[str, list[CellRow]]]:
-    """Return them as rows of a table, by case."""
+    """Return the cells as rows of a table, by case."""
     return [(case, [cell_row(spot) for spot in spots]) for case, spots in unfavourable(facts)]
 
 

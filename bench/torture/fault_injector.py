@@ -33,7 +33,7 @@ class FaultInjector:
 
     def __init__(self, seed: int, *, ttl: float, now: float) -> None:
         """Begin soon after `now`; pauses are longer than `ttl`."""
-        self._random = Random(f"tormentor/{seed}")
+        self._random = Random(f"tormentor/{seed}")  # unchanged, so that old seeds draw the same faults
         self._ttl = ttl
         self.next_at = now + self._gap(GAP)
         """When the next fault is due."""

@@ -1,4 +1,4 @@
-"""F12 and F13: what a batch buys and costs, and what it costs to be durable."""
+"""F12 and F13: the benefit and cost of batches, and the cost of durability."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TITLE_13: Final = "The price of a commit"
 
 
 def batches(facts: Facts) -> Outcome:
-    """F12: orders a second and the p99 of the service time, by orders in a batch."""
+    """F12: orders per second and the p99 of the service time, by orders per batch."""
     name = "f12-batches"
     closed = [spot for spot in facts.usual if spot.cell.loop == "closed"]
     found = families(closed, "batch")
@@ -64,13 +64,13 @@ def _batch(spot: Spot) -> float:
 
 
 def _p99(spot: Spot) -> float | None:
-    """Return that of all runs together, which is no mean of theirs; None where too few samples tell one."""
+    """Return the p99 of all runs together, not a mean of theirs; None with too few samples."""
     found = spot.percentiles("service")
     return None if found is None else found.p99
 
 
 def _p99_span(spot: Spot) -> tuple[float, float] | None:
-    """Return the lowest and the highest run's; None unless every run has samples enough for one."""
+    """Return the lowest and the highest run's p99; None unless every run has enough samples."""
     each = [run.times.service.p99 for run in spot.whole]
     known = [one for one in each if one is not None]
     return (min(known), max(known)) if known and len(known) == len(each) else None

@@ -1,4 +1,4 @@
-"""F3: more buyers, with the fit of the Universal Scalability Law and what it leaves over."""
+"""F3: rates by number of buyers, with the fit of the Universal Scalability Law and its residuals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINES_MAX: Final = 6
 
 
 def throughput_by_buyers(facts: Facts) -> Outcome:
-    """F3: one line per K (or per strategy where only one K was swept), the fit, and its residuals."""
+    """F3: one line per K (or per strategy with only one K), the fit, and its residuals."""
     closed = [spot for spot in facts.usual if spot.cell.loop == "closed"]
     found = families(closed, "buyers", "segments")
     if not found:
@@ -75,7 +75,7 @@ def throughput_by_buyers(facts: Facts) -> Outcome:
 
 
 def _lines(family: Family) -> list[tuple[str, list[Spot]]]:
-    """Return a line per K that was run with several numbers of buyers, ours first."""
+    """Return a line per K with several numbers of buyers, our strategies first."""
     found: dict[tuple[str, int], list[Spot]] = {}
     for strategy, spots in family.by_strategy().items():
         for spot in spots:

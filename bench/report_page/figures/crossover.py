@@ -1,4 +1,4 @@
-"""F11: where locks pay and where no lock wins: by K and hold, or by hold alone where K was not swept with it."""
+"""F11: where locks pay and where no lock wins: by K and hold, or by hold only if K was not swept with it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
     Table = tuple[list[float], list[float], Numbers]
-    """K, the other axis, and ours by the best without a lock."""
+    """K, the other axis, and the ratio of our rate to the best lock-free rate."""
 
 NAME: Final = "f11-crossover"
 TITLE: Final = "Segment locks against no lock"
 VOID: Final = np.inf
 REACH: Final = 5.0
-"""Powers of two either way of the colours."""
+"""Range of the colours in powers of two, in both directions."""
 SIDES: Final[tuple[tuple[Axis, str, str], ...]] = (
     ("hold_ms", "section", "hold, ms (not to scale)"),
     ("rtt_ms", "rtt_ms", "added to a round trip, ms (not to scale)"),
@@ -44,12 +44,12 @@ SHOWN: Final = (OURS, ONE_LOCK, *WITHOUT_LOCK)
 HATCH: Final = "////"
 SIDE_MIN: Final = 2
 FULL_MIN: Final = 0.75
-"""Share of the fields that must have been run for them to be shown as fields."""
+"""Minimum share of measured fields for a grid to be shown."""
 BREAK_EVEN: Final = "break-even"
 
 
 def crossover(facts: Facts) -> Outcome:
-    """F11: fields of K and hold, and of K and round trip, where both were swept; lines over one of them otherwise."""
+    """F11: grids of K and hold, and of K and round trip, if both were swept; otherwise lines over one of them."""
     closed = [spot for spot in facts.usual if spot.cell.loop == "closed" and spot.cell.section in {"none", "sleep"}]
     closed = [spot for spot in closed if spot.cell.strategy in SHOWN and spot.cell.batch == 1]
     panels: list[tuple[Axis, str, Family, Table | None]] = []
@@ -94,13 +94,13 @@ def _caption(facts: Facts, panels: list[tuple[Axis, str, Family, Table | None]])
 
 
 def _has_both(family: Family, axis: str) -> bool:
-    """Were ours and one without a lock run at two values or more of the axis?"""
+    """Return whether ours and a lock-free strategy were run at two or more values of the axis."""
     ours = {getattr(spot.cell, axis) for spot in family.of(OURS)}
     return len(ours & {getattr(spot.cell, axis) for name in WITHOUT_LOCK for spot in family.of(name)}) >= SIDE_MIN
 
 
 def best_without_lock(family: Family, axis: str) -> dict[float, float]:
-    """Return the best rate without a lock at each value of the axis."""
+    """Return the best lock-free rate at each value of the axis."""
     found: dict[float, float] = {}
     for spot in (spot for name in WITHOUT_LOCK for spot in family.of(name) if not spot.is_void):
         at = float(getattr(spot.cell, axis))
@@ -109,7 +109,7 @@ def best_without_lock(family: Family, axis: str) -> dict[float, float]:
 
 
 def table_of(family: Family, axis: str) -> Table | None:
-    """Return the ratios, NaN where a cell was not run, infinite where it is void; None where they are no grid."""
+    """Return the ratios, NaN for a cell that was not run, infinite for a void one; None if they form no grid."""
     ours, best = family.of(OURS), best_without_lock(family, axis)
     rows = sorted({float(getattr(spot.cell, axis)) for spot in ours} & set(best))
     known = [spot for spot in ours if float(getattr(spot.cell, axis)) in rows]

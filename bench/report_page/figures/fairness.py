@@ -22,11 +22,11 @@ NAME: Final = "f14-fairness"
 TITLE: Final = "How evenly buyers were served"
 LINES_MAX: Final = 8
 BESIDE: Final = (OURS, ONE_LOCK)
-"""Shown first; of the others those that are least fair."""
+"""Strategies shown first; then the least fair of the others."""
 
 
 def fairness(facts: Facts) -> Outcome:
-    """F14: orders of each buyer, the poorest first; Jain's index; the longest wait beside its median."""
+    """F14: orders of each buyer, the fewest first; Jain's index; the longest wait and its median."""
     closed = [spot for spot in facts.usual if spot.cell.loop == "closed"]
     found = segment_families(facts) or families(closed, "segments", least=1)
     spots = [] if not found else [_most(spots) for spots in found[0].by_strategy().values()]

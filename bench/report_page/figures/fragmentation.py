@@ -1,4 +1,4 @@
-"""F9: how much was sold when the first buyer was told "sold out" wrongly, and how much in the end."""
+"""F9: how much was sold at the first wrong "sold out" answer, and in the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LABELS: Final = ("sold at the first wrong refusal, %", "sold of min(stock, deman
 
 
 def fragmentation(facts: Facts) -> Outcome:
-    """F9: a row a cell; 100 % where nobody was refused wrongly."""
+    """F9: one row per cell; 100 % if no order was refused wrongly."""
     spots = _chosen(facts)
     if not spots:
         return NotDrawn("F9", NAME, TITLE, "no cell with segments in which a buyer was refused")
@@ -57,7 +57,7 @@ def fragmentation(facts: Facts) -> Outcome:
 
 
 def _chosen(facts: Facts) -> list[Spot]:
-    """Take cells of a small stock of their own; else the largest sweep over K in which somebody was refused."""
+    """Return cells with their own small stock, or else the largest sweep over K with refusals."""
     plain = [spot for spot in facts.spots if not spot.runs[0].is_control and not is_perverse(spot) and _refusals(spot)]
     small = [spot for spot in plain if spot.cell.stock is not None]
     swept = next(iter(families([spot for spot in plain if spot.cell.loop == "closed"], "segments", least=2)), None)

@@ -1,4 +1,4 @@
-"""F4: latency by offered load, up to and beyond what can be served."""
+"""F4: latency by offered load, up to and beyond the capacity."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME: Final = "f04-latency-by-load"
 TITLE: Final = "Latency by offered load"
 PANELS_MAX: Final = 4
 SHED: Final = 0.001
-"""Share of arrivals from which orders count as turned away."""
+"""Share of shed arrivals above which they are marked."""
 SERIES: Final[tuple[tuple[str, str, str, Dashes], ...]] = (
     ("p50", BLUE, "o", "-"),
     ("p99", RED, "s", (0, (5, 1.5))),
@@ -34,7 +34,7 @@ OPEN_ONLY: Final = ("loop", "offered_per_s", "arrivals", "buyers")
 
 
 def latency_by_load(facts: Facts) -> Outcome:
-    """F4: p50, p99 and p99.9 from the intended time, the mean beside its model, and where arrivals are turned away."""
+    """F4: p50, p99 and p99.9 from the intended time, the mean and its model, and where arrivals are shed."""
     poisson = [spot for spot in facts.select(loop="open") if spot.cell.arrivals == "poisson"]
     found = families(poisson, "offered_per_s")
     lines = [(name, spots) for family in found for name, spots in family.by_strategy().items() if len(spots) > 1]
@@ -120,7 +120,7 @@ def _model(axes: Axes, told: list[tuple[Spot, Percentiles]], last: float) -> Non
 
 
 def capacity_of(facts: Facts, spot: Spot) -> float | None:
-    """Return the highest closed-loop rate of the same strategy, K and critical section; None where none was run."""
+    """Return the highest closed-loop rate of the same strategy, K and critical section; None if there is none."""
     wanted = shared(spot.cell, OPEN_ONLY)
     closed = [
         other.mean

@@ -32,7 +32,7 @@ LINES: Final = (
 
 
 def sale_over_time(facts: Facts) -> Outcome:
-    """F7: rates by outcome, median and longest latency in bins: of the spike sale, or else of a closed one."""
+    """F7: rates by outcome, and median and longest latency in bins, of the spike sale or else of a closed one."""
     name = "f07-sale-over-time"
     runs = _sales(facts)
     if not runs:
@@ -115,7 +115,7 @@ def _shade(axes: Axes, series: Series, end: float) -> None:
 
 
 def segment_map(facts: Facts) -> Outcome:
-    """F8: what was left in each segment, as time goes by."""
+    """F8: units left in each segment over time."""
     name = "f08-segments-over-time"
     order = _beside_each_other(facts)
     if not order:
@@ -150,7 +150,7 @@ def segment_map(facts: Facts) -> Outcome:
 
 
 def _beside_each_other(facts: Facts) -> list[Run]:
-    """Return runs in the setting that most strategies share: ours, then those of segments, faults first."""
+    """Return runs in the setting that most strategies share: ours first, then other segment ones, faults first."""
     found: dict[str, dict[str, Run]] = {}
     for spot in sorted(facts.usual, key=lambda one: (one.cell.loop != "closed", *_interest(one))):
         run = spot.runs[0]
@@ -167,7 +167,7 @@ def _by_kind(run: Run) -> tuple[bool, bool, int, str]:
 
 
 def outcomes(facts: Facts) -> Outcome:
-    """F16: each order at its answer, by what became of it and how long it took."""
+    """F16: each order at its answer, by outcome and latency."""
     name = "f16-outcomes"
     chosen = _with_history(facts)
     calls = None if chosen is None or facts.folder is None else calls_of(facts.folder, chosen)
@@ -209,7 +209,7 @@ def outcomes(facts: Facts) -> Outcome:
 
 
 def _with_history(facts: Facts) -> Run | None:
-    """Choose a run with calls that failed, if there is one; else a spike; else the sale with the most segments."""
+    """Choose a run with failed calls, else a spike, else the sale with the most segments."""
     if facts.folder is None:
         return None
     kept = [run for spot in facts.spots for run in spot.runs if run.history and not run.is_control]

@@ -1,4 +1,4 @@
-"""Points with their intervals: filled, hollow where something was used up, a cross where nothing may be told."""
+"""Points with their intervals: filled, hollow if something was saturated, or a cross if void."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEGEND: Final = (
 
 
 def rate(spot: Spot) -> float:
-    """Return orders a second."""
+    """Return orders per second."""
     return spot.mean
 
 
@@ -45,7 +45,7 @@ def plot(
     bounds: Bounds = rate_interval,
     joined: bool = True,
 ) -> None:
-    """Draw the points of one strategy, those that are void as crosses at the bottom."""
+    """Draw the points of one strategy, void ones as crosses at the bottom."""
     told = [spot for spot in spots if not spot.is_void]
     at = [x(spot) for spot in told]
     values = [y(spot) for spot in told]
@@ -96,5 +96,5 @@ def crosses(axes: Axes, spots: Sequence[Spot], *, x: Value, colour: str) -> None
 
 
 def model_line(axes: Axes, x: Sequence[float], y: Sequence[float], label: str, *, style: str = "--") -> None:
-    """Draw what a model says: black or grey, without markers."""
+    """Draw the line of a model: black or grey, without markers."""
     axes.plot(x, y, color=GREY if style == ":" else BLACK, linestyle=style, linewidth=1.0, label=label, zorder=1.5)

@@ -1,4 +1,4 @@
-"""F15: ratios with their intervals, beside what the same code differs from itself."""
+"""F15: ratios with their intervals, and the noise floor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS_MAX: Final = 24
 
 
 def ratios(facts: Facts) -> Outcome:
-    """F15: a row a comparison; the band is the noise floor."""
+    """F15: one row per comparison; the band is the noise floor."""
     floor = noise(facts)
     rows = [*floor.rows, *compared(facts)][:ROWS_MAX]
     if not rows:

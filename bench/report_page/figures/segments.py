@@ -1,4 +1,4 @@
-"""F1 and F2: what more segments bring, beside the ideal, the model, and what needs no lock."""
+"""F1 and F2: the effect of more segments, with the ideal, the model, and lock-free strategies."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 PANELS_MAX: Final = 4
 IDEAL_ROOM: Final = 1.3
-"""Times the highest point, to which y goes."""
+"""Upper limit of y as a multiple of the highest point."""
 ACROSS: Final = (ONE_LOCK, *WITHOUT_LOCK)
-"""Drawn across all K: what segments are to be compared with."""
+"""Strategies drawn across all K, for comparison with segments."""
 TITLE_1: Final = "Orders a second by number of segments"
 TITLE_2: Final = "Speed-up and efficiency by number of segments"
 
@@ -34,7 +34,7 @@ def segment_families(facts: Facts) -> list[Family]:
 
 
 def throughput(facts: Facts) -> Outcome:
-    """F1: points, ideal K/S, models, and the line of what needs no lock."""
+    """F1: points, ideal K/S, models, and lines of lock-free strategies."""
     found = segment_families(facts)[:PANELS_MAX]
     if not found:
         return NotDrawn("F1", "f01-throughput", TITLE_1, "no closed sweep over three numbers of segments")
@@ -94,7 +94,7 @@ def _legend(panels: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
 
 
 def speed_up(facts: Facts) -> Outcome:
-    """F2: how many times one segment's rate, and what share of the ideal."""
+    """F2: the speed-up over one segment, and the share of the ideal."""
     found = [family for family in segment_families(facts) if _has_base(family)]
     if not found:
         why = "no closed sweep over three numbers of segments with K = 1 in it"

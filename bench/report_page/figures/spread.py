@@ -1,4 +1,4 @@
-"""F5 and F6: how latencies and lock times are spread, from the histograms of all runs added up."""
+"""F5 and F6: distributions of latencies and lock times, from the merged histograms of all runs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _curve(axes: Axes, spot: Spot, which: Which, colour: str, line: Dashes) -> N
 
 
 def waits_and_holds(facts: Facts) -> Outcome:
-    """F6: the share of orders that waited, and of calls that held, at most so long; a line per K."""
+    """F6: cumulative shares of orders by wait and of calls by hold; a line per K."""
     name = "f06-waits-and-holds"
     found = [family for family in segment_families(facts) if len(family.of(OURS)) > 1]
     if not found:

@@ -1,4 +1,4 @@
-"""S: every strategy under the same conditions, side by side."""
+"""S: all strategies under the same conditions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PANELS_MAX: Final = 2
 
 
 def strategies(facts: Facts) -> Outcome:
-    """S: orders a second of every strategy at each of its K, in the settings with the most strategies."""
+    """S: orders per second of every strategy at each K, in the settings with the most strategies."""
     closed = [spot for spot in facts.usual if spot.cell.loop == "closed"]
     found = families(closed, "segments", "batch", least=1)
     found = sorted(found, key=lambda one: -len(one.by_strategy()))[:PANELS_MAX]
-    found = [one for one in found if len(one.by_strategy()) > 2]  # noqa: PLR2004  # two are a ratio, and in F15
+    found = [one for one in found if len(one.by_strategy()) > 2]  # noqa: PLR2004  # two strategies are a ratio, shown in F15
     if not found:
         return NotDrawn("S", NAME, TITLE, "no setting in which three strategies were run")
     groups = [_rows(family) for family in found]
@@ -48,7 +48,7 @@ def strategies(facts: Facts) -> Outcome:
 
 
 def across(facts: Facts, axes: Axes, spot: Spot, place: float) -> None:
-    """Draw one cell on a row of its own: a point and its interval, a cross at the left for void runs."""
+    """Draw one cell on its own row: a point and its interval, or a cross at the left for void runs."""
     look = facts.looks[spot.cell.strategy]
     if spot.has_void or not spot.mean:
         (mark,) = axes.plot(

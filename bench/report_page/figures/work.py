@@ -1,4 +1,4 @@
-"""F10: what a sold order costs, strategy by strategy."""
+"""F10: the cost of a sold order by strategy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEASURES: Final[tuple[tuple[Callable[[Run], float], str], ...]] = (
 
 
 def work(facts: Facts) -> Outcome:
-    """F10: four bars a cell; the units differ, so they are side by side and not stacked."""
+    """F10: four bars per cell; the units differ, so they are side by side, not stacked."""
     closed = [spot for spot in facts.usual if spot.cell.loop == "closed"]
     found = segment_families(facts) or families(closed, "segments", least=1)
     if not found:
@@ -71,7 +71,7 @@ def work(facts: Facts) -> Outcome:
 
 
 def _rows(family: Family) -> list[Spot]:
-    """Return every K of every strategy; of too many, the first, a middle and the last of each."""
+    """Return every K of every strategy; if there are too many, the first, a middle and the last of each."""
     groups = list(family.by_strategy().values())
     if sum(map(len, groups)) > ROWS_MAX:
         groups = [[spots[one] for one in sorted({0, len(spots) // 2, len(spots) - 1})] for spots in groups]

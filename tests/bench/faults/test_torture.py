@@ -182,7 +182,7 @@ def test_a_supervisor_that_is_killed_leaves_nothing_running_and_nobody_stopped(e
 
 def test_contenders_that_end_by_themselves_are_noticed(endless: subprocess.Popen[str]) -> None:
     for found in workers(endless):
-        with suppress(psutil.Error):  # the tormentor was faster
+        with suppress(psutil.Error):  # the fault injector was faster
             found.terminate()
             found.resume()  # a paused one hears of it when it goes on
     stdout, _ = endless.communicate(timeout=GONE_SECONDS)
