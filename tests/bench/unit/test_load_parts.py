@@ -20,6 +20,7 @@ from bench.load.tabs import segment_rows
 from bench.load.tally import Counter, Tally, Window
 from bench.strategies.base import Refused, Sold
 from segmented.errors import InvalidInput
+from segmented.masking import masked
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def test_a_server_that_the_environment_names_wrongly_is_refused_by_its_name(
     monkeypatch.setenv("SEGMENTED_URL", url)
     with pytest.raises(InvalidInput) as refused:
         Servers().check()
-    assert str(refused.value).startswith(f"SEGMENTED_URL: '{url}' is not a Redis URL: ")
+    assert str(refused.value).startswith(f"SEGMENTED_URL: '{masked(url)}' is not a Redis URL: ")
 
 
 @pytest.mark.parametrize(
