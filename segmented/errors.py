@@ -64,9 +64,10 @@ class LeaseError(SegmentedError):
 class LeaseLost(LeaseError):
     """The lease has lapsed or was taken away, so the work it protected must stop."""
 
-    def __init__(self, name: str, holder_id: str) -> None:
-        """Name the lock and the holder that lost it."""
-        super().__init__(f"lease on {name!r} is lost: it lapsed or was taken away")
+    def __init__(self, name: str, holder_id: str, *, is_released: bool = False) -> None:
+        """Name the lock and the holder that lost it, or, with `is_released`, gave it back itself."""
+        why = "was released, so it protects nothing any more" if is_released else "is lost: it lapsed or was taken away"
+        super().__init__(f"lease on {name!r} {why}")
         self.name = name
         self.holder_id = holder_id
 

@@ -20,6 +20,7 @@ from segmented.celery.selling.servers import servers
 from segmented.cli.console import Console
 from segmented.cli.output import data_folder, output_file
 from segmented.clock import SystemClock
+from segmented.masking import masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,8 +118,8 @@ def sell(  # noqa: PLR0913  # an option each
         republish_after=republish_after,
     )
     choices.check()
-    report = _sell(choices)
     _note_half_kept(choices)
+    report = _sell(choices)
     console = Console()
     console.print(report.as_table())
     for line in report.notes():
@@ -153,7 +154,8 @@ def _note_half_kept(choices: Choices) -> None:
         return
     missing, kept = ("--database", "--url") if choices.database is None else ("--url", "--database")
     typer.echo(
-        f"{missing} is not given, so that half of the sale is temporary: a second run on this {kept} will be refused",
+        f"{missing} is not given, so that half of the sale is temporary: a second run on this {kept} will be refused; "
+        "give both, or --data DIR instead of both, to keep the sale",
         err=True,
     )
 
@@ -173,6 +175,16 @@ def _stopped(choices: Choices, sale: Sale | None) -> str:
     decided = f"stopped with {len(sale.book.outcomes):,} of {len(sale.book.orders):,} orders decided"
     if choices.is_kept:
         return f"{decided}; the same command finishes the sale"
+    if choices.url is not None:
+        return (
+            f"{decided}; the pool on {masked(choices.url)} keeps its part of the sale, but the order database was "
+            "temporary, so a second run on this --url will be refused"
+        )
+    if choices.database is not None:
+        return (
+            f"{decided}; the order database keeps its part of the sale, but the pool was temporary, so a second run on "
+            "this --database will be refused"
+        )
     return f"{decided}; the servers were temporary, so nothing of it is left (--data DIR keeps it)"
 
 

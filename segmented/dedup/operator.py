@@ -120,7 +120,8 @@ def find_plan(
         message = f"key {key!r} stands for several records; say --namespace or --scope: {places}"
         raise InvalidInput(message)
     where = "any namespace" if namespace is None else f"namespace {namespace!r}"
-    message = f"nothing is known of key {key!r} in {where}: it was never used there, or is forgotten"
+    hint = "" if is_given else "; if it is a key that a caller gave, say so (--given)"
+    message = f"nothing is known of key {key!r} in {where}: it was never used there, or is forgotten{hint}"
     raise InvalidInput(message)
 
 

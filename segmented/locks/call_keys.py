@@ -37,7 +37,7 @@ def checked_function(function: object, decorator: str) -> None:
         message = f"{decorator} stands below @{type(function).__name__}, next to the function {name_of(function)}"
         raise InvalidInput(message)
     if isinstance(function, type) or not callable(function):
-        message = f"{decorator} decorates functions, and {function!r} is none"
+        message = f"{decorator} decorates a function, not {function!r}; a decorator without options needs its ()"
         raise InvalidInput(message)
 
 

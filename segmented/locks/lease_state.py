@@ -111,7 +111,7 @@ class LeaseState(Hinted, StaysInItsProcess):
         """Raise LeaseLost unless the lease may be trusted now. Call it before each protected step."""
         self._require_own_process()
         if not self.is_trusted:
-            raise LeaseLost(self.name, self.holder_id)
+            raise LeaseLost(self.name, self.holder_id, is_released=self.has_ended and not self._is_lost)
 
     def next_look(self) -> float:
         """Return the local time at which a keeper has something to do for this lease."""

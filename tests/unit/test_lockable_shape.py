@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SYNC, ASYNC = MemoryStore(), AsyncMemoryStore()
 HERE = "tests.unit.test_lockable_shape"
+PARENTHESES = "a decorator without options needs its ()"
 
 
 def plain(sku: str, quantity: int = 1) -> str:
@@ -165,8 +166,8 @@ def test_an_asynchronous_function_needs_an_asynchronous_store(function: Callable
     [
         (staticmethod(plain), f"@lockable stands below @staticmethod, next to the function {HERE}.plain"),
         (classmethod(cast("Any", plain)), f"@lockable stands below @classmethod, next to the function {HERE}.plain"),
-        (MemoryStore, "@lockable decorates functions, and <class 'segmented.stores.memory.store.MemoryStore'> is none"),
-        (5, "@lockable decorates functions, and 5 is none"),
+        (MemoryStore, f"@lockable decorates a function, not {MemoryStore!r}; {PARENTHESES}"),
+        (5, f"@lockable decorates a function, not 5; {PARENTHESES}"),
     ],
 )
 def test_what_is_no_function_is_refused(thing: Any, sentence: str) -> None:  # noqa: ANN401  # anything at all

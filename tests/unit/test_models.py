@@ -83,6 +83,7 @@ ERRORS = [
     (OrderMismatch("a", "quantity 2, not 3"), "order 'a' exists with other content: quantity 2, not 3"),
     (OrderUnknown("a"), "order 'a' is not known to the pool"),
     (LeaseLost("x", "secret"), "lease on 'x' is lost: it lapsed or was taken away"),
+    (LeaseLost("x", "secret", is_released=True), "lease on 'x' was released, so it protects nothing any more"),
     (AcquireTimeout("x", 1.5), "lock 'x' was not free within 1.5 s"),
     (GrantSuperseded("a", 7), "grant for order 'a' is superseded by fencing token 7"),
     (StoreUnavailable(), "The store cannot be reached; whether the operation ran is unknown."),

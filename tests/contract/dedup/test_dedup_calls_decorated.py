@@ -185,8 +185,8 @@ def test_functions_of_the_other_colour_and_what_is_no_function_are_refused() -> 
     for decorate, target, sentence in (
         (sync(), coroutine, "Dedup runs a function, and .*coroutine is a coroutine function"),
         (asynchronous(), plain, "AsyncDedup runs a coroutine function, and .*plain is a function"),
-        (sync(), 7, "decorates functions, and 7 is none"),
-        (sync(), Order, "decorates functions"),
+        (sync(), 7, "decorates a function, not 7; a decorator without options needs its \\(\\)$"),
+        (sync(), Order, "decorates a function"),
         (sync(), staticmethod(plain), "stands below @staticmethod"),
         (sync(), lambda order: order, "has no name of its own"),
     ):
