@@ -199,7 +199,7 @@ def task_owner() -> str:
 def checked_owner(owner: Owner | None) -> str:
     """Return the owner's name; raises InvalidInput for none, and for one that no key can carry."""
     if owner is None:
-        message = "a reentrant lock needs an owner: give thread_owner or task_owner, without parentheses, or a name of yours"
+        message = "a reentrant lock needs an owner: give thread_owner or task_owner without parentheses, or a name"
         raise InvalidInput(message)
     return checked_name(owner() if callable(owner) else owner, "an owner")
 

@@ -33,6 +33,8 @@ PATIENCE: Final = 10.0
 """Seconds that waiters wait."""
 REST_SECONDS: Final = 0.25
 """How long a waiter of a library that says nothing is given to come to rest."""
+REST_SECONDS_MAX: Final = 30.0
+"""After which waiters of a library that says so have not come to rest."""
 LOOK_SECONDS: Final = 0.002
 WORDS_MAX: Final = 160
 MADE_UP_NAME: Final = re.compile(r"\S*lab-\d+-\d+\S*")
@@ -214,7 +216,9 @@ class Lab:
         """Return once so many waiters of a client have come to rest, as far as the library lets that be known."""
         try:
             self.wait_until(
-                lambda: self._do(self.contender.rest, client or self.near, waiters), "its waiters do not come to rest"
+                lambda: self._do(self.contender.rest, client or self.near, waiters),
+                "its waiters do not come to rest",
+                seconds=REST_SECONDS_MAX,
             )
         except NotImplementedError:
             self.pause(REST_SECONDS)

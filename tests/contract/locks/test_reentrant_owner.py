@@ -23,7 +23,7 @@ def test_an_owner_is_asked_for_in_one_sentence(waiting_side: Side) -> None:
     lock = made(waiting_side, waiting_side.name("lock"))
     with pytest.raises(
         InvalidInput,
-        match=r"^a reentrant lock needs an owner: give a name of your own, thread_owner\(\) or task_owner\(\)$",
+        match=r"^a reentrant lock needs an owner: give thread_owner or task_owner without parentheses, or a name$",
     ):
         lock.acquire()
 
