@@ -58,6 +58,8 @@ def run_page(page: Path, database: Callable[[], str]) -> None:
             "TERM": "dumb",
             "NO_COLOR": "1",
         }
+        if "PYTHONPATH" in os.environ:  # in a checkout beside the installed one
+            environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
         if CHECKOUT in text:
             check_out(folder)
             environment["PYTHONPATH"] = str(folder)

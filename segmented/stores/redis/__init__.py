@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Final
 from segmented.imports import from_modules, late
 
 if TYPE_CHECKING:
+    from segmented.protocol.wire import Dialect
     from segmented.stores.redis.asynchronous import AsyncRedisStore
     from segmented.stores.redis.store import RedisStore
 
-__all__ = ["AsyncRedisStore", "RedisStore"]
+__all__ = ["AsyncRedisStore", "Dialect", "RedisStore"]
 
 LATE: Final = from_modules(
     {
+        "segmented.protocol.wire": "Dialect",
         "segmented.stores.redis.asynchronous": "AsyncRedisStore",
         "segmented.stores.redis.store": "RedisStore",
     }
