@@ -86,10 +86,11 @@ def resize(
     """
     with RedisStore.from_url(url) as store, _changeable(find_pool(store, sku), "resize", context, database) as found:
         answer = found.resize(segments)
+    said = _resized(answer.state.segment_count, was_so=answer.replay)
     if json_file is not None:
-        write_json(json_file, {"is_changed": not answer.replay} | as_json(answer.state))
+        _write(json_file, {"is_changed": not answer.replay} | as_json(answer.state), said)
     if json_file != STDOUT:
-        typer.echo(_resized(answer.state.segment_count, was_so=answer.replay))
+        typer.echo(said)
 
 
 @contextmanager
@@ -118,6 +119,15 @@ def _changeable(
         yield both
 
 
+def _write(file: Path, content: dict[str, Any], said: str) -> None:
+    """Write an answer; if that fails, the error also says what was done."""
+    try:
+        write_json(file, content)
+    except InvalidInput as error:
+        message = f"{error}; {said}"
+        raise InvalidInput(message) from error
+
+
 def _resized(count: int, *, was_so: bool) -> str:
     many = f"{count} segment{'s' if count != 1 else ''}"
     return f"{many} before: nothing is changed" if was_so else f"{many} now"
@@ -135,7 +145,7 @@ def _tell_change(word: str, answer: Restocked | TooFew | Closed, units: int, jso
         found = {"answer": "closed", "change_id": answer.order_id, "units": units}
         said = "the pool is closed: nothing is changed"
     if json_file is not None:
-        write_json(json_file, found)
+        _write(json_file, found, said)
     if not isinstance(answer, Restocked):
         tell(said)
         raise typer.Exit(EXIT_REFUSED)

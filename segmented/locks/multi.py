@@ -41,7 +41,7 @@ from segmented.locks.multi_lease import AsyncMultiLease, MultiLease
 from segmented.models import Acquired, Held, Lost, Renewed
 from segmented.plans import Batch, Now, Park, Plan, perform, run_async, run_sync
 from segmented.plans.store_kinds import checked_async, checked_sync
-from segmented.plans.waiting import UNDO_SECONDS
+from segmented.plans.waiting import ATTEMPT_SECONDS, UNDO_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -177,7 +177,8 @@ def _all_at_once(claims: Sequence[LockClaim], deadline: float) -> Plan[list[Foun
     """Ask for all in one batch; give back what was got when one was held, and return an error that names that one."""
     asked_at = yield from perform(Now())
     try:
-        answers = yield from perform(Batch(tuple(claim.acquiring() for claim in claims), deadline))
+        within = max(deadline, asked_at + ATTEMPT_SECONDS)
+        answers = yield from perform(Batch(tuple(claim.acquiring() for claim in claims), within))
     except GeneratorExit:  # the process is gone: a dead one cleans nothing up
         raise
     except BaseException:

@@ -101,7 +101,7 @@ def parse(url: str) -> URL:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         parsed = None
-    if parsed is None or "@" in (parsed.host or "") or _has_misplaced_options(parsed):
+    if parsed is None or "@" in (parsed.host or "") or _has_misplaced_options(parsed) or not _is_readable(parsed):
         # Nothing of the URL is shown, nor the error that may quote it: what could not be told apart may be a password.
         message = (
             "the order database's URL cannot be read; it should look like postgresql://user:password@host/database "
@@ -120,6 +120,13 @@ def parse(url: str) -> URL:
     if driver == postgresql.DRIVER:
         _check_options(parsed)
     return parsed.set(drivername=driver)
+
+
+def _is_readable(url: URL) -> bool:
+    """Return whether every part is text for a driver: a NUL would end the address there, and its rest would be lost."""
+    options = [*url.query, *(value for values in url.normalized_query.values() for value in values)]
+    parts = [part for part in (url.username, url.password, url.host, url.database, *options) if part is not None]
+    return all("\0" not in part and part.encode(errors="ignore").decode() == part for part in parts)
 
 
 def _has_misplaced_options(url: URL) -> bool:

@@ -88,7 +88,7 @@ def wait_for(
         # perhaps not used; what the undoing frees wakes somebody by itself.
         it_stands = isinstance(error, stands)
         yield from perform(Leave(place, AT_ONCE, in_time=it_stands))
-        yield from _undone(None if it_stands else undo, deadline)
+        yield from undone(None if it_stands else undo, deadline)
         raise
     yield from perform(Leave(place, due))
     return answer, asked_at
@@ -121,7 +121,7 @@ def _once(
     except GeneratorExit:
         raise
     except BaseException as error:
-        yield from _undone(None if isinstance(error, stands) else undo, deadline)
+        yield from undone(None if isinstance(error, stands) else undo, deadline)
         raise
     return answer
 
@@ -176,7 +176,8 @@ def _due(answer: AttemptT) -> Plan[float]:
     return now + min((free_in_ms + (1 if free_in_ms else 0)) * MILLISECOND, LOOK_SECONDS)
 
 
-def _undone(undo: Callable[[], Operation[object]] | None, deadline: float) -> Plan[None]:
+def undone(undo: Callable[[], Operation[object]] | None, deadline: float) -> Plan[None]:
+    """Perform an undoing, which may take a little longer than the deadline; its failure is not raised."""
     if undo is None:
         return
     soon = (yield from perform(Now())) + UNDO_SECONDS

@@ -8,6 +8,7 @@ stood still costs an order of arrival, never a unit.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -16,13 +17,14 @@ from segmented.errors import AcquireTimeout, StoreError
 from segmented.locks.claim import new_holder_id
 from segmented.locks.fair import FairClaim, FairTry
 from segmented.locks.handle import acquire_plan
-from segmented.models import Busy, Lost
+from segmented.models import Busy, Granted, Lost
 from segmented.models.shards import SHARD_MARK
 from segmented.plans import Now, Plan, perform
+from segmented.plans.waiting import undone
 from segmented.stock.plans import grant_plan
 
 if TYPE_CHECKING:
-    from segmented.models import Granted, Refusal
+    from segmented.models import Refusal
 
 DOOR_TTL_MS: Final = 10_000
 ROUND_SECONDS: Final = 3.0
@@ -44,14 +46,19 @@ def fair_grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
             yield from acquire_plan(door, timeout)
         except AcquireTimeout:
             return Busy(operation.order.order_id, 0, None), (yield from perform(Now()))
+        found: Found | None = None
         try:
             found = yield from _inside(operation, door, deadline)
+            yield from _leave(door)
         except GeneratorExit:  # the process is gone: the door lapses
             raise
         except BaseException:
+            if found is not None and isinstance(found[0], Granted) and not found[0].replay:
+                # Nobody learns of the grant, so its units go back, as those of an attempt that was cancelled.
+                cancelling = partial(op.Cancel, operation.sku, operation.order.order_id, operation.holder_id)
+                yield from undone(cancelling, deadline)
             yield from _leave(door)
             raise
-        yield from _leave(door)
         if found is not None:
             return found
         if timeout is not None:

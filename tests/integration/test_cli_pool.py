@@ -161,6 +161,15 @@ def test_a_watch_survives_that_the_server_is_away(start_valkey: Callable[..., Va
 # --- changing ---
 
 
+def test_a_change_whose_answer_cannot_be_written_is_told_with_the_error(pool: Pool, valkey: ValkeyServer) -> None:
+    before = pool.state().available
+    done = ran("pool", "restock", SKU, "50", "--id", "lorry 9", "--json", "/dev/full", url=valkey.url)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "/dev/full cannot be written" in done.stderr
+    assert done.stderr.endswith(f"; restocked: 50 units, {before + 50} are free now\n")
+    assert pool.state().available == before + 50
+
+
 def test_a_restock_is_done_once_for_each_id(pool: Pool, valkey: ValkeyServer) -> None:
     first, again = (ran_apart("pool", "restock", SKU, "50", "--id", "lorry 7", url=valkey.url) for _ in range(2))
     assert (first.returncode, first.stdout) == (0, "restocked: 50 units, 145 are free now\n")

@@ -48,6 +48,10 @@ def refusal(url: str) -> str:
         f"postgresql://buyer:{SECRET}/orders",
         f"postgresql://buyer:p@{SECRET}@localhost/orders",
         f"postgresql://buyer:{SECRET}@localhost:port/orders",
+        f"postgresql://buyer:%00{SECRET}@localhost/orders",
+        f"postgresql://buyer:\udcff{SECRET}@localhost/orders",
+        f"postgresql://localhost/orders?application_name=%00{SECRET}",
+        "sqlite:////tmp/\udcff.db",
     ],
 )
 def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:

@@ -76,6 +76,11 @@ def test_a_try_takes_nothing_when_one_is_held(side: Side) -> None:
     held.release()
 
 
+def test_a_budget_that_is_almost_used_up_still_makes_one_attempt(waiting_side: Side) -> None:
+    names = new_names(waiting_side)
+    several(waiting_side, names).acquire(timeout=1e-9).release()
+
+
 def test_one_name_is_a_lock(side: Side) -> None:
     names = new_names(side, "a")
     with several(side, names).acquire(timeout=0):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmented import Pool, RedisStore
+from segmented import AsyncMemoryStore, AsyncPool, MemoryStore, Pool, RedisStore
 from segmented.errors import OrderMismatch
 from segmented.keys import fair_keys
 from segmented.models import Busy, SoldOut
+from segmented.protocol import Operation, ReleaseFair
 from segmented.stock import Grant
 from tests.contract.parking import scripts_run, wait_until
 
@@ -78,6 +81,39 @@ def test_a_fair_grant_that_has_to_wait_ends_at_its_deadline_and_leaves_the_door(
     held.confirm()
     after = Pool(stores[1], "ticket").grant("after", timeout=0, fair=True)
     assert isinstance(after, Grant)
+
+
+class InterruptedAtTheDoor(MemoryStore):
+    """A store in which Ctrl-C comes when a process with a grant leaves the door."""
+
+    def execute(self, operation: Operation[Any], *, deadline: float = inf) -> Any:  # noqa: ANN401  # the operation's own answer
+        if isinstance(operation, ReleaseFair):
+            raise KeyboardInterrupt
+        return super().execute(operation, deadline=deadline)
+
+
+def test_a_fair_grant_that_is_interrupted_at_the_door_keeps_no_units() -> None:
+    pool = Pool(InterruptedAtTheDoor(), "ticket")
+    pool.open(stock=10, segments=1)
+    with pytest.raises(KeyboardInterrupt):
+        pool.grant("a", timeout=1, fair=True)
+    assert (pool.state().available, pool.state().reserved) == (10, 0)
+
+
+def test_a_fair_grant_that_is_cancelled_at_any_moment_keeps_no_units() -> None:
+    async def reserved(turns: int) -> tuple[int, bool]:
+        pool = AsyncPool(AsyncMemoryStore(), "ticket")
+        await pool.open(stock=10, segments=1)
+        task = asyncio.ensure_future(pool.grant("a", timeout=1, fair=True))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        return (await pool.state()).reserved, task.cancelled()
+
+    found = [asyncio.run(reserved(turns)) for turns in range(40)]
+    assert {units for units, is_cancelled in found if is_cancelled} == {0}
+    assert {units for units, is_cancelled in found if not is_cancelled} == {1}
 
 
 def test_whoever_is_sold_out_leaves_the_door_to_the_next(stores: list[RedisStore]) -> None:
