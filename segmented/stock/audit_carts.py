@@ -1,16 +1,17 @@
-"""The audit's comparison of carts: their records at their home, and their orders in the pool of each line.
+"""The audit of carts: compares their records at their home with their orders in each line's pool.
 
-A cart's record and its orders are in different pools, so no single read sees both. What is reported is a contradiction
-in whatever order they were read, because each rule rests on what cannot be undone:
+A cart's record and its orders are in different pools, so no single read sees both. The audit reports only
+contradictions that hold in whatever order they were read, because each rule rests on facts that never change back:
 
 - A record is never removed, and its final states are final. It is opened before the first line is reserved.
-- A cart becomes reserved when every line has its order, and confirmed when every one of them is pinned. An order's
-  record is never removed, and nothing takes a pin off but the end of the order.
+- A cart becomes reserved when every line has its order, and confirmed when every order is pinned. An order's record is
+  never removed, and only the end of the order removes its pin.
 - A line is confirmed only after its cart, and cancelled only after its cart is void.
 - A cart is finished after its decision is carried out in every line's pool. A line that comes later is not pinned.
 
-So a record that was read first says what its lines must be, now or later; and a line that was read first says what its
-record must be by now. Everything else may be a cart under way, which is not judged, however long it takes.
+So a record that was read first determines the state of its lines, now or later, and a line that was read first
+determines the state that its record must have by now. Everything else may be a cart in progress, which is not judged,
+however long it takes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from segmented.stock.fold import LedgerFold
 
 CARTS_PAGE: Final = 200
-"""Carts that are judged together: each has up to 100 lines."""
+"""Number of carts judged together; each has up to 100 lines."""
 PINNED_PAGE: Final = 1_000
 VOID: Final = frozenset({"cancelled", "expired", "refused"})
 UNDER_WAY: Final = frozenset({"open", "reserved"})
@@ -46,7 +47,7 @@ KEPT: Final[tuple[ScannedCarts, ...]] = ("carts", "unfinished")
 
 @dataclass(slots=True)
 class CartsAudit:
-    """What the audit of a pool has found out about carts."""
+    """The audit's findings about a pool's carts."""
 
     sku: str
     drift: list[Drift] = field(default_factory=list)
@@ -54,17 +55,17 @@ class CartsAudit:
     """Other pools that did not answer."""
 
     def told(self) -> tuple[str, ...]:
-        """Say which pools did not answer, and why."""
+        """Return which pools did not answer, and why."""
         return tuple(f"carts with pool {sku!r}: {error}" for sku, error in self.silent.items())
 
     def add(self, kind: DriftKind, cart_id: str, detail: str, *, order_id: str | None = None) -> None:
-        """Name one contradiction."""
+        """Add one contradiction to the findings."""
         self.drift.append(Drift(kind, order_id, detail, "cart", cart_id))
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a cart, as it was found in its pool."""
+    """A line of a cart, as found in its pool."""
 
     sku: str
     cart: InspectedCart
@@ -74,17 +75,17 @@ class Line:
 
     @property
     def state(self) -> str | None:
-        """The state of its order; None without one."""
+        """The state of the line's order; None without one."""
         return self.record.state if self.record is not None else None
 
     @property
     def is_pinned(self) -> bool:
-        """Is it on hold until somebody ends it?"""
+        """Return whether the order stays on hold until an explicit confirm or cancel."""
         return self.state == "reserved" and (self.hold_until_ms or 0) >= PINNED_UNTIL_MS
 
 
 def carts_plan(state: PoolState, fold: LedgerFold) -> Plan[CartsAudit]:
-    """Judge the carts that a pool keeps, with their lines in all pools, and the orders that carts have pinned in it."""
+    """Judge the carts that a pool keeps, with their lines in all pools, and the orders in it that carts have pinned."""
     audit = CartsAudit(state.sku)
     try:
         yield from _kept_plan(audit, fold)
@@ -127,7 +128,7 @@ def _judge_record(audit: CartsAudit, one: InspectedCart) -> None:
 
 
 def _lines_plan(audit: CartsAudit, carts: Iterable[InspectedCart]) -> Plan[list[Line]]:
-    """Read the lines of carts in all their pools, but for pools that do not answer and orders that cannot be read."""
+    """Read the lines of carts in all their pools, except pools that do not answer and orders that cannot be read."""
     wanted: defaultdict[str, dict[str, InspectedCart]] = defaultdict(dict)
     for one in carts:
         for sku, _ in one.cart.lines if one.cart is not None else ():
@@ -150,12 +151,12 @@ def _lines_plan(audit: CartsAudit, carts: Iterable[InspectedCart]) -> Plan[list[
 
 
 def _judge_line(audit: CartsAudit, line: Line, fold: LedgerFold) -> bool:
-    """Judge a line that was read after its cart; says whether it contradicts."""
+    """Judge a line that was read after its cart; return whether it contradicts the cart."""
     state, pool = line.cart.state, f"in pool {line.sku!r}"
     is_finished = not line.cart.is_unfinished
     if line.state is None and state in {"reserved", "confirmed"}:
         if line.sku == audit.sku and line.order_id in fold.orders:
-            return False  # a lost record, which is named already
+            return False  # a lost record, already reported
         return _tell(audit, line, "torn cart", f"its order {pool} is gone")
     if state == "confirmed" and line.state == "reserved":
         if is_finished:
@@ -173,12 +174,12 @@ def _judge_line(audit: CartsAudit, line: Line, fold: LedgerFold) -> bool:
 
 
 def _is_suspect(line: Line) -> bool:
-    """Would the line contradict its cart, if the cart has not moved on since it was read?"""
+    """Return whether the line contradicts its cart, unless the cart has changed since it was read."""
     return line.cart.state in UNDER_WAY and line.state in {"confirmed", "cancelled"}
 
 
 def _judge_again_plan(audit: CartsAudit, suspects: list[Line]) -> Plan[None]:
-    """Judge lines by what their carts are now, after the lines were read."""
+    """Judge lines against their carts, read again after the lines."""
     if not suspects:
         return
     cart_ids = tuple(dict.fromkeys(line.cart.cart_id for line in suspects))
@@ -224,7 +225,7 @@ def _pinned_plan(audit: CartsAudit) -> Plan[None]:
 
 
 def _still_pinned_plan(audit: CartsAudit, order_ids: tuple[str, ...]) -> Plan[list[OrderRecord]]:
-    """Read which of these orders are reserved and on hold until somebody ends them."""
+    """Return which of these orders are reserved and on hold until an explicit confirm or cancel."""
     if not order_ids:
         return []
     records = []
@@ -236,7 +237,7 @@ def _still_pinned_plan(audit: CartsAudit, order_ids: tuple[str, ...]) -> Plan[li
 
 
 def _without_cart_plan(audit: CartsAudit, homes: dict[str, dict[str, str]]) -> Plan[dict[str, tuple[str, str]]]:
-    """Ask the homes of pinned orders which of them no cart will end; by order id, with the cart's id and why."""
+    """Ask the homes of pinned orders which of them no cart will end; returns cart id and reason by order id."""
     leaked: dict[str, tuple[str, str]] = {}
     if not homes:
         return leaked
@@ -246,7 +247,7 @@ def _without_cart_plan(audit: CartsAudit, homes: dict[str, dict[str, str]]) -> P
             why = f"it is on hold for ever for a cart of {home!r}, but that pool is not open: cancel or confirm it"
             leaked |= {order_id: (cart_id, why) for order_id, cart_id in orders.items()}
         elif isinstance(answer, WrongKind) and home == audit.sku:
-            continue  # named already
+            continue  # already reported
         elif isinstance(answer, SegmentedError):
             _note_silent(audit, home, answer)
         else:
@@ -257,7 +258,7 @@ def _without_cart_plan(audit: CartsAudit, homes: dict[str, dict[str, str]]) -> P
 
 
 def _why_leaked(audit: CartsAudit, home: str, order_id: str, one: InspectedCart) -> str | None:
-    """Say why no cart will ever end a pinned order; None where one may, or where its home is to name it."""
+    """Return why no cart will ever end a pinned order; None if one may, or if its home reports it."""
     if one.is_kept and one.cart is None:
         return None
     if one.cart is None or one.cart.order_id != order_id:
@@ -276,7 +277,7 @@ def _record(inspected: Inspected) -> OrderRecord | None:
 
 
 def _note_silent(audit: CartsAudit, sku: str, error: SegmentedError) -> None:
-    """Remember a pool that did not answer. Raises what is no answer to that, and what this pool itself answered."""
+    """Remember a pool that did not answer. Raises any other error, and an error of this pool itself."""
     if sku == audit.sku or not isinstance(error, StoreError):
         raise error
     audit.silent[sku] = error
