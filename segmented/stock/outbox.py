@@ -137,8 +137,7 @@ class SweepReport:
 
 
 class Noted:
-    """Remembers when this pool was last registered with the sweep; re-registers periodically in case the server lost
-    it.
+    """Remembers when the pool was last registered with the sweep; re-registers periodically in case the server lost it.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -30,13 +30,12 @@ BUSY_TRIES_MAX: Final = 1_000
 
 
 def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[tuple[Granted | Refusal, float]]:
-    """Wait up to `timeout` seconds for a free segment; return the answer and the local time from which the lease
-    counts.
+    """Wait up to `timeout` seconds for a free segment; return the answer and the local start time of the lease.
 
     A cancelled wait returns what it may have taken, unless another holder has the order. If the store did not answer,
     it may have taken the units: they stay reserved, and a repeat gets them once the lease has expired. A second
-    delivery of an order in another holder's hands does not queue for a segment: it waits apart, and tries again when
-    that holder's lease may have expired.
+    delivery of an order that another holder is processing does not queue for a segment; it tries again when that
+    holder's lease may have expired.
     """
     freed = shard_keys(operation.sku).freed
     began_at = yield from perform(Now())
