@@ -154,8 +154,7 @@ class Gathering:
         """Local time from which the lock is tried again."""
 
     def bring_plan(self, home: Shard, wanted: int, deadline: float = inf) -> Plan[FreeInAll | None]:
-        """Bring free units to `home` until it has `wanted`. None: try to take them now; otherwise all shards have too
-        few.
+        """Bring units to `home` until `wanted` are free. None: try to take them now; otherwise all shards have too few.
 
         Waits for no other process beyond the local time `deadline`. Raises StoreUnavailable when the answer depends on
         a shard that cannot be reached.
@@ -204,7 +203,7 @@ class Gathering:
     # --- pieces ---
 
     def _looked(self, home: Shard, wanted: int, deadline: float) -> Plan[FreeInAll | None]:
-        """Read every shard: bring units home if there are enough, otherwise read again to be sure that there are not.
+        """Read every shard: bring units home if there are enough, otherwise read again to confirm that there are not.
         """
         look = yield from self._look()
         if look.available >= wanted or look.away:
