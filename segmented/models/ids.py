@@ -1,4 +1,4 @@
-"""What an id, a sku and a number may be."""
+"""Limits on ids, skus and numbers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ QUANTITY_MAX: Final = 1_000_000_000
 SEGMENT_COUNT_MAX: Final = 4_096
 STOCK_MAX: Final = 1_000_000_000_000
 EPOCH_MAX: Final = 2**20
-"""A fencing token is epoch * 2^32 + counter, and a script is exact to 2^53."""
+"""A fencing token is epoch * 2^32 + counter, and a script is exact up to 2^53."""
 ORDER_ID_BYTES_MAX: Final = 256
 SKU_BYTES_MAX: Final = 128
 SHOWN_MAX: Final = 60
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
-"""Both sets of them: records and ledger are lines of text with tabs, and what is printed must not steer a terminal."""
+"""Both ranges: records and ledger are lines of text with tabs, and printed text must not control a terminal."""
 
 
 def check_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> None:
@@ -37,7 +37,7 @@ def check_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> N
 
 
 def shortened(value: object) -> str:
-    """Show what a caller gave, which may be very long; Python itself refuses to write out very long numbers."""
+    """Show a caller's value, which may be very long; Python itself refuses to print very long numbers."""
     if isinstance(value, int):
         return repr(value) if abs(value) < 10**SHOWN_MAX else f"(more than {SHOWN_MAX} digits)"
     if isinstance(value, str | bytes):
@@ -47,7 +47,7 @@ def shortened(value: object) -> str:
 
 
 def _bytes_of(value: str) -> int:
-    """Return the length in UTF-8; 0 for what UTF-8 cannot say."""
+    """Return the length in UTF-8; 0 for text that UTF-8 cannot encode."""
     if value.isascii():
         return len(value)
     try:

@@ -1,5 +1,4 @@
-"""Connecting: turns a URL into an engine, sets a deadline for every wait, and refuses a database that could lose
-orders.
+"""Connecting: URL to engine, a deadline for every wait, and a check that refuses a database that could lose orders.
 
 Connections are in autocommit: a single statement is its own transaction, and costs one round trip. For several
 statements the gate sends BEGIN itself.

@@ -50,10 +50,8 @@ TRUSTED: Final = 2 / 3
 """
 
 _DECIDING: Final[WeakSet[Pool]] = WeakSet()
-"""Pools whose last orders were decided in the worker.
-
-Their next orders most likely are too, so the script that confirms orders decided at acceptance would be wasted. A wrong
-guess costs one such script.
+"""Pools whose last orders were decided in the worker, as the next ones most likely are: the script that confirms orders
+decided at acceptance would be wasted. A wrong guess costs one such script.
 """
 
 
