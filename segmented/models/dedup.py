@@ -73,7 +73,7 @@ class OutcomeKept:
 
 @dataclass(frozen=True, slots=True)
 class PayloadDiffers:
-    """This message used the key with another payload."""
+    """The key was already used with another payload, by this message."""
 
     message: str
 

@@ -168,9 +168,7 @@ class LockState:
     name: str
     kind: LockKind
     holders: tuple[LockHolder, ...]
-    """Sorted by the end of the lease, the first to end first. Empty while `is_delayed`; incomplete if there are very
-    many.
-    """
+    """Sorted by the end of their leases. Empty while `is_delayed`; incomplete if there are very many."""
     holder_count: int
     free_in_ms: int | None
     """Milliseconds until the name is free without any release or renewal; None if never."""

@@ -123,8 +123,7 @@ class SoldOut:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """No segment is free, or another holder is processing this order; try again in `free_in_ms`, or when one is freed.
-    """
+    """No segment is free, or another holder is processing this order; retry in `free_in_ms`, or when one is freed."""
 
     order_id: str
     sequence: int

@@ -70,8 +70,7 @@ class EpochChanged:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """A later grant of this segment reached the database first; nothing changed. The units stay reserved: grant again.
-    """
+    """A later grant of this segment reached the database first; nothing changed. The units stay reserved: try again."""
 
     fence: int
     """The highest fencing token the segment's row has accepted."""
@@ -110,7 +109,7 @@ ChangeAnswer = Stored | Missing | EpochChanged
 
 
 class NotConfirmed(StockError):
-    """This call did not confirm the order, so the body of the `with` statement did not run."""
+    """The order was not confirmed by this call, so the body of the `with` statement did not run."""
 
     def __init__(self, order_id: str, answer: ConfirmAnswer) -> None:
         """Create the error with the gate's answer."""

@@ -52,8 +52,7 @@ TRIES_MAX: Final = 3
 
 
 class Confirming:
-    """Confirms orders. Connections are in autocommit; drivers' errors pass through to the gate, which translates them.
-    """
+    """Confirms orders. Connections are in autocommit; drivers' errors pass through, and the gate translates them."""
 
     def __init__(self, statements: Statements) -> None:
         """Create with one database's statements."""

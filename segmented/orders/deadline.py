@@ -14,8 +14,7 @@ ReplyT = TypeVar("ReplyT")
 
 
 class DeadlineConnection(psycopg.Connection[Any]):
-    """Gives up waiting for a reply after `reply_timeout` seconds, and closes itself because the reply may still come.
-    """
+    """Gives up waiting for a reply after `reply_timeout` seconds, and closes itself as the reply may still come."""
 
     reply_timeout: float = 30.0
 

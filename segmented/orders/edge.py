@@ -34,8 +34,7 @@ def reason(error: BaseException) -> str:
 
 
 def is_worth_repeating(error: DBAPIError) -> bool:
-    """Return whether the connection was lost or the transaction was aborted by a conflict; for repeatable statements.
-    """
+    """Return whether the connection was lost or a conflict aborted the transaction; for repeatable statements."""
     return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in DEADLOCK_OR_SERIALIZATION
 
 

@@ -141,8 +141,7 @@ def _check_options(url: URL) -> None:
 
 
 def _is_plain_file(url: URL) -> bool:
-    """Return whether the URL names a plain file: not in memory, where each connection has its own, and without options.
-    """
+    """Return whether the URL names a plain file: not in memory, where each connection has its own, and no options."""
     is_in_memory = url.database in {None, "", ":memory:"} or "mode" in url.query
     return not is_in_memory and (not url.query or "uri" in url.query)
 

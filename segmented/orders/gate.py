@@ -82,8 +82,7 @@ class Gate:
         )
 
     def open(self, sku: str, quotas: Sequence[int], epoch: int = 1) -> Opened | AlreadyOpen:
-        """Store one row per segment, each with its quota. A sku that has rows keeps them, and the answer reports them.
-        """
+        """Store one row per segment, each with its quota. A sku that has rows keeps them, and the answer has them."""
         _check_opening(sku, quotas, epoch)
         rows = [
             {"sku": sku, "segment": segment, "quota": quota, "epoch": epoch} for segment, quota in enumerate(quotas)

@@ -102,4 +102,4 @@ def _order_row(row: RowMapping) -> OrderRow:
 
 def in_utc(moment: datetime) -> datetime:
     """Return a time of the database with its zone."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)  # SQLite stores UTC without a zone
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)  # SQLite has no zone

@@ -45,7 +45,10 @@ if TYPE_CHECKING:
 
 
 class AsyncPool:
-    """The stock of one sku, split over segments with one lock each; the asyncio twin of `Pool`."""
+    """The stock of one sku, split over segments with one lock each.
+
+    The asyncio twin of `Pool`.
+    """
 
     def __init__(
         self,
@@ -298,8 +301,7 @@ class AsyncPool:
         return await run_async(repair_plan(report, self._settings.hold_ms, yes=yes), self.store)
 
     async def read_ledger(self, *, after: int = 0) -> AsyncIterator[LedgerEntry]:
-        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger returns the rest.
-        """
+        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger has the rest."""
         page = await run_async(first_page_plan(self.sku, after), self.store)
         while page:
             for entry in page:

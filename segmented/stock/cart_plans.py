@@ -183,8 +183,7 @@ def _pin_and_decide(record: CartRecord) -> Plan[CartRecord]:
 
 
 def _sweep(record: CartRecord, silent: dict[str, StoreError]) -> Plan[CartSettled]:
-    """Finish one cart that is due. Raises the error that prevents it; `silent` collects skus whose pool did not answer.
-    """
+    """Finish one cart that is due. Raises the error that prevents it; `silent` gets skus whose pool did not answer."""
     cart = record.cart
     if record.state in {"open", "reserved"}:
         record = yield from perform(op.DecideCart(cart.home, cart.cart_id, "expired"))

@@ -78,7 +78,10 @@ class Carts:
 
 
 class AsyncCarts:
-    """Sells several skus of one store together; the asyncio twin of `Carts`."""
+    """Sells several skus of one store together: all lines of a cart, or none.
+
+    The asyncio twin of `Carts`.
+    """
 
     def __init__(self, store: AsyncStore, *, hold: float = DEFAULT_HOLD) -> None:
         """Sell from `store`; the units of a cart stay reserved for `hold` seconds."""

@@ -44,7 +44,7 @@ def trim_plan(operation: op.TrimLedger) -> Plan[Trimmed]:
 
 
 class LedgerUnreadable(Exception):
-    """The ledger cannot be found: the numbers that locate it were overwritten. Internal; never reaches a caller."""
+    """The ledger cannot be found: the numbers that locate it were overwritten. Never reaches a caller."""
 
     def __init__(self, state: PoolState) -> None:
         """Create the error with the part of the state that could be read."""
@@ -53,8 +53,7 @@ class LedgerUnreadable(Exception):
 
 
 class LedgerTrimmed(Exception):
-    """The ledger was trimmed while it was folded: start again at its new first entry. Internal; never reaches a caller.
-    """
+    """The ledger was trimmed while it was folded: start again at its new first entry. Never reaches a caller."""
 
 
 def begin_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold]]:

@@ -137,8 +137,7 @@ class SweepReport:
 
 
 class Noted:
-    """Remembers when the pool was last registered with the sweep; re-registers periodically in case the server lost it.
-    """
+    """Remembers when the pool was last registered with the sweep; re-registers periodically in case that was lost."""
 
     def __init__(self, clock: Clock) -> None:
         """Create a record with no registration yet."""

@@ -286,8 +286,7 @@ class Pool:
         return run_sync(repair_plan(report, self._settings.hold_ms, yes=yes), self.store)
 
     def read_ledger(self, *, after: int = 0) -> Iterator[LedgerEntry]:
-        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger returns the rest.
-        """
+        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger has the rest."""
         page = run_sync(first_page_plan(self.sku, after), self.store)
         while page:
             yield from page

@@ -98,8 +98,7 @@ class PoolSettings:
         _check_number_of(self.sku, value, what, least, most)
 
     def grant(self, order: Order, *, holder_id: str | None, keep_refusal: bool, partial: bool) -> op.Grant:
-        """Build a grant of units and a segment; a caller's holder id counts for this order only, and can be used again.
-        """
+        """Build a grant of units and a segment; a caller's holder id counts for this order only, and is reusable."""
         if holder_id is None:
             own = uuid4().hex
         else:

@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
 
 class AsyncShardedPool:
-    """The stock of one sku, split over several hash slots; the asyncio twin of `ShardedPool`."""
+    """The stock of one sku, split over several hash slots, so that the masters of a cluster share its load.
+
+    The asyncio twin of `ShardedPool`.
+    """
 
     def __init__(
         self,
@@ -122,8 +125,7 @@ class AsyncShardedPool:
         partial: bool = False,
         fair: bool = False,
     ) -> Granting:
-        """Return an awaitable for the answer; or use `async with pool.grant(order) as grant`. See `ShardedPool.grant`.
-        """
+        """Return an awaitable for the answer, or use `async with pool.grant(order) as grant`; see `ShardedPool.grant`."""
         operation = self._settings.grant(
             as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )

@@ -71,8 +71,7 @@ class ShardedAuditReport:
 
     @property
     def is_clean(self) -> bool:
-        """Return whether all numbers follow from the ledgers: nothing is oversold, refused wrongly or lost on the way.
-        """
+        """Return whether all numbers follow from the ledgers: nothing is oversold, refused wrongly or lost."""
         return not self.transfers and all(report.is_clean for report in self.shards)
 
 

@@ -110,7 +110,7 @@ class Look:
 
 
 class Shortage:
-    """This process's last finding about the pool as a whole, kept for a tenth of a second.
+    """The last finding of this process about the pool as a whole, kept for a tenth of a second.
 
     After the sell-out every order would read all shards twice. Instead, once its home shard has refused it, it is
     refused by the finding of another order of this process: exact as of that age. Units returned by this process end
@@ -203,8 +203,7 @@ class Gathering:
     # --- pieces ---
 
     def _looked(self, home: Shard, wanted: int, deadline: float) -> Plan[FreeInAll | None]:
-        """Read every shard: bring units home if there are enough, otherwise read again to confirm that there are not.
-        """
+        """Read every shard: bring units home if there are enough, otherwise read again to be certain."""
         look = yield from self._look()
         if look.available >= wanted or look.away:
             if look.away or look.at(home) < wanted:

@@ -90,7 +90,7 @@ def open_plan(wanted: op.OpenPool, shard_count: int) -> Plan[Opened | AlreadyOpe
             op.OpenPool(shard, stock, segments, gated=False, epoch=found.epoch, customer_limit=found.customer_limit)
             for shard, stock, segments in shares
         )
-        if sum(answer.state.opened for answer in opened) != found.stock:  # these belong to another directory, which is gone
+        if sum(answer.state.opened for answer in opened) != found.stock:  # of another directory, which is gone
             raise ShardVanished(sku)
         found = (yield from perform(op.WriteDirectory(replace(found, is_open=True), 0))) or found
     yield from all_plan(op.WriteDirectory(found, copy) for copy in range(1, COPIES) if copies[copy] is None)

@@ -261,7 +261,7 @@ class ShardedPlans:
                     expired += yield from self._returning(expire_plan(shard, limit - len(expired)))
                 except StoreError as error:
                     failure = failure or error
-        if failure is not None and not expired:  # otherwise return what was decided; the next call finds the failure again
+        if failure is not None and not expired:  # otherwise the next call meets the failure again
             raise failure
         return tuple(expired)
 

@@ -60,7 +60,7 @@ def sharded_repair_plan(
     for drift in report.transfers:
         repair = yield from _mend_plan(gathering.directory, drift, yes=yes)
         between.append(repair)
-    if yes and all(drift.kind == "orphan transfer" for drift in report.transfers):  # otherwise units may belong to no shard
+    if yes and all(drift.kind == "orphan transfer" for drift in report.transfers):  # otherwise units may be lost
         with suppress(PoolDrifted):  # the audit below reports what could not be received
             yield from gathering.finish_all_plan()
     return ShardedRepairReport(tuple(shards), tuple(between), (yield from sharded_audit_plan(gathering.directory)))

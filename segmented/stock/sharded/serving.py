@@ -31,8 +31,7 @@ class Attempt(Protocol[AnswerT_co]):
     """Asks the home shard once; returns the answer and the local start time of a lease."""
 
     def __call__(self, *, partial: bool = False, is_final: bool = False) -> Plan[tuple[AnswerT_co, float]]:
-        """Ask; `partial` accepts fewer units if fewer are left, `is_final` lets a refusal be kept as the order's state.
-        """
+        """Ask; `partial` accepts fewer units if fewer are left, `is_final` lets the order's state keep a refusal."""
 
 
 def served_plan(
