@@ -65,7 +65,9 @@ def connect(url: str, *, pool_size: int = 10, timeout: float = 10.0) -> Engine:
     An engine must not be used across a fork. Raises InvalidInput; its text never contains a password.
     """
     if pool_size < 1 or not timeout > 0:
-        message = f"an order database needs 1 connection or more and some time, not {pool_size} and {timeout:g} s"
+        message = (
+            f"an order database needs at least 1 connection and a positive timeout, not {pool_size} and {timeout:g} s"
+        )
         raise InvalidInput(message)
     parsed = parse(url)
     try:

@@ -106,7 +106,7 @@ def take_envelope(
 
 def _checked(order_ids: Iterable[str]) -> tuple[str, ...]:
     if isinstance(order_ids, str):
-        message = f"{shortened(order_ids)} is one order id, where those of an envelope belong: give them in a list"
+        message = f"{shortened(order_ids)} is a single order id; give an envelope's order ids as a list"
         raise InvalidInput(message)
     ids = tuple(dict.fromkeys(order_ids))
     if not 1 <= len(ids) <= op.BATCH_MAX:

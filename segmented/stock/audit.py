@@ -100,18 +100,18 @@ def _unreadable_drift(state: PoolState, totals: Mapping[str, int], stock: Sequen
     for name in state.unreadable:
         segment = name.removeprefix(SEGMENT)
         if name.startswith(TRANSFER):
-            detail = f"{name} is no number and units"
+            detail = f"{name} is not a number and units"
             yield Drift("foreign write", None, detail, "transfer", name.removeprefix(TRANSFER))
         elif segment == name:
             said = f", the ledger says {totals[name]}" if name in totals else ""
-            yield Drift("foreign write", None, f"{name} is no whole number{said}", "total", name)
+            yield Drift("foreign write", None, f"{name} is not a whole number{said}", "total", name)
         elif segment.isdecimal() and int(segment) < len(stock):
             detail = f"segment {segment} has {NO_NUMBER_OF_UNITS}, the ledger says {stock[int(segment)]}"
             yield Drift("foreign write", None, detail, "segment", segment)
         elif segment.isdecimal():
             yield Drift("foreign write", None, f"segment {segment} has {NO_NUMBER_OF_UNITS}", "segment", segment)
         else:
-            detail = f"there are units of a segment {segment!r}, which is no whole number"
+            detail = f"there are units of a segment {segment!r}, which is not a whole number"
             yield Drift("foreign write", None, detail, "segment", segment)
 
 
@@ -207,7 +207,7 @@ def _ledger_drift(fold: LedgerFold) -> list[Drift]:
     drift += [foreign(sequence, f"is a checkpoint that contradicts: {what}") for sequence, what in fold.contradicted]
     for order_id in dict.fromkeys(fold.impossible):
         if order_id in fold.headless:
-            detail = "the ledger has not its reservation, but what followed"
+            detail = "the ledger lacks its reservation, but has later entries"
             drift.append(Drift("foreign write", order_id, detail, "ledger", order_id))
         else:
             drift.append(Drift("duplicate", order_id, "its entries contradict each other", "ledger", order_id))

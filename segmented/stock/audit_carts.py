@@ -162,14 +162,14 @@ def _judge_line(audit: CartsAudit, line: Line, fold: LedgerFold) -> bool:
         if is_finished:
             return _tell(audit, line, "leaked hold", f"finished, but its order {pool} is on hold: confirm it there")
         if not line.is_pinned and line.hold_until_ms is not None:
-            return _tell(audit, line, "torn cart", f"its order {pool} may lapse: confirm the cart again, or it there")
+            return _tell(audit, line, "torn cart", f"its order {pool} may expire: confirm the cart again, or it there")
         return False
     if state == "confirmed" and line.state != "confirmed":
         return _tell(audit, line, "torn cart", f"its order {pool} was {line.state}, so the buyer lacks those units")
     if state in VOID and line.state == "confirmed":
         return _tell(audit, line, "torn cart", f"its order {pool} was confirmed, so those units are sold")
     if state in VOID and is_finished and line.is_pinned:
-        return _tell(audit, line, "leaked hold", f"finished, but its order {pool} is on hold for ever: cancel it there")
+        return _tell(audit, line, "leaked hold", f"finished, but its order {pool} is on hold forever: cancel it there")
     return False
 
 
@@ -214,7 +214,7 @@ def _pinned_plan(audit: CartsAudit) -> Plan[None]:
         for record in (yield from _still_pinned_plan(audit, page)):
             cart_id = record.order_id.rpartition("~")[0]
             if record.cart_home is None or not cart_id:
-                why = "it is on hold for ever, but its record names no cart: finish its cart if it has one, or end it"
+                why = "it is on hold forever, but its record names no cart: finish its cart if it has one, or end it"
                 suspects[record.order_id] = (cart_id, why)
             elif record.cart_home not in audit.silent:
                 homes[record.cart_home][record.order_id] = cart_id
@@ -244,7 +244,7 @@ def _without_cart_plan(audit: CartsAudit, homes: dict[str, dict[str, str]]) -> P
     inspections = tuple(op.InspectCarts(home, tuple(orders.values())) for home, orders in homes.items())
     for (home, orders), answer in zip(homes.items(), (yield from perform(Batch(inspections, inf))), strict=True):
         if isinstance(answer, PoolMissing):
-            why = f"it is on hold for ever for a cart of {home!r}, but that pool is not open: cancel or confirm it"
+            why = f"it is on hold forever for a cart of {home!r}, but that pool is not open: cancel or confirm it"
             leaked |= {order_id: (cart_id, why) for order_id, cart_id in orders.items()}
         elif isinstance(answer, WrongKind) and home == audit.sku:
             continue  # already reported
@@ -262,11 +262,11 @@ def _why_leaked(audit: CartsAudit, home: str, order_id: str, one: InspectedCart)
     if one.is_kept and one.cart is None:
         return None
     if one.cart is None or one.cart.order_id != order_id:
-        return f"it is on hold for ever for cart {one.cart_id!r}, unknown in its home {home!r}: cancel or confirm it"
+        return f"it is on hold forever for cart {one.cart_id!r}, unknown in its home {home!r}: cancel or confirm it"
     if one.is_unfinished or one.state in UNDER_WAY or home == audit.sku:
         return None
     end = "confirm" if one.state == "confirmed" else "cancel"
-    return f"it is on hold for ever, though cart {one.cart_id!r} of {home!r} is {one.state} and finished: {end} it"
+    return f"it is on hold forever, though cart {one.cart_id!r} of {home!r} is {one.state} and finished: {end} it"
 
 
 # --- pieces ---

@@ -115,7 +115,7 @@ def _content(record: OrderRecord) -> tuple[object, ...]:
 
 def _hold_drift(record: OrderRecord, inspected: Inspected) -> Drift | None:
     if record.state == "reserved" and inspected.hold_until_ms is None:
-        return Drift("leaked hold", record.order_id, "it is reserved but has no hold, so it would never lapse")
+        return Drift("leaked hold", record.order_id, "it is reserved but has no hold, so it would never expire")
     if record.state != "reserved" and inspected.hold_until_ms is not None:
         return Drift("leaked hold", record.order_id, f"it has a hold but is {record.state}")
     return None

@@ -195,8 +195,8 @@ def message_of(messages: Sequence[KeptMessage], beginning: str, queue: str) -> K
     found = [one for one in messages if beginning and one.digest.startswith(beginning)]
     if len(found) != 1:
         several = (
-            f"the digests of {len(found):,} messages of queue {queue!r} begin with {shortened(beginning)}: say more"
+            f"the digests of {len(found):,} messages of queue {queue!r} begin with {shortened(beginning)}: give more"
         )
-        none = f"no message that is kept of queue {queue!r} has a digest that begins with {shortened(beginning)}"
+        none = f"no kept message of queue {queue!r} has a digest that begins with {shortened(beginning)}"
         raise InvalidInput(several if found else none)
     return found[0]

@@ -27,15 +27,15 @@ TRIES_MAX: Final = 100
 GONE: Final = "there is nothing left to mend"
 UNSOUND: Final = "cannot be mended: the ledger itself is damaged, so it cannot say what is right"
 TOLD: Final = "cannot be mended: it is in the ledger, which is never rewritten"
-OLD: Final = "cannot be mended: what is from before the trim is known in sums alone"
+OLD: Final = "cannot be mended: changes before the trim are known only as sums"
 NO_NUMBER: Final = (
     "cannot be mended: no change can be made while a number of the pool cannot be read; write what is right by hand"
 )
-NOT_OURS: Final = "cannot be mended: it is nothing of the pool's; remove it by hand"
+NOT_OURS: Final = "cannot be mended: it does not belong to the pool; remove it by hand"
 BETWEEN: Final = "cannot be mended: what a shard keeps of its transfers is written by transfers alone"
 STUCK: Final = "cannot be mended: the ledger takes no entry before its end is mended"
-OWN: Final = "cannot be mended: an entry beyond is the pool's own; its number was changed"
-CARTS: Final = "cannot be mended from the ledger, which tells nothing of carts"
+OWN: Final = "cannot be mended: a later entry is the pool's own; its number was changed"
+CARTS: Final = "cannot be mended from the ledger, which does not record carts"
 FOLLOWS: Final = "it follows from the others"
 
 RepairKind = Literal["oversold", "refused wrongly"]
@@ -169,7 +169,7 @@ def _what_would_be_done(drift: Drift, fold: LedgerFold) -> str:
         case "sum":
             return FOLLOWS
         case "ledger":
-            return "what is beyond would be removed"
+            return "later entries would be removed"
         case _:
             return "the difference would be added"
 

@@ -48,7 +48,7 @@ class PoolSettings:
         self.ttl_ms = milliseconds(ttl, "ttl")
         self.hold_ms = milliseconds(hold, "hold")
         if self.hold_ms < self.ttl_ms:
-            message = f"hold of {hold:g} s is shorter than ttl of {ttl:g} s: the units would lapse under a living lease"
+            message = f"hold of {hold:g} s is shorter than ttl of {ttl:g} s: the units would expire under a live lease"
             raise InvalidInput(message)
 
     def open(self, stock: int, segments: int, *, gated: bool, epoch: int, customer_limit: int | None) -> op.OpenPool:
@@ -134,7 +134,7 @@ class PoolSettings:
     ) -> op.SettleMany:
         """Check all ids. A single string is refused, because its characters would be taken for order ids."""
         if isinstance(order_ids, str):
-            message = f"{shortened(order_ids)} is one order id, where many were to be {state}: give them in a list"
+            message = f"{shortened(order_ids)} is a single order id; give the orders to be {state} as a list"
             raise InvalidInput(message)
         found = tuple(order_ids)
         for order_id in found:
@@ -173,7 +173,7 @@ def as_order(order: Order | str, quantity: int) -> Order:
         return Order(order, quantity)
     if type(quantity) is not int or quantity not in {1, order.quantity}:
         what = f"quantity {shortened(quantity)} beside order {shortened(order.order_id)}"
-        message = f"{what}, which says {order.quantity} itself, cannot be given"
+        message = f"{what}, which has {order.quantity}, is not allowed"
         raise InvalidInput(message)
     return order
 
@@ -182,6 +182,8 @@ def checked_verdicts(verdicts: Mapping[str, Verdict]) -> Mapping[str, Verdict]:
     """Return a resolver's verdicts. Raises InvalidInput for an invalid one, before anything is changed."""
     for order_id, verdict in verdicts.items():
         if verdict not in VERDICTS:
-            message = f"the resolver said {verdict!r} of order {order_id!r}; it may say {', '.join(VERDICTS)}"
+            message = (
+                f"the resolver returned {verdict!r} for order {order_id!r}; it must return one of {', '.join(VERDICTS)}"
+            )
             raise InvalidInput(message)
     return verdicts

@@ -125,7 +125,7 @@ class AsyncShardedPool:
         partial: bool = False,
         fair: bool = False,
     ) -> Granting:
-        """Return an awaitable for the answer, or use `async with pool.grant(order) as grant`; see `ShardedPool.grant`."""
+        """Return an awaitable for the answer, or use `async with pool.grant(order) as grant`; as `ShardedPool.grant`."""
         operation = self._settings.grant(
             as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )

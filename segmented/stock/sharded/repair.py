@@ -70,7 +70,7 @@ def _mend_plan(directory: ShardDirectory, drift: Drift, *, yes: bool) -> Plan[Re
     def told(what: str) -> Repair:
         return Repair(drift.kind, None, f"{drift.detail}: {what}", is_done=False)
 
-    unclear = "cannot be mended: which of the two shards is right, nobody can tell"
+    unclear = "cannot be mended: it is unknown which of the two shards is right"
     if drift.kind != "orphan transfer":  # for a foreign write, the other shard may not even exist
         return told(unclear)
     numbers = [int(number) for number in drift.name.split(">")]
@@ -79,7 +79,7 @@ def _mend_plan(directory: ShardDirectory, drift: Drift, *, yes: bool) -> Plan[Re
     source, target = (directory.shards[number] for number in numbers)
     giver, taker = (yield from perform(op.ReadPool(source))), (yield from perform(op.ReadPool(target)))
     if not (_adds_up(giver) and _adds_up(taker)):
-        return told("cannot be mended: a shard's notes of its transfers were changed, so what came in would come again")
+        return told("cannot be mended: a shard's notes of its transfers were changed, so units would be added twice")
     sent, received = _note(giver, "sent", target.number), _note(taker, "received", source.number)
     lacking = sent.units - received.units
     if lacking <= 0:

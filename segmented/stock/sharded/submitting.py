@@ -25,8 +25,8 @@ def sharded_outbox(sku: str, outbox: Outbox | None) -> Outbox:
     found = outbox or Outbox()
     if found.decides != "at acceptance":
         message = (
-            f"decides={found.decides!r} cannot be had for {sku!r} in shards: a worker decides in one shard, and would "
-            "refuse orders while another has their units"
+            f"decides={found.decides!r} is not supported for {sku!r} in shards: a worker decides in one shard, and "
+            "would refuse orders while another has their units"
         )
         raise InvalidInput(message)
     return found
