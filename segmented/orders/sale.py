@@ -116,7 +116,7 @@ def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
 
 
 def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settled, ...]:
-    """Return the units of expired holds of a gated pool, up to `limit` orders, each voided in the database first.
+    """Give back the units of expired holds of a gated pool, up to `limit` orders, each voided in the database first.
 
     An order that the database has confirmed is confirmed in the pool instead. One that it knows with other content, or
     from a pool of an earlier epoch, can never be sold with the pool's content, so its units are returned, too. Returns

@@ -75,7 +75,7 @@ class AsyncGrant(GrantState):
         return settled
 
     async def cancel(self) -> Settled | Superseded:
-        """Return the units and free the segment, unless another holder has taken over the order."""
+        """Give the units back and free the segment, unless another holder has taken over the order."""
         answer = await self.pool.cancel(self.order_id, holder_id=self.holder_id)
         self._is_settled = True
         return answer

@@ -207,7 +207,7 @@ class AsyncPool:
     async def cancel(
         self, order_id: str, *, holder_id: str | None = None, voided: bool = False
     ) -> Settled | Superseded:
-        """Return the units; with a holder id only while that holder still has the order.
+        """Give the units back; with a holder id only while that holder still has the order.
 
         In a gated pool, only orders that the order database has `voided` can be cancelled; otherwise raises PoolGated.
         """
@@ -232,7 +232,7 @@ class AsyncPool:
     async def expire(
         self, *, limit: int = 1_000, resolver: Callable[[OrderRecord], Awaitable[Verdict]] | None = None
     ) -> tuple[Settled, ...]:
-        """Return the units of expired holds, up to `limit` orders, 100 in a step. Returns what this call decided.
+        """Give back the units of expired holds, up to `limit` orders, 100 in a step. Returns what this call decided.
 
         A gated pool expires nothing on its own (raises PoolGated): ask its order database (`expire_voided`), or pass a
         `resolver`. It gets each order whose hold has expired and returns "confirm", "release" or "wait".

@@ -86,7 +86,7 @@ def confirm_cart_plan(home: str, cart_id: str) -> Plan[CartSettled]:
 
 
 def cancel_cart_plan(home: str, cart_id: str) -> Plan[CartSettled]:
-    """Return every line's units on request."""
+    """Give every line's units back on request."""
     record = yield from perform(op.DecideCart(home, cart_id, "cancelled"))
     return (yield from _finish(record))
 

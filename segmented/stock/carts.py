@@ -54,7 +54,7 @@ class Carts:
         return run_sync(confirm_cart_plan(*_checked(home, cart_id)), self.store)
 
     def cancel(self, cart_id: str, *, home: str) -> CartSettled:
-        """Return every line's units. Raises CartUnknown."""
+        """Give every line's units back. Raises CartUnknown."""
         return run_sync(cancel_cart_plan(*_checked(home, cart_id)), self.store)
 
     def read(self, cart_id: str, *, home: str) -> CartRecord:
@@ -98,7 +98,7 @@ class AsyncCarts:
         return await run_async(confirm_cart_plan(*_checked(home, cart_id)), self.store)
 
     async def cancel(self, cart_id: str, *, home: str) -> CartSettled:
-        """Return every line's units. Raises CartUnknown."""
+        """Give every line's units back. Raises CartUnknown."""
         return await run_async(cancel_cart_plan(*_checked(home, cart_id)), self.store)
 
     async def read(self, cart_id: str, *, home: str) -> CartRecord:

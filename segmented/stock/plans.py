@@ -114,7 +114,7 @@ def renew_plan(operation: op.RenewGrant) -> Plan[tuple[Renewed | Lost, float]]:
 
 
 def expire_plan(sku: str, limit: int) -> Plan[tuple[Settled, ...]]:
-    """Return the units of expired holds, up to `limit` orders, a bounded number in one step."""
+    """Give back the units of expired holds, up to `limit` orders, a bounded number in one step."""
     expired: list[Settled] = []
     is_more_due = True
     while is_more_due and len(expired) < limit:

@@ -196,7 +196,7 @@ class Pool:
         return self.store.execute(self._settings.confirm(order_id, holder_id=holder_id))
 
     def cancel(self, order_id: str, *, holder_id: str | None = None, voided: bool = False) -> Settled | Superseded:
-        """Return the units; with a holder id only while that holder still has the order.
+        """Give the units back; with a holder id only while that holder still has the order.
 
         In a gated pool, only orders that the order database has `voided` can be cancelled; otherwise raises PoolGated.
         """
@@ -217,7 +217,7 @@ class Pool:
     def expire(
         self, *, limit: int = 1_000, resolver: Callable[[OrderRecord], Verdict] | None = None
     ) -> tuple[Settled, ...]:
-        """Return the units of expired holds, up to `limit` orders, 100 in a step. Returns what this call decided.
+        """Give back the units of expired holds, up to `limit` orders, 100 in a step. Returns what this call decided.
 
         A gated pool expires nothing on its own (raises PoolGated): ask its order database (`expire_voided`), or pass a
         `resolver`. It gets each order whose hold has expired and returns "confirm", "release" or "wait".
@@ -330,7 +330,7 @@ class Grant(GrantState):
         return settled
 
     def cancel(self) -> Settled | Superseded:
-        """Return the units and free the segment, unless another holder has taken over the order."""
+        """Give the units back and free the segment, unless another holder has taken over the order."""
         answer = self.pool.cancel(self.order_id, holder_id=self.holder_id)
         self._is_settled = True
         return answer

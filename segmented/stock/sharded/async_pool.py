@@ -125,7 +125,7 @@ class AsyncShardedPool:
         partial: bool = False,
         fair: bool = False,
     ) -> Granting:
-        """Return an awaitable for the answer, or use `async with pool.grant(order) as grant`; as `ShardedPool.grant`."""
+        """Return an awaitable for the answer, or use `async with pool.grant(order) as grant`. See `ShardedPool`."""
         operation = self._settings.grant(
             as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )
@@ -201,7 +201,7 @@ class AsyncShardedPool:
     async def cancel(
         self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None
     ) -> Settled | Superseded:
-        """Return the units to the order's home shard; see `confirm` and `Pool.cancel`."""
+        """Give the units back to the order's home shard; see `confirm` and `Pool.cancel`."""
         self._settings.cancel(order_id, holder_id=holder_id, voided=False)  # checks the ids
         return await (await self.shard_of(order_id, customer_id=customer_id)).cancel(order_id, holder_id=holder_id)
 
@@ -214,7 +214,7 @@ class AsyncShardedPool:
         return await run_async(self._plans.settle_many("cancelled", orders), self.store)
 
     async def expire(self, *, limit: int = 1_000) -> tuple[Settled, ...]:
-        """Return the units of expired holds, up to `limit` orders, shard by shard."""
+        """Give back the units of expired holds, up to `limit` orders, shard by shard."""
         return await run_async(self._plans.expire(self._settings.expire_limit(limit)), self.store)
 
     async def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:

@@ -252,7 +252,7 @@ class ShardedPlans:
         return (yield from plan if state == "confirmed" else self._returning(plan))
 
     def expire(self, limit: int) -> Plan[tuple[Settled, ...]]:
-        """Return the units of expired holds, shard by shard; an unreachable shard does not stop the others."""
+        """Give back the units of expired holds, shard by shard; an unreachable shard does not stop the others."""
         expired: list[Settled] = []
         failure: StoreError | None = None
         for shard in (yield from self.found()).shards:

@@ -198,7 +198,7 @@ class ShardedPool:
     def cancel(
         self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None
     ) -> Settled | Superseded:
-        """Return the units to the order's home shard; see `confirm` and `Pool.cancel`."""
+        """Give the units back to the order's home shard; see `confirm` and `Pool.cancel`."""
         operation = self._settings.cancel(order_id, holder_id=holder_id, voided=False)
         return run_sync(self._plans.cancel(operation, customer_id), self.store)
 
@@ -211,7 +211,7 @@ class ShardedPool:
         return run_sync(self._plans.settle_many("cancelled", orders), self.store)
 
     def expire(self, *, limit: int = 1_000) -> tuple[Settled, ...]:
-        """Return the units of expired holds, up to `limit` orders, shard by shard."""
+        """Give back the units of expired holds, up to `limit` orders, shard by shard."""
         return run_sync(self._plans.expire(self._settings.expire_limit(limit)), self.store)
 
     def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
