@@ -1,4 +1,4 @@
-"""What crosses a boundary: orders, and the named answers to every operation. All of it is frozen.
+"""Values that cross a boundary: orders, and the named answers to every operation. All are frozen.
 
 Answers are values: sold out is the usual outcome of a flash sale, not an exception.
 """
@@ -207,7 +207,7 @@ LATE: Final = from_modules(
         ),
     }
 )
-"""Imported when asked for, and from where."""
+"""Names imported on first use, and the modules that define them."""
 
-if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+if not TYPE_CHECKING:  # a type checker would otherwise accept any other name
     __getattr__, __dir__ = late(__name__, LATE)

@@ -1,4 +1,4 @@
-"""What an audit reads of a pool, and what a repair and a trim answer."""
+"""The values that an audit reads from a pool, and the answers to a repair and a trim."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from segmented.models.carts import Cart, CartState
 
 MendedKind = Literal["order", "change"]
-"""An order's record with its hold; or the note of a restock or withdrawal."""
+"""An order's record with its hold, or the note of a restock or withdrawal."""
 NumberKind = Literal["total", "segment", "customer"]
 ScannedKey = Literal["orders", "holds", "customers"]
 ScannedCarts = Literal["carts", "unfinished"]
@@ -17,57 +17,57 @@ ScannedCarts = Literal["carts", "unfinished"]
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """What is kept of an order, read in one step: its record as it stands, and the end of its hold."""
+    """An order's record and the end of its hold, read in one step."""
 
     order_id: str
     raw: str | None
-    """The record's text; it may be anything if somebody else wrote it."""
+    """The record's text; it may be anything if another program wrote it."""
     hold_until_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class InspectedCart:
-    """What its home keeps of a cart, read in one step."""
+    """A cart as kept by its home, read in one step."""
 
     cart_id: str
     is_kept: bool
-    """Is there a record, whatever it is?"""
+    """Whether there is a record, readable or not."""
     is_unfinished: bool
-    """Does it stand among those that somebody may have to finish?"""
+    """Whether it is in the list of carts that may need finishing."""
     cart: Cart | None = None
-    """None when there is no record, or one that cannot be read."""
+    """None if there is no record, or an unreadable one."""
     state: CartState | None = None
-    """None likewise."""
+    """None if there is no record, or an unreadable one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """It was mended now; the ledger says so under `sequence`."""
+    """Repaired now; the ledger has an entry under `sequence`."""
 
     sequence: int
 
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """There is nothing to mend: it is as it should be."""
+    """Nothing to repair: the value is correct."""
 
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """It is neither as the audit saw it nor as it should be; nothing changed."""
+    """The value is neither correct nor what the audit saw; nothing changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outrun:
-    """The ledger went on since the audit folded it, by too much or in a way that matters here; nothing changed."""
+    """The ledger has changed too much, or in a relevant way, since the audit folded it; nothing changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """The ledger begins with the checkpoint `first_sequence` now; 1 when it has all its entries."""
+    """The ledger now begins with the checkpoint `first_sequence`; 1 if it has all its entries."""
 
     first_sequence: int
     sequence: int
-    """Of the newest entry."""
+    """Sequence number of the newest entry."""
     is_more_left: bool
-    """Entries before the first one still take up memory: call again."""
+    """Entries before the first one still use memory: call again."""

@@ -1,4 +1,4 @@
-"""Carts: several skus under one id, all or nothing; and the answers to who reserves or decides one."""
+"""Carts: several skus under one id, all or nothing; and the answers to reserving or deciding one."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ CartLine = tuple[str, int]
 """(sku, units of it)."""
 CART_ID_BYTES_MAX: Final = 240
 CART_SKUS_MAX: Final = 100
-"""Skus of one cart: each is a round trip."""
+"""Maximum number of skus in one cart: each takes a round trip."""
 PINNED_UNTIL_MS: Final = 253_402_300_799_000
-"""The end of a hold that does not lapse: the last second of the year 9999."""
+"""The end of a hold that does not expire: the last second of the year 9999."""
 _DIGEST_LENGTH: Final = 12
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Cart:
-    """What a buyer asks for in several pools at once, under an id of its own.
+    """A buyer's order of several skus together, under an id of its own.
 
-    `lines` come as (sku, quantity) in any order; lines of one sku are summed, and kept sorted by sku.
+    `lines` are (sku, quantity) in any order; lines of the same sku are summed, and kept sorted by sku.
     """
 
     cart_id: str
@@ -39,7 +39,7 @@ class Cart:
     customer_id: str | None
 
     def __init__(self, cart_id: str, lines: Iterable[CartLine], customer_id: str | None = None) -> None:
-        """Sum and sort the lines. Raises InvalidInput for what no pool can hold."""
+        """Sum and sort the lines. Raises InvalidInput for values that no pool accepts."""
         check_id(cart_id, "cart id", bytes_max=CART_ID_BYTES_MAX)
         if customer_id is not None:
             check_id(customer_id, "customer id")
@@ -54,7 +54,7 @@ class Cart:
 
     @property
     def content(self) -> str:
-        """What must be the same when the id comes again."""
+        """The content that must be the same when the id is used again."""
         found = [self.customer_id, *map(list, self.lines)]
         return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
@@ -62,14 +62,15 @@ class Cart:
     def order_id(self) -> str:
         """The id of its orders, one in each sku's pool.
 
-        It has a digest of the content, so that no other order and no other cart of the same id is taken for this one.
+        It includes a digest of the content, so that no other order, and no other cart of the same id, is mistaken for
+        it.
         """
         digest = hashlib.sha256(self.content.encode()).hexdigest()[:_DIGEST_LENGTH]
         return f"{self.cart_id}~{digest}"
 
 
 def cart_of(cart_id: str, content: str) -> Cart:
-    """Return the cart of an id and the content that was kept under it."""
+    """Return the cart of an id and its stored content."""
     customer_id, *lines = json.loads(content)
     return Cart(cart_id, ((sku, quantity) for sku, quantity in lines), customer_id)
 
@@ -107,7 +108,7 @@ def _summed(cart_id: str, lines: Iterable[CartLine]) -> tuple[CartLine, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LineRefusal:
-    """The line that refused a cart, and what its pool answered."""
+    """The line that refused a cart, and its pool's answer."""
 
     sku: str
     answer: Refusal
@@ -115,17 +116,17 @@ class LineRefusal:
 
 @dataclass(frozen=True, slots=True)
 class CartRecord:
-    """What the pool of a cart's first sku keeps of it: its one decision."""
+    """The cart's record in the pool of its first sku: its one decision."""
 
     cart: Cart
     state: CartState
     left_ms: int
-    """Server milliseconds until the cart lapses, at least 0; how long its lines are held at the least."""
+    """Server milliseconds until the cart expires, at least 0; its lines are held at least that long."""
     is_finished: bool
-    """Is the decision carried out in every line's pool?"""
+    """Whether the decision is carried out in every line's pool."""
     refusal: LineRefusal | None
     replay: bool
-    """True when this call changed nothing."""
+    """True if this call changed nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,28 +135,28 @@ class UnfinishedCart:
 
     record: CartRecord
     due_in_ms: int
-    """Server milliseconds until anybody may finish it; 0 or less: it is due, and has been for so long."""
+    """Server milliseconds until any process may finish it; if 0 or less, it has been due for that long."""
 
     @property
     def is_due(self) -> bool:
-        """Has its hold lapsed, or is it decided, so that a sweep finishes it?"""
+        """Return whether its hold has expired or it is decided, so that a sweep finishes it."""
         return self.due_in_ms <= 0
 
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedCarts:
-    """Carts of one home that are not finished, longest due first, all read in one step."""
+    """Unfinished carts of one home, longest due first, all read in one step."""
 
     carts: tuple[UnfinishedCart, ...]
     count: int
-    """How many there are; more than `carts` has where a limit was reached."""
+    """Total number; more than in `carts` if the limit was reached."""
     due_count: int
     """How many of them are due."""
 
 
 @dataclass(frozen=True, slots=True)
 class CartReserved:
-    """Every line's units are taken, until the cart's hold lapses."""
+    """Every line's units are reserved until the cart's hold expires."""
 
     cart_id: str
     home: str
@@ -166,7 +167,7 @@ class CartReserved:
 
 @dataclass(frozen=True, slots=True)
 class CartRefused:
-    """The pool of `sku` refused its line, so nothing is taken. Final: another attempt needs another cart id."""
+    """The pool of `sku` refused its line, so nothing is reserved. Final: another attempt needs another cart id."""
 
     cart_id: str
     sku: str
@@ -174,28 +175,28 @@ class CartRefused:
     replay: bool
 
     def describe(self) -> str:
-        """Say it in words."""
+        """Return the refusal in words."""
         return f"{self.sku}: {self.refusal.describe()}"
 
 
 @dataclass(frozen=True, slots=True)
 class CartSettled:
-    """The cart's fate: what this call decided, or, as a replay, what had already happened."""
+    """The cart's final state: decided by this call or, as a replay, before."""
 
     cart_id: str
     state: CartState
     replay: bool
     is_finished: bool
-    """False while some line's pool has not answered: it follows, by a repeat or by `finish`."""
+    """False while some line's pool has not answered; a repeat or `finish` completes it."""
 
 
 CartAnswer = CartReserved | CartRefused | CartSettled
-"""What a cart is answered that wants to be reserved."""
+"""The answer to reserving a cart."""
 
 
 @dataclass(frozen=True, slots=True)
 class CartSweep:
-    """What one sweep did: the carts it finished, and those it could not, each with why."""
+    """The result of one sweep: the carts it finished, and those it could not, each with the reason."""
 
     finished: tuple[CartSettled, ...]
     failed: tuple[tuple[str, SegmentedError], ...]

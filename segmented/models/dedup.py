@@ -1,7 +1,7 @@
 """Answers to the operations on deduplication records.
 
 A record belongs to a key. At most one message has its *seat*: it was published and has not begun. At most one has its
-*run*: a holder with a lease works on it. And it keeps the last *outcome*, to be given to repeats.
+*run*: a holder with a lease works on it. The record also keeps the last *outcome*, which repeats get.
 """
 
 from __future__ import annotations
@@ -10,23 +10,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 OutcomeKind = Literal["value", "effect", "error", "unkept", "cancelled"]
-"""`value`: a result, as its dumper wrote it. `effect`: a result in JSON, as an effect in the store or an operator gave
-it. `error`: a failure. `unkept`: a result that was too large or could not be dumped. `cancelled`: the message is not to
-run."""
+"""`value`: a result, as its dumper wrote it. `effect`: a result in JSON, from an effect in the store or from an
+operator. `error`: a failure. `unkept`: a result that was too large or could not be dumped. `cancelled`: the message
+must not run.
+"""
 HeldState = Literal["waiting", "running", "unknown"]
-"""`waiting`: published, not begun. `running`: a holder works on it. `unknown`: its holder died, and
-somebody else has to find out whether the work was done."""
+"""`waiting`: published, not begun. `running`: a holder works on it. `unknown`: its holder died, and it must be found
+out whether the work was done.
+"""
 SeatEnd = Literal["start", "end", "time", "none"]
-"""Until when a message keeps others from being published: it begins, it ends, a time is over, or it does not at all."""
+"""Until when a message keeps others from being published: its start, its end, a time, or not at all."""
 RunOn = Literal["key", "message"]
-"""Whom a run keeps out: every other message of the key, or only copies of its own message."""
+"""Which messages a run excludes: every other message of the key, or only copies of its own."""
 OnLapse = Literal["again", "unknown"]
-"""What a run is whose lease has lapsed: free to be run again, or `unknown` until somebody settles it."""
+"""The state of a run after its lease has expired: free to run again, or `unknown` until it is settled."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordName:
-    """Which record: `key` is a digest or an explicit idempotency key, unique within its `namespace`."""
+    """A record's name: `key` is a digest or an explicit idempotency key, unique within its `namespace`."""
 
     namespace: str
     key: str
@@ -39,7 +41,7 @@ class KeyClaimed:
     replay: bool
     delay_ms: int = 0
     replaced: str | None = None
-    """The message whose seat it was until now: from now on a repeat of this one, unless it is at work."""
+    """The message that had the seat before; from now on it is a repeat of this one, unless it is running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +51,19 @@ class KeyHeld:
     message: str
     state: HeldState
     free_in_ms: int | None
-    """When it lapses unless it is renewed; None: not by itself."""
+    """Milliseconds until it expires unless it is renewed; None: it does not expire."""
     attempt: int = 0
     resend: bool = False
-    """To the one publisher that asks: the message has waited for so long that it should be sent once more."""
+    """For the publisher: the message has waited so long that this publisher should send it again."""
     goes_round: bool = False
-    """To a worker: this copy is to be sent again for later. Else a newer one has arrived, and this may be dropped."""
+    """For a worker: send this copy again for later. If False, a newer copy has arrived, and this one may be dropped."""
     next_round: int = 0
-    """With `goes_round`: the `round` to send it with. Copies of a message end up as one, and never as none."""
+    """With `goes_round`: the `round` to send it with. Several copies of a message become one, and never none."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeKept:
-    """A message of this key has ended, and this is how."""
+    """A message of this key has ended with this outcome."""
 
     message: str
     kind: OutcomeKind
@@ -71,7 +73,7 @@ class OutcomeKept:
 
 @dataclass(frozen=True, slots=True)
 class PayloadDiffers:
-    """The key was used with another payload, by this message."""
+    """The key was already used with another payload, by this message."""
 
     message: str
 
@@ -83,7 +85,7 @@ class MessageCancelled:
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutdated:
-    """A later attempt of the same message was published already; this copy is a fork of the chain of retries."""
+    """A later attempt of the same message was already published; this copy is a fork of the chain of retries."""
 
     attempt: int
 
@@ -95,29 +97,29 @@ class RunBegun:
     fencing_token: int
     ttl_ms: int
     replay: bool
-    """True when this holder id had it already: a repeat after a lost reply."""
+    """True if this holder id already had it: a repeat after a lost reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The outcome is kept."""
+    """The outcome is stored."""
 
     replay: bool
     body: str = ""
-    """What an effect in the store gave, as JSON."""
+    """The result of an effect in the store, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOvertaken:
-    """The run is not ours any more, so nothing was kept and no effect was done.
+    """The run is no longer ours, so nothing was stored and no effect was done.
 
-    It lapsed and went to another holder, was freed or settled, or the store lost its memory.
+    Its lease expired and another holder got it, it was freed or settled, or the store lost its data.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """What an operator ended: the state it was in (None: nothing was held), and whose it was."""
+    """The run or seat that an operator ended: its state (None: nothing was held), and its owner."""
 
     state: HeldState | Literal["done"] | None
     message: str | None
@@ -125,12 +127,12 @@ class Freed:
 
 @dataclass(frozen=True, slots=True)
 class NotUnknown:
-    """There is nothing to settle: no run of the key is in the unknown state."""
+    """Nothing to settle: no run of the key is in the unknown state."""
 
 
 @dataclass(frozen=True, slots=True)
 class StillRunning:
-    """The message is being worked on by a holder whose lease lives for `free_in_ms`."""
+    """A holder whose lease lives for `free_in_ms` is processing the message."""
 
     free_in_ms: int
 
@@ -142,13 +144,13 @@ class Seat:
     message: str
     ends_in_ms: int
     sent_ago_ms: int
-    """Since it was sent last; below 0 while it is not due yet."""
+    """Milliseconds since it was last sent; negative while it is not due yet."""
     attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LivingRun:
-    """A holder at work."""
+    """A run in progress."""
 
     message: str
     holder_id: str
@@ -156,35 +158,35 @@ class LivingRun:
     attempt: int
     begun_ago_ms: int
     ends_in_ms: int
-    """Unless it is renewed; below 0 when it has lapsed."""
+    """Milliseconds until it ends unless it is renewed; negative if it has expired."""
     is_unknown: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RecordState:
-    """All that is known of a key; each part None when there is none."""
+    """The full state of a key; each part is None if it does not exist."""
 
     task: str
     seat: Seat | None = None
     run: LivingRun | None = None
     outcome: OutcomeKept | None = None
     keeps_ms: int = 0
-    """For how much longer the outcome is given to whoever publishes a repeat."""
+    """How much longer repeats get the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An entry of the list of held keys. With a `message`, only copies of that message are kept out."""
+    """An entry of the list of held keys. With a `message`, only copies of that message are excluded."""
 
     key: str
     message: str | None
     ends_in_ms: int | None
-    """None: unknown, until somebody settles it."""
+    """None: unknown, until it is settled."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespacesPage:
-    """Some namespaces, and where to go on; the cursor 0 is the end."""
+    """Some namespaces, and the cursor for the next page; 0 at the end."""
 
     names: tuple[str, ...]
     cursor: int
@@ -192,6 +194,6 @@ class NamespacesPage:
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """What a look at a lapsed claim did: it `freed` it, found that it became `unknown`, or that it is `held` again."""
+    """The result of checking an expired claim: it was `freed`, it became `unknown`, or it is `held` again."""
 
     result: Literal["freed", "unknown", "held"]

@@ -1,4 +1,4 @@
-"""What an id, a sku and a number may be."""
+"""Limits on ids, skus and numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SKU_BYTES_MAX: Final = 128
 SHOWN_MAX: Final = 60
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
-"""Both sets of them: records and ledger are lines of text with tabs, and what is printed must not steer a terminal."""
+"""Both ranges: records and ledger are lines of text with tabs, and printed text must not control a terminal."""
 
 
 def check_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> None:
@@ -37,7 +37,7 @@ def check_id(value: str, what: str, *, bytes_max: int = ORDER_ID_BYTES_MAX) -> N
 
 
 def shortened(value: object) -> str:
-    """Show what a caller gave, which may be very long; Python itself refuses to write out very long numbers."""
+    """Show a caller's value, which may be very long; Python itself refuses to print very long numbers."""
     if isinstance(value, int):
         return repr(value) if abs(value) < 10**SHOWN_MAX else f"(more than {SHOWN_MAX} digits)"
     if isinstance(value, str | bytes):
@@ -47,7 +47,7 @@ def shortened(value: object) -> str:
 
 
 def _bytes_of(value: str) -> int:
-    """Return the length in UTF-8; 0 for what UTF-8 cannot say."""
+    """Return the length in UTF-8; 0 for text that UTF-8 cannot encode."""
     if value.isascii():
         return len(value)
     try:

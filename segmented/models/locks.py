@@ -1,6 +1,6 @@
-"""Answers to the operations on locks and cached values, and what an operator is told about a lock of any kind.
+"""Answers to the operations on locks and cached values, and the state of a lock as shown to operators.
 
-What an operator is told is frozen, and none of it lets anybody release the lock.
+The operators' values are frozen, and none of them makes it possible to release the lock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, Literal
 LockKind = Literal["lock", "reentrant", "fair", "read_write", "semaphore", "quorum", "get_set"]
 HolderMode = Literal["exclusive", "read", "write", "permit"]
 HOLDER_ID_SHOWN: Final = 8
-"""Characters of a holder id that are told: the whole of it proves ownership."""
+"""Number of characters of a holder id that are shown: the full id proves ownership."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,35 +21,35 @@ class Acquired:
     fencing_token: int
     ttl_ms: int
     replay: bool
-    """True when this holder id had the lock already: a repeat after a lost reply."""
+    """True if this holder id already had the lock: a repeat after a lost reply."""
     next_in_ms: int | None = None
-    """Of a lock that several may hold: milliseconds until one more may get in, 0 at once. None: only we hold it."""
+    """For a lock with several holders: milliseconds until one more can acquire it, 0 at once. None: only we hold it."""
 
     @property
     def free_in_ms(self) -> int:
-        """Milliseconds until the lock may be free again, or for one more, without any release."""
+        """Milliseconds until the lock may be free, or have room for one more holder, without any release."""
         return self.ttl_ms if self.next_in_ms is None else self.next_in_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Somebody else holds the lock, for `free_in_ms` at most; None when its key never lapses."""
+    """Another holder has the lock, for up to `free_in_ms`; None if its key never expires."""
 
     free_in_ms: int | None
     is_delayed: bool = False
-    """True when nobody holds it: the last lease lapsed without a release, and its lock-delay runs."""
+    """True if there is no holder: the last lease expired without a release, and its lock-delay is running."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldBy(Held):
-    """`Held`, and by which attempt: its mark is the same on all servers that voted for it."""
+    """`Held`, and the mark of the attempt that holds it, which is the same on all servers that voted for it."""
 
     holder_mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreplicated:
-    """The lock was taken, but fewer replicas than wanted acknowledged it in time. To be released by the caller."""
+    """The lock was taken, but too few replicas acknowledged it in time. The caller must release it."""
 
     wanted: int
     acknowledged: int
@@ -64,31 +64,31 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The lease was ours and is gone."""
+    """The lease was ours and has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The lease is not ours: it lapsed, was revoked, or a successor holds the lock. Nothing changed."""
+    """The lease is not ours: it expired, was revoked, or a successor holds the lock. Nothing changed."""
 
     is_unsure: bool = False
-    """True when an earlier request, whose reply was lost, may have released it."""
+    """True if an earlier request, whose reply was lost, may have released it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reestablished(Lost):
-    """`Lost` on one server of a quorum, where nobody else held it: it was taken again, as was asked."""
+    """`Lost` on one server of a quorum, but free there: it was taken again, as requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """Which server answers: two with an id in common are not independent of each other."""
+    """The identity of a server: two servers with an id in common are not independent."""
 
     run_id: str
     replication_id: str = ""
     """The same for a primary and its replicas."""
     node_ids: frozenset[str] = frozenset()
-    """Every node of its cluster; empty without one."""
+    """All nodes of its cluster; empty without one."""
 
 
 # --- cached values ---
@@ -98,7 +98,7 @@ CachedKind = Literal["text", "bytes", "none", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """What is kept: a value as `text`, or as `bytes` in base64; that there is `none`; or the `error` of its loader."""
+    """A cached value: as `text`, as `bytes` in base64, `none` for no value, or the `error` of its loader."""
 
     kind: CachedKind
     body: str
@@ -111,37 +111,37 @@ class Uncached:
 
 @dataclass(frozen=True, slots=True)
 class MayLoad:
-    """The lock is ours, to make the value; `old` is what is kept until then, if it is still good."""
+    """The lock is ours, to load the value; `old` is the cached value meanwhile, if it is still good."""
 
     acquired: Acquired
     old: Cached | None
 
     @property
     def free_in_ms(self) -> int:
-        """Milliseconds until the lock may be free again without any release."""
+        """Milliseconds until the lock may be free without any release."""
         return self.acquired.ttl_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The value is kept."""
+    """The value is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outpaced:
-    """Nothing was kept: a newer one was written, or the value was forgotten, after its loader took the lock."""
+    """Nothing was stored: after the loader took the lock, a newer value was written or the value was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """Nothing is kept any more; `was_kept` tells whether anything was."""
+    """The value is deleted; `was_kept` says whether there was one."""
 
     was_kept: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Whether a fencing token is good, and the newest one that is known; None when there is none."""
+    """Whether a fencing token is still valid, and the newest known one; None if there is none."""
 
     newest_token: int | None
     is_good: bool
@@ -149,13 +149,13 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """One holder; of a reentrant lock, the owner with all its entries."""
+    """One holder; for a reentrant lock, the owner with all its entries."""
 
     holder_id_start: str
     """The first characters of the holder id; empty for an owner, whose name is in `owner`."""
     mode: HolderMode
     remaining_ms: int | None
-    """Milliseconds until its lease ends by itself; None when it never does."""
+    """Milliseconds until its lease expires; None if it never does."""
     owner: str | None = None
     count: int = 1
     """How often the owner has entered."""
@@ -163,25 +163,26 @@ class LockHolder:
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """A lock that is not free, in one step of its server."""
+    """A lock that is not free, read in one step."""
 
     name: str
     kind: LockKind
     holders: tuple[LockHolder, ...]
-    """The one whose lease ends first comes first. None while `is_delayed`; some of them where there are very many."""
+    """Sorted by the end of their leases. Empty while `is_delayed`; incomplete if there are very many."""
     holder_count: int
     free_in_ms: int | None
-    """Milliseconds until the name is free without any release or renewal; None when that is never."""
+    """Milliseconds until the name is free without any release or renewal; None if never."""
     fencing_token: int | None
-    """The one given out last; None for kinds without one, and for a key that another program wrote."""
+    """The last one issued; None for kinds without one, and for a key written by another program."""
     is_delayed: bool = False
-    """True when the last lease lapsed without a release, and its lock-delay runs."""
+    """True if the last lease expired without a release, and its lock-delay is running."""
     permits: int | None = None
-    """How many may hold a semaphore at a time."""
+    """Maximum number of concurrent holders of a semaphore."""
     waiters: int | None = None
-    """In the queue of a fair lock, or writers that wait; None for kinds that do not count those who wait."""
+    """Waiters in a fair lock's queue, or waiting writers; None for kinds that do not count waiters."""
     listeners: int | None = None
-    """Subscriptions of processes that wait, or waited a moment ago; None where the server cannot tell (a cluster)."""
+    """Subscriptions of processes that wait, or waited a moment ago; None if the server cannot count them (a cluster).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +191,12 @@ class Revoked:
 
     kind: LockKind
     fencing_token: int | None
-    """The last one that was given out: whoever comes next has a higher one."""
+    """The last one issued: the next holder gets a higher one."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamesPage:
-    """Some names, and where to go on; 0 when that was the last page."""
+    """Some names, and the cursor for the next page; 0 at the end."""
 
     names: tuple[str, ...]
     cursor: int

@@ -1,4 +1,4 @@
-"""Orders, and the answers to who asks for units. A refusal in a `with` statement raises NotGranted."""
+"""Orders, and the answers to requests for units. A refusal in a `with` statement raises NotGranted."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Part = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a buyer asks for: `quantity` units under an id that is unique in its pool."""
+    """A buyer's request: `quantity` units under an id that is unique in its pool."""
 
     order_id: str
     quantity: int = 1
     customer_id: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no pool can hold."""
+        """Raise InvalidInput for values that no pool accepts."""
         if type(self.quantity) is not int:
             message = f"quantity {shortened(self.quantity)} of order {shortened(self.order_id)} is not a whole number"
             raise InvalidInput(message)
@@ -37,7 +37,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Units are taken and the lock of `segment` is held, for as long as the lease lives."""
+    """Units are taken and the lock of `segment` is held, as long as the lease lives."""
 
     order_id: str
     quantity: int
@@ -48,14 +48,14 @@ class Granted:
     epoch: int
     sequence: int
     free_in_ms: int | None
-    """Milliseconds until some segment may be free (0: one is free now); None when unknown."""
+    """Milliseconds until some segment may be free (0: one is free now); None if unknown."""
     replay: bool
-    """True when nothing was deducted: a repeat, or a second delivery after the first holder's lease lapsed."""
+    """True if nothing was deducted: a repeat, or a second delivery after the first holder's lease expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Units are taken until the hold lapses; no lock is held."""
+    """Units are reserved until the hold expires; no lock is held."""
 
     order_id: str
     quantity: int
@@ -68,7 +68,7 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The order's fate: what this call decided, or, as a replay, what had already happened."""
+    """The order's final state: decided by this call or, as a replay, before."""
 
     order_id: str
     state: OrderState
@@ -79,7 +79,7 @@ class Settled:
     replay: bool
 
     def describe(self) -> str:
-        """Say it in words."""
+        """Return the answer in words."""
         return f"already {self.state}"
 
     def __enter__(self) -> NoReturn:
@@ -92,10 +92,10 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class SoldOut:
-    """Fewer units are free than asked for, at `sequence`. `reserved` units are on hold and may come back.
+    """Fewer units are free than requested, at `sequence`. `reserved` units are on hold and may come back.
 
-    Both are the pool's at the end of the call that refused, in which orders beside this one may have taken units. Of a
-    `replay`, they are the pool's now, and `sequence` is when it was refused.
+    Both numbers are the pool's at the end of the refusing call, in which other orders may have taken units. For a
+    `replay` they are the pool's current numbers, and `sequence` is the time of the refusal.
     """
 
     order_id: str
@@ -105,12 +105,12 @@ class SoldOut:
     sequence: int
     replay: bool = False
     by_mark: bool = False
-    """True when this process refused it without asking, by what another order was told a moment before."""
+    """True if this process refused it locally, because of another order's recent refusal."""
     age_ms: int = 0
-    """How old that other answer may be, by the local clock; 0 for an answer of the server's own."""
+    """Maximum age of that other answer, by the local clock; 0 for an answer from the server."""
 
     def describe(self) -> str:
-        """Say it in words."""
+        """Return the answer in words."""
         return f"sold out ({self.available} units free, {self.reserved} on hold, {self.quantity} asked for)"
 
     def __enter__(self) -> NoReturn:
@@ -123,16 +123,16 @@ class SoldOut:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """No segment is free, or another holder works on this order; look again in `free_in_ms`, or when one is freed."""
+    """No segment is free, or another holder is processing this order; retry in `free_in_ms`, or when one is freed."""
 
     order_id: str
     sequence: int
     free_in_ms: int | None
     is_in_hand: bool = False
-    """True when another holder's lease on this order lives: a second delivery. Segments may be free."""
+    """True if another holder's lease on this order is live: a second delivery. Segments may be free."""
 
     def describe(self) -> str:
-        """Say it in words."""
+        """Return the answer in words."""
         return "another holder works on it" if self.is_in_hand else "no segment was free before the deadline"
 
     def __enter__(self) -> NoReturn:
@@ -145,12 +145,12 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The pool takes no new orders any more."""
+    """The pool takes no new orders."""
 
     order_id: str
 
     def describe(self) -> str:
-        """Say it in words."""
+        """Return the answer in words."""
         return "the sale is closed"
 
     def __enter__(self) -> NoReturn:
@@ -172,7 +172,7 @@ class LimitReached:
     taken: int
 
     def describe(self) -> str:
-        """Say it in words."""
+        """Return the answer in words."""
         return (
             f"customer {self.customer_id!r} has {self.taken} of at most {self.limit} units, {self.quantity} asked for"
         )
@@ -187,7 +187,7 @@ class LimitReached:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """Another holder has this order now; the caller's lease lapsed. Nothing changed."""
+    """Another holder has this order now; the caller's lease expired. Nothing changed."""
 
     order_id: str
     fencing_token: int
@@ -196,12 +196,12 @@ class Superseded:
 Refusal = SoldOut | Busy | Settled | Closed | LimitReached
 """An answer that grants nothing."""
 Taken = Reserved | Refusal
-"""What a reservation is answered."""
+"""The answer to a reservation."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrderRecord:
-    """What the pool keeps of an order."""
+    """An order's record in the pool."""
 
     order_id: str
     state: OrderState
@@ -211,15 +211,15 @@ class OrderRecord:
     holder_id: str | None
     fencing_token: int | None
     hold_until_ms: int | None
-    """Server time at which its hold lapses; None when it has none, or was not asked for it."""
+    """Server time at which its hold expires; None if it has none, or if it was not read."""
     customer_id: str | None
     sequence: int
-    """Of the last change; for a refusal, the one at which it was decided."""
+    """Sequence number of the last change; for a refusal, the one at which it was decided."""
     asked: int
-    """Units asked for: more than `quantity` when it took what was left."""
+    """Units asked for: more than `quantity` if it took fewer."""
     cart_home: str | None = None
-    """Of an order that a cart has pinned, the sku whose pool keeps the cart's record."""
+    """For an order pinned by a cart, the sku whose pool keeps the cart's record."""
 
     def is_of(self, order: Order) -> bool:
-        """Is this what `order` asks for? The same id with other content is an error."""
+        """Return whether the record has the content of `order`; the same id with other content is an error."""
         return (self.asked, self.customer_id) == (order.quantity, order.customer_id)

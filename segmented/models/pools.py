@@ -16,7 +16,7 @@ class Transfer:
     | kind | units |
     | --- | --- |
     | sent | all that this shard has ever sent to the other |
-    | away | those of the last transfer to the other, as long as it is not known that they arrived |
+    | away | those of the last transfer to the other, until they are known to have arrived |
     | received | all that this shard has ever received from the other |
     """
 
@@ -26,12 +26,12 @@ class Transfer:
     number: int
     units: int
     sent: int = field(default=0, compare=False)
-    """Of one that is away, as it is answered: all units that were sent there, these included."""
+    """For a transfer that is away, as answered: all units ever sent there, including these."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """A pool read in one step: totals, units a segment, and the sequence number at which both hold."""
+    """A pool read in one step: totals, units in each segment, and the sequence number at which both hold."""
 
     sku: str
     epoch: int
@@ -53,15 +53,17 @@ class PoolState:
     customer_limit: int | None = None
     is_closed: bool = False
     unreadable: tuple[str, ...] = ()
-    """Totals and segments ("segment 3") that somebody else made something else than whole numbers: they count as 0."""
+    """Totals and segments ("segment 3") that another program overwrote with non-integers: they count as 0."""
     ledger_end: str = ""
-    """Id of the ledger's last entry if somebody else put it beyond `sequence`, where it stops the pool; else empty."""
+    """Id of the ledger's last entry if another program added it after `sequence`, which stops the pool; otherwise
+    empty.
+    """
     transfers: tuple[Transfer, ...] = ()
-    """What a shard knows of units between it and others; not in the shorter state that changes answer with."""
+    """A shard's notes of its transfers; not included in the shorter state in answers to changes."""
 
     @property
     def stocked(self) -> int:
-        """Units that were ever put in and not taken out by a withdrawal or a transfer: the most that can be sold."""
+        """Units ever added and not removed by a withdrawal or a transfer: the maximum that can be sold."""
         return self.opened + self.restocked - self.withdrawn + self.received - self.sent
 
 
@@ -74,14 +76,14 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyOpen:
-    """The pool was open before; nothing changed. Its stock and segment count may differ from those asked for."""
+    """The pool was already open; nothing changed. Its stock and segment count may differ from the requested ones."""
 
     state: PoolState
 
 
 @dataclass(frozen=True, slots=True)
 class Restocked:
-    """`units` were put in, or taken out, under this change id: now, or before, which is a replay."""
+    """`units` were added, or removed, under this change id: now, or earlier as a replay."""
 
     change_id: str
     units: int
@@ -92,7 +94,7 @@ class Restocked:
 
 @dataclass(frozen=True, slots=True)
 class TooFew:
-    """Fewer units are free than were to be withdrawn; nothing changed."""
+    """Fewer units are free than the withdrawal needs; nothing changed."""
 
     change_id: str
     units: int
@@ -101,7 +103,7 @@ class TooFew:
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """The pool has the number of segments asked for; as a replay, it had it before."""
+    """The pool has the requested number of segments; as a replay, it already had."""
 
     state: PoolState
     replay: bool
@@ -109,7 +111,7 @@ class Resized:
 
 @dataclass(frozen=True, slots=True)
 class PoolClosed:
-    """The pool takes no new orders; as a replay, it took none before."""
+    """The pool takes no new orders; as a replay, it was already closed."""
 
     state: PoolState
     replay: bool
@@ -136,7 +138,7 @@ EntryKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One change of one order, or of the pool. `granted` moves a living reservation to a new holder and takes no units.
+    """One change of one order, or of the pool. `granted` moves a live reservation to a new holder and takes no units.
 
     Orders that changed in one step share a sequence number and a digest.
     """
@@ -145,16 +147,16 @@ class LedgerEntry:
     sequence: int
     kind: EntryKind
     at_us: int
-    """The server's clock, in microseconds."""
+    """Microseconds by the server's clock."""
     order_id: str | None
-    """Of a restock or a withdrawal, its change id; of a transfer, the other shard's number, a colon, and its own."""
+    """For a restock or a withdrawal, its change id; for a transfer, the other shard's number, a colon, and its own."""
     quantity: int
     parts: tuple[Part, ...]
-    """Units by segment: those of the order; put in or taken out; or, of a pool opened or resized, all that are free."""
+    """Units by segment: the order's; added or removed; or, for a pool opened or resized, all free units."""
     segment: int | None
     fencing_token: int | None
     customer_id: str | None = None
     note: str = ""
-    """Of a pool opened or resized, its segment count."""
+    """For a pool opened or resized, its segment count."""
     chain: str = ""
     """Digest over this change and all before it."""

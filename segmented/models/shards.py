@@ -1,4 +1,4 @@
-"""Shards of a pool: their names, where they are written down, and units on the way between them."""
+"""Shards of a pool: their names, their directory, and units on the way between them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARD_MARK: Final = "\x1f"
 """Between the sku and the place of a shard. A sku has no control characters, so no pool has the name of a shard."""
 SHARD_COUNT_MAX: Final = 64
 PLACE: Final = re.compile("(0|[1-9][0-9]?)([a-z]{1,8})")
-"""Of a shard: its number and its salt, which has four letters at most today."""
+"""A shard's number and its salt, which has up to four letters today."""
 
 
 class Shard(str):  # it is the name itself, wherever an operation asks for that of a pool
@@ -27,37 +27,37 @@ class Shard(str):  # it is the name itself, wherever an operation asks for that 
     __slots__ = ()
 
     def __new__(cls, sku: str, number: int, salt: str) -> Self:
-        """Name shard `number` of `sku`; the salt, letters, decides its hash slot."""
+        """Name shard `number` of `sku`; the salt, some letters, determines its hash slot."""
         return super().__new__(cls, f"{sku}{SHARD_MARK}{number}{salt}")
 
     @property
     def sku(self) -> str:
-        """The pool it belongs to."""
+        """The sku of its pool."""
         return self.partition(SHARD_MARK)[0]
 
     @property
     def number(self) -> int:
-        """Its place among the shards of the pool, from 0."""
+        """Its number among the shards of the pool, from 0."""
         return int(self.partition(SHARD_MARK)[2].rstrip(ascii_lowercase))
 
     @property
     def salt(self) -> str:
-        """Letters, which decide its hash slot."""
+        """Letters that determine its hash slot."""
         return self.partition(SHARD_MARK)[2].lstrip(digits)
 
     def __repr__(self) -> str:
-        """Say it in words: this is how messages name it."""
+        """Return the name in words, as messages show it."""
         return f"shard {self.number} of {self.sku!r}"
 
     def __getnewargs__(self) -> tuple[str, int, str]:  # type: ignore[override]  # as `__new__` takes them, not as str does
-        """Travel between processes."""
+        """Return the arguments to unpickle it."""
         return self.sku, self.number, self.salt
 
 
 def checked_pool_name(name: str) -> str:
-    """Return the sku, or the Shard, that a text names which came from outside. Raises InvalidInput for anything else.
+    """Return the sku, or the Shard, that an outside text names. Raises InvalidInput for anything else.
 
-    Whether there is such a pool is not asked: nothing opens one by working on its orders.
+    Does not check whether the pool exists: working on orders never opens one.
     """
     if not isinstance(name, str):
         message = f"{shortened(name)} names no pool"
@@ -74,24 +74,24 @@ def checked_pool_name(name: str) -> str:
 
 
 def no_keys_of(sku: str) -> StockError:
-    """Say that a pool is not open; of a shard, whose pool's directory says that it is, that it vanished."""
+    """Return the error for a pool that is not open; for a shard, which its directory lists, that it vanished."""
     return ShardVanished(sku) if isinstance(sku, Shard) else PoolMissing(sku)
 
 
 @dataclass(frozen=True, slots=True)
 class ShardDirectory:
-    """What is written down of a pool in shards when it is opened, and never changes."""
+    """The description of a pool in shards, stored when it is opened; it never changes."""
 
     sku: str
     salts: tuple[str, ...]
-    """One a shard."""
+    """One for each shard."""
     stock: int
     segment_count: int
     """Over all shards."""
     epoch: int
     customer_limit: int | None
     is_open: bool
-    """False until every shard is open: nothing has been sold then, and whoever opens the pool again goes on with it."""
+    """False until every shard is open: nothing has been sold then, and opening the pool again continues with it."""
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -99,18 +99,18 @@ class ShardDirectory:
         return tuple(Shard(self.sku, number, salt) for number, salt in enumerate(self.salts))
 
     def shares(self, units: int) -> tuple[int, ...]:
-        """Split a number over the shards as evenly as whole units allow."""
+        """Split a number over the shards as evenly as possible."""
         base, extra = divmod(units, len(self.salts))
         return tuple(base + (number < extra) for number in range(len(self.salts)))
 
     @property
     def content(self) -> str:
-        """What is kept of it, as text, but for `is_open`."""
+        """The stored text, without `is_open`."""
         return f"{','.join(self.salts)} {self.stock} {self.segment_count} {self.epoch} {self.customer_limit or 0}"
 
 
 def parse_directory(sku: str, content: str, *, is_open: bool) -> ShardDirectory:
-    """Read `ShardDirectory.content`. Raises ValueError for anything else."""
+    """Parse `ShardDirectory.content`. Raises ValueError for anything else."""
     salts, *numbers = content.split(" ")
     stock, segment_count, epoch, customer_limit = map(int, numbers)
     return ShardDirectory(sku, tuple(salts.split(",")), stock, segment_count, epoch, customer_limit or None, is_open)
@@ -118,13 +118,13 @@ def parse_directory(sku: str, content: str, *, is_open: bool) -> ShardDirectory:
 
 @dataclass(frozen=True, slots=True)
 class ShardedState(PoolState):
-    """The sum of the shards of a pool, and each of them. Each was read in one step; all of them were not."""
+    """The sum of a pool's shards, and each of them. Only each shard was read atomically."""
 
     shards: tuple[PoolState, ...] = ()
 
     @property
     def away(self) -> int:
-        """Units that were sent and have not come: on the way, or lost by a failover.
+        """Units that were sent and have not arrived: on the way, or lost by a failover.
 
         While orders are served they may be counted twice, or not at all.
         """
@@ -132,9 +132,9 @@ class ShardedState(PoolState):
 
 
 def units_away(senders: Sequence[PoolState], receivers: Sequence[PoolState]) -> list[int]:
-    """Return for each shard the units on the way from it, though it may not know yet that they have arrived.
+    """Return for each shard the units on the way from it, even if it does not know yet that they have arrived.
 
-    Both are all the shards, in their order; `receivers` may have been read later.
+    Both arguments are all the shards, in their order; `receivers` may have been read later.
     """
     got = [{one.other: one.units for one in state.transfers if one.kind == "received"} for state in receivers]
     found = []
@@ -148,7 +148,7 @@ def units_away(senders: Sequence[PoolState], receivers: Sequence[PoolState]) -> 
 
 @dataclass(frozen=True, slots=True)
 class ShardFound:
-    """What one shard has, in one step, after some lapsed holds were given back."""
+    """One shard's numbers, read in one step, after some expired holds were returned."""
 
     shard: Shard
     available: int
@@ -156,11 +156,11 @@ class ShardFound:
     away: tuple[Transfer, ...]
     """Transfers that may not have arrived."""
     is_more_due: bool
-    """Are more lapsed holds to be given back?"""
+    """Whether more expired holds remain to be processed."""
     increases: int = field(compare=False)
-    """How often the free units have grown: two looks with the same number have seen no unit come in between."""
+    """How often the free units have grown: if two reads have the same number, no unit came in between."""
     sequence: int
-    """Of its last change."""
+    """Sequence number of its last change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +169,9 @@ class Received:
 
     number: int
     units: int
-    """How many came in by this call: 0 if they were in before; more than were sent, if earlier ones had been lost."""
+    """Units that this call added: 0 if they were already in; more than were sent, if earlier ones had been lost."""
 
     @property
     def replay(self) -> bool:
-        """Did nothing come in?"""
+        """Return whether nothing was added."""
         return self.units == 0

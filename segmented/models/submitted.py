@@ -1,4 +1,4 @@
-"""Submitted orders: what is answered when one is accepted, begun by a worker, put off or given up."""
+"""Submitted orders: the answers when one is accepted, begun by a worker, put off or moved to the dead-letter set."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 REASON_MAX: Final = 200
 SUBMITTED_UNTIL_MS: Final = 253_402_300_798_000
-"""The end of the hold of an order in the outbox, which does not lapse; a cart pins for ever a second longer."""
+"""The end of the hold of an order in the outbox, which does not expire; a cart's pin ends one second later."""
 Deciding = Literal["at acceptance", "in the worker"]
-"""Where a submitted order's units are taken."""
+"""When a submitted order's units are taken."""
 SubmittedState = Literal["queued", "reserved", "confirmed", "cancelled", "expired", "refused", "dead", "unknown"]
-"""Of a submitted order: queued and reserved are on their way; of a dead one no worker is told any more."""
+"""States of a submitted order: queued and reserved are in progress; a dead one is no longer published to workers."""
 FINAL_STATES: frozenset[SubmittedState] = frozenset({"confirmed", "cancelled", "expired", "refused", "dead", "unknown"})
 
 
@@ -29,24 +29,24 @@ class Queued:
 
 
 Accepted = Queued | Reserved | Settled | SoldOut | Busy | Closed | LimitReached
-"""What a submitted order is answered."""
+"""The answer to a submitted order."""
 
 
 @dataclass(frozen=True, slots=True)
 class BegunOrder:
-    """An order that is this worker's for a while: its units are taken."""
+    """An order that belongs to this worker for a while: its units are taken."""
 
     order: Order
     quantity: int
-    """Units taken: fewer than the order asks for when it took what was left."""
+    """Units taken: fewer than asked for if fewer were left."""
     segment: int
     parts: tuple[Part, ...]
     fencing_token: int | None
-    """Of the segment's lock; None for an order whose units were taken at its acceptance, without a lock."""
+    """The segment lock's token; None for an order whose units were taken at acceptance, without a lock."""
     epoch: int
     sequence: int
     begun: int
-    """How often a worker has begun it, this time included."""
+    """How often a worker has begun it, including this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class TakenOrders:
-    """What a worker may do about each order of an envelope, in their order; a failure stands in an order's place."""
+    """The answers for each order of an envelope, in their order; a failure takes its order's place."""
 
     orders: tuple[BegunOrder | Settled | Busy | TooManyOthers | Dead | Exception, ...]
     free_in_ms: int | None
@@ -75,7 +75,7 @@ class TakenOrders:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What is to be published again, and what was buried."""
+    """The orders to publish again, and those moved to the dead-letter set."""
 
     due: tuple[tuple[str, int], ...]
     """Order id, and how often a worker has begun it."""
@@ -85,47 +85,47 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class SweepSuperseded:
-    """Somebody with a later fencing token sweeps by now; nothing changed."""
+    """A sweep with a later fencing token has been seen; nothing changed."""
 
     fencing_token: int
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What is known of a submitted order."""
+    """The known state of a submitted order."""
 
     order_id: str
     state: SubmittedState
     record: OrderRecord | None
-    """What the pool keeps of it, once its units were taken or refused."""
+    """The pool's record, once the units were taken or refused."""
     begun: int
     published: int
-    """How often it was published again since a worker began it last."""
+    """How often it was published again since a worker last began it."""
     reason: str
-    """Why it was put off last, or given up."""
+    """Why it was last put off, or given up."""
     is_in_outbox: bool
     order: Order | None = None
-    """What it asks for, while no worker has taken its units."""
+    """The order's content, until a worker takes its units."""
     worker: str = ""
-    """Who has it in hand: the holder id proves it, so it is not for showing in full."""
+    """The holder id of the worker that processes it; it proves ownership, so do not show it in full."""
     until_ms: int = 0
-    """For how long. This and the other times are the server's; `read_at_ms` is when this was read."""
+    """End of that worker's time. This and the other times are the server's; `read_at_ms` is when this was read."""
     due_ms: int | None = None
     """When it is published again; None: it is not in the outbox."""
     dead_at_ms: int | None = None
-    """When it was given up; None: it is not in the dead-letter set. One that was decided since is, until a replay."""
+    """When it was given up; None: not in the dead-letter set. An order decided since stays there until a replay."""
     read_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxState:
-    """How much waits in a pool's outbox."""
+    """What waits in a pool's outbox."""
 
     waiting: int
     due: int
     dead: int
     oldest_due_ms: int
-    """How long the first has been due."""
+    """How long the first order has been due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +155,15 @@ class KeptMessage:
     reason: str
     text: str
     age_ms: int = 0
-    """For how long it has been kept, by the server's clock."""
+    """How long it has been kept, by the server's clock."""
 
 
 def one_line(reason: str) -> str:
-    """Shorten why something failed to one line of at most 200 characters, all of which can be stored and printed."""
+    """Shorten the reason of a failure to one line of up to 200 characters that can be stored and printed."""
     line = " ".join(reason.split())[:REASON_MAX]
     return line if line.isprintable() else "".join(one if one.isprintable() else "?" for one in line)
 
 
 def encodable(text: str) -> str:
-    """Write out what UTF-8 cannot say, such as a file's name that was read as bytes: any text must be kept."""
+    """Escape characters that UTF-8 cannot encode, such as those of a file name read as bytes: any text must be kept."""
     return text.encode(errors="backslashreplace").decode()

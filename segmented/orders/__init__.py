@@ -1,4 +1,4 @@
-"""Orders in SQL: the durable gate, which decides every order's fate once Redis has said yes."""
+"""Orders in SQL: the durable gate, which makes the final decision on every order after Redis has accepted it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LATE: Final = from_modules(
         "segmented.orders.work_terms": "TryLater WorkTerms",
     }
 )
-"""Imported when asked for, and from where."""
+"""Names imported on first use, and the modules that define them."""
 
-if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+if not TYPE_CHECKING:  # a type checker would otherwise accept any other name
     __getattr__, __dir__ = late(__name__, LATE)

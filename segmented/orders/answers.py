@@ -1,4 +1,4 @@
-"""The named answers of the durable gate, and the rows it reads. All of it is frozen."""
+"""The durable gate's named answers, and the rows it reads. All are frozen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 State = Literal["begun", "done", "undone"]
-"""Of a change: one side may lack it; both have it; the pool has refused it for good."""
+"""State of a change: one side may lack it; both have it; the pool has refused it for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyOpen:
-    """The sku had rows before; nothing changed. They may differ from what was asked for."""
+    """The sku already had rows, which may differ from the requested ones; nothing changed."""
 
     stock: int
     segment_count: int
@@ -39,20 +39,20 @@ class Confirmed:
     """The order is final and durable."""
 
     replay: bool
-    """True when it was before: nothing changed."""
+    """True if it was already confirmed: nothing changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Voided:
-    """The order can never be confirmed; its units may go back."""
+    """The order can never be confirmed; its units may be returned."""
 
     replay: bool
-    """True when it was void before: nothing changed."""
+    """True if it was already void: nothing changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyConfirmed:
-    """The order was confirmed first, so it cannot be voided; its units stay sold."""
+    """The order was already confirmed, so it cannot be voided; its units stay sold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class EpochChanged:
     """The rows are in another epoch than the caller: Redis was rebuilt, or must be. Nothing changed."""
 
     epoch: int
-    """The one in the database."""
+    """The database's epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """A later grant of this segment reached the database first; nothing changed. The units stay held: grant again."""
+    """A later grant of this segment reached the database first; nothing changed. The units stay reserved: try again."""
 
     fence: int
     """The highest fencing token the segment's row has accepted."""
@@ -78,7 +78,7 @@ class Superseded:
 
 @dataclass(frozen=True, slots=True)
 class SoldOut:
-    """All segments of the sku together had fewer units left than asked for; nothing changed."""
+    """All segments of the sku together had fewer units left than requested; nothing changed."""
 
     total: int
     sold: int
@@ -86,18 +86,18 @@ class SoldOut:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The change has a row, or the segments have theirs."""
+    """The change, or the segments, are stored."""
 
     replay: bool
-    """True when it was so before: nothing changed."""
+    """True if they were already stored: nothing changed."""
     state: State
     epoch: int
-    """Of the pool that has had the change last."""
+    """Epoch of the pool that had the change last."""
 
 
 @dataclass(frozen=True, slots=True)
 class TooFewUnsold:
-    """The rows have fewer units unsold than were to be withdrawn; nothing changed."""
+    """The rows have fewer unsold units than the withdrawal needs; nothing changed."""
 
     total: int
     sold: int
@@ -112,7 +112,7 @@ class NotConfirmed(StockError):
     """The order was not confirmed by this call, so the body of the `with` statement did not run."""
 
     def __init__(self, order_id: str, answer: ConfirmAnswer) -> None:
-        """Carry the answer."""
+        """Create the error with the gate's answer."""
         super().__init__(f"order {order_id!r} was not confirmed by this transaction: {answer}")
         self.order_id = order_id
         self.answer = answer
@@ -131,7 +131,7 @@ class OrderRow:
     epoch: int | None
     customer_id: str | None
     created_at: datetime
-    """By the database's clock, in UTC."""
+    """Time by the database's clock, in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +155,12 @@ class ChangeRow:
     state: State
     epoch: int
     created_at: datetime
-    """By the database's clock, in UTC."""
+    """Time by the database's clock, in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentTotals:
-    """A sku's segments read in one step; no segments when it was never opened."""
+    """A sku's segments read in one step; none if it was never opened."""
 
     quota: int
     sold: int

@@ -1,8 +1,8 @@
-"""Restock, withdraw and resize a gated pool: two sides, each changed once, in the order in which neither can oversell.
+"""Restock, withdraw and resize a gated pool: changes both sides, in the order that cannot oversell.
 
-The database never allows less than the pool may sell: its quota goes up before the pool has the units, goes down after
+The database never allows less than the pool may sell: its quota rises before the pool gets the units and falls after
 the pool has given them up, and a segment has its row before the pool uses it. A process that dies between two steps
-leaves a row that says `begun`; the next call with the same id finishes it.
+leaves a row in state `begun`; the next call with the same id finishes it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 
 def restock_gated(pool: Pool, gate: Gate, units: int, *, restock_id: str) -> Restocked | Closed:
-    """Put units into a gated pool and its order database while the sale runs, once for each id. Safe to run twice.
+    """Add units to a gated pool and its order database during the sale, once for each id. Safe to repeat.
 
-    The database has them first. Of a closed pool it gives them up again. Raises ChangeMismatch for an id of another
-    change, on either side, and ChangeDiverged where the database has another epoch than the pool, or no rows.
+    The database gets them first; if the pool is closed, the database gives them up again. Raises ChangeMismatch if the
+    id belongs to another change, on either side, and ChangeDiverged if the database has another epoch than the pool, or
+    no rows.
     """
     _checks(pool).restock(units, restock_id)
     state = _gated_state(pool)
@@ -43,10 +44,10 @@ def restock_gated(pool: Pool, gate: Gate, units: int, *, restock_id: str) -> Res
 
 
 def withdraw_gated(pool: Pool, gate: Gate, units: int, *, withdraw_id: str) -> Restocked | TooFew:
-    """Take free units out of a gated pool, then out of its order database, once for each id. Safe to run twice.
+    """Remove free units from a gated pool, then from its order database, once for each id. Safe to repeat.
 
-    The id stands for these units from its first call on, also when too few were free then: a repeat tries again.
-    Raises ChangeMismatch and ChangeDiverged as `restock_gated` does.
+    The first call binds the id to these units, even if too few are free then: a repeat tries again. Raises
+    ChangeMismatch and ChangeDiverged as `restock_gated` does.
     """
     _checks(pool).withdraw(units, withdraw_id)
     state = _gated_state(pool)
@@ -61,9 +62,9 @@ def withdraw_gated(pool: Pool, gate: Gate, units: int, *, withdraw_id: str) -> R
 
 
 def resize_gated(pool: Pool, gate: Gate, segments: int) -> Resized:
-    """Change the number of a gated pool's segments while the sale runs; new ones have a row in the database first.
+    """Change the number of a gated pool's segments during the sale; new ones get a database row first.
 
-    Rows of segments that go away stay, and their quota moves to where it is sold. Safe to run twice.
+    Rows of removed segments stay, and their quota moves to where it is sold. Safe to repeat.
     """
     _checks(pool).resize(segments)
     state = _gated_state(pool)
@@ -73,7 +74,7 @@ def resize_gated(pool: Pool, gate: Gate, segments: int) -> Resized:
 
 
 def _checks(pool: Pool) -> PoolSettings:
-    """Return what refuses bad input, before the database is touched."""
+    """Return the settings that check input before the database is changed."""
     return PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
 
 
@@ -102,5 +103,5 @@ def _refuse(sku: str, change: str, answer: ChangeAnswer | TooFewUnsold) -> Store
 
 
 def _known(change: Change, state: PoolState) -> Restocked:
-    """Answer for a change that a pool of an earlier epoch has had: this one was opened with what came of it."""
+    """Answer for a change made in a pool of an earlier epoch, which this pool's stock already includes."""
     return Restocked(change.change_id, change.units, state.sequence, state.available, replay=True)

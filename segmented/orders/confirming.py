@@ -1,22 +1,22 @@
-"""How an order is confirmed, and how an envelope of orders is.
+"""Confirm one order, or an envelope of orders.
 
-One order, in three steps, each taken only where the one before found no answer:
+One order takes up to three steps, each only if the one before gave no answer:
 
 1. one statement that takes the units and inserts the order, or changes nothing;
-2. one reading of everything that says why nothing changed;
+2. one read of everything that explains why nothing changed;
 3. only for a full segment of a sku that has units left: all its rows are locked, and quota moves to it.
 
-Locks are taken in one order everywhere, segment rows ascending and then the order's row, so no two wait for each other.
-Every step may run twice: an order that is there already is found by its key, and its units are not taken again.
+Locks are taken in the same order everywhere, segment rows ascending and then the order's row, so there is no deadlock.
+Every step can be repeated: an existing order is found by its key, and its units are not taken again.
 
-An envelope, in one transaction, however many its orders are and whatever becomes of each:
+An envelope takes one transaction, however many orders it has and whatever their outcomes:
 
-1. The rows of the segments that the orders name are locked, ascending, and the orders that are there already read.
-2. What each order's answer is, is decided from that; nobody else can change these rows meanwhile.
-3. One statement (two on SQLite) writes rows and orders, if the rows are as they were read; commit.
+1. The rows of the segments that the orders name are locked, ascending, and existing orders are read.
+2. Each order's answer is decided from that; no other process can change these rows meanwhile.
+3. One statement (two on SQLite) writes rows and orders, if the rows are unchanged since the read; commit.
 
-Only where a segment has too few units does it begin again, with all rows of the sku locked, so that quota may move.
-The orders go in in the order of their ids, because two envelopes may name the same orders and different segments.
+Only if a segment has too few units, it starts again with all rows of the sku locked, so that quota can move. The orders
+are inserted in the order of their ids, because two envelopes may name the same orders and different segments.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
     from segmented.orders.statements import Statements
 
 MOVES_MAX: Final = 20
-"""Times that quota moves for one `begin_confirmed`; each but the first means that other orders took it meanwhile."""
+"""Maximum number of times that quota moves in one `begin_confirmed`; after each, other orders took it again."""
 ENVELOPE_MAX: Final = 1_000
-"""Orders in one transaction: their segments' rows are locked for all of it."""
+"""Maximum number of orders in one transaction, which locks their segments' rows until its end."""
 TRIES_MAX: Final = 3
-"""Times that orders of the envelope may be decided by others between the reading and the insert."""
+"""Maximum number of times that other processes may decide the envelope's orders between the read and the insert."""
 
 
 class Confirming:
-    """Confirms orders. Connections come in autocommit; drivers' errors pass through, and the gate translates them."""
+    """Confirms orders. Connections are in autocommit; drivers' errors pass through, and the gate translates them."""
 
     def __init__(self, statements: Statements) -> None:
-        """Speak one database's words."""
+        """Create with one database's statements."""
         self._statements = statements
 
     def confirm(self, connection: Connection, claim: Claim) -> ConfirmAnswer:
-        """Confirm one order as a transaction of its own. Raises OrderMismatch."""
+        """Confirm one order in a transaction of its own. Raises OrderMismatch."""
         try:
             if self._statements.confirm_alone(connection, given_values(claim)):
                 return Confirmed(replay=False)
@@ -68,7 +68,7 @@ class Confirming:
             return self._fate(connection, claim, error)
 
     def begin_confirmed(self, connection: Connection, claim: Claim) -> ConfirmAnswer:
-        """Open a transaction and confirm the order in it. It stays open only for Confirmed that is no replay.
+        """Open a transaction and confirm the order in it; it stays open only for Confirmed that is not a replay.
 
         Quota moves in transactions of its own, because this one may stay open for long. Raises OrderMismatch.
         """
@@ -92,7 +92,7 @@ class Confirming:
         return classify(claim, read_standing(connection, given_values(claim)))
 
     def _fate(self, connection: Connection, claim: Claim, error: IntegrityError) -> ConfirmAnswer:
-        """Return what the order's row says. Without one it was another constraint that held: the error goes on."""
+        """Return the answer from the order's row. Without a row another constraint failed: raises the error again."""
         connection.rollback()
         answer = self._look(connection, claim)
         if isinstance(answer, Confirmed | Voided):
@@ -113,13 +113,13 @@ class Confirming:
         return Confirmed(replay=False)
 
     def _make_room(self, connection: Connection, claim: Claim) -> None:
-        """Move quota, and leave it to the next attempt to find what has become of the order."""
+        """Move quota; the next attempt finds what has become of the order."""
         connection.exec_driver_sql(self._statements.begin)
         self._move_quota(connection, claim)
         connection.commit()
 
     def _move_quota(self, connection: Connection, claim: Claim) -> ConfirmAnswer | None:
-        """Lock all rows of the sku, look again, and fill up the segment from the richest. None: there is room now."""
+        """Lock all rows of the sku, read again, and fill the segment from the fullest ones. None: there is room now."""
         rows = lock_segments(connection, claim.sku)
         answer = self._look(connection, claim)
         if answer is not None:
@@ -132,23 +132,23 @@ class Confirming:
 
 
 class ConfirmingMany:
-    """Confirms envelopes. Connections come in autocommit; drivers' errors pass through, for the gate to translate."""
+    """Confirms envelopes. Connections are in autocommit; drivers' errors pass through, and the gate translates them."""
 
     def __init__(self, statements: Statements) -> None:
-        """Speak one database's words."""
+        """Create with one database's statements."""
         self._statements = statements
 
     def confirm(self, connection: Connection, claims: Sequence[Claim]) -> list[ConfirmAnswer | OrderMismatch] | None:
         """Confirm one or more orders of one sku, each as if alone and in this order, in one transaction.
 
-        None: it could not be written as it was decided, and nothing changed. Which order stood in the way is not known.
+        Returns None if the decision could not be written, and nothing changed. Which order prevented it is unknown.
         """
         for _ in range(TRIES_MAX):
             try:
                 decision = self._try(connection, claims, are_all_rows=False)
                 if decision is None:
                     decision = self._try(connection, claims, are_all_rows=True)
-            except IntegrityError:  # an order was decided since they were read: the next reading finds it
+            except IntegrityError:  # an order was decided since the read: the next read finds it
                 connection.rollback()
                 continue
             return None if decision is None else list(decision.answers)

@@ -1,4 +1,4 @@
-"""A psycopg connection that does not wait for ever: the server's time-outs are no help when it is frozen."""
+"""A psycopg connection with a client-side deadline: the server's own time-outs do not work when it is frozen."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ReplyT = TypeVar("ReplyT")
 
 
 class DeadlineConnection(psycopg.Connection[Any]):
-    """Gives up on a reply after `reply_timeout` seconds and closes itself, because the reply may still come."""
+    """Gives up waiting for a reply after `reply_timeout` seconds, and closes itself as the reply may still come."""
 
     reply_timeout: float = 30.0
 
     def wait(self, gen: PQGen[ReplyT], interval: float = 0.1, timeout: float | None = None) -> ReplyT:
-        """Wait for the server, for `reply_timeout` seconds at most. Raises psycopg.OperationalError."""
+        """Wait for the server, for up to `reply_timeout` seconds. Raises psycopg.OperationalError."""
         try:
             return super().wait(gen, interval, self.reply_timeout if timeout is None else timeout)
         except psycopg.OperationalError as error:

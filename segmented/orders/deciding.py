@@ -1,7 +1,7 @@
-"""What becomes of an envelope of orders, and how quota moves. Pure: it decides from locked rows, and the gate acts.
+"""Decide an envelope of orders, and how quota moves. Pure functions of locked rows; the gate executes the result.
 
-Order after order, each as if alone: the one before has taken its units, raised the fence and moved the quota already.
-A restock or a withdrawal changes the quota of the segments' rows, too.
+Each order is decided as if alone: the ones before have already taken their units, raised the fence and moved the quota.
+A restock or a withdrawal also changes the quota of the segments' rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredOrder:
-    """What a repeat of an order is compared with."""
+    """The stored content with which a repeat of an order is compared."""
 
     state: str
     quantity: int
@@ -32,7 +32,7 @@ class StoredOrder:
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """A segment's row as it was read, and as it is to be."""
+    """A segment's row as it was read, and its new state."""
 
     before: SegmentRow
     after: SegmentRow
@@ -40,11 +40,11 @@ class RowChange:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An answer for each claim, and what has to be written to make them true: all of it, or nothing."""
+    """An answer for each claim, and the writes that make them true: all of them, or none."""
 
     answers: tuple[ConfirmAnswer | OrderMismatch, ...]
     changes: tuple[RowChange, ...]
-    """In segment order."""
+    """The changed rows, in segment order."""
     confirmed: tuple[Claim, ...]
     """The new orders."""
 
@@ -54,8 +54,8 @@ def decide(
 ) -> Decision | None:
     """Decide what `confirm` would answer to each claim in turn.
 
-    `rows` are the segments that the claims name, ascending, or all of the sku; `orders` those of the claims' ids that
-    are stored. None: some segment has too few units, which can only be decided with all rows.
+    `rows` are the segments that the claims name, ascending, or all of the sku; `orders` are the stored ones among the
+    claims' ids. Returns None if some segment has too few units, which can only be decided with all rows.
     """
     books = _Books(rows, orders, are_all_rows=are_all_rows)
     answers: list[ConfirmAnswer | OrderMismatch] = []
@@ -73,7 +73,7 @@ def decide(
 
 
 class _Books:
-    """Rows and orders as they are after the claims so far."""
+    """Rows and orders after the claims so far."""
 
     def __init__(self, rows: Sequence[SegmentRow], orders: Mapping[str, StoredOrder], *, are_all_rows: bool) -> None:
         self.rows = {row.segment: row for row in rows}
@@ -84,7 +84,7 @@ class _Books:
         self._sold = sum(row.sold for row in rows)
 
     def confirm(self, claim: Claim) -> ConfirmAnswer | None:
-        """Return the answer; None where it is in rows that are not here. Raises OrderMismatch."""
+        """Return the answer; None if it depends on rows that were not read. Raises OrderMismatch."""
         answer = classify(claim, self._standing(claim))
         if isinstance(answer, SoldOut) and not self._are_all_rows:
             return None
@@ -118,7 +118,7 @@ class _Books:
 
     def _take(self, claim: Claim) -> None:
         order, row = claim.order, self.rows[claim.segment]
-        fence = row.fence if claim.fence is None else claim.fence  # never lower: it would have been superseded
+        fence = row.fence if claim.fence is None else claim.fence  # never lower: that claim would be superseded
         self.rows[claim.segment] = replace(row, sold=row.sold + order.quantity, fence=fence)
         self._sold += order.quantity
         self._orders[order.order_id] = StoredOrder(CONFIRMED, order.quantity, order.customer_id)
@@ -127,7 +127,7 @@ class _Books:
 
 @dataclass(frozen=True, slots=True)
 class QuotaMove:
-    """Change one segment's quota by `change`, which is negative where units are taken."""
+    """Change one segment's quota by `change`, which is negative if units are taken."""
 
     segment: int
     change: int
@@ -136,9 +136,9 @@ class QuotaMove:
 def plan_moves(rows: Sequence[SegmentRow], segment: int, quantity: int) -> tuple[QuotaMove, ...]:
     """Return changes that sum to 0 and leave `segment` with at least `quantity` spare units, in segment order.
 
-    The richest rows give first, and the first of them gives half of what it has even if less would do: else every later
-    order of a full segment would lock all rows again. Nothing to do is no change. Raises ValueError when all rows
-    together have less, which the caller has to find out before.
+    The fullest rows give first, and the first of them gives half of its units even if fewer would do: otherwise every
+    later order of a full segment would lock all rows again. If nothing is missing, there are no changes. Raises
+    ValueError when all rows together have too few, which the caller must check before.
     """
     spare = {row.segment: row.quota - row.sold for row in rows}
     missing = quantity - spare.pop(segment)
@@ -169,7 +169,7 @@ def plan_restock(rows: Sequence[SegmentRow], units: int, segment_count: int) -> 
 def plan_withdrawal(rows: Sequence[SegmentRow], units: int) -> tuple[QuotaMove, ...]:
     """Return changes that sum to -`units`, each row giving in proportion to what it has left, in segment order.
 
-    Raises ValueError when all rows together have less left, which the caller has to find out before.
+    Raises ValueError when all rows together have fewer left, which the caller must check before.
     """
     spare = {row.segment: row.quota - row.sold for row in rows}
     total = sum(spare.values())

@@ -1,4 +1,4 @@
-"""The edge to the drivers: the one place where their errors become ours, and what is worth a second attempt."""
+"""The boundary to the drivers: translates their errors, and decides which are worth a second attempt."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 DEADLOCK_OR_SERIALIZATION: Final = frozenset({"40001", "40P01"})
 READ_ONLY: Final = "25006"
-"""What a server says that is a standby still, or for now: another one can do it, or this one later."""
+"""Error code of a standby: another server, or this one later, can do it."""
 SQLITE_STATEMENT_WRONG: Final = frozenset({"SQLITE_ERROR", "SQLITE_MISUSE", "SQLITE_RANGE"})
 
 
 def reason(error: BaseException) -> str:
-    """Return what the driver said, in one line and without the statement or its values."""
+    """Return the driver's message, in one line and without the statement or its values."""
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    said = str(original).partition("Is the server running")[0]  # a question in the middle of our sentence
+    said = str(original).partition("Is the server running")[0]  # this part is a question and does not fit our sentence
     return " ".join(said.split()).rstrip(".")
 
 
 def is_worth_repeating(error: DBAPIError) -> bool:
-    """Was the connection lost, or the transaction chosen to give way? For statements that may run twice."""
+    """Return whether the connection was lost or a conflict aborted the transaction; for repeatable statements."""
     return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in DEADLOCK_OR_SERIALIZATION
 
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Turn the drivers' errors into ours."""
+    """Translate the drivers' errors."""
     try:
         yield
     except UnicodeEncodeError as error:
@@ -70,5 +70,5 @@ def translated(where: str) -> Iterator[None]:
 
 
 def _is_statement_wrong(error: DBAPIError) -> bool:
-    """Is it SQLite's way to say that a table is missing? Other databases have a class of errors for that."""
+    """Return whether SQLite reports a missing table; other databases have an error class for that."""
     return isinstance(error.orig, sqlite3.Error) and error.orig.sqlite_errorname in SQLITE_STATEMENT_WRONG

@@ -1,7 +1,7 @@
-"""Connecting: URL to engine, a deadline for every wait, and a guard that refuses a database that could lose orders.
+"""Connecting: URL to engine, a deadline for every wait, and a check that refuses a database that could lose orders.
 
-Connections are in autocommit: a statement alone is a transaction alone, and costs one round trip. Where several belong
-together, the gate says BEGIN itself.
+Connections are in autocommit: a single statement is its own transaction, and costs one round trip. For several
+statements the gate sends BEGIN itself.
 """
 
 from __future__ import annotations
@@ -30,42 +30,44 @@ DRIVERS: Final = {
     sqlite.DRIVER: sqlite.DRIVER,
 }
 CONNECT_TIMEOUT_MIN: Final = 2
-"""Seconds; the driver does not take less."""
+"""Seconds; the driver's minimum."""
 
 GUARDED: Final = "segmented_guarded"
 """The execution option that marks an engine of `connect`: checked, bounded, in autocommit."""
 
 MISPLACED: Final = re.compile(r"[,;]\w+=")
-"""Options with commas between them, as other libraries write addresses."""
+"""Options separated by commas, as other libraries write addresses."""
 SQLITE_FULL: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds for each kind of wait. Of two that nest the inner one ends first, and can say what it waited for."""
+    """Seconds for each kind of wait. If two are nested, the inner one ends first and can report what it waited for."""
 
     statement: float
 
     @property
     def lock(self) -> float:
-        """For a row that another transaction has locked, for SQLite's one writer, and for a new connection."""
+        """For a row locked by another transaction, for SQLite's single writer, and for a new connection."""
         return self.statement / 2
 
     @property
     def reply(self) -> float:
-        """For the answer of a server that stands still."""
+        """For the reply of a server that hangs."""
         return self.statement * 1.5
 
 
 def connect(url: str, *, pool_size: int = 10, timeout: float = 10.0) -> Engine:
-    """Return an engine for the order database at `url`, after one connection has shown that it is usable.
+    """Return an engine for the order database at `url`, after one test connection.
 
-    `postgresql://user:password@host/database` (psycopg 3) or `sqlite:///path`. `timeout` is what one statement may
-    take, in seconds. `pool_size` bounds the connections; a thread waits for one as long as for a statement. An engine
-    must not cross a fork. Raises InvalidInput, in whose text no password ever stands.
+    The URL is `postgresql://user:password@host/database` (psycopg 3) or `sqlite:///path`. `timeout` is the maximum time
+    of one statement, in seconds. `pool_size` limits the connections; a thread waits for one as long as for a statement.
+    An engine must not be used across a fork. Raises InvalidInput; its text never contains a password.
     """
     if pool_size < 1 or not timeout > 0:
-        message = f"an order database needs 1 connection or more and some time, not {pool_size} and {timeout:g} s"
+        message = (
+            f"an order database needs at least 1 connection and a positive timeout, not {pool_size} and {timeout:g} s"
+        )
         raise InvalidInput(message)
     parsed = parse(url)
     try:
@@ -102,7 +104,7 @@ def parse(url: str) -> URL:
     except (ArgumentError, ValueError):
         parsed = None
     if parsed is None or "@" in (parsed.host or "") or _has_misplaced_options(parsed) or not _is_readable(parsed):
-        # Nothing of the URL is shown, nor the error that may quote it: what could not be told apart may be a password.
+        # Neither the URL nor the error, which may quote it, is shown: an unparsed part may be a password.
         message = (
             "the order database's URL cannot be read; it should look like postgresql://user:password@host/database "
             "(with %40 for @ in a password) or sqlite:///path"
@@ -111,7 +113,7 @@ def parse(url: str) -> URL:
     driver = DRIVERS.get(parsed.drivername)
     if driver is None:
         message = (
-            f"{parsed.drivername}:// is no order database we know; use postgresql:// (psycopg 3) or sqlite:///path"
+            f"{parsed.drivername}:// is not a supported order database; use postgresql:// (psycopg 3) or sqlite:///path"
         )
         raise InvalidInput(message)
     if driver == sqlite.DRIVER and not _is_plain_file(parsed):
@@ -135,7 +137,7 @@ def _has_misplaced_options(url: URL) -> bool:
 
 
 def _check_options(url: URL) -> None:
-    """Refuse an option that the driver does not know: it would say so as if it could not reach the server."""
+    """Refuse an option that the driver does not know; the driver would report it as an unreachable server."""
     try:
         from psycopg.pq import Conninfo  # noqa: PLC0415  # psycopg is optional; `connect` says that it is missing
     except ImportError:
@@ -148,7 +150,7 @@ def _check_options(url: URL) -> None:
 
 
 def _is_plain_file(url: URL) -> bool:
-    """Is it neither in memory, where every connection has its own, nor given options that would be ignored?"""
+    """Return whether the URL names a plain file: not in memory, where each connection has its own, and no options."""
     is_in_memory = url.database in {None, "", ":memory:"} or "mode" in url.query
     return not is_in_memory and (not url.query or "uri" in url.query)
 
@@ -214,7 +216,7 @@ def _prepare_postgresql(engine: Engine, deadlines: Deadlines) -> None:
 
 
 def _prepare_sqlite(engine: Engine, deadlines: Deadlines) -> None:
-    """Let readers and the one writer work side by side, and sync every commit to disk."""
+    """Let readers and the single writer work concurrently, and sync every commit to disk."""
 
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: object, _record: object, _arguments: object, named: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""An envelope from the queue to its orders' fates: units under one segment's lock, one transaction, one confirmation.
+"""Process an envelope of submitted orders: units under one segment's lock, one transaction, one confirmation.
 
-Every step may run twice, and be left in the middle: the orders stand in the outbox until they are decided, and what one
-worker has begun is another's once its time is over. One order that fails spoils nothing for the others.
+Every step can be repeated and interrupted: the orders stay in the outbox until they are decided, and another worker
+takes over once a worker's time is over. A failing order does not affect the others.
 """
 
 from __future__ import annotations
@@ -44,23 +44,25 @@ if TYPE_CHECKING:
 
 RETRY_FIRST: Final = 1.0
 RETRY_MOST: Final = 60.0
-"""Seconds until an order that failed is tried again, doubled from time to time."""
+"""Maximum seconds until a failed order is tried again; the delay doubles with each failure."""
 TRUSTED: Final = 2 / 3
-"""Part of the work time after which a worker that could not renew asks whether an order is its own, before a step."""
+"""Part of the work time after which a worker that could not renew checks whether it still owns an order, before a step.
+"""
 
 _DECIDING: Final[WeakSet[Pool]] = WeakSet()
-"""Pools whose last orders were decided here: the next ones most likely are, so that to confirm them at once, as those
-that were decided at acceptance, would be a script for nothing. A guess that fails costs such a script, no more."""
+"""Pools whose last orders were decided in the worker, as the next ones most likely are: the script that confirms orders
+decided at acceptance would be wasted. A wrong guess costs one such script.
+"""
 
 
 @dataclass(slots=True)
 class EnvelopeReport:
-    """What became of the orders of one envelope."""
+    """The outcomes of the orders of one envelope."""
 
     settled: list[Settled] = field(default_factory=list)
     """Decided, now or before."""
     in_hand: list[str] = field(default_factory=list)
-    """Another worker has them."""
+    """Orders that another worker is processing."""
     put_off: dict[str, str] = field(default_factory=dict)
     """Order id -> why it is tried again later."""
     dead: list[str] = field(default_factory=list)
@@ -69,7 +71,7 @@ class EnvelopeReport:
     unknown: list[str] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
-        """Return how many there are of each, without those of which there are none."""
+        """Return the number of orders of each kind, without empty kinds."""
         return {one.name: len(getattr(self, one.name)) for one in fields(self) if getattr(self, one.name)}
 
 
@@ -81,13 +83,13 @@ def take_envelope(
     step: Callable[[BegunOrder], None] | None = None,
     terms: WorkTerms | None = None,
 ) -> EnvelopeReport:
-    """Finish submitted orders that share a message; safe to run twice, also at once.
+    """Finish submitted orders that share a message; safe to repeat, also concurrently.
 
-    `step` is called with each order whose units are taken; it runs again if a worker dies in it, so it must be safe to
-    run twice. If it raises, the order is tried again later, and given up after `begun_max` times; TryLater does not
-    count. With a `gate` the order database decides. Raises PoolNotGated for a gate over a pool without one, and
-    InvalidInput for a step whose call would run nothing; StoreUnavailable or DatabaseUnavailable only when the orders
-    could not even be put off.
+    `step` is called with each order whose units are taken. It runs again if a worker dies in it, so it must be
+    idempotent. If it raises, the order is tried again later, and moved to the dead-letter set after `begun_max` times;
+    TryLater does not count. With a `gate` the order database decides. Raises PoolNotGated for a gate over a pool
+    without one, and InvalidInput for a step whose call would run nothing; raises StoreUnavailable or
+    DatabaseUnavailable only if the orders could not even be put off.
     """
     envelope = _Envelope(pool, gate, terms or WorkTerms())
     ids = _checked(order_ids)
@@ -96,7 +98,7 @@ def take_envelope(
         return envelope.refuse_gate(ids)
     try:
         envelope.work(ids, step)
-    except StoreUnavailable as error:  # it may be back by now, and told that it was not the orders' fault
+    except StoreUnavailable as error:  # it may be back, and must learn that the orders did not fail
         envelope.give_up(ids, error)
     envelope.put_off()
     return envelope.report
@@ -104,7 +106,7 @@ def take_envelope(
 
 def _checked(order_ids: Iterable[str]) -> tuple[str, ...]:
     if isinstance(order_ids, str):
-        message = f"{shortened(order_ids)} is one order id, where those of an envelope belong: give them in a list"
+        message = f"{shortened(order_ids)} is a single order id; give an envelope's order ids as a list"
         raise InvalidInput(message)
     ids = tuple(dict.fromkeys(order_ids))
     if not 1 <= len(ids) <= op.BATCH_MAX:
@@ -116,9 +118,9 @@ def _checked(order_ids: Iterable[str]) -> tuple[str, ...]:
 
 
 def take_plan(operation: op.TakeOrders, channel: str, timeout: float) -> Plan[tuple[TakenOrders | None, float]]:
-    """Begin work; where that needs a segment and none is free, wait for one. None: the deadline came before a turn.
+    """Begin work; if it needs a segment and none is free, wait for one. None: the deadline came before a turn.
 
-    With it comes the local time from which the orders are the worker's.
+    Also returns the local time from which the orders are the worker's.
     """
     return (yield from wait_for(operation, channel=channel, timeout=timeout, is_busy=_needs_segment))
 
@@ -129,7 +131,7 @@ def _needs_segment(taken: TakenOrders) -> bool:
 
 
 class _Envelope:
-    """One envelope on its way."""
+    """The processing of one envelope."""
 
     def __init__(self, pool: Pool, gate: Gate | None, terms: WorkTerms) -> None:
         self._pool = pool
@@ -137,24 +139,24 @@ class _Envelope:
         self._terms = terms
         self.begun: dict[str, BegunOrder] = {}
         self._failed: dict[str, tuple[str, bool, float]] = {}
-        """Order id -> why it failed, whether that counts, and seconds until it is tried again."""
+        """Order id -> why it failed, whether that counts, and seconds until the next try."""
         self._left: tuple[str, ...] = ()
-        """Orders whose step failed: this worker's until they are put off, or another would count them again."""
+        """Orders whose step failed; kept until they are put off, or another worker would count them again."""
         self._until = 0.0
-        """Local time until when the orders are this worker's for certain."""
+        """Local time until which the orders are certainly this worker's."""
         self._lost: frozenset[str] = frozenset()
-        """Orders that were no longer this worker's when it was asked last."""
+        """Orders that no longer belonged to this worker at the last check."""
         self.report = EnvelopeReport()
 
     @cached_property
     def _holder_id(self) -> str:
-        """Name this worker on this message; most orders are confirmed without."""
+        """Return this worker's id for this message; most orders are confirmed without it."""
         return uuid4().hex
 
     # --- the steps ---
 
     def refuse_gate(self, ids: Sequence[str]) -> EnvelopeReport:
-        """Put orders off that this worker cannot decide."""
+        """Put off orders that this worker cannot decide."""
         if self._gate is not None:
             raise PoolNotGated(self._pool.sku)
         for order_id in ids:
@@ -163,7 +165,7 @@ class _Envelope:
         return self.report
 
     def work(self, ids: tuple[str, ...], step: Callable[[BegunOrder], None] | None) -> None:
-        """Do all that can be done. Raises StoreUnavailable."""
+        """Process the orders as far as possible. Raises StoreUnavailable."""
         if self._gate is None and step is None and self._pool not in _DECIDING:
             ids = self.confirm_at_once(ids)
         if ids:
@@ -174,7 +176,7 @@ class _Envelope:
                 self.finish()
 
     def give_up(self, ids: Iterable[str], error: StoreError) -> None:
-        """Leave what is not decided to a later time; an answer that was lost may have begun it."""
+        """Put off undecided orders; a lost answer may have begun them."""
         done = {one.order_id for one in self.report.settled}
         for order_id in ids:
             if order_id not in done:
@@ -182,7 +184,7 @@ class _Envelope:
         self.begun.clear()
 
     def confirm_at_once(self, ids: Sequence[str]) -> tuple[str, ...]:
-        """Confirm orders whose units were taken at acceptance, in one script. Returns those that need more."""
+        """Confirm orders whose units were taken at acceptance, in one script. Returns those that need more work."""
         left = []
         for order_id, answer in zip(ids, self._settle("confirmed", ids, holder_id=None), strict=True):
             if isinstance(answer, Settled):
@@ -198,7 +200,7 @@ class _Envelope:
         return tuple(left)
 
     def take(self, ids: tuple[str, ...]) -> None:
-        """Begin work, under one segment's lock where an order needs one."""
+        """Begin work, under one segment's lock if an order needs one."""
         terms = self._terms
         operation = op.TakeOrders(
             self._pool.sku,
@@ -239,7 +241,7 @@ class _Envelope:
                 self._failed[order_id] = (str(answer), True, RETRY_FIRST)
 
     def run(self, step: Callable[[BegunOrder], None] | None) -> None:
-        """Call the step with each order; those that fail, or have become another worker's, are left behind."""
+        """Call the step with each order; skips orders that failed or now belong to another worker."""
         if step is None:
             return
         for order in list(self.begun.values()):
@@ -249,12 +251,12 @@ class _Envelope:
                 continue
             try:
                 step(order)
-            except Exception as error:  # noqa: BLE001  # whatever a user's step raises must not spoil the envelope
+            except Exception as error:  # noqa: BLE001  # an error of a user's step must not affect the envelope
                 self._left += (order.order.order_id,)
                 self._fail(order, error)
 
     def _is_own(self, order_id: str) -> bool:
-        """Is the order this worker's still? An earlier step may have lasted longer than the work could be renewed."""
+        """Return whether the order is still this worker's; an earlier step may have outlasted the work time."""
         if self._pool.store.clock.now() >= self._until:
             try:
                 self._renew()
@@ -263,7 +265,7 @@ class _Envelope:
         return order_id not in self._lost
 
     def _renew(self) -> None:
-        """Push out until when the orders are this worker's."""
+        """Extend the time for which the orders are this worker's."""
         ids, asked_at, terms = tuple(self.begun), self._pool.store.clock.now(), self._terms
         ids = tuple(dict.fromkeys((*ids, *self._left)))
         if ids:
@@ -275,14 +277,14 @@ class _Envelope:
         """Store the orders in one transaction, and confirm them in one script."""
         try:
             confirmed = self._stored() if self._gate is not None else tuple(self.begun)
-        except StoreError as error:  # of all of them, so it is no order's fault
+        except StoreError as error:  # it concerns all of them, so no order failed
             self.give_up(tuple(self.begun), error)
             return
         if not confirmed:
             return
         try:
             answers_now = self._settle("confirmed", confirmed, self._holder_id)
-        except StoreError as error:  # it may have happened: then there is nothing to put off
+        except StoreError as error:  # it may have succeeded: then there is nothing to put off
             for order_id in confirmed:
                 self._fail(self.begun[order_id], error)
             return
@@ -294,7 +296,7 @@ class _Envelope:
                 self._fail(order, answer or StoreUnavailable("it was not confirmed"))
 
     def _stored(self) -> tuple[str, ...]:
-        """Return the orders that the database has confirmed; what it says otherwise is told to the pool one by one."""
+        """Return the orders that the database has confirmed; other answers are passed to the pool one by one."""
         gate, sku = self._gate, self._pool.sku
         assert gate is not None  # noqa: S101  # for the type checker
         begun = list(self.begun.values())
@@ -314,7 +316,7 @@ class _Envelope:
             self._fail(order, TryLater("a later holder of its segment reached the database first", seconds=RETRY_FIRST))
             return
         try:
-            if isinstance(answer, OrderMismatch):  # it can never be stored as the pool has it
+            if isinstance(answer, OrderMismatch):  # it can never be stored with the pool's content
                 self.report.settled.append(self._cancelled(order))
             elif isinstance(answer, SegmentedError):
                 raise answer
@@ -326,7 +328,7 @@ class _Envelope:
             self._fail(order, error)
 
     def _cancelled(self, order: BegunOrder) -> Settled:
-        holder_id = None if order.fencing_token is None else self._holder_id  # taken at its acceptance: nobody holds it
+        holder_id = None if order.fencing_token is None else self._holder_id  # taken at acceptance: it has no holder
         (answer,) = self._settle("cancelled", (order.order.order_id,), holder_id, voided=True)
         if isinstance(answer, Settled):
             return answer
@@ -344,7 +346,7 @@ class _Envelope:
             self._failed[order_id] = (reason, True, min(RETRY_MOST, RETRY_FIRST * 2 ** (order.begun - 1)))
 
     def put_off(self) -> None:
-        """Give back what was not finished, those with the same reason in one step."""
+        """Put off unfinished orders, those with the same reason in one step."""
         groups: dict[tuple[str, bool, float], list[str]] = {}
         for order_id, why in self._failed.items():
             groups.setdefault(why, []).append(order_id)
@@ -375,17 +377,17 @@ class _Envelope:
         return list(self._pool.store.execute(op.SettleMany(self._pool.sku, state, tuple(ids), voided, holder_id)))
 
     def renewed(self, *, is_long: bool) -> AbstractContextManager[object]:
-        """Keep the orders this worker's while a step, or the database, may take its time."""
+        """Renew the orders while a step or the database may take long."""
         if not is_long:
             return nullcontext()
         return Renewal(self._renew, every=min(self._terms.work, self._terms.ttl) / 3)
 
 
 def _told(error: BaseException) -> str:
-    """Say what failed; an exception of a user's may be unable to say it itself."""
+    """Describe the failure; a user's exception may fail to describe itself."""
     try:
         return one_line(f"{type(error).__name__}: {error}")
-    except Exception:  # noqa: BLE001  # whatever it is, it must not spoil the envelope
+    except Exception:  # noqa: BLE001  # no error may affect the envelope
         return type(error).__name__
 
 

@@ -1,6 +1,6 @@
-"""The durable gate: the order database as the one judge of an order's fate.
+"""The durable gate: the order database makes the final decision on every order.
 
-docs/explanation/durable-gate.md says why it is needed, and how it is made.
+docs/explanation/durable-gate.md explains why it is needed and how it works.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Gate:
-    """Conditional writes in the order database: one row per segment, one per order. May be shared by threads.
+    """Conditional writes in the order database: one row per segment, one per order. Thread-safe.
 
-    It holds even if Redis says nonsense: a segment never sells more than its quota, an order has one fate, and a holder
-    that a later fencing token has overtaken changes nothing. Every call raises DatabaseUnavailable where the database
-    does not answer in time; what was asked may have happened then, and asking again tells.
+    It is correct even if Redis is wrong: a segment never sells more than its quota, an order has one final state, and a
+    holder that a later fencing token has overtaken changes nothing. Every call raises DatabaseUnavailable if the
+    database does not answer in time; the change may have happened then, and a repeat of the call finds out.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -61,10 +61,10 @@ class Gate:
         self._confirming = Confirming(self._statements)
         self._confirming_many = ConfirmingMany(self._statements)
         self.stocking = Stocking(self._statements, self._run)
-        """What keeps the rows in step with a pool that is restocked, emptied and resized."""
+        """Changes the rows when the pool is restocked, emptied or resized."""
 
     def create(self) -> None:
-        """Create the tables where they are missing. Safe to run twice, also from two processes at once."""
+        """Create missing tables. Safe to repeat, also concurrently."""
 
         def work(connection: Connection) -> None:
             self._statements.begin_creating(connection)
@@ -74,7 +74,7 @@ class Gate:
         self._run(work)
 
     def missing_tables(self) -> tuple[str, ...]:
-        """Name the tables that `create` would make: all of them where no gate has been, and none where it can work."""
+        """Return the names of the missing tables: all before the first `create`, none when the gate can work."""
         return self._run(
             lambda connection: tuple(
                 name for name in sorted(metadata.tables) if not inspect(connection).has_table(name)
@@ -82,7 +82,7 @@ class Gate:
         )
 
     def open(self, sku: str, quotas: Sequence[int], epoch: int = 1) -> Opened | AlreadyOpen:
-        """Store one row a segment, each with its quota. A sku that has rows keeps them, and the answer says which."""
+        """Store one row per segment, each with its quota. A sku that has rows keeps them, and the answer has them."""
         _check_opening(sku, quotas, epoch)
         rows = [
             {"sku": sku, "segment": segment, "quota": quota, "epoch": epoch} for segment, quota in enumerate(quotas)
@@ -99,7 +99,7 @@ class Gate:
             except IntegrityError:
                 connection.rollback()
                 found = _totals(reading.read_segments(connection, sku))
-                if not found.segments:  # it was another constraint that held
+                if not found.segments:  # another constraint failed
                     raise
                 return AlreadyOpen(found.quota, len(found.segments), found.sold, found.segments[0].epoch)
             return Opened(sum(quotas), len(quotas), epoch)
@@ -122,8 +122,8 @@ class Gate:
 
         With the fencing token of a grant, a later grant's token refuses it; without one (a reservation) orders of a
         segment may be confirmed in any order. A full segment gets quota from the others first. On PostgreSQL this is
-        one round trip, unless quota has to move or the answer is not a first Confirmed. An order that took what was
-        left says how many it had `asked` for: the stored quantity may then be any up to that. Raises OrderMismatch.
+        one round trip, unless quota has to move or the answer is not a first Confirmed. For a partial order, `asked` is
+        the quantity it asked for: the stored quantity may then be any up to that. Raises OrderMismatch.
         """
         claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked)
         return self._run(lambda connection: self._confirming.confirm(connection, claim))
@@ -133,21 +133,21 @@ class Gate:
 
             gate.confirm_many([Claim(Order("o-1", 1), "mug", segment=3, epoch=1, fence=token)])
 
-        One answer a claim, in their order; the failure that `confirm` would have raised stands in its place. An id that
-        comes twice is a repeat. On PostgreSQL it is one round trip for a single order, five for any more; where a
-        segment has too few units it is six more, and all rows of the sku are locked until the end. If the database
+        Returns one answer for each claim, in their order; a failure that `confirm` would have raised takes its answer's
+        place. An id that occurs twice is a repeat. On PostgreSQL one order takes one round trip, more orders take five;
+        if a segment has too few units, six more, and all rows of the sku are locked until the end. If the database
         refuses a value of some order, they are confirmed one by one. After DatabaseUnavailable the same call finds what
-        is stored.
+        was stored.
         """
         envelope = tuple(claims)
         _check_envelope(envelope)
         if not envelope:
             return []
         if len(envelope) == 1:
-            return [self._confirmed(envelope[0])]  # in one statement, where that is enough
+            return [self._confirmed(envelope[0])]  # in one statement if that is enough
         try:
             answers = self._run(lambda connection: self._confirming_many.confirm(connection, envelope))
-        except InvalidInput:  # of some order, and it is not said of which
+        except InvalidInput:  # of some order; the error does not say which
             answers = None
         return [self._confirmed(claim) for claim in envelope] if answers is None else list(answers)
 
@@ -172,14 +172,15 @@ class Gate:
         customer_id: str | None = None,
         asked: int | None = None,
     ) -> Iterator[Connection]:
-        """Confirm the order together with statements of the caller's: all of it happens, or nothing.
+        """Confirm the order together with the caller's statements: all of it happens, or nothing.
 
             with gate.transaction(order_id="o-1", sku="mug", segment=3, quantity=1, epoch=1, fence=token) as connection:
                 connection.execute(insert(invoices), {"order_id": "o-1"})
 
         The body runs after the units are taken, so no later refusal can undo its work. The rows of segment and order
-        stay locked until it ends: others who need them wait, and give up at their deadline. Raises GrantSuperseded, or
-        NotConfirmed for every other answer, a replay included, or OrderMismatch; the body does not run then.
+        stay locked until it ends: other transactions that need them wait, and fail at their deadline. Raises
+        GrantSuperseded, or NotConfirmed for every other answer, including a replay, or OrderMismatch; the body does not
+        run then.
         """
         claim = Claim(Order(order_id, quantity, customer_id), sku, segment, epoch, fence, asked)
         with ExitStack() as stack:
@@ -195,9 +196,9 @@ class Gate:
                 connection.commit()
 
     def void(self, *, order_id: str, sku: str, quantity: int, asked: int | None = None) -> VoidAnswer:
-        """Decide that the order is never confirmed. Call it before its units go back; only one of the two can win.
+        """Decide that the order is never confirmed. Call it before its units are returned; only one of the two can win.
 
-        Waits for a confirm of the same order that is under way. Raises OrderMismatch.
+        Waits for a concurrent confirm of the same order. Raises OrderMismatch.
         """
         order = Order(order_id, quantity)
         values = order_values(sku, order)
@@ -210,7 +211,7 @@ class Gate:
         return self._run(work)
 
     def orders(self, sku: str, order_ids: Iterable[str]) -> dict[str, OrderRow]:
-        """Read the orders that exist among these, by id."""
+        """Read the existing orders among these ids, by id."""
         found: dict[str, OrderRow] = {}
         ids = iter(order_ids)
         while chunk := list(islice(ids, PAGE_SIZE)):
@@ -219,7 +220,7 @@ class Gate:
         return found
 
     def each_order(self, sku: str, *, page_size: int = PAGE_SIZE) -> Iterator[OrderRow]:
-        """Read all orders of a sku in the order of their ids' bytes, a page at a time, each as of its own reading."""
+        """Read all orders of a sku, sorted by their ids' bytes, in pages; each page is a separate read."""
         last = ""
         while True:
             page = self._run(partial(reading.read_orders_after, sku=sku, order_id=last, page_size=page_size))
@@ -233,11 +234,11 @@ class Gate:
         return _totals(self._run(lambda connection: reading.read_segments(connection, sku)))
 
     def confirmed_units(self, sku: str) -> int:
-        """Add up the confirmed order rows, whatever the segment rows say."""
+        """Add up the confirmed order rows, independently of the segment rows."""
         return self._run(lambda connection: reading.read_confirmed_units(connection, sku))
 
     def unfinished_changes(self, sku: str) -> tuple[ChangeRow, ...]:
-        """Read the restocks and withdrawals that one side may lack: call them again with the same id and units."""
+        """Read the restocks and withdrawals that one side may lack; repeat them with the same id and units."""
         return self.stocking.begun(sku)
 
     def close(self) -> None:
@@ -245,7 +246,7 @@ class Gate:
         self._engine.dispose()
 
     def __enter__(self) -> Self:
-        """Return the gate; closed at the end of the `with` statement."""
+        """Return the gate; it is closed at the end of the `with` statement."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -253,16 +254,16 @@ class Gate:
         self.close()
 
     def __repr__(self) -> str:
-        """Name the database, without secrets."""
+        """Show the database, without secrets."""
         return f"Gate({shown(self._engine.url)})"
 
     def _run(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
-        """Do something that may run twice, on a connection of its own."""
+        """Run `work`, which may run twice, on a connection of its own."""
 
         def on_connection() -> AnswerT:
             try:
                 connection = self._engine.connect()
-            except InvalidInput as error:  # it was usable when the engine was made: it is to blame, and no order
+            except InvalidInput as error:  # usable when the engine was made, so the database is wrong, not an order
                 raise DatabaseUnavailable(str(error)) from error
             with connection:
                 return work(connection)
@@ -272,7 +273,7 @@ class Gate:
 
 
 def _repeated(work: Callable[[], AnswerT]) -> AnswerT:
-    """Do it again, once: a pooled connection may have died unseen, and what is sent again finds what it did before."""
+    """Run `work`, and once more if a pooled connection has died unnoticed; a repeat finds what the first run did."""
     try:
         return work()
     except DBAPIError as error:

@@ -1,7 +1,7 @@
-"""Open a gated pool: its rows first, so that a pool that exists has its judge; and never twice in one epoch.
+"""Open a gated pool: the database rows first, so that every open pool has its gate; and only once in an epoch.
 
-The database remembers that the pool was open. A pool that is not there any more has lost its keys, and what it had sold
-or promised is not known on that server: it is not opened again as if nothing had been.
+The database remembers that the pool was open. If the pool is gone, its keys were lost, and what it had sold or promised
+is unknown on that server: it is not opened again as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def open_gated(
     pool: Pool, gate: Gate, *, stock: int, segments: int, epoch: int = 1, customer_limit: int | None = None
 ) -> Opened | AlreadyOpen:
-    """Open a pool and its rows in the order database. Safe to run twice; a run that died half-way is finished.
+    """Open a pool and its rows in the order database. Safe to repeat; an interrupted run is finished.
 
-    Opening again changes nothing and says what is there. Raises PoolVanished where the pool was open in this epoch and
-    its keys are gone, and InvalidInput where the database has rows of another sale.
+    Opening again changes nothing and returns the existing pool. Raises PoolVanished if the pool was open in this epoch
+    and its keys are gone, and InvalidInput if the database has rows of another sale.
     """
     _check(pool, stock, segments, epoch, customer_limit)
     base, extra = divmod(stock, segments)
@@ -35,7 +35,7 @@ def open_gated(
         if found.epoch != epoch:
             message = f"the order database has rows for {pool.sku!r} of epoch {found.epoch}, not of epoch {epoch}"
             raise InvalidInput(message)
-        known = gate.stocking.opened_epoch(pool.sku)  # before the pool is looked at: it is written after it is opened
+        known = gate.stocking.opened_epoch(pool.sku)  # read before the pool, because it is written after the opening
         there = state_of(pool)
         if there is not None:
             return AlreadyOpen(_noted(gate, there, epoch))
@@ -46,11 +46,11 @@ def open_gated(
 def reopen_gated(
     pool: Pool, gate: Gate, *, segments: int, epoch: int, customer_limit: int | None = None
 ) -> Opened | AlreadyOpen:
-    """Open a pool whose keys vanished again, in a later epoch, with the units that the database has not sold.
+    """Open a pool again whose keys were lost, in a later epoch, with the units that the database has not sold.
 
-    Waits for confirms that are under way and refuses those of earlier epochs from then on. Units that were only
-    reserved are free again, and customers' limits count anew. Safe to run twice. Raises InvalidInput where the pool is
-    there, the epoch is none that is later, or nothing is left.
+    Waits for confirms in progress and refuses those of earlier epochs from then on. Units that were only reserved are
+    free again, and customers' limits restart. Safe to repeat. Raises InvalidInput if the pool exists, the epoch is not
+    later, or no unit is left.
     """
     _check(pool, 1, segments, epoch, customer_limit)
     found = gate.totals(pool.sku)
@@ -62,7 +62,7 @@ def reopen_gated(
     if there is not None and there.epoch == epoch:
         return AlreadyOpen(_noted(gate, there, epoch))
     if there is not None:
-        message = f"pool {pool.sku!r} is open in epoch {there.epoch}; only one whose keys vanished is opened anew"
+        message = f"pool {pool.sku!r} is open in epoch {there.epoch}; only one whose keys vanished is opened again"
         raise InvalidInput(message)
     if found.segments[0].epoch > epoch or (known or 0) >= epoch or (known is None and epoch == 1):
         message = f"pool {pool.sku!r} was open in epoch {known or found.segments[0].epoch}; give a later epoch"
@@ -78,7 +78,7 @@ def reopen_gated(
 
 
 def state_of(pool: Pool) -> PoolState | None:
-    """Read the pool; None when none is open."""
+    """Read the pool; None if none is open."""
     try:
         return pool.state()
     except PoolMissing:
@@ -94,7 +94,7 @@ def _opened(
 
 
 def _noted(gate: Gate, state: PoolState, epoch: int) -> PoolState:
-    """Let the database remember that the pool is open, after a look at what it is."""
+    """Store in the database that the pool is open, after checking its state."""
     if not state.gated:
         message = f"pool {state.sku!r} was opened without an order database, so its orders cannot be sold with one"
         raise InvalidInput(message)
@@ -106,7 +106,7 @@ def _noted(gate: Gate, state: PoolState, epoch: int) -> PoolState:
 
 
 def _check_unopened(sku: str, known: int | None, found: answers.AlreadyOpen, stock: int, segments: int) -> None:
-    """Refuse to open again what was open; what never was may be finished, as it was begun."""
+    """Refuse to open again a pool that was open; one that never was can be finished as it was begun."""
     if known is not None or found.sold:
         raise PoolVanished(sku, found.epoch)
     if (found.stock, found.segment_count) != (stock, segments):

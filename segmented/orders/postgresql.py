@@ -1,4 +1,4 @@
-"""PostgreSQL's words: a confirm is one statement in autocommit, so one round trip carries order, stock and commit."""
+"""PostgreSQL's statements: a confirm is one statement in autocommit: one round trip for order, stock and commit."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 DRIVER: Final = "postgresql+psycopg"
 CREATE_LOCK: Final = 7_341_652_098
-"""Any number that no other program is likely to use for an advisory lock."""
+"""An arbitrary number for an advisory lock, unlikely to be used by another program."""
 
 
 class PostgresStatements:
-    """Texts for psycopg."""
+    """SQL texts for psycopg."""
 
     begin = "BEGIN"
 
@@ -47,7 +47,7 @@ class PostgresStatements:
         self._void = _text(insert_on_conflict(orders).values(void_values()).on_conflict_do_nothing())
 
     def begin_creating(self, connection: Connection) -> None:
-        """Open a transaction and take turns, because CREATE TABLE IF NOT EXISTS fails when two run at once."""
+        """Open a transaction under a lock, because CREATE TABLE IF NOT EXISTS fails when two run concurrently."""
         connection.exec_driver_sql(self.begin)
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
 
@@ -59,15 +59,15 @@ class PostgresStatements:
     confirm_alone = confirm
 
     def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
-        """Lock the rows of these segments, ascending, and return those that there are."""
+        """Lock the rows of these segments, ascending, and return the existing ones."""
         return lock_these(connection, _LOCK_THESE, sku, numbers)
 
     def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
-        """Read what there is of these orders, by id."""
+        """Read the existing orders among these, by id."""
         return find_orders(connection, _THESE_ORDERS, sku, order_ids)
 
     def store_many(self, connection: Connection, decision: Decision) -> bool:
-        """Write what was decided, in one statement. An order that has a row raises IntegrityError."""
+        """Write the decision, in one statement. An order that has a row raises IntegrityError."""
         before = [change.before for change in decision.changes]
         after = [change.after for change in decision.changes]
         claims = decision.confirmed
@@ -92,7 +92,7 @@ class PostgresStatements:
         return connection.exec_driver_sql(self._store_many, values).rowcount == len(claims)
 
     def void(self, connection: Connection, values: dict[str, Any]) -> bool:
-        """Insert the void unless the order has a row; waits for a confirm of the same order that is under way."""
+        """Insert the void unless the order has a row; waits for a concurrent confirm of the same order."""
         return connection.exec_driver_sql(self._void, values).rowcount == 1
 
 
@@ -105,9 +105,10 @@ def _confirm(*, fenced: bool) -> Insert:
 
 
 def _store_many() -> Insert:
-    """Build the insert of many orders, which finds none to insert unless all rows in its WITH clause were changed.
+    """Build the insert of many orders, which inserts none unless all rows in its WITH clause were updated.
 
-    A row is changed if it is as it was read. The orders are sorted, because two envelopes may hold the same ones.
+    A row is updated only if it still equals what was read. The orders are sorted, because two envelopes may hold the
+    same ones.
     """
     old = (segments.c.segment, segments.c.epoch, segments.c.quota, segments.c.sold, segments.c.fence)
     rows = _given_rows("change", *(("old", at) for at in old), *(("new", at) for at in old[2:]))
@@ -132,14 +133,14 @@ def _store_many() -> Insert:
 
 
 def _given_rows(name: str, *columns: tuple[str, Column[Any]]) -> TableValuedAlias:
-    """Return the rows whose columns come as one array each."""
+    """Return rows whose columns are given as one array each."""
     arrays = [_given_array(f"{role}_{at.name}", at) for role, at in columns]
     names = [column(f"{role}_{at.name}", at.type) for role, at in columns]
     return func.unnest(*arrays).table_valued(*names).render_derived(name=name)
 
 
 def _given_array(name: str, at: Column[Any]) -> BindParameter[Any]:
-    """Return the parameter that carries values of a column. Text has no length here: a cast would cut it off."""
+    """Return the parameter for a column's values. Its text has no length: a cast would truncate it."""
     return bindparam(name, type_=ARRAY(Text() if isinstance(at.type, String) else at.type))
 
 

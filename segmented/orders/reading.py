@@ -44,7 +44,7 @@ _SELECT_CONFIRMED_UNITS: Final = select(cast(func.coalesce(func.sum(orders.c.qua
 
 
 def read_standing(connection: Connection, values: dict[str, Any]) -> Standing:
-    """Read what `classify` needs, in one step."""
+    """Read the input of `classify`, in one step."""
     return Standing(*connection.execute(SELECT_STANDING, values).one())
 
 
@@ -54,10 +54,10 @@ def read_segments(connection: Connection, sku: str) -> tuple[SegmentRow, ...]:
 
 
 def lock_segments(connection: Connection, sku: str) -> tuple[SegmentRow, ...]:
-    """Read the same, and keep the rows as they are until the transaction ends.
+    """Read a sku's segment rows, and keep them unchanged until the transaction ends.
 
-    Twice: rows that were inserted while the first waited for its locks are not in what it saw. After the second none
-    can come, because who inserts one locks all others first.
+    Reads twice: the first read does not see rows inserted while it waited for its locks. After the second none can be
+    added, because an insert needs the locks of all others first.
     """
     connection.execute(LOCK_SEGMENTS, {"given_sku": sku}).all()
     return tuple(SegmentRow(*row) for row in connection.execute(LOCK_SEGMENTS, {"given_sku": sku}))
@@ -66,7 +66,7 @@ def lock_segments(connection: Connection, sku: str) -> tuple[SegmentRow, ...]:
 def lock_these(
     connection: Connection, statement: Select[Any], sku: str, numbers: Sequence[int]
 ) -> tuple[SegmentRow, ...]:
-    """Read some of the rows, and keep them as they are; `statement` names them, in its database's words."""
+    """Read and lock some of the rows; `statement` selects them, in its database's dialect."""
     found = connection.execute(statement, {"given_sku": sku, "numbers": numbers})
     return tuple(SegmentRow(*row) for row in found)
 
@@ -74,25 +74,25 @@ def lock_these(
 def find_orders(
     connection: Connection, statement: Select[Any], sku: str, order_ids: Sequence[str]
 ) -> dict[str, StoredOrder]:
-    """Read what repeats of these orders are compared with, by id; `statement` names them likewise."""
+    """Read what repeats of these orders are compared with, by id; `statement` selects them."""
     found = connection.execute(statement, {"given_sku": sku, "order_ids": order_ids})
     return {order_id: StoredOrder(*content) for order_id, *content in found}
 
 
 def read_orders(connection: Connection, *, sku: str, order_ids: Sequence[str]) -> list[OrderRow]:
-    """Read the orders that exist among these."""
+    """Read the existing orders among these."""
     found = connection.execute(_SELECT_THESE, {"given_sku": sku, "order_ids": order_ids})
     return [_order_row(row) for row in found.mappings()]
 
 
 def read_orders_after(connection: Connection, *, sku: str, order_id: str, page_size: int) -> list[OrderRow]:
-    """Read the next orders in the order of their ids' bytes."""
+    """Read the next orders, sorted by their ids' bytes."""
     values = {"given_sku": sku, "given_order_id": order_id, "page_size": page_size}
     return [_order_row(row) for row in connection.execute(_SELECT_AFTER, values).mappings()]
 
 
 def read_confirmed_units(connection: Connection, sku: str) -> int:
-    """Add up the confirmed order rows, whatever the segment rows say."""
+    """Add up the confirmed order rows, independently of the segment rows."""
     return int(connection.execute(_SELECT_CONFIRMED_UNITS, {"given_sku": sku}).scalar_one())
 
 
@@ -102,4 +102,4 @@ def _order_row(row: RowMapping) -> OrderRow:
 
 def in_utc(moment: datetime) -> datetime:
     """Return a time of the database with its zone."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)  # SQLite stores UTC, bare
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)  # SQLite has no zone

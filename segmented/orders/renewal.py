@@ -1,4 +1,4 @@
-"""Something repeated in the background while a piece of work lasts."""
+"""A background thread that repeats a renewal while work is in progress."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ log = logging.getLogger(__name__)
 
 
 class Renewal:
-    """Calls `renew` every so many seconds in a thread, until the `with` statement ends."""
+    """Calls `renew` every `every` seconds in a thread, until the `with` statement ends."""
 
     def __init__(self, renew: Callable[[], None], *, every: float) -> None:
-        """Begin with the `with` statement."""
+        """Create a renewal; it starts with the `with` statement."""
         self._renew = renew
         self._every = every
         self._ended = threading.Event()
@@ -31,7 +31,7 @@ class Renewal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """End; a renewal that is under way is waited for, for no longer than the time between two."""
+        """End, waiting for a renewal in progress for at most one interval."""
         self._ended.set()
         self._thread.join(self._every)
 

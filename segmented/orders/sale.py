@@ -1,7 +1,7 @@
-"""One order from the queue to its fate: a segment, the database under the segment's lock, then the pool.
+"""Process one order from the queue: a segment, the database under the segment's lock, then the pool.
 
-With a gate the SQL order row alone decides. So every path here ends by telling the pool what the database said, and a
-process that dies between any two steps leaves an order that the next delivery finishes with the same units.
+With a gate only the SQL order row decides. So every path here ends by passing the database's answer to the pool, and if
+a process dies between any two steps, the next delivery finishes the order with the same units.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from segmented.stock import Pool
 
 SUPERSEDED_MAX: Final = 10
-"""Grants in a row that a later one overtook before this gives up; each costs at least one lapsed lease."""
+"""Maximum number of consecutive grants overtaken by a later one; each costs at least one expired lease."""
 
 
 def take_order(
@@ -38,13 +38,13 @@ def take_order(
     partial: bool = False,
     body: Callable[[Grant], None] | None = None,
 ) -> Settled | Refusal:
-    """Grant a segment, run `body` and store the order under its lock, confirm. Safe to run twice, also at once.
+    """Grant a segment, run `body` and store the order under its lock, confirm. Safe to repeat, also concurrently.
 
-    With `partial` the order takes what is left, if that is less: the grant that `body` gets says how much.
-    `body` runs again when a later grant overtook this one, whose lease had lapsed: up to 10 times in a call.
-    If `body` raises, the order is voided in the database, its units go back, and the error goes on. If the database
-    cannot be reached, the units stay held: the next call for this order has them. Raises OrderMismatch for an id that
-    either side knows with other content; what this call took for it goes back.
+    With `partial` the order takes fewer units if fewer are left; the grant that `body` gets has the quantity. `body`
+    runs again if a later grant overtook this one after its lease had expired: up to 10 times in a call. If `body`
+    raises, the order is voided in the database, its units are returned, and the error propagates. If the database
+    cannot be reached, the units stay reserved: the next call for this order gets them. Raises OrderMismatch for an id
+    that either side knows with other content; units that this call took are returned.
     """
     _require_gated(pool)
     before = _decided_before(pool, gate, order, pool.epoch())
@@ -71,7 +71,7 @@ def take_order(
                 customer_id=order.customer_id,
                 asked=_asked(order, grant.quantity),
             )
-        except OrderMismatch as error:  # it can never be stored as the pool has it
+        except OrderMismatch as error:  # it can never be stored with the pool's content
             _let_go(pool, order, error)
             raise
         if not isinstance(decided, answers.Superseded):
@@ -80,7 +80,7 @@ def take_order(
 
 
 def finish_reserved(pool: Pool, gate: Gate, order: Order, reserved: Reserved) -> Settled:
-    """Store a reserved order in the database and confirm it: the path without a lock. Safe to run twice."""
+    """Store a reserved order in the database and confirm it: the path without a lock. Safe to repeat."""
     _require_gated(pool)
     decided = gate.confirm(
         order_id=order.order_id,
@@ -96,9 +96,9 @@ def finish_reserved(pool: Pool, gate: Gate, order: Order, reserved: Reserved) ->
 
 
 def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
-    """Void the order in the database, then give its units back; if it was confirmed first, that stands.
+    """Void the order in the database, then return its units; if it was confirmed first, it stays confirmed.
 
-    What a pool holds for an order that a pool of an earlier epoch sold goes back, too.
+    Units that a pool holds for an order sold by a pool of an earlier epoch are returned, too.
     """
     (record,) = pool.store.execute(op.ReadOrders(pool.sku, (order.order_id,)))
     if record is not None and record.asked != order.quantity:
@@ -116,11 +116,11 @@ def cancel_order(pool: Pool, gate: Gate, order: Order) -> Settled:
 
 
 def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settled, ...]:
-    """Give back what lapsed holds of a gated pool kept, up to `limit` orders, each voided in the database first.
+    """Give back the units of expired holds of a gated pool, up to `limit` orders, each voided in the database first.
 
     An order that the database has confirmed is confirmed in the pool instead. One that it knows with other content, or
-    from a pool of an earlier epoch, can never be sold as the pool has it, so its units go back, too. Returns what this
-    call decided.
+    from a pool of an earlier epoch, can never be sold with the pool's content, so its units are returned, too. Returns
+    what this call decided.
     """
     store = pool.store
     records = run_sync(due_plan(pool.sku, checked_expire_limit(pool.sku, limit)), store)
@@ -136,11 +136,11 @@ def expire_voided(pool: Pool, gate: Gate, *, limit: int = 1_000) -> tuple[Settle
 
 
 def _is_confirmed(pool: Pool, gate: Gate, record: OrderRecord) -> bool:
-    """Void an order as the pool has it, and return whether it was confirmed first, in this pool's epoch."""
+    """Void an order with the pool's content, and return whether it was confirmed first, in this pool's epoch."""
     asked = record.asked if record.asked != record.quantity else None
     try:
         voided = gate.void(order_id=record.order_id, sku=pool.sku, quantity=record.quantity, asked=asked)
-    except OrderMismatch:  # the id is taken in the database
+    except OrderMismatch:  # the database has another order of this id
         return False
     if not isinstance(voided, answers.AlreadyConfirmed):
         return False
@@ -148,7 +148,7 @@ def _is_confirmed(pool: Pool, gate: Gate, record: OrderRecord) -> bool:
 
 
 def _decided_before(pool: Pool, gate: Gate, order: Order, epoch: int) -> Settled | None:
-    """Return what the database knows of an order that a pool before this `epoch` sold: this pool does not."""
+    """Return the database's decision on an order sold by a pool before this `epoch`, which this pool does not know."""
     if epoch == 1:
         return None
     row = gate.orders(pool.sku, [order.order_id]).get(order.order_id)
@@ -169,10 +169,10 @@ def tell_pool(
     epoch: int,
     holder_id: str | None = None,
 ) -> Settled:
-    """Tell the pool what the database decided. Raises PoolDiverged where the two cannot be brought together."""
+    """Apply the database's decision to the pool. Raises PoolDiverged if the two contradict each other."""
     if decided == answers.Confirmed(replay=True):
         before = _decided_before(pool, gate, order, pool.epoch(at_least=epoch))
-        if before is not None:  # its units were left out when this pool was opened: those it took now go back
+        if before is not None:  # this pool was opened without its units: those taken now are returned
             pool.cancel(order.order_id, voided=True)
             return before
     match decided:
@@ -198,7 +198,7 @@ def _settled(pool: Pool, order: Order, answer: object, *, expected: str | None =
 
 
 def _asked(order: Order, taken: int) -> int | None:
-    """Return what the database is to compare: None when all that was asked for was taken."""
+    """Return the asked quantity for the database to compare: None if all of it was taken."""
     return order.quantity if taken != order.quantity else None
 
 
@@ -210,12 +210,12 @@ def _require_gated(pool: Pool) -> None:
 def _let_go(pool: Pool, order: Order, error: OrderMismatch) -> None:
     try:
         pool.cancel(order.order_id, voided=True)
-    except SegmentedError as failure:  # the units stay held until they lapse
+    except SegmentedError as failure:  # the units stay reserved until the hold expires
         error.add_note(f"and its units could not be given back: {failure}")
 
 
 def _give_back(pool: Pool, gate: Gate, order: Order, error: Exception) -> None:
     try:
         cancel_order(pool, gate, order)
-    except SegmentedError as failure:  # the units stay held; the body's own error is the one to tell
+    except SegmentedError as failure:  # the units stay reserved; the body's error matters more
         error.add_note(f"and the order could not be voided: {failure}")

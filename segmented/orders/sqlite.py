@@ -1,4 +1,4 @@
-"""SQLite's words: one writer at a time, so a confirm takes the write lock first and then needs two statements."""
+"""SQLite's statements: there is one writer at a time, so a confirm takes the write lock first, then two statements."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ DRIVER: Final = "sqlite+pysqlite"
 
 
 class SqliteStatements:
-    """Texts for the sqlite3 module."""
+    """SQL texts for the sqlite3 module."""
 
     begin = "BEGIN IMMEDIATE"
-    """A plain BEGIN would read first, and then fail instead of waiting when it wants to write."""
+    """A plain BEGIN would read first, and then fail instead of waiting for the write lock."""
 
     def __init__(self) -> None:
         """Build the texts."""
@@ -46,7 +46,7 @@ class SqliteStatements:
         self._void = _text(insert_on_conflict(orders).values(void_values()).on_conflict_do_nothing())
 
     def begin_creating(self, connection: Connection) -> None:
-        """Open a transaction; there is one writer anyway."""
+        """Open a transaction; there is only one writer."""
         connection.exec_driver_sql(self.begin)
 
     def confirm(self, connection: Connection, values: dict[str, Any]) -> bool:
@@ -58,7 +58,7 @@ class SqliteStatements:
         return True
 
     def confirm_alone(self, connection: Connection, values: dict[str, Any]) -> bool:
-        """Do the same in a transaction; the caller's connection rolls it back when it raises."""
+        """Confirm in a transaction of its own; the caller's connection rolls it back when it raises."""
         connection.exec_driver_sql(self.begin)
         changed = self.confirm(connection, values)
         connection.commit()
@@ -69,11 +69,11 @@ class SqliteStatements:
         return lock_these(connection, _THESE_SEGMENTS, sku, numbers)
 
     def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
-        """Read what there is of these orders, by id."""
+        """Read the existing orders among these, by id."""
         return find_orders(connection, _THESE_ORDERS, sku, order_ids)
 
     def store_many(self, connection: Connection, decision: Decision) -> bool:
-        """Write what was decided. An order that has a row raises IntegrityError: roll back."""
+        """Write the decision. An order that has a row raises IntegrityError: roll back."""
         sku = decision.confirmed[0].sku
         rows = [
             {
@@ -104,7 +104,7 @@ _THESE_ORDERS: Final = select_orders(orders.c.order_id.in_(bindparam("order_ids"
 
 
 def _change_row() -> Update:
-    """Build the update of a row that is as it was read."""
+    """Build the update of a row, if it is unchanged since the read."""
     changing = (segments.c.quota, segments.c.sold, segments.c.fence)
     read = (segments.c.sku, segments.c.segment, segments.c.epoch, *changing)
     changes = {column.name: bindparam(f"new_{column.name}", type_=column.type) for column in changing}

@@ -1,4 +1,4 @@
-"""What it means that a confirm changed nothing. Pure: it reads nothing and decides from what was read in one step."""
+"""Explain why a confirm changed nothing. Pure functions of one atomic read."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a caller wants confirmed, and under which authority: what `Gate.confirm` takes, as one value.
+    """What a caller wants confirmed, and under which authority: the arguments of `Gate.confirm` as one value.
 
-    Neither segment nor epoch nor fence is looked at before the database is asked.
+    Segment, epoch and fence are checked only by the database.
     """
 
     order: Order
@@ -36,12 +36,12 @@ class Claim:
     fence: int | None = None
     """The grant's fencing token; None for a reservation, which has none."""
     asked: int | None = None
-    """Units asked for, of an order that took what was left: any smaller number may be stored."""
+    """Units asked for by a partial order: any smaller number may be stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The order's row, its segment's row and the sku's totals, all of one instant. None: there is no such row."""
+    """The order's row, its segment's row and the sku's totals, read atomically. None: the row does not exist."""
 
     state: str | None
     quantity: int | None
@@ -57,8 +57,9 @@ def classify(claim: Claim, standing: Standing) -> ConfirmAnswer | None:
 
     In order of precedence:
     1. the order is decided: that answer, whatever has become of the segment;
-    2. Missing, EpochChanged, Superseded: the caller has no say here (any more), so it is not told about stock;
-    3. SoldOut: exact at the instant of the reading, because moves keep the sum and `sold` never falls.
+    2. Missing, EpochChanged, Superseded: the caller has no authority (any more), so it learns nothing about stock;
+    3. SoldOut: exact at the time of the read, because moves keep the sum and `sold` never falls.
+
     Raises OrderMismatch.
     """
     if standing.state is not None:
@@ -76,13 +77,13 @@ def classify(claim: Claim, standing: Standing) -> ConfirmAnswer | None:
 
 
 def fate(order: Order, standing: Standing, asked: int | None = None) -> VoidAnswer:
-    """Return what a void of an order that has a row means. Raises OrderMismatch."""
+    """Return the answer to a void of an order that has a row. Raises OrderMismatch."""
     check_same(order, standing, asked)
     return Voided(replay=True) if standing.state == VOID else AlreadyConfirmed()
 
 
 def check_same(order: Order, standing: Standing, asked: int | None) -> None:
-    """Refuse other content under a known id. A customer is compared where both sides name one."""
+    """Refuse other content under a known id. Customers are compared if both sides name one."""
     is_part = asked is not None and standing.quantity is not None and standing.quantity <= asked
     if order.quantity != standing.quantity and not is_part:
         raise OrderMismatch(order.order_id, f"quantity {standing.quantity} is stored, {order.quantity} was given")

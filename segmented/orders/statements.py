@@ -1,7 +1,7 @@
-"""What the two databases must say differently, as an interface, and the statements that both share.
+"""The interface of the two databases' different statements, and the statements that both share.
 
-Every text is built by SQLAlchemy Core once, at import or when a gate is made. The statement that confirms is sent as
-ready text, because composing it anew would cost more than the database's driver does.
+SQLAlchemy Core builds every text once, at import or when a gate is created. The confirm is sent as ready text, because
+composing it again would cost more than the database's driver does.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ if TYPE_CHECKING:
 
 
 class Statements(Protocol):
-    """One database's own words."""
+    """One database's own statements."""
 
     begin: str
     """Opens a transaction; connections are in autocommit otherwise."""
 
     def begin_creating(self, connection: Connection) -> None:
-        """Open a transaction in which nobody else creates tables."""
+        """Open a transaction in which no other process creates tables."""
 
     def confirm(self, connection: Connection, values: dict[str, Any]) -> bool:
         """Take the units and insert the order, inside a transaction. False: nothing changed."""
 
     def confirm_alone(self, connection: Connection, values: dict[str, Any]) -> bool:
-        """Do the same as a transaction of its own."""
+        """Do the same in a transaction of its own."""
 
     def lock_these(self, connection: Connection, sku: str, numbers: Sequence[int]) -> tuple[SegmentRow, ...]:
-        """Lock the rows of these segments, inside a transaction, ascending, and return those that there are."""
+        """Lock the rows of these segments, inside a transaction, ascending, and return the existing ones."""
 
     def find_orders(self, connection: Connection, sku: str, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
-        """Read what there is of these orders, by id."""
+        """Read the existing orders among these, by id."""
 
     def store_many(self, connection: Connection, decision: Decision) -> bool:
-        """Write what was decided, inside a transaction. False: a row is not as it was read, roll back.
+        """Write the decision, inside a transaction. False: a row has changed since the read, roll back.
 
         An order that has a row raises IntegrityError: roll back.
         """
 
     def void(self, connection: Connection, values: dict[str, Any]) -> bool:
-        """Insert the void as a transaction of its own. False: the order has a row already."""
+        """Insert the void in a transaction of its own. False: the order already has a row."""
 
 
 def given(column: Column[Any]) -> BindParameter[Any]:
-    """Return the parameter that carries the caller's value for a column."""
+    """Return the parameter for the caller's value of a column."""
     return bindparam(f"given_{column.name}", type_=column.type)
 
 
 def order_values(sku: str, order: Order) -> dict[str, Any]:
-    """Return the parameters of an order that names no segment."""
+    """Return the parameters of an order without a segment."""
     return {
         "given_sku": sku,
         "given_order_id": order.order_id,
@@ -83,7 +83,7 @@ def given_values(claim: Claim) -> dict[str, Any]:
 
 
 def take_units(*, fenced: bool) -> Update:
-    """Build the update that moves `sold`, and nothing unless epoch, fence and quota allow it."""
+    """Build the update that raises `sold`, if epoch, fence and quota allow it."""
     quantity = given(orders.c.quantity)
     statement = update(segments).where(
         segments.c.sku == given(segments.c.sku),
@@ -152,7 +152,7 @@ def _select_standing() -> Select[Any]:
 
 
 SELECT_STANDING: Final = _select_standing()
-"""One row, always: everything `classify` needs, of one instant."""
+"""Always one row: the input of `classify`, read atomically."""
 
 SELECT_SEGMENTS: Final = (
     select(segments.c.segment, segments.c.quota, segments.c.sold, segments.c.fence, segments.c.epoch)
@@ -161,11 +161,11 @@ SELECT_SEGMENTS: Final = (
 )
 
 LOCK_SEGMENTS: Final = SELECT_SEGMENTS.with_for_update()
-"""Locks ascending, as everything does, so that no two wait for each other. On SQLite BEGIN IMMEDIATE has locked."""
+"""Locks ascending, like all other statements, to avoid deadlocks. On SQLite BEGIN IMMEDIATE has already locked."""
 
 
 def select_orders(are_these: ColumnElement[bool]) -> Select[tuple[str, str, int, str | None]]:
-    """Build the select of what a repeat of an order is compared with."""
+    """Build the select of the content with which a repeat of an order is compared."""
     columns = select(orders.c.order_id, orders.c.state, orders.c.quantity, orders.c.customer_id)
     return columns.where(orders.c.sku == given(orders.c.sku), are_these)
 

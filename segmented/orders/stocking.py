@@ -1,7 +1,8 @@
 """How the rows follow a pool that is opened, restocked, emptied and resized while it sells.
 
-Every change locks all segment rows of its sku, ascending, before it looks at its own row: so changes of one sku take
-turns, none waits in a circle with a confirm, and each may run twice. A restock or withdrawal counts once for each id.
+Every change locks all segment rows of its sku, ascending, before it reads its own row. So changes of one sku run one
+after another, there is no deadlock with a confirm, and each may be repeated. A restock or withdrawal counts once for
+each id.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
     from segmented.orders.statements import Statements
 
     class Run(Protocol):
-        """Does work that may run twice, on a connection of its own."""
+        """Runs work that may run twice, on a connection of its own."""
 
         def __call__(self, work: Callable[[Connection], AnswerT]) -> AnswerT:
-            """Return what it returned."""
+            """Return the work's result."""
 
 
 AnswerT = TypeVar("AnswerT")
@@ -73,7 +74,7 @@ _RAISE_EPOCH: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A restock or a withdrawal, as its caller wants it, for a pool of this epoch."""
+    """A restock or a withdrawal, as its caller requests it, for a pool of this epoch."""
 
     sku: str
     change_id: str
@@ -83,17 +84,17 @@ class Change:
 
 
 class Stocking:
-    """Changes of a sku's rows. Made by a gate; `segmented.orders.changing` keeps the pool in step."""
+    """Changes of a sku's rows. Created by a gate; `segmented.orders.changing` changes the pool accordingly."""
 
     def __init__(self, statements: Statements, run: Run) -> None:
-        """Speak one database's words."""
+        """Create with one database's statements."""
         self._statements = statements
         self._run = run
 
     def begin_restock(self, change: Change, segment_count: int) -> ChangeAnswer:
-        """Raise the quota of the first `segment_count` segments by the units, once; the pool may have them afterwards.
+        """Raise the quota of the first `segment_count` segments by the units, once; then the pool may get them.
 
-        The row stays `begun` until `finish` or `undo`. Raises ChangeMismatch for an id of another change.
+        The row stays `begun` until `finish` or `undo`. Raises ChangeMismatch if the id belongs to another change.
         """
 
         def work(connection: Connection, rows: Sequence[SegmentRow]) -> ChangeAnswer:
@@ -107,7 +108,7 @@ class Stocking:
         return self._changing(change.sku, change.epoch, work)
 
     def begin_withdrawal(self, change: Change) -> ChangeAnswer:
-        """Bind the id to these units, before the pool is asked for them. Raises ChangeMismatch."""
+        """Bind the id to these units, before the pool gives them up. Raises ChangeMismatch."""
 
         def work(connection: Connection, _: Sequence[SegmentRow]) -> ChangeAnswer:
             found = _find(connection, change)
@@ -119,11 +120,11 @@ class Stocking:
         return self._changing(change.sku, change.epoch, work)
 
     def finish(self, change: Change) -> ChangeAnswer | TooFewUnsold:
-        """Note that the pool has done it; of a withdrawal, lower the quota by the units that the pool has given up."""
+        """Record that the pool has made the change; for a withdrawal, lower the quota by the pool's units."""
         return self._end(change, DONE, lowers=change.kind == WITHDRAWN)
 
     def undo(self, change: Change) -> ChangeAnswer | TooFewUnsold:
-        """Take a restock's quota back, after the pool has refused the units for good; not after it has taken them."""
+        """Undo a restock's quota after the pool has refused the units for good; never after it has taken them."""
         return self._end(change, UNDONE, lowers=change.kind == RESTOCKED)
 
     def _end(self, change: Change, state: State, *, lowers: bool) -> ChangeAnswer | TooFewUnsold:
@@ -144,7 +145,7 @@ class Stocking:
         return self._changing(change.sku, change.epoch, work)
 
     def add_segments(self, sku: str, segment_count: int, *, epoch: int) -> ChangeAnswer:
-        """Insert the rows that segments 0 to `segment_count` - 1 lack, without quota: it moves to them as they sell."""
+        """Insert missing rows of segments 0 to `segment_count` - 1, without quota: it moves to them as they sell."""
 
         def work(connection: Connection, rows: Sequence[SegmentRow]) -> ChangeAnswer:
             is_new = _add_rows(connection, sku, rows, segment_count, epoch)
@@ -153,7 +154,7 @@ class Stocking:
         return self._changing(sku, epoch, work)
 
     def begun(self, sku: str) -> tuple[ChangeRow, ...]:
-        """Read the restocks and withdrawals that one side may lack: call them again with the same id and units."""
+        """Read the restocks and withdrawals that one side may lack; repeat them with the same id and units."""
 
         def work(connection: Connection) -> tuple[ChangeRow, ...]:
             found = connection.execute(_SELECT_BEGUN, {"given_sku": sku}).mappings()
@@ -164,7 +165,7 @@ class Stocking:
     # --- openings ---
 
     def opened_epoch(self, sku: str) -> int | None:
-        """Return the epoch in which a pool of this sku was last known to be open; None: in none."""
+        """Return the epoch in which a pool of this sku was last known to be open, or None."""
 
         def work(connection: Connection) -> int | None:
             found = connection.execute(_SELECT_CHANGE, _opening(sku)).one_or_none()
@@ -173,7 +174,7 @@ class Stocking:
         return self._run(work)
 
     def note_opened(self, sku: str, *, epoch: int) -> ChangeAnswer:
-        """Note that the pool is open: from now on one that is not there has lost its keys."""
+        """Record that the pool is open: if it is missing later, its keys were lost."""
         opening = Change(sku, OPENING_ID, OPENED, 0, epoch)
 
         def work(connection: Connection, _: Sequence[SegmentRow]) -> ChangeAnswer:
@@ -188,10 +189,10 @@ class Stocking:
         return self._changing(sku, epoch, work)
 
     def raise_epoch(self, sku: str, segment_count: int, *, epoch: int) -> SegmentTotals | None:
-        """Put all rows into a later epoch, and return them as they are then; None where they are in a later one yet.
+        """Put all rows into a later epoch, and return them; None if they are already in an even later one.
 
-        Waits for confirms that are under way, and refuses those of earlier epochs from then on: what is not sold now is
-        what a new pool may sell.
+        Waits for confirms in progress, and refuses those of earlier epochs from then on: a new pool may sell all units
+        that are unsold now.
         """
 
         def work(connection: Connection) -> SegmentTotals | None:
@@ -201,7 +202,7 @@ class Stocking:
                 connection.rollback()
                 return None
             connection.execute(_RAISE_EPOCH, {"given_sku": sku, "given_epoch": epoch})
-            if any(row.epoch < epoch for row in rows):  # the new pool has their units, as a part of the quota
+            if any(row.epoch < epoch for row in rows):  # the new pool includes their units, as part of the quota
                 connection.execute(_DONE_BY_OPENING, {"given_sku": sku})
             _add_rows(connection, sku, rows, segment_count, epoch)
             rows = lock_segments(connection, sku)

@@ -1,4 +1,4 @@
-"""The tables: a row per segment, per order, and per change. docs/reference/orders-tables.md says what columns mean."""
+"""The tables: a row per segment, per order, and per change. docs/reference/orders-tables.md explains the columns."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ BEGUN: Final = "begun"
 DONE: Final = "done"
 UNDONE: Final = "undone"
 OPENING_ID: Final = ""
-"""The change id of a pool's opening: no caller can give it."""
+"""The change id of a pool's opening; callers cannot pass it."""
 
 FILLFACTOR: Final = 10
-"""Percent of a segment page filled at first: the rest takes the new versions of a row that changes with every order."""
+"""Percent of a segment page filled at first; the rest is for new versions of rows, which change with every order."""
 
 
 class database_now(FunctionElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
@@ -56,7 +56,7 @@ def _now_with_milliseconds(*_: object, **__: object) -> str:
 
 
 def _identifier(length: int) -> String:
-    """Return a text that sorts by its bytes everywhere, so that rows are locked and read in one order."""
+    """Return a text type that sorts by bytes everywhere, so that rows are locked and read in one order."""
     return String(length).with_variant(String(length, collation="C"), "postgresql")
 
 

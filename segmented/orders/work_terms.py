@@ -1,4 +1,4 @@
-"""What a worker and its steps may say about the time an order takes."""
+"""The times of a worker's orders, and how a step postpones one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 ENVELOPE_TTL: Final = 5.0
 LATER: Final = 2.0
-"""Seconds until an order is tried again that could not be tried: a server was away, no segment was free."""
+"""Seconds until the next try of an order that could not be tried: a server was unavailable, no segment was free."""
 
 
 class TryLater(SegmentedError):
     """A step cannot work now, through no fault of the order: it does not count towards the dead-letter set."""
 
     def __init__(self, reason: str, *, seconds: float = LATER) -> None:
-        """Say why, and how long to wait. Raises InvalidInput for no such time."""
+        """Create with the reason and the time to wait. Raises InvalidInput for an invalid time."""
         milliseconds(seconds, "seconds")
         super().__init__(reason)
         self.seconds = seconds
@@ -33,22 +33,23 @@ class TryLater(SegmentedError):
 
 @dataclass(frozen=True, slots=True)
 class WorkTerms:
-    """How a worker takes envelopes. Times are seconds."""
+    """How a worker takes envelopes. Times are in seconds."""
 
     ttl: float = ENVELOPE_TTL
-    """For which the segment's lease lives."""
+    """Lifetime of the segment's lease."""
     hold: float = DEFAULT_HOLD
-    """For which units stay reserved whose order is in no outbox, or dead; no less than `work`, or they would be sold to
-    others meanwhile."""
+    """How long units stay reserved for an order that is in no outbox, or dead; at least `work`, so that nobody else
+    gets them.
+    """
     work: float = PUBLISH_AFTER
-    """For which orders are this worker's; pushed out while a step or the database works, so that it may last longer."""
+    """How long orders belong to this worker; extended while a step or the database works."""
     begun_max: int = BEGUN_MAX
-    """An order that was begun so often, and not finished, goes to the dead-letter set."""
+    """An order that was begun this often and not finished goes to the dead-letter set."""
     segment_wait: float = 5.0
-    """For which a free segment is waited for."""
+    """How long to wait for a free segment."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Raise InvalidInput for invalid settings."""
         for name in ("ttl", "hold", "work"):
             milliseconds(getattr(self, name), name)
         checked_timeout(self.segment_wait)
@@ -59,7 +60,7 @@ class WorkTerms:
 
 
 def checked_step(step: Callable[[BegunOrder], None] | None) -> None:
-    """Raise InvalidInput for a step whose call would only make a coroutine or a generator, so that nothing is done."""
+    """Raise InvalidInput for a step whose call would only create a coroutine or a generator and do nothing."""
     if step is not None and (shape := shape_of(step)) != "function":
         message = f"the step {name_of(step)} is a {shape}, and calling it would run nothing"
         raise InvalidInput(message)

@@ -74,7 +74,7 @@ LATE: Final = from_modules(
         ),
     }
 )
-"""Imported when asked for, and from where."""
+"""Names imported on first use, and the modules that define them."""
 
-if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+if not TYPE_CHECKING:  # a type checker would otherwise accept any other name
     __getattr__, __dir__ = late(__name__, LATE)

@@ -1,4 +1,4 @@
-"""A grant for asyncio: asked for, and held."""
+"""A grant for asyncio: the pending call and the granted order."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class Grants(Protocol):
-    """A pool, in one hash slot or in shards, that can be asked for a grant."""
+    """A pool, in one hash slot or in shards, that can grant orders."""
 
     async def _granted(self, operation: op.Grant, timeout: float | None, *, fair: bool) -> AsyncGrant | Refusal:
         """Grant, or refuse."""
 
 
 class Granting:
-    """A grant that has not begun: awaitable, and an asynchronous context manager."""
+    """A pending grant: an awaitable and an asynchronous context manager."""
 
     def __init__(self, pool: Grants, operation: op.Grant, timeout: float | None, *, fair: bool) -> None:
-        """Ask `pool` when asked."""
+        """Create a pending call; `pool` gets `operation` when this is awaited or entered."""
         self._pool = pool
         self._operation = operation
         self._timeout = timeout
@@ -35,7 +35,7 @@ class Granting:
         self._grant: AsyncGrant | None = None
 
     def __await__(self) -> Generator[Any, Any, AsyncGrant | Refusal]:
-        """Return the answer."""
+        """Return the grant or the refusal."""
         granted = self._pool._granted(self._operation, self._timeout, fair=self._fair)  # noqa: SLF001  # made by the pool
         return granted.__await__()
 
@@ -50,7 +50,7 @@ class Granting:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Confirm; or cancel if the body raised."""
+        """Confirm the order, or cancel it if the body raised."""
         if self._grant is not None:
             await self._grant.__aexit__(kind, error, trace)
 
@@ -63,25 +63,25 @@ class AsyncGrant(GrantState):
     """A granted order, for asyncio."""
 
     def __init__(self, pool: AsyncPool, granted: Granted, asked_at: float) -> None:
-        """Belong to `pool`."""
+        """Create a grant of `pool`, requested at local time `asked_at`."""
         super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock)  # noqa: SLF001  # made by the pool
         self.pool = pool
-        """The pool, or the shard, whose segment and units these are."""
+        """The pool, or the shard, that owns the segment and the units."""
 
     async def confirm(self) -> Settled:
-        """Make it final and free the segment."""
+        """Make the order final and free the segment."""
         settled = await self.pool.confirm(self.order_id, holder_id=self.holder_id)
         self._is_settled = True
         return settled
 
     async def cancel(self) -> Settled | Superseded:
-        """Give the units back and free the segment, unless another holder has the order by now."""
+        """Give the units back and free the segment, unless another holder has taken over the order."""
         answer = await self.pool.cancel(self.order_id, holder_id=self.holder_id)
         self._is_settled = True
         return answer
 
     async def renew(self) -> None:
-        """Push the end of the lease and the hold out. Raises LeaseLost when it is too late."""
+        """Extend the lease and the hold. Raises LeaseLost when it is too late."""
         await self.pool.renew(self)
 
     async def __aenter__(self) -> Self:
@@ -91,7 +91,7 @@ class AsyncGrant(GrantState):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Confirm; or cancel if the body raised, without hiding its error."""
+        """Confirm the order, or cancel it if the body raised, without hiding the body's error."""
         if self._is_settled:
             return
         if error is None:

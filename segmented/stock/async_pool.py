@@ -1,4 +1,4 @@
-"""The pool for asyncio: a second shell over the plans that `pool` runs."""
+"""The pool for asyncio; it runs the same plans as `pool`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ if TYPE_CHECKING:
 
 
 class AsyncPool:
-    """A stock of one sku, split over segments that are locked one by one; otherwise as `Pool`."""
+    """The stock of one sku, split over segments with one lock each.
+
+    The asyncio twin of `Pool`.
+    """
 
     def __init__(
         self,
@@ -59,11 +62,11 @@ class AsyncPool:
     ) -> None:
         """Sell `sku` from `store`. A segment's lease lives `ttl` seconds, units stay reserved for `hold` seconds.
 
-        `sold_out_mark` and `outbox` are those of `Pool`. Calls of `reserve`, and of `confirm` and `cancel` without a
-        holder, that are under way at the same time go to the server in batches; an idle pool sends a call at once.
+        `sold_out_mark` and `outbox` are as for `Pool`. Concurrent calls of `reserve`, and of `confirm` and `cancel`
+        without a holder id, are sent to the server in batches; an idle pool sends a call at once.
 
-        One pool serves one event loop: another one may use it when the first is closed, if the store can be used there,
-        and gets InvalidInput before.
+        A pool serves one event loop. Another loop can use it after the first is closed, if the store allows that;
+        before, it gets InvalidInput.
         """
         self.store = checked_async(store, type(self).__name__)
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
@@ -83,29 +86,29 @@ class AsyncPool:
         epoch: int = 1,
         customer_limit: int | None = None,
     ) -> Opened | AlreadyOpen:
-        """Open the pool once; opening again changes nothing and says what is there.
+        """Open the pool; opening it again changes nothing and returns the existing pool.
 
-        `gated`: somebody else, such as an order database, decides every order's fate, so nothing expires before it has
-        been asked. With a `customer_limit` every order names its customer, who gets no more units than that.
+        With `gated`, an outside authority such as an order database decides every order, so nothing expires before it
+        has been asked. With `customer_limit` every order names its customer, who gets at most that many units.
         """
         operation = self._settings.open(stock, segments, gated=gated, epoch=epoch, customer_limit=customer_limit)
         return await self.store.execute(operation)
 
     @property
     def refused_by_mark(self) -> int:
-        """How many orders the sold-out mark has refused here, without a command sent."""
+        """Number of orders that the sold-out mark has refused here without contacting the server."""
         return self._mark.refused_count
 
     async def state(self) -> PoolState:
-        """Read totals and units a segment in one step. Raises PoolMissing."""
+        """Read all totals and each segment's units atomically. Raises PoolMissing."""
         return await self.store.execute(op.ReadPool(self.sku))
 
     async def is_gated(self) -> bool:
-        """Return whether an order database decides this pool's orders; the server is asked once. Raises PoolMissing."""
+        """Return whether an order database decides this pool's orders; asks the server once. Raises PoolMissing."""
         return (await self._first_found()).gated
 
     async def epoch(self, *, at_least: int = 1) -> int:
-        """Return the pool's epoch; the server is asked once, and again if it is known to be later by now."""
+        """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
         if (await self._first_found()).epoch < at_least:
             self._found = None
         return (await self._first_found()).epoch
@@ -126,18 +129,18 @@ class AsyncPool:
         partial: bool = False,
         fair: bool = False,
     ) -> Granting:
-        """`await` it for the answer, or use it as `async with pool.grant(order) as grant`; see `Pool.grant`."""
+        """Return an awaitable for the answer; or use `async with pool.grant(order) as grant`. See `Pool.grant`."""
         operation = self._settings.grant(
             as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )
         return Granting(self, operation, checked_timeout(timeout), fair=fair)
 
     async def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
-        """Take units for the pool's hold time, without a lock; with `partial`, what is left if that is less.
+        """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
 
-        When the call is cancelled, what was taken for it is cancelled too, in the background and in a short time or not
-        at all; the order id is used up then. Not if another call for the same order is under way in this pool, or has
-        been granted it; a repeat that another process makes in that short time is not seen.
+        If the call is cancelled, the pool tries for a short time in the background to cancel its order; the order id
+        cannot be used again then. The order is kept if another call for it is under way in this pool or was granted it.
+        The pool does not see a repeat that another process makes in that short time.
         """
         found, mark = as_order(order, quantity), self._mark
         if not mark.seconds:
@@ -153,17 +156,18 @@ class AsyncPool:
     async def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
         """Reserve for many orders, up to 1,000 in a round trip, each as if alone and in this order.
 
-        One answer an order, in their order; the failure that `reserve` would have raised stands in its place. An id
-        that comes twice is a repeat. If a later round trip fails, the earlier ones stand: call again with the same ids.
+        Returns one answer for each order, in their order; a failure that `reserve` would have raised takes its answer's
+        place. An id that occurs twice is a repeat. If a later round trip fails, the earlier ones stand: call again with
+        the same ids.
         """
         operation = self._settings.reserve_many(orders, partial=partial)
         return await run_async(reserve_many_marked(self._mark, operation), self.store)
 
     async def submit(self, order: Order | str, *, quantity: int = 1) -> AsyncOrderHandle:
-        """Accept an order, and have a worker told of it: one round trip, then a message in the background.
+        """Accept an order and queue it for a worker: one round trip, then a message in the background.
 
-        The handle says what has become of it. Units are taken now, or by the worker, as the pool's `outbox` says; what
-        is refused at once is an outcome. Safe to run twice. Raises OrderMismatch for an id with other content.
+        The handle reports the order's outcome. The pool's `outbox` says whether units are taken now or by the worker;
+        an immediate refusal is an outcome too. Safe to repeat. Raises OrderMismatch for an id with other content.
         """
         (answer,) = await self.submit_many((as_order(order, quantity),))
         if isinstance(answer, SegmentedError):
@@ -171,7 +175,7 @@ class AsyncPool:
         return answer
 
     async def submit_many(self, orders: Iterable[Order]) -> list[AsyncOrderHandle | SegmentedError]:
-        """Accept many orders, up to 1,000 in a round trip; a handle each, or the failure of `submit` in its place."""
+        """Submit many orders, up to 1,000 in a round trip; returns a handle, or the failure of `submit`, for each."""
         operation = self._settings.submit_many(orders, self.outbox)
         answers = await run_async(submit_plan(self._mark, self.outbox, operation, noted=self._noted), self.store)
         waiting = to_publish(answers)
@@ -186,12 +190,12 @@ class AsyncPool:
         ]
 
     def handle(self, order_id: str) -> AsyncOrderHandle:
-        """Return the handle of an order that was submitted, here or by another process; nothing is asked."""
+        """Return the handle of an order that this or another process submitted; sends no command."""
         check_id(order_id, "order id")
         return AsyncOrderHandle(self.store, self.sku, order_id)
 
     async def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
-        """Make the order final; the answer says what had already happened, if anything had.
+        """Make the order final; the answer says if it was already settled.
 
         With a holder id only that holder's segment is freed, not that of a successor in the same order.
         """
@@ -203,24 +207,24 @@ class AsyncPool:
     async def cancel(
         self, order_id: str, *, holder_id: str | None = None, voided: bool = False
     ) -> Settled | Superseded:
-        """Give the units back; with a holder id only while the order is still that holder's.
+        """Give the units back; with a holder id only while that holder still has the order.
 
-        Of a gated pool, only what its order database has `voided`; raises PoolGated otherwise.
+        In a gated pool, only orders that the order database has `voided` can be cancelled; otherwise raises PoolGated.
         """
         operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
         if holder_id is not None:
             return await run_async(returning(self._mark, perform(operation)), self.store)
-        return await self._calls.cancel(order_id, voided=voided)  # ends the mark by itself
+        return await self._calls.cancel(order_id, voided=voided)  # this also ends the mark
 
     async def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
-        """Confirm many orders, up to 1,000 in a round trip; one answer an order, or the failure of `confirm`."""
+        """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
         operation = self._settings.settle_many("confirmed", order_ids)
         return await run_async(settle_many_plan(operation), self.store)
 
     async def cancel_many(
         self, order_ids: Iterable[str], *, voided: bool = False
     ) -> list[Settled | SegmentedError | None]:
-        """Cancel many orders, up to 1,000 in a round trip; one answer an order, or the failure of `cancel`."""
+        """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
         operation = self._settings.settle_many("cancelled", order_ids, voided=voided)
         plan = returning(self._mark, settle_many_plan(operation))
         return await run_async(plan, self.store)
@@ -228,10 +232,10 @@ class AsyncPool:
     async def expire(
         self, *, limit: int = 1_000, resolver: Callable[[OrderRecord], Awaitable[Verdict]] | None = None
     ) -> tuple[Settled, ...]:
-        """Give back what lapsed holds kept, up to `limit` orders, 100 in a step. Returns what this call decided.
+        """Give back the units of expired holds, up to `limit` orders, 100 in a step. Returns what this call decided.
 
-        A gated pool gives nothing back by itself (PoolGated): its order database is asked (`expire_voided`), or a
-        `resolver`, which is called with each order whose hold has lapsed and says "confirm", "release" or "wait".
+        A gated pool expires nothing on its own (raises PoolGated): ask its order database (`expire_voided`), or pass a
+        `resolver`. It gets each order whose hold has expired and returns "confirm", "release" or "wait".
         """
         limit = self._settings.expire_limit(limit)
         if resolver is None:
@@ -250,51 +254,54 @@ class AsyncPool:
             raise ChangeGated(self.sku, change)
 
     async def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:
-        """Put units in while the sale runs, once for each id. Raises ChangeMismatch for an id of another change.
+        """Add units during the sale, once for each id. Raises ChangeMismatch if the id belongs to another change.
 
-        Of a gated pool, only what its order database has `stored` (`restock_gated`); raises ChangeGated otherwise.
+        In a gated pool, the order database must have `stored` the change (`restock_gated`); otherwise raises
+        ChangeGated.
         """
         operation = self._settings.restock(units, restock_id)
         await self._require_stored("restock", stored=stored)
         return await run_async(returning(self._mark, perform(operation)), self.store)
 
     async def withdraw(self, units: int, *, withdraw_id: str, stored: bool = False) -> Restocked | TooFew:
-        """Take free units out while the sale runs, all or none, once for each id. Raises ChangeMismatch.
+        """Remove free units during the sale, all or none, once for each id. Raises ChangeMismatch.
 
-        Of a gated pool, only what its order database has `stored` (`withdraw_gated`); raises ChangeGated otherwise.
+        In a gated pool, the order database must have `stored` the change (`withdraw_gated`); otherwise raises
+        ChangeGated.
         """
         operation = self._settings.withdraw(units, withdraw_id)
         await self._require_stored("withdraw", stored=stored)
         return await self.store.execute(operation)
 
     async def resize(self, segments: int, *, stored: bool = False) -> Resized:
-        """Change the number of segments while the sale runs, without a pause; free units are split evenly.
+        """Change the number of segments during the sale, without a pause; free units are split evenly.
 
-        Whoever holds a segment that goes away finishes undisturbed. Of a gated pool, only when its order database has
-        `stored` rows for the new segments (`resize_gated`); raises ChangeGated otherwise.
+        A holder of a removed segment can finish undisturbed. In a gated pool, the order database must have `stored`
+        rows for the new segments (`resize_gated`); otherwise raises ChangeGated.
         """
         operation = self._settings.resize(segments)
         await self._require_stored("resize", stored=stored)
         return await self.store.execute(operation)
 
     async def close(self) -> PoolClosed:
-        """Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse."""
+        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire."""
         return await self.store.execute(op.ClosePool(self.sku))
 
     async def audit(self) -> AuditReport:
-        """Fold the ledger and compare it with every number; safe while the pool sells."""
+        """Recompute all numbers from the ledger and compare them; safe while the pool sells."""
         return (await run_async(audit_plan(self.sku), self.store))[0]
 
     async def repair(self, report: AuditReport, *, yes: bool) -> RepairReport:
-        """Mend what an audit's `report` names, if it is still so; without a yes, only tell what would be done.
+        """Correct what an audit's `report` names, if it still holds; without `yes`, only report what would be done.
 
-        Safe while the pool sells, and safe to run twice. Each repair is one step and an entry `repaired` in the ledger.
-        What is wrong in the ledger itself, oversold or refused wrongly cannot be mended, and is told.
+        Safe while the pool sells, and safe to repeat. Each repair is one atomic step and adds an entry `repaired` to
+        the ledger. Errors in the ledger itself, oversold units and wrong refusals cannot be corrected; they are
+        reported.
         """
         return await run_async(repair_plan(report, self._settings.hold_ms, yes=yes), self.store)
 
     async def read_ledger(self, *, after: int = 0) -> AsyncIterator[LedgerEntry]:
-        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger has its rest."""
+        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger has the rest."""
         page = await run_async(first_page_plan(self.sku, after), self.store)
         while page:
             for entry in page:
@@ -302,17 +309,16 @@ class AsyncPool:
             page = await self.store.execute(next_page(self.sku, page))
 
     async def trim_ledger(self, *, keep: int) -> Trimmed:
-        """Forget changes, but for the last `keep` and those since the checkpoint before them; audit first.
+        """Delete old changes, except the last `keep` and those since the checkpoint before them; audit first.
 
-        A checkpoint of all numbers is written now, and counts for later trims. What is older than the checkpoint at
-        which the ledger then begins is known in sums alone: that an order decided before it is missing can be found,
-        but not which one; a refusal from before it cannot be found wrong. Orders keep their records.
-        Raises PoolDrifted when the totals do not add up.
+        Writes a checkpoint of all numbers, which later trims can start from. Of changes before the ledger's first
+        checkpoint only sums are known: an audit can find that an order decided before it is missing, but not which one,
+        and cannot find a wrong refusal. Orders keep their records. Raises PoolDrifted when the totals do not add up.
         """
         return await run_async(trim_plan(self._settings.trim(keep)), self.store)
 
     async def renew(self, grant: GrantState) -> None:
-        """Push the end of a grant's lease and hold out. Raises LeaseLost when it is too late."""
+        """Extend a grant's lease and hold. Raises LeaseLost when it is too late."""
         operation = op.RenewGrant(
             self.sku, grant.order_id, grant.holder_id, self._settings.ttl_ms, self._settings.hold_ms
         )
@@ -325,5 +331,5 @@ class AsyncPool:
         return AsyncGrant(self, answer, asked_at) if isinstance(answer, Granted) else answer
 
     def __repr__(self) -> str:
-        """Name the pool."""
+        """Show the sku and the store."""
         return f"AsyncPool({self.sku!r}, {self.store!r})"

@@ -1,8 +1,8 @@
-"""The audit: fold the ledger up to one sequence number and compare every key of the pool with what it says.
+"""The audit: recompute a pool's numbers from its ledger, up to one sequence number, and compare every key with them.
 
-Runs while the pool sells, without a false alarm: totals, units and sequence number are read in one step; a record is
-read together with its hold; customers are read together with the sequence number up to which the fold then goes on; and
-a record that was touched later is left for the next audit.
+It runs while the pool sells, without false alarms. Totals, units and sequence number are read in one step. A record is
+read together with its hold. Customers are read together with the sequence number up to which the fold then continues. A
+record that changed later is left for the next audit.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 __all__ = ["AuditReport", "Drift", "DriftKind", "all_drift_plan", "audit_plan"]
 
 NAMED_MAX: Final = 1_000
-"""Drifts named in a report; the count goes on."""
+"""Maximum number of drifts named in a report; `drift_count` counts all."""
 TRIES_MAX: Final = 10
 LEDGER_END: Final = "end"
-"""Name of the drift that stops the pool: an entry of somebody else's beyond its last change."""
+"""Name of the drift that stops the pool: a foreign entry after the pool's last change."""
 SEGMENT: Final = "segment "
 TRANSFER: Final = "transfer "
 
 
 def audit_plan(sku: str) -> Plan[tuple[AuditReport, LedgerFold]]:
-    """Audit the pool `sku`; returns the report and the fold it rests on."""
+    """Audit the pool `sku`; returns the report and the fold on which it is based."""
     state, fold, drift = yield from all_drift_plan(sku)
     carts = yield from carts_plan(state, fold)
     return report_of(state, fold, [*drift, *carts.drift], carts.told()), fold
 
 
 def report_of(state: PoolState, fold: LedgerFold, drift: list[Drift], unread: tuple[str, ...] = ()) -> AuditReport:
-    """Put a report together."""
+    """Build the report."""
     return AuditReport(
         state=state,
         drift=tuple(drift[:NAMED_MAX]),
@@ -56,7 +56,7 @@ def report_of(state: PoolState, fold: LedgerFold, drift: list[Drift], unread: tu
 
 
 def all_drift_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold, list[Drift]]]:
-    """Find all drift, and the fold, which may have gone on past the state's sequence number."""
+    """Find all drift. The returned fold may include changes after the state's sequence number."""
     for _ in range(TRIES_MAX):
         try:
             state, fold = yield from begin_plan(sku)
@@ -75,7 +75,7 @@ def all_drift_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold, list[Drift]]]:
 
 
 def totals_of(fold: LedgerFold) -> dict[str, int]:
-    """Return what the ledger says of each total."""
+    """Return each total according to the ledger."""
     return {
         "opened": fold.opened,
         "restocked": fold.restocked,
@@ -91,27 +91,27 @@ def totals_of(fold: LedgerFold) -> dict[str, int]:
 
 
 def unreadable_totals(state: PoolState) -> list[str]:
-    """Name what is no number and stops the pool; units of a segment that are none do not."""
+    """Return the names of non-numeric values that stop the pool; unreadable units of a segment do not."""
     return [name for name in state.unreadable if not name.startswith((SEGMENT, TRANSFER))]
 
 
 def _unreadable_drift(state: PoolState, totals: Mapping[str, int], stock: Sequence[int]) -> Iterator[Drift]:
-    """Name what is no number, beside what the ledger says of it, if it does."""
+    """Report each non-numeric value, with the ledger's value where there is one."""
     for name in state.unreadable:
         segment = name.removeprefix(SEGMENT)
         if name.startswith(TRANSFER):
-            detail = f"{name} is no number and units"
+            detail = f"{name} is not a number and units"
             yield Drift("foreign write", None, detail, "transfer", name.removeprefix(TRANSFER))
         elif segment == name:
             said = f", the ledger says {totals[name]}" if name in totals else ""
-            yield Drift("foreign write", None, f"{name} is no whole number{said}", "total", name)
+            yield Drift("foreign write", None, f"{name} is not a whole number{said}", "total", name)
         elif segment.isdecimal() and int(segment) < len(stock):
             detail = f"segment {segment} has {NO_NUMBER_OF_UNITS}, the ledger says {stock[int(segment)]}"
             yield Drift("foreign write", None, detail, "segment", segment)
         elif segment.isdecimal():
             yield Drift("foreign write", None, f"segment {segment} has {NO_NUMBER_OF_UNITS}", "segment", segment)
         else:
-            detail = f"there are units of a segment {segment!r}, which is no whole number"
+            detail = f"there are units of a segment {segment!r}, which is not a whole number"
             yield Drift("foreign write", None, detail, "segment", segment)
 
 
@@ -167,7 +167,7 @@ def _totals_drift(state: PoolState, fold: LedgerFold) -> list[Drift]:
 
 
 def _transfers_drift(state: PoolState, fold: LedgerFold) -> Iterator[Drift]:
-    """Compare what a shard keeps of its transfers; what a trim took away is known in the totals alone."""
+    """Compare a shard's notes of its transfers; of trimmed transfers only the totals are known."""
     kept: dict[tuple[str, int], tuple[int, int]] = {
         (one.kind, one.other): (one.number, one.units) for one in state.transfers
     }
@@ -192,7 +192,7 @@ def _transfers_drift(state: PoolState, fold: LedgerFold) -> Iterator[Drift]:
 
 
 def _unknown(sent: tuple[int, int] | None, away: tuple[int, int], fold: LedgerFold) -> tuple[int, int] | None:
-    """Return what is away if a trim took its ledger entry away: of that the number alone is known."""
+    """Return what the shard noted if a trim removed its ledger entry, of which only the number is known."""
     return (sent[0], away[1]) if sent and fold.first_sequence > 1 else None
 
 
@@ -207,7 +207,7 @@ def _ledger_drift(fold: LedgerFold) -> list[Drift]:
     drift += [foreign(sequence, f"is a checkpoint that contradicts: {what}") for sequence, what in fold.contradicted]
     for order_id in dict.fromkeys(fold.impossible):
         if order_id in fold.headless:
-            detail = "the ledger has not its reservation, but what followed"
+            detail = "the ledger lacks its reservation, but has later entries"
             drift.append(Drift("foreign write", order_id, detail, "ledger", order_id))
         else:
             drift.append(Drift("duplicate", order_id, "its entries contradict each other", "ledger", order_id))

@@ -1,16 +1,17 @@
-"""The audit's comparison of carts: their records at their home, and their orders in the pool of each line.
+"""The audit of carts: compares their records at their home with their orders in each line's pool.
 
-A cart's record and its orders are in different pools, so no single read sees both. What is reported is a contradiction
-in whatever order they were read, because each rule rests on what cannot be undone:
+A cart's record and its orders are in different pools, so no single read sees both. The audit reports only
+contradictions that hold in whatever order they were read, because each rule rests on facts that never change back:
 
 - A record is never removed, and its final states are final. It is opened before the first line is reserved.
-- A cart becomes reserved when every line has its order, and confirmed when every one of them is pinned. An order's
-  record is never removed, and nothing takes a pin off but the end of the order.
+- A cart becomes reserved when every line has its order, and confirmed when every order is pinned. An order's record is
+  never removed, and only the end of the order removes its pin.
 - A line is confirmed only after its cart, and cancelled only after its cart is void.
 - A cart is finished after its decision is carried out in every line's pool. A line that comes later is not pinned.
 
-So a record that was read first says what its lines must be, now or later; and a line that was read first says what its
-record must be by now. Everything else may be a cart under way, which is not judged, however long it takes.
+So a record that was read first determines the state of its lines, now or later, and a line that was read first
+determines the state that its record must have by now. Everything else may be a cart in progress, which is not judged,
+however long it takes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from segmented.stock.fold import LedgerFold
 
 CARTS_PAGE: Final = 200
-"""Carts that are judged together: each has up to 100 lines."""
+"""Number of carts judged together; each has up to 100 lines."""
 PINNED_PAGE: Final = 1_000
 VOID: Final = frozenset({"cancelled", "expired", "refused"})
 UNDER_WAY: Final = frozenset({"open", "reserved"})
@@ -46,7 +47,7 @@ KEPT: Final[tuple[ScannedCarts, ...]] = ("carts", "unfinished")
 
 @dataclass(slots=True)
 class CartsAudit:
-    """What the audit of a pool has found out about carts."""
+    """The audit's findings about a pool's carts."""
 
     sku: str
     drift: list[Drift] = field(default_factory=list)
@@ -54,17 +55,17 @@ class CartsAudit:
     """Other pools that did not answer."""
 
     def told(self) -> tuple[str, ...]:
-        """Say which pools did not answer, and why."""
+        """Return which pools did not answer, and why."""
         return tuple(f"carts with pool {sku!r}: {error}" for sku, error in self.silent.items())
 
     def add(self, kind: DriftKind, cart_id: str, detail: str, *, order_id: str | None = None) -> None:
-        """Name one contradiction."""
+        """Add one contradiction to the findings."""
         self.drift.append(Drift(kind, order_id, detail, "cart", cart_id))
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a cart, as it was found in its pool."""
+    """A line of a cart, as found in its pool."""
 
     sku: str
     cart: InspectedCart
@@ -74,17 +75,17 @@ class Line:
 
     @property
     def state(self) -> str | None:
-        """The state of its order; None without one."""
+        """The state of the line's order; None without one."""
         return self.record.state if self.record is not None else None
 
     @property
     def is_pinned(self) -> bool:
-        """Is it on hold until somebody ends it?"""
+        """Return whether the order stays on hold until an explicit confirm or cancel."""
         return self.state == "reserved" and (self.hold_until_ms or 0) >= PINNED_UNTIL_MS
 
 
 def carts_plan(state: PoolState, fold: LedgerFold) -> Plan[CartsAudit]:
-    """Judge the carts that a pool keeps, with their lines in all pools, and the orders that carts have pinned in it."""
+    """Judge the carts that a pool keeps, with their lines in all pools, and the orders in it that carts have pinned."""
     audit = CartsAudit(state.sku)
     try:
         yield from _kept_plan(audit, fold)
@@ -127,7 +128,7 @@ def _judge_record(audit: CartsAudit, one: InspectedCart) -> None:
 
 
 def _lines_plan(audit: CartsAudit, carts: Iterable[InspectedCart]) -> Plan[list[Line]]:
-    """Read the lines of carts in all their pools, but for pools that do not answer and orders that cannot be read."""
+    """Read the lines of carts in all their pools, except pools that do not answer and orders that cannot be read."""
     wanted: defaultdict[str, dict[str, InspectedCart]] = defaultdict(dict)
     for one in carts:
         for sku, _ in one.cart.lines if one.cart is not None else ():
@@ -150,35 +151,35 @@ def _lines_plan(audit: CartsAudit, carts: Iterable[InspectedCart]) -> Plan[list[
 
 
 def _judge_line(audit: CartsAudit, line: Line, fold: LedgerFold) -> bool:
-    """Judge a line that was read after its cart; says whether it contradicts."""
+    """Judge a line that was read after its cart; return whether it contradicts the cart."""
     state, pool = line.cart.state, f"in pool {line.sku!r}"
     is_finished = not line.cart.is_unfinished
     if line.state is None and state in {"reserved", "confirmed"}:
         if line.sku == audit.sku and line.order_id in fold.orders:
-            return False  # a lost record, which is named already
+            return False  # a lost record, already reported
         return _tell(audit, line, "torn cart", f"its order {pool} is gone")
     if state == "confirmed" and line.state == "reserved":
         if is_finished:
             return _tell(audit, line, "leaked hold", f"finished, but its order {pool} is on hold: confirm it there")
         if not line.is_pinned and line.hold_until_ms is not None:
-            return _tell(audit, line, "torn cart", f"its order {pool} may lapse: confirm the cart again, or it there")
+            return _tell(audit, line, "torn cart", f"its order {pool} may expire: confirm the cart again, or it there")
         return False
     if state == "confirmed" and line.state != "confirmed":
         return _tell(audit, line, "torn cart", f"its order {pool} was {line.state}, so the buyer lacks those units")
     if state in VOID and line.state == "confirmed":
         return _tell(audit, line, "torn cart", f"its order {pool} was confirmed, so those units are sold")
     if state in VOID and is_finished and line.is_pinned:
-        return _tell(audit, line, "leaked hold", f"finished, but its order {pool} is on hold for ever: cancel it there")
+        return _tell(audit, line, "leaked hold", f"finished, but its order {pool} is on hold forever: cancel it there")
     return False
 
 
 def _is_suspect(line: Line) -> bool:
-    """Would the line contradict its cart, if the cart has not moved on since it was read?"""
+    """Return whether the line contradicts its cart, unless the cart has changed since it was read."""
     return line.cart.state in UNDER_WAY and line.state in {"confirmed", "cancelled"}
 
 
 def _judge_again_plan(audit: CartsAudit, suspects: list[Line]) -> Plan[None]:
-    """Judge lines by what their carts are now, after the lines were read."""
+    """Judge lines against their carts, read again after the lines."""
     if not suspects:
         return
     cart_ids = tuple(dict.fromkeys(line.cart.cart_id for line in suspects))
@@ -213,7 +214,7 @@ def _pinned_plan(audit: CartsAudit) -> Plan[None]:
         for record in (yield from _still_pinned_plan(audit, page)):
             cart_id = record.order_id.rpartition("~")[0]
             if record.cart_home is None or not cart_id:
-                why = "it is on hold for ever, but its record names no cart: finish its cart if it has one, or end it"
+                why = "it is on hold forever, but its record names no cart: finish its cart if it has one, or end it"
                 suspects[record.order_id] = (cart_id, why)
             elif record.cart_home not in audit.silent:
                 homes[record.cart_home][record.order_id] = cart_id
@@ -224,7 +225,7 @@ def _pinned_plan(audit: CartsAudit) -> Plan[None]:
 
 
 def _still_pinned_plan(audit: CartsAudit, order_ids: tuple[str, ...]) -> Plan[list[OrderRecord]]:
-    """Read which of these orders are reserved and on hold until somebody ends them."""
+    """Return which of these orders are reserved and on hold until an explicit confirm or cancel."""
     if not order_ids:
         return []
     records = []
@@ -236,17 +237,17 @@ def _still_pinned_plan(audit: CartsAudit, order_ids: tuple[str, ...]) -> Plan[li
 
 
 def _without_cart_plan(audit: CartsAudit, homes: dict[str, dict[str, str]]) -> Plan[dict[str, tuple[str, str]]]:
-    """Ask the homes of pinned orders which of them no cart will end; by order id, with the cart's id and why."""
+    """Ask the homes of pinned orders which of them no cart will end; returns cart id and reason by order id."""
     leaked: dict[str, tuple[str, str]] = {}
     if not homes:
         return leaked
     inspections = tuple(op.InspectCarts(home, tuple(orders.values())) for home, orders in homes.items())
     for (home, orders), answer in zip(homes.items(), (yield from perform(Batch(inspections, inf))), strict=True):
         if isinstance(answer, PoolMissing):
-            why = f"it is on hold for ever for a cart of {home!r}, but that pool is not open: cancel or confirm it"
+            why = f"it is on hold forever for a cart of {home!r}, but that pool is not open: cancel or confirm it"
             leaked |= {order_id: (cart_id, why) for order_id, cart_id in orders.items()}
         elif isinstance(answer, WrongKind) and home == audit.sku:
-            continue  # named already
+            continue  # already reported
         elif isinstance(answer, SegmentedError):
             _note_silent(audit, home, answer)
         else:
@@ -257,15 +258,15 @@ def _without_cart_plan(audit: CartsAudit, homes: dict[str, dict[str, str]]) -> P
 
 
 def _why_leaked(audit: CartsAudit, home: str, order_id: str, one: InspectedCart) -> str | None:
-    """Say why no cart will ever end a pinned order; None where one may, or where its home is to name it."""
+    """Return why no cart will ever end a pinned order; None if one may, or if its home reports it."""
     if one.is_kept and one.cart is None:
         return None
     if one.cart is None or one.cart.order_id != order_id:
-        return f"it is on hold for ever for cart {one.cart_id!r}, unknown in its home {home!r}: cancel or confirm it"
+        return f"it is on hold forever for cart {one.cart_id!r}, unknown in its home {home!r}: cancel or confirm it"
     if one.is_unfinished or one.state in UNDER_WAY or home == audit.sku:
         return None
     end = "confirm" if one.state == "confirmed" else "cancel"
-    return f"it is on hold for ever, though cart {one.cart_id!r} of {home!r} is {one.state} and finished: {end} it"
+    return f"it is on hold forever, though cart {one.cart_id!r} of {home!r} is {one.state} and finished: {end} it"
 
 
 # --- pieces ---
@@ -276,7 +277,7 @@ def _record(inspected: Inspected) -> OrderRecord | None:
 
 
 def _note_silent(audit: CartsAudit, sku: str, error: SegmentedError) -> None:
-    """Remember a pool that did not answer. Raises what is no answer to that, and what this pool itself answered."""
+    """Remember a pool that did not answer. Raises any other error, and an error of this pool itself."""
     if sku == audit.sku or not isinstance(error, StoreError):
         raise error
     audit.silent[sku] = error

@@ -1,4 +1,4 @@
-"""The audit's comparison of records, holds, notes of restocks, and customers."""
+"""The audit of records, holds, notes of restocks, and customers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 ItemT = TypeVar("ItemT")
 OLDER_NAMES: Final = ("older reserved", "older confirmed")
-"""Where the orders of a trimmed part do not add up, nobody can say what their customers should have."""
+"""If the orders of a trimmed part do not add up, the units of their customers are unknown."""
 UNREADABLE: Final = "cannot be read"
 NO_NUMBER_OF_UNITS: Final = "no whole number of units"
 
 
 @dataclass(slots=True)
 class Older:
-    """What orders have that were decided, or reserved, before the checkpoint at which the ledger begins."""
+    """Totals of orders that were decided, or reserved, before the checkpoint at which the ledger begins."""
 
     reserved: int = 0
     confirmed: int = 0
@@ -46,9 +46,9 @@ class Older:
 
 
 def orders_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
-    """Compare every record and every hold with the fold, which stands at the state's sequence number.
+    """Compare every record and every hold with the fold at the state's sequence number.
 
-    After a trim the fold goes on, and learns what customers had before its checkpoint.
+    After a trim the fold continues, and learns each customer's units before its checkpoint.
     """
     drift: list[Drift] = []
     known = set(fold.orders)
@@ -92,7 +92,7 @@ def _compare(inspected: Inspected, expected: FoldedOrder, fold: LedgerFold, late
     if record is None:
         return Drift("foreign write", order_id, f"its record {UNREADABLE}, the ledger says {expected}")
     if record.sequence > fold.sequence:
-        later[order_id] = record.sequence  # touched since
+        later[order_id] = record.sequence  # changed since
     elif _content(record) != (
         expected.state,
         expected.quantity,
@@ -115,7 +115,7 @@ def _content(record: OrderRecord) -> tuple[object, ...]:
 
 def _hold_drift(record: OrderRecord, inspected: Inspected) -> Drift | None:
     if record.state == "reserved" and inspected.hold_until_ms is None:
-        return Drift("leaked hold", record.order_id, "it is reserved but has no hold, so it would never lapse")
+        return Drift("leaked hold", record.order_id, "it is reserved but has no hold, so it would never expire")
     if record.state != "reserved" and inspected.hold_until_ms is not None:
         return Drift("leaked hold", record.order_id, f"it has a hold but is {record.state}")
     return None
@@ -124,7 +124,7 @@ def _hold_drift(record: OrderRecord, inspected: Inspected) -> Drift | None:
 def _unexplained(
     inspected: Inspected, fold: LedgerFold, later: dict[str, int], older: dict[str, OrderRecord]
 ) -> Drift | None:
-    """Judge an order of which the fold does not know: it came later, or before the ledger begins, or from outside."""
+    """Judge an order that the fold does not contain: it came later, before the ledger begins, or from outside."""
     order_id = inspected.order_id
     if inspected.raw is None:
         stands = inspected.hold_until_ms is not None
@@ -148,7 +148,7 @@ def _unexplained(
 def _older(records: dict[str, OrderRecord], fold: LedgerFold) -> Older:
     older = Older()
     for order_id, record in records.items():
-        if order_id not in fold.inherited:  # one that was touched since is counted as it was at the checkpoint
+        if order_id not in fold.inherited:  # one that changed since is counted with its state at the checkpoint
             older.add(record.state, record.quantity, record.customer_id)
     for order in fold.inherited.values():
         older.add("reserved", order.quantity, order.customer_id)
@@ -172,7 +172,7 @@ def _older_drift(older: Older, fold: LedgerFold) -> Iterator[Drift]:
 
 
 def changes_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
-    """Compare the notes of restocks and withdrawals; a note is never changed, so a later one is simply left out."""
+    """Compare the notes of restocks and withdrawals. A note never changes, so later ones are ignored."""
     found = yield from changes_plan(state.sku)
     drift: list[Drift] = []
     older = {"restocked": 0, "withdrawn": 0}
@@ -226,7 +226,7 @@ def _change(note: str) -> tuple[str, int, int]:
 
 
 def customers_drift(state: PoolState, fold: LedgerFold) -> Plan[list[Drift]]:
-    """Compare what customers have; the fold goes on to the number at which each page was read."""
+    """Compare each customer's units; the fold continues to the sequence number at which each page was read."""
     drift: list[Drift] = []
     known = list(fold.bought)
     strays = yield from _scan(state.sku, "customers", known)
@@ -250,7 +250,7 @@ def _pages(items: list[ItemT]) -> Iterator[tuple[ItemT, ...]]:
 
 
 def _scan(sku: str, key: ScannedKey, known: Iterable[str]) -> Plan[list[str]]:
-    """Name what is in a key but not known."""
+    """Return the names that are in a key but not in `known`."""
     known = set(known)
     found: dict[str, None] = {}
     cursor = -1

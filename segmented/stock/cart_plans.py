@@ -1,25 +1,24 @@
-"""Carts: several pools, all or nothing, by hold and void.
+"""Carts: all-or-nothing orders over several pools, by pinned holds and a single decision.
 
 Each sku's pool is in a hash slot of its own, so no script sees two of them. A cart is one decision in one place, its
 record in the pool of its first sku, and an ordinary reservation in each sku's pool:
 
     open -> reserved -> confirmed              open, reserved -> cancelled, expired              open -> refused
 
-1. Reserve: the record is opened with a deadline; the lines are reserved one by one, in the sorted order of their skus,
-   each held for at least as long as the cart; then the record becomes reserved. Nobody waits while holding, so there is
-   no deadlock. The first line that is refused makes the record refused.
-2. Confirm: every line's hold is pinned, so that it lapses no more; then the record becomes confirmed; then the lines
+1. Reserve: the record is opened with a deadline. The lines are reserved one by one, in the sorted order of their skus,
+   each for at least as long as the cart; then the record becomes reserved. No call waits while it holds units, so there
+   is no deadlock. The first refused line makes the record refused.
+2. Confirm: every line's hold is pinned, so that it no longer expires; then the record becomes confirmed; then the lines
    are confirmed. If a line was gone before it could be pinned, the record becomes expired.
-3. Cancel, expire, refuse: first the record, then the lines are cancelled.
+3. Cancel, expire, refuse: first the record changes, then the lines are cancelled.
 
 A line is confirmed only after its record says confirmed, and cancelled only after its record says that the cart is
-void; the record's moves are atomic, and the final states are final. So whoever meets a cart between two steps, or after
-a crash, finishes it: a repeat of the same call, any other call, or `finish_carts_plan`.
+void. The record's changes are atomic, and its final states are final. So any later call that finds a cart between two
+steps, or after a crash, finishes it: a repeat of the same call, any other call, or `finish_carts_plan`.
 
-No step depends on how fast anybody is, or on the clocks of two servers being equal. Until the pins, a line's hold
-lapses as any hold does, and the cart with it. From the first pin on, nothing lapses by itself: if the process dies
-there and nobody finishes the cart, its units stay on hold, however long that takes; they are never given back under a
-cart that is sold.
+No step depends on a process's speed or on synchronized server clocks. Until the pins, a line's hold expires as usual,
+and the cart with it. From the first pin on, nothing expires on its own: if the process dies there, the cart's units
+stay on hold until the cart is finished; units of a sold cart are never returned.
 """
 
 from __future__ import annotations
@@ -58,13 +57,13 @@ if TYPE_CHECKING:
     from segmented.models import Cart, CartRecord
 
 SWEEP_BATCH: Final = 100
-"""Carts read in one step of a sweep."""
+"""Number of carts read in one step of a sweep."""
 
 
 def reserve_cart_plan(cart: Cart, hold_ms: int, limits: dict[str, bool]) -> Plan[CartAnswer]:
     """Take every line's units, or none.
 
-    `limits` remembers of which pools it is known that they take carts, and whether they limit customers.
+    `limits` remembers which pools are known to accept carts, and whether they limit customers.
     """
     yield from _check_pools(cart, limits)
     record = yield from perform(op.OpenCart(cart, hold_ms))
@@ -76,9 +75,9 @@ def reserve_cart_plan(cart: Cart, hold_ms: int, limits: dict[str, bool]) -> Plan
 
 
 def confirm_cart_plan(home: str, cart_id: str) -> Plan[CartSettled]:
-    """Make a cart final: all its lines, or, if one of them has lapsed, none."""
+    """Make a cart final: all its lines, or none if one of them has expired."""
     record = yield from perform(op.ReadCart(home, cart_id))
-    if record.state == "open":  # its reservation was cut short
+    if record.state == "open":  # its reservation was interrupted
         yield from _reserve_lines(record)
         record = yield from perform(op.ReadCart(home, cart_id))
     if record.state == "reserved":
@@ -87,15 +86,16 @@ def confirm_cart_plan(home: str, cart_id: str) -> Plan[CartSettled]:
 
 
 def cancel_cart_plan(home: str, cart_id: str) -> Plan[CartSettled]:
-    """Give every line's units back on purpose."""
+    """Give every line's units back on request."""
     record = yield from perform(op.DecideCart(home, cart_id, "cancelled"))
     return (yield from _finish(record))
 
 
 def finish_carts_plan(home: str, limit: int) -> Plan[CartSweep]:
-    """Finish up to `limit` carts of one home that have lapsed, or that somebody decided and did not finish.
+    """Finish up to `limit` carts of one home that have expired, or were decided but not finished.
 
-    Safe from any number of processes at once. What cannot be finished now is told, and left to the next sweep.
+    Any number of processes may do this concurrently. Carts that cannot be finished now are reported and left to the
+    next sweep.
     """
     finished: list[CartSettled] = []
     failed: list[tuple[str, SegmentedError]] = []
@@ -104,7 +104,7 @@ def finish_carts_plan(home: str, limit: int) -> Plan[CartSweep]:
         due = yield from perform(op.ListDueCarts(home, min(SWEEP_BATCH, left), skip=len(failed)))
         for record in due:
             known = next((silent[sku] for sku, _ in record.cart.lines if sku in silent), None)
-            if known is not None:  # do not wait once more for a server that is down
+            if known is not None:  # do not wait again for a server that is down
                 failed.append((record.cart.cart_id, known))
                 continue
             try:
@@ -135,7 +135,7 @@ def _check_pools(cart: Cart, limits: dict[str, bool]) -> Plan[None]:
 
 
 def _reserve_lines(record: CartRecord) -> Plan[CartAnswer]:
-    """Reserve the lines of an open cart, or go on where somebody stopped, and decide."""
+    """Reserve the lines of an open cart, or continue where an earlier call stopped, and decide."""
     cart = record.cart
     decision = op.DecideCart(cart.home, cart.cart_id, "reserved" if record.left_ms else "expired")
     for sku, quantity in cart.lines if record.left_ms else ():
@@ -147,7 +147,7 @@ def _reserve_lines(record: CartRecord) -> Plan[CartAnswer]:
                 _with_late_lines((yield from perform(op.DecideCart(cart.home, cart.cart_id, "cancelled"))))
             )
             raise
-        if isinstance(answer, Settled) and answer.state == "expired":  # somebody stopped for longer than its hold
+        if isinstance(answer, Settled) and answer.state == "expired":  # a caller paused for longer than its hold
             decision = replace(decision, state="expired")
         elif not isinstance(answer, Reserved):
             decision = replace(decision, state="refused", refusal=LineRefusal(sku, answer))
@@ -157,7 +157,7 @@ def _reserve_lines(record: CartRecord) -> Plan[CartAnswer]:
 
 
 def _with_late_lines(record: CartRecord) -> CartRecord:
-    """Whoever finished the cart meanwhile knew nothing of the lines that were reserved after that: they end now."""
+    """Mark the cart unfinished, so that lines reserved after another process finished it are ended too."""
     return replace(record, is_finished=False)
 
 
@@ -165,7 +165,7 @@ def _with_late_lines(record: CartRecord) -> CartRecord:
 
 
 def _pin_and_decide(record: CartRecord) -> Plan[CartRecord]:
-    """Confirm a reserved cart if no line has lapsed. No line can lapse between the pins and the decision."""
+    """Confirm a reserved cart if no line has expired. No line can expire between the pins and the decision."""
     cart = record.cart
     order_id = cart.order_id
     pins = tuple(op.PinOrder(sku, order_id, cart.home) for sku, _ in cart.lines)
@@ -177,13 +177,13 @@ def _pin_and_decide(record: CartRecord) -> Plan[CartRecord]:
     decision = op.DecideCart(cart.home, cart.cart_id, "confirmed")
     if "expired" in states:
         decision = replace(decision, state="expired")
-    elif states - {"reserved", "confirmed"}:  # whoever voids the cart just now; otherwise somebody by hand
+    elif states - {"reserved", "confirmed"}:  # another process is voiding the cart, or a line was ended by hand
         decision = replace(decision, state="cancelled")
     return (yield from perform(decision))
 
 
 def _sweep(record: CartRecord, silent: dict[str, StoreError]) -> Plan[CartSettled]:
-    """Finish one cart that is due. Raises what keeps it from that; `silent` gets the skus whose pool did not answer."""
+    """Finish one cart that is due. Raises the error that prevents it; `silent` gets skus whose pool did not answer."""
     cart = record.cart
     if record.state in {"open", "reserved"}:
         record = yield from perform(op.DecideCart(cart.home, cart.cart_id, "expired"))
@@ -196,7 +196,7 @@ def _sweep(record: CartRecord, silent: dict[str, StoreError]) -> Plan[CartSettle
 
 
 def _finish(record: CartRecord) -> Plan[CartSettled]:
-    """Carry a final decision out, as far as the lines' pools answer."""
+    """Carry out a final decision, as far as the lines' pools answer."""
     cart = record.cart
     is_finished = record.is_finished
     if not is_finished:
@@ -204,13 +204,13 @@ def _finish(record: CartRecord) -> Plan[CartSettled]:
     if is_finished and not record.is_finished:
         try:
             yield from perform(op.FinishCart(cart.home, cart.cart_id))
-        except StoreError:  # the decision is carried out; whoever finishes it once more changes nothing
+        except StoreError:  # the decision is carried out; finishing it again changes nothing
             is_finished = False
     return CartSettled(cart.cart_id, record.state, record.replay, is_finished)
 
 
 def _end_lines(record: CartRecord) -> Plan[dict[str, StoreError]]:
-    """End the lines as the record says. Returns which pools did not answer. Raises CartDiverged."""
+    """End the lines according to the record. Returns which pools did not answer. Raises CartDiverged."""
     cart = record.cart
     is_sold = record.state == "confirmed"
     kind, order_id = (op.Confirm if is_sold else op.Cancel), cart.order_id
@@ -221,7 +221,7 @@ def _end_lines(record: CartRecord) -> Plan[dict[str, StoreError]]:
         match answer:
             case StoreError():
                 unanswered[sku] = answer
-            case OrderUnknown() | PoolMissing() if not is_sold:  # nothing was taken, or nothing is left of it
+            case OrderUnknown() | PoolMissing() if not is_sold:  # nothing was taken, or nothing remains
                 pass
             case Settled(state=state) if (state == "confirmed") is is_sold:
                 pass
@@ -235,7 +235,7 @@ def _end_lines(record: CartRecord) -> Plan[dict[str, StoreError]]:
 
 
 def _answer(record: CartRecord) -> Plan[CartAnswer]:
-    """Answer who wanted the cart reserved, and finish what is decided."""
+    """Return the answer for the caller of `reserve`, and finish the cart if it is decided."""
     cart = record.cart
     if record.state == "reserved":
         return CartReserved(cart.cart_id, cart.home, cart.order_id, cart.lines, record.replay)

@@ -1,4 +1,4 @@
-"""Carts over the pools of one store, for threads and for asyncio: thin shells over the plans of `cart_plans`."""
+"""Carts over the pools of one store, sync and async: thin shells over the plans of `cart_plans`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 SWEEP_LIMIT: Final = 1_000
 LIST_MAX: Final = 1_000
-"""Carts that are read in one step at most: the server does nothing else meanwhile."""
+"""Maximum number of carts read in one step, during which the server does nothing else."""
 
 
 class Carts:
-    """Sells several skus of one store at once: all lines of a cart, or none.
+    """Sells several skus of one store together: all lines of a cart, or none.
 
-    The pools of the skus must be open, and not gated. They may be on different masters of a cluster. What a process
-    that died leaves half-way is held, sold to nobody, until somebody finishes it: call `finish` now and then for every
-    sku that may be the first of a cart.
+    The pools of the skus must be open and not gated; they may be on different masters of a cluster. If a process dies
+    half-way, the cart's units stay on hold, sold to nobody, until the cart is finished: call `finish` periodically for
+    every sku that may be the first of a cart.
     """
 
     def __init__(self, store: Store, *, hold: float = DEFAULT_HOLD) -> None:
@@ -37,19 +37,19 @@ class Carts:
         self._limits: dict[str, bool] = {}
 
     def reserve(self, cart: Cart) -> CartAnswer:
-        """Take every line's units for the hold time, or none.
+        """Reserve every line's units for the hold time, or none.
 
-        A repeat gets the first answer, marked as a replay, also where that was a refusal; after a crash it goes on
-        where the first stopped. Raises CartMismatch when the id exists with other content, PoolMissing and InvalidInput
-        with nothing changed, and StoreUnavailable when it is unknown how far it got: repeat it, or leave it to lapse.
+        A repeat gets the first answer, marked as a replay, even a refusal; after a crash it continues where the first
+        call stopped. Raises CartMismatch when the id exists with other content; PoolMissing and InvalidInput with
+        nothing changed; StoreUnavailable when the progress is unknown: repeat the call, or let the cart expire.
         """
         return run_sync(reserve_cart_plan(cart, self._hold_ms, self._limits), self.store)
 
     def confirm(self, cart_id: str, *, home: str) -> CartSettled:
-        """Make a cart final; the answer says what had already happened, if anything had.
+        """Make a cart final; the answer says if it was already settled.
 
-        `home` is the first of its skus in sorted order (`Cart.home`). A cart whose hold has lapsed is confirmed if no
-        line's units have been given back yet, and expired otherwise: all lines, or none. Raises CartUnknown.
+        `home` is the first of its skus in sorted order (`Cart.home`). If the cart's hold has expired, it is confirmed
+        if no line's units have been returned yet, and expired otherwise: all lines, or none. Raises CartUnknown.
         """
         return run_sync(confirm_cart_plan(*_checked(home, cart_id)), self.store)
 
@@ -64,21 +64,24 @@ class Carts:
     def unfinished(self, home: str, *, limit: int = LIST_MAX) -> UnfinishedCarts:
         """Read up to `limit` carts of one home, at most 1,000, that hold units or wait to be finished; changes nothing.
 
-        Longest due first. Those that are not due are bought just now.
+        Longest overdue first. Carts that are not due are being bought now.
         """
         return self.store.execute(op.ListCarts(*_checked_list(home, limit)))
 
     def finish(self, home: str, *, limit: int = SWEEP_LIMIT) -> CartSweep:
-        """Finish up to `limit` carts of one home that have lapsed, or were decided by a process that died since."""
+        """Finish up to `limit` carts of one home that have expired, or were decided by a process that died."""
         return run_sync(finish_carts_plan(*_checked_sweep(home, limit)), self.store)
 
     def __repr__(self) -> str:
-        """Name the store."""
+        """Show the store."""
         return f"Carts({self.store!r})"
 
 
 class AsyncCarts:
-    """Sells several skus of one store at once; otherwise as `Carts`."""
+    """Sells several skus of one store together: all lines of a cart, or none.
+
+    The asyncio twin of `Carts`.
+    """
 
     def __init__(self, store: AsyncStore, *, hold: float = DEFAULT_HOLD) -> None:
         """Sell from `store`; the units of a cart stay reserved for `hold` seconds."""
@@ -87,11 +90,11 @@ class AsyncCarts:
         self._limits: dict[str, bool] = {}
 
     async def reserve(self, cart: Cart) -> CartAnswer:
-        """Take every line's units for the hold time, or none; as `Carts.reserve`."""
+        """Reserve every line's units for the hold time, or none; see `Carts.reserve`."""
         return await run_async(reserve_cart_plan(cart, self._hold_ms, self._limits), self.store)
 
     async def confirm(self, cart_id: str, *, home: str) -> CartSettled:
-        """Make a cart final; as `Carts.confirm`."""
+        """Make a cart final; see `Carts.confirm`."""
         return await run_async(confirm_cart_plan(*_checked(home, cart_id)), self.store)
 
     async def cancel(self, cart_id: str, *, home: str) -> CartSettled:
@@ -105,16 +108,16 @@ class AsyncCarts:
     async def unfinished(self, home: str, *, limit: int = LIST_MAX) -> UnfinishedCarts:
         """Read up to `limit` carts of one home, at most 1,000, that hold units or wait to be finished; changes nothing.
 
-        Longest due first. Those that are not due are bought just now.
+        Longest overdue first. Carts that are not due are being bought now.
         """
         return await self.store.execute(op.ListCarts(*_checked_list(home, limit)))
 
     async def finish(self, home: str, *, limit: int = SWEEP_LIMIT) -> CartSweep:
-        """Finish up to `limit` carts of one home that have lapsed, or were decided by a process that died since."""
+        """Finish up to `limit` carts of one home that have expired, or were decided by a process that died."""
         return await run_async(finish_carts_plan(*_checked_sweep(home, limit)), self.store)
 
     def __repr__(self) -> str:
-        """Name the store."""
+        """Show the store."""
         return f"AsyncCarts({self.store!r})"
 
 

@@ -1,12 +1,13 @@
 """Concurrent calls of one event loop, merged into batches.
 
-An idle lane sends a call at once, in the loop's next pass, with those that the same pass brings. While a batch is under
-way the next calls gather; they go when it has ended, or when there are 500 of them. So nobody waits for company,
-and the busier the loop, the larger the batches. No task lives while nothing is asked, so nothing is to be closed.
+An idle lane sends a call at once, in the loop's next pass, together with the other calls of that pass. While a batch is
+in flight the next calls gather; they are sent when it has ended, or when there are 500 of them. So no call waits for
+others to arrive, and a busier loop gets larger batches. No task runs while there are no calls, so there is nothing to
+close.
 
-A reserve that is cancelled before its batch was sent is not sent. One that is cancelled later hears of it at once; what
-was reserved for it is cancelled when the answer comes, unless another caller asks for the same order. A confirm or a
-cancel whose caller is gone is sent all the same: it was decided.
+A reserve that is cancelled before its batch was sent is not sent. One that is cancelled later ends at once; its
+reservation is cancelled when the answer comes, unless another caller asks for the same order. A confirm or a cancel is
+sent even if its caller is gone: it was decided.
 """
 
 from __future__ import annotations
@@ -35,23 +36,26 @@ AskedT = TypeVar("AskedT")
 AnswerT = TypeVar("AnswerT")
 
 GATHERED_MAX: Final = 500
-"""Calls in a batch. Twice as many would cost the server no less each, and a thousand callers would wait in one batch,
-while this process has nothing to do."""
+"""Maximum number of calls in a batch.
+
+Twice as many would cost the server no less each, and a thousand callers would wait in one batch, while this process has
+nothing to do.
+"""
 UNDER_WAY_MAX: Final = 2
-"""Batches of one lane at a time: one on the server, and one, if it is full, being encoded or read here."""
+"""Maximum number of batches of one lane in flight: one on the server, and one, if full, being encoded or read here."""
 
 _log = logging.getLogger("segmented.stock")
 
 
 class Lane(Generic[AskedT, AnswerT]):
-    """Calls of one kind. `perform` answers a batch, in its order, with an answer or a failure each."""
+    """Calls of one kind. `perform` answers a batch, in its order, with an answer or a failure for each call."""
 
     def __init__(
         self,
         perform: Callable[[list[AskedT]], Awaitable[Sequence[AnswerT | SegmentedError]]],
         note_unheard: Callable[[list[tuple[AskedT, AnswerT | None]]], None] | None = None,
     ) -> None:
-        """`note_unheard` is told of every cancelled call, with its answer if one came; a call not yet sent is not sent.
+        """Create a lane; `note_unheard` gets every cancelled call, with its answer if any. Unsent calls are dropped.
 
         Without it, a call whose caller was cancelled is sent like any other.
         """
@@ -62,24 +66,24 @@ class Lane(Generic[AskedT, AnswerT]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(self, asked: AskedT, loop: asyncio.AbstractEventLoop) -> asyncio.Future[AnswerT]:
-        """Return what the answer will be in; `loop` is the running one."""
+        """Return a future of the answer; `loop` is the running one."""
         future: asyncio.Future[AnswerT] = loop.create_future()
         self._waiting.append((asked, future))
         count = self._under_way
         if count == 0 or (count < UNDER_WAY_MAX and len(self._waiting) >= GATHERED_MAX):
             self._under_way += 1
             task = asyncio.create_task(begun(self._run))
-            self._tasks.add(task)  # the loop itself would let it be collected
+            self._tasks.add(task)  # the loop holds only a weak reference to a task
             task.add_done_callback(self._tasks.discard)
         return future
 
     async def _run(self) -> None:
-        """Send batches as long as calls are there."""
+        """Send batches until no calls are left."""
         try:
             while self._waiting:
                 await self._send([self._waiting.popleft() for _ in range(min(GATHERED_MAX, len(self._waiting)))])
-                await asyncio.sleep(0)  # whoever has just been answered may ask again: one batch, not two
-        except asyncio.CancelledError:  # the loop is being shut down: nobody else would answer
+                await asyncio.sleep(0)  # callers just answered may call again: one batch, not two
+        except asyncio.CancelledError:  # the loop is being shut down: nothing else would answer
             left = [*self._waiting]
             self._waiting.clear()
             for _, future in left:
@@ -87,7 +91,7 @@ class Lane(Generic[AskedT, AnswerT]):
             self._report(left)
             raise
         finally:
-            self._under_way -= 1  # with the last look at who waits, nothing in between
+            self._under_way -= 1  # in the same step as the last check for waiting calls
 
     async def _send(self, batch: list[tuple[AskedT, asyncio.Future[AnswerT]]]) -> None:
         calls = batch
@@ -107,7 +111,7 @@ class Lane(Generic[AskedT, AnswerT]):
         except Exception as error:  # noqa: BLE001  # every failure belongs to the callers
             _fail(error, [future for _, future in calls])
             unheard_count = sum(future.cancelled() for _, future in calls)
-            if unheard_count:  # the holds of reservations lapse, if they are there
+            if unheard_count:  # if they were reserved, their holds will expire
                 kind = "decisions" if self._note_unheard is None else "reservations"
                 _log.warning("%s.unknown count=%d: %s", kind, unheard_count, error)
             self._report(calls)
@@ -120,7 +124,7 @@ class Lane(Generic[AskedT, AnswerT]):
         calls: Sequence[tuple[AskedT, asyncio.Future[AnswerT]]],
         answers: Sequence[AnswerT | SegmentedError] | None = None,
     ) -> None:
-        """Say which of the calls were cancelled, and what they would have been told."""
+        """Report which of the calls were cancelled, with the answers that they would have got."""
         if self._note_unheard is None:
             return
         unheard: list[tuple[AskedT, AnswerT | None]] = []
@@ -133,7 +137,7 @@ class Lane(Generic[AskedT, AnswerT]):
 
 
 def _tell(calls: Sequence[tuple[AskedT, asyncio.Future[AnswerT]]], answers: Sequence[AnswerT | SegmentedError]) -> bool:
-    """Give each caller that still waits its answer; says whether all did."""
+    """Give each waiting caller its answer; return whether all callers were waiting."""
     do_all_wait = True
     for (_, future), answer in zip(calls, answers, strict=True):
         if future.done():
@@ -146,7 +150,7 @@ def _tell(calls: Sequence[tuple[AskedT, asyncio.Future[AnswerT]]], answers: Sequ
 
 
 def _fail(error: Exception, futures: Sequence[asyncio.Future[AnswerT]]) -> None:
-    """Tell every caller. Each gets an exception of its own, because raising one adds to it."""
+    """Fail every caller. Each gets an exception of its own, because raising one modifies it."""
     is_first = True
     for future in futures:
         if future.done():
@@ -162,20 +166,20 @@ def _fail(error: Exception, futures: Sequence[asyncio.Future[AnswerT]]) -> None:
 
 
 class _Asked:
-    """Those who ask to reserve one order id now: callers that wait, and cancelled ones whose answer is still out."""
+    """Concurrent reserves of one order id: waiting callers, and cancelled ones whose answer has not come yet."""
 
     count = 1
     is_kept = False
-    """Has a caller been told that it has the units?"""
+    """Whether a caller has received the units."""
     owed: Reserved | None = None
-    """What was reserved for a caller that had been cancelled."""
+    """The reservation made for a caller that had been cancelled."""
 
 
 class Coalescing:
-    """The calls of one pool in one event loop: a lane for each kind of call that one operation can perform for many."""
+    """The calls of one pool in one event loop: a lane for each operation that can serve many orders."""
 
     def __init__(self, store: AsyncStore, sku: str, hold_ms: int, returned: Callable[[], None]) -> None:
-        """Tell `returned` when units were given back."""
+        """Create the lanes; `returned` is called when units were returned."""
         self._store = store
         self._sku = sku
         self._hold_ms = hold_ms
@@ -185,7 +189,7 @@ class Coalescing:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget every call: of none yet, or of a loop that is closed, whose callers are gone with it."""
+        """Reset all calls: at creation, or after the previous loop was closed, when its callers are gone."""
         self._reserving: dict[bool, Lane[Order, Taken]] = {
             partial: Lane(self._reserver(partial=partial), self._note_unheard) for partial in (False, True)
         }
@@ -199,7 +203,7 @@ class Coalescing:
         self._giver: asyncio.Task[None] | None = None
 
     def enter_loop(self) -> asyncio.AbstractEventLoop:
-        """Belong to the running loop; raises InvalidInput while the loop of the calls before is not closed."""
+        """Bind to the running loop; raises InvalidInput while the previous calls' loop is not closed."""
         loop = asyncio.get_running_loop()
         if loop is self._loop:
             return loop
@@ -222,17 +226,17 @@ class Coalescing:
             raise StoreUnavailable(message) from error
 
     async def reserve(self, order: Order, *, partial: bool) -> Taken:
-        """Ask for units. When the caller is cancelled, what it got is given back, unless another has the order.
+        """Reserve units. If the caller is cancelled, its units are returned, unless another caller has the order.
 
-        Others are found if they reserve through this object, or if the server's record shows them: a grant, a
-        confirm, a cancel. Not found, so that it is told of units which are cancelled at once: a repeat by
-        `reserve_many` or by another process, which leaves no trace in the record; and a grant that comes between the
-        look at the record and the cancel, two steps that follow each other.
+        Another caller is detected if it reserves through this object, or if the server's record shows a grant, a
+        confirm or a cancel. Two cases are missed, and that caller gets units that are cancelled at once: a repeat by
+        `reserve_many` or by another process, which leaves no trace in the record; and a grant between the reading of
+        the record and the cancel, two consecutive steps.
         """
         loop = self.enter_loop()
         order_id = order.order_id
         while order_id in self._going_back and self._giver is not None:
-            await asyncio.wait((self._giver,))  # a repeat must not be told of units that are being cancelled
+            await asyncio.wait((self._giver,))  # a repeat must not get units that are being cancelled
         asked = self._asked.get(order_id)
         if asked is None:
             asked = self._asked[order_id] = _Asked()
@@ -245,9 +249,9 @@ class Coalescing:
         try:
             answer = await future
         except asyncio.CancelledError:
-            if not future.cancelled():  # answered in the very pass of the loop that brought the cancellation
+            if not future.cancelled():  # answered in the same pass of the loop as the cancellation
                 self._note_unheard([(order, None if future.exception() else future.result())])
-            raise  # otherwise the lane says so when the answer is there
+            raise  # otherwise the lane reports it when the answer comes
         except Exception:
             self._end(order_id, asked)
             raise
@@ -257,11 +261,11 @@ class Coalescing:
         return answer
 
     def confirm(self, order_id: str) -> asyncio.Future[Settled]:
-        """Ask to make an order final."""
+        """Request to make an order final."""
         return self._confirming.ask(order_id, self.enter_loop())
 
     def cancel(self, order_id: str, *, voided: bool) -> asyncio.Future[Settled]:
-        """Ask to give the units back."""
+        """Request to return an order's units."""
         return self._cancelling[bool(voided)].ask(order_id, self.enter_loop())
 
     def _reserver(self, *, partial: bool) -> Callable[[list[Order]], Awaitable[list[Taken | SegmentedError]]]:
@@ -289,15 +293,15 @@ class Coalescing:
         return perform
 
     def _note_unheard(self, unheard: list[tuple[Order, Taken | None]]) -> None:
-        """Take note of cancelled calls that are over, and of what was reserved for them."""
+        """Note the end of cancelled calls, and the reservations made for them."""
         for order, answer in unheard:
             asked = self._asked[order.order_id]
-            if isinstance(answer, Reserved) and not answer.replay:  # a replay was somebody's before
+            if isinstance(answer, Reserved) and not answer.replay:  # a replay belongs to an earlier caller
                 asked.owed = answer
             self._end(order.order_id, asked)
 
     def _end(self, order_id: str, asked: _Asked) -> None:
-        """One asks no more. With the last one the units go back, if nobody was told of them."""
+        """Note the end of one call. After the last one the units are returned, unless a caller received them."""
         asked.count -= 1
         if asked.count:
             return
@@ -312,7 +316,7 @@ class Coalescing:
             self._giver = asyncio.create_task(begun(self._give_back))
 
     async def _give_back(self) -> None:
-        """Cancel what is owed, in a short time or not at all. A task a page: a repeat waits for its own page only."""
+        """Cancel owed reservations, for a short time only. One task per page: a repeat waits for its own page only."""
         giver = self._giver
         page = dict(list(self._owed.items())[: op.BATCH_MAX])
         for order_id in page:
@@ -325,12 +329,12 @@ class Coalescing:
             if not isinstance(error, SegmentedError):
                 raise
         finally:
-            if self._giver is giver:  # not that of a later loop
+            if self._giver is giver:  # not a later loop's
                 self._going_back, self._giver = {}, None
         self._start_giving()
 
     async def _take_back(self, page: dict[str, Reserved]) -> None:
-        """Cancel those that nobody has touched since they were reserved."""
+        """Cancel the reservations that no caller has touched since."""
         deadline = self._store.clock.now() + UNDO_SECONDS
         records = await self._execute(op.ReadOrders(self._sku, tuple(page)), deadline=deadline)
         order_ids = tuple(

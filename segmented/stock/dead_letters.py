@@ -1,6 +1,6 @@
-"""For an operator: what waits in the outboxes, what is known of an order, and what was given up, with a way back.
+"""For operators: outbox counts, an order's state, and the dead-letter sets with their replay.
 
-Plans, for `run_sync` and `run_async`. A sku that is sold in shards is looked at in each of its shards.
+Plans, for `run_sync` and `run_async`. For a sku that is sold in shards they visit each shard.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ItemT = TypeVar("ItemT")
 QUEUE: Final = "segmented"
-"""Of the workers, unless they are told another."""
+"""The workers' default queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +39,22 @@ class Place:
 
     @classmethod
     def of(cls, name: str) -> Place:
-        """Read the name that operations use."""
+        """Parse the name that operations use."""
         return cls(name.sku, name.number) if isinstance(name, Shard) else cls(name)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedOutbox:
-    """How much waits in an outbox."""
+    """What waits in an outbox."""
 
     place: Place
     state: OutboxState | None
-    """None: the pool is not open. Orders were submitted to it, so its keys vanished or it was never opened."""
+    """None if the pool is not open: orders were submitted to it, so its keys were lost or it was never opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedOrder:
-    """What is known of an order."""
+    """An order's known state."""
 
     place: Place
     found: Submitted
@@ -62,7 +62,7 @@ class PlacedOrder:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An order in the dead-letter set, and what has become of it by now."""
+    """An order in the dead-letter set, and its current state."""
 
     place: Place
     dead: DeadOrder
@@ -70,40 +70,40 @@ class DeadLetter:
 
     @property
     def age_ms(self) -> int:
-        """For how long it has been there, by the server's clock."""
+        """How long it has been there, by the server's clock."""
         return max(0, self.found.read_at_ms - self.dead.at_ms)
 
     @property
     def units_on_hold(self) -> int:
-        """Units that it keeps from other buyers until their hold lapses."""
+        """Units kept from other buyers until the order's hold expires."""
         record = self.found.record
         return record.quantity if record is not None and record.state == "reserved" else 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedOrder:
-    """What a replay made of an order."""
+    """The result of replaying one order."""
 
     order_id: str
     place: Place
     answer: Replayed | Settled | None
-    """Published again; or decided in the meantime; None: it is not in the set, or nothing is kept that could be."""
+    """Published again, or decided meanwhile; None: it is not in the set, or its record is gone."""
 
 
-# --- where ---
+# --- places ---
 
 
 def places_plan(sku: str) -> Plan[tuple[str, ...]]:
-    """Name a sku's pool as operations do; of a pool in shards, each shard. Raises PoolMissing and InvalidInput."""
+    """Return a sku's pool, or each shard of it, named as in operations. Raises PoolMissing and InvalidInput."""
     check_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
     if (yield from is_in_shards_plan(sku)):
         return (yield from directory_plan(sku)).shards
-    yield from perform(op.ReadOutbox(sku))  # which fails when there is no pool
+    yield from perform(op.ReadOutbox(sku))  # this fails when there is no pool
     return (sku,)
 
 
 def noted_plan() -> Plan[tuple[str, ...]]:
-    """Name the pools and shards that orders were submitted to."""
+    """Return the pools and shards to which orders were submitted."""
     names = yield from perform(op.ListOutboxes())
     places = sorted((_named(name) for name in names), key=lambda name: (Place.of(name).sku, Place.of(name).shard or 0))
     return tuple(places)
@@ -114,11 +114,11 @@ def _named(name: str) -> str:
     return Shard(sku, int(place.rstrip(ascii_lowercase)), place.lstrip(digits)) if mark else name
 
 
-# --- looking ---
+# --- reading ---
 
 
 def outboxes_plan(skus: Sequence[str] = ()) -> Plan[list[PlacedOutbox]]:
-    """Count what waits for these skus, or for all that orders were submitted to. Raises PoolMissing for one asked."""
+    """Count what waits for these skus, or for all with submitted orders. Raises PoolMissing for a named sku."""
     if skus:
         names: list[str] = []
         for sku in dict.fromkeys(skus):
@@ -135,7 +135,7 @@ def outboxes_plan(skus: Sequence[str] = ()) -> Plan[list[PlacedOutbox]]:
 
 
 def order_plan(sku: str, order_id: str) -> Plan[list[PlacedOrder]]:
-    """Say what is known of an order: nothing, or once; in shards once for each that knows it. Raises PoolMissing."""
+    """Return an order's known state: none or one; in shards one for each that knows it. Raises PoolMissing."""
     check_id(order_id, "order id")
     found = []
     for name in (yield from places_plan(sku)):
@@ -146,7 +146,7 @@ def order_plan(sku: str, order_id: str) -> Plan[list[PlacedOrder]]:
 
 
 def dead_letters_plan(sku: str | None = None) -> Plan[list[DeadLetter]]:
-    """Read the dead-letter set of a sku, or of all that orders were submitted to, longest there first in each pool."""
+    """Read the dead-letter set of a sku, or of all with submitted orders; the oldest first in each pool."""
     names = (yield from noted_plan()) if sku is None else (yield from places_plan(sku))
     letters: list[DeadLetter] = []
     for name in names:
@@ -158,14 +158,15 @@ def dead_letters_plan(sku: str | None = None) -> Plan[list[DeadLetter]]:
     return letters
 
 
-# --- the way back ---
+# --- replay ---
 
 
 def replay_plan(sku: str, order_ids: Sequence[str]) -> Plan[list[ReplayedOrder]]:
     """Take up to 1,000 orders out of a sku's dead-letter set, so that the next sweep publishes them again.
 
-    One answer an order, in their order; in shards one for each shard in whose set it was. Safe to run twice: the second
-    time they are not in the set. Raises PoolMissing, and InvalidInput for ids that cannot be; nothing is changed then.
+    Returns one answer for each order, in their order; in shards one for each shard whose set contained it. Safe to
+    repeat: the second time the orders are not in the set. Raises PoolMissing, and InvalidInput for invalid ids; nothing
+    is changed then.
     """
     for order_id in order_ids:
         check_id(order_id, "order id")
@@ -182,7 +183,7 @@ def replay_plan(sku: str, order_ids: Sequence[str]) -> Plan[list[ReplayedOrder]]
 
 
 def pages(items: Sequence[ItemT]) -> Iterable[Sequence[ItemT]]:
-    """Cut what is to be asked into parts that one operation may carry."""
+    """Cut the items into pages that fit one operation."""
     return (items[first : first + op.BATCH_MAX] for first in range(0, len(items), op.BATCH_MAX))
 
 
@@ -190,12 +191,12 @@ def pages(items: Sequence[ItemT]) -> Iterable[Sequence[ItemT]]:
 
 
 def message_of(messages: Sequence[KeptMessage], beginning: str, queue: str) -> KeptMessage:
-    """Return the message whose digest begins so. Raises InvalidInput when none does, or several do."""
+    """Return the message whose digest starts with `beginning`. Raises InvalidInput if none or several match."""
     found = [one for one in messages if beginning and one.digest.startswith(beginning)]
     if len(found) != 1:
         several = (
-            f"the digests of {len(found):,} messages of queue {queue!r} begin with {shortened(beginning)}: say more"
+            f"the digests of {len(found):,} messages of queue {queue!r} begin with {shortened(beginning)}: give more"
         )
-        none = f"no message that is kept of queue {queue!r} has a digest that begins with {shortened(beginning)}"
+        none = f"no kept message of queue {queue!r} has a digest that begins with {shortened(beginning)}"
         raise InvalidInput(several if found else none)
     return found[0]

@@ -1,4 +1,4 @@
-"""One place where a pool and its ledger disagree, and the report of all of them."""
+"""Drift: a place where a pool and its ledger disagree, and the audit's report."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from segmented.models import PoolState
 
 DriftKind = Literal["lost", "duplicate", "leaked hold", "orphan transfer", "foreign write", "torn cart"]
-"""What kind of damage it is.
+"""The kind of damage.
 
-| kind | what is found |
+| kind | meaning |
 | --- | --- |
-| lost | the ledger tells of an order, a restock or a withdrawal of which there is no record |
+| lost | the ledger has an order, a restock or a withdrawal without a record |
 | duplicate | two effects for one order id |
-| leaked hold | a hold without a reserved order, or a reserved order that would never lapse |
+| leaked hold | a hold without a reserved order, or a reserved order that would never expire |
 | orphan transfer | units that left one shard, and are neither in the other nor known to be on the way |
-| foreign write | a number, a record or a ledger entry that no operation of the pool has left so |
+| foreign write | a number, a record or a ledger entry that no operation of the pool could have written |
 | torn cart | a cart whose decision and whose orders contradict each other |
 """
 About = Literal["total", "segment", "customer", "order", "change", "transfer", "ledger", "sum", "cart"]
@@ -33,17 +33,17 @@ class Drift:
     order_id: str | None
     detail: str
     about: About = "order"
-    """Where it is; a "sum" follows from other drift, and goes with it."""
+    """What the drift concerns; a "sum" follows from other drift, and is repaired with it."""
     name: str = ""
-    """Of the total, segment, customer, restock, withdrawal or cart."""
+    """Name of the total, segment, customer, restock, withdrawal or cart."""
 
     @property
     def place(self) -> tuple[str, str]:
-        """Name the place: the same in every audit that finds it."""
+        """The place's name, the same in every audit that finds it."""
         return self.about, self.order_id if self.order_id is not None else self.name
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return one line of text."""
         return (
             f"{self.kind}: {self.detail}"
             if self.order_id is None
@@ -53,24 +53,24 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What the audit found, as of `state.sequence`."""
+    """The audit's findings as of `state.sequence`."""
 
     state: PoolState
     drift: tuple[Drift, ...]
-    """The first 1,000."""
+    """The first 1,000 drifts."""
     drift_count: int
     refused_wrongly: int
-    """Recorded refusals at which enough units were free."""
+    """Recorded refusals although enough units were free."""
     oversold: int
-    """Units confirmed and reserved beyond those ever stocked."""
+    """Units confirmed and reserved beyond all units ever stocked."""
     by_kind: Mapping[str, int]
-    """How many drifts there are of each kind that was found."""
+    """Number of drifts of each kind found."""
     first_sequence: int = 1
-    """Where the ledger begins: 1, or the checkpoint of a trim. What was decided before it is only compared in sums."""
+    """Where the ledger begins: 1, or the checkpoint of a trim. Changes before it are compared only as sums."""
     unread: tuple[str, ...] = ()
-    """Other pools of this one's carts that did not answer, and why: what depends on them was not judged."""
+    """Other pools of this one's carts that did not answer, and why; whatever depends on them was not judged."""
 
     @property
     def is_clean(self) -> bool:
-        """Does every number follow from the ledger, with nothing oversold and nobody refused wrongly?"""
+        """Return whether all numbers follow from the ledger, nothing is oversold and no order was refused wrongly."""
         return not (self.drift_count or self.refused_wrongly or self.oversold)

@@ -1,8 +1,8 @@
-"""Grants in the order of arrival, across processes: a door with a fair lock, and only who is inside asks for a segment.
+"""Grants in order of arrival, across processes: only the holder of a fair lock, the door, waits for a segment.
 
-Without it each process has a line of its own, and a freed segment goes to whoever of their heads comes first. The door
-decides an order and nothing else: units and segments are guarded as ever, so a door that lapsed under a holder that
-stood still costs an order of arrival, never a unit.
+Without it each process has a queue of its own, and a freed segment goes to whichever queue's head comes first. The door
+only decides the order; units and segments stay guarded as usual. So if the door expires while its holder is paused, the
+order of arrival is lost, never a unit.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 DOOR_TTL_MS: Final = 10_000
 ROUND_SECONDS: Final = 3.0
-"""How long who is inside waits for a segment before it says again that it lives."""
+"""Seconds to wait for a segment before the door is renewed."""
 
 Found = tuple["Granted | Refusal", float]
 
 
 def fair_grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
-    """Grant in the order of arrival; otherwise as `grant_plan`. An order that is known already waits for nobody."""
+    """Grant in order of arrival; otherwise as `grant_plan`. An order that is already known does not wait."""
     (record,) = yield from perform(op.ReadOrders(operation.sku, (operation.order.order_id,)))
     if record is not None:
         return (yield from grant_plan(operation, timeout))
@@ -50,7 +50,7 @@ def fair_grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
         try:
             found = yield from _inside(operation, door, deadline)
             yield from _leave(door)
-        except GeneratorExit:  # the process is gone: the door lapses
+        except GeneratorExit:  # the process is gone: the door's lease expires
             raise
         except BaseException:
             if found is not None and isinstance(found[0], Granted) and not found[0].replay:
@@ -66,7 +66,7 @@ def fair_grant_plan(operation: op.Grant, timeout: float | None) -> Plan[Found]:
 
 
 def _inside(operation: op.Grant, door: FairTry, deadline: float) -> Plan[Found | None]:
-    """Wait for a segment; None when the door was lost meanwhile."""
+    """Wait for a segment while holding the door; None if the door was lost meanwhile."""
     while True:
         left = max(0.0, deadline - (yield from perform(Now())))
         answer, asked_at = yield from grant_plan(operation, min(left, ROUND_SECONDS))
@@ -77,5 +77,5 @@ def _inside(operation: op.Grant, door: FairTry, deadline: float) -> Plan[Found |
 
 
 def _leave(door: FairTry) -> Plan[None]:
-    with suppress(StoreError):  # it lapses anyway
+    with suppress(StoreError):  # its lease expires on its own
         yield from perform(door.releasing())

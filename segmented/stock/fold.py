@@ -1,4 +1,4 @@
-"""Fold the ledger: what every number should be, from the changes alone."""
+"""Fold the ledger: compute what every number should be, from the changes alone."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ STATE_AFTER: Final[dict[EntryKind, OrderState]] = {
     "expired": "expired",
     "refused": "refused",
 }
-"""What an order is after a change; the other kinds are changes of the pool."""
+"""An order's state after a change; the other kinds are changes of the pool."""
 
 BY_LIMIT: Final = "limit"
-"""Note of a refusal that was not for want of units: the customer has all that one may have."""
+"""Note of a refusal because the customer already has the maximum, not for lack of units."""
 SUMS: Final = ("opened", "restocked", "withdrawn", "sent", "received", "reserved", "confirmed")
-"""Totals in a checkpoint, beside the free units."""
+"""Totals in a checkpoint, besides the free units."""
 
 
 @dataclass(slots=True)
 class FoldedOrder:
-    """What the ledger says of an order."""
+    """An order according to the ledger."""
 
     state: OrderState
     quantity: int
@@ -44,16 +44,16 @@ class FoldedOrder:
     fencing_token: int | None = None
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return the state in words."""
         return f"{self.state} with {self.quantity} units at {self.sequence}"
 
 
 @dataclass(slots=True)
 class LedgerFold:
-    """Totals, units a segment and orders after the entries applied so far, oldest first without a gap.
+    """Totals, units of each segment and orders after the entries applied so far, oldest first without a gap.
 
-    A ledger that was trimmed begins with a checkpoint: say its sequence number as `first_sequence`, and the one before
-    it as `sequence`. Orders whose every entry is older are not in it.
+    A trimmed ledger begins with a checkpoint: pass its sequence number as `first_sequence`, and the one before it as
+    `sequence`. Orders whose entries are all older are not included.
     """
 
     sequence: int = 0
@@ -64,9 +64,9 @@ class LedgerFold:
     sent: int = 0
     received: int = 0
     transfers: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    """(sent or received, other shard) -> number of the last transfer, units of all since this ledger begins."""
+    """(sent or received, other shard) -> number of the last transfer, total units since this ledger begins."""
     last_sent: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Other shard -> number and units of the last transfer there since this ledger begins."""
+    """Other shard -> number and units of the last transfer to it since this ledger begins."""
     available: int = 0
     reserved: int = 0
     confirmed: int = 0
@@ -74,41 +74,41 @@ class LedgerFold:
     stock: list[int] = field(default_factory=list)
     orders: dict[str, FoldedOrder] = field(default_factory=dict)
     changes: dict[str, str] = field(default_factory=dict)
-    """What was done under the id of each restock and withdrawal, as the pool keeps it."""
+    """The change made under each restock or withdrawal id, in the pool's notation."""
     bought: dict[str, int] = field(default_factory=dict)
     """Units that each customer has, reserved or confirmed; after a trim, gained or lost since the checkpoint."""
     inherited: dict[str, FoldedOrder] = field(default_factory=dict)
-    """Orders that were reserved before the checkpoint at which this ledger begins, as their next entry knows them."""
+    """Orders reserved before the checkpoint at which this ledger begins, as implied by their next entry."""
     base: Checkpoint | None = None
     """The checkpoint at which this ledger begins."""
     available_after: list[int] = field(default_factory=lambda: [0])
-    """Units free just after each change; the first of the list are those before `first_sequence`."""
+    """Free units after each change; the first item is the number before `first_sequence`."""
     refused_wrongly: list[str] = field(default_factory=list)
-    """Orders whose recorded refusal stands where enough units were free."""
+    """Orders with a recorded refusal although enough units were free."""
     gaps: list[int] = field(default_factory=list)
-    """Sequence numbers that are missing."""
+    """Missing sequence numbers."""
     impossible: list[str] = field(default_factory=list)
     """Orders with an entry that cannot follow from the one before."""
     headless: set[str] = field(default_factory=set)
-    """Of these, those whose first entry is not their reservation."""
+    """The subset of `impossible` whose first entry is not a reservation."""
     broken: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
-    """Sequence numbers whose content does not have the digest that stands beside it, and the orders named there."""
+    """Sequence numbers whose content does not match its digest, and the orders named there."""
     contradicted: list[tuple[int, str]] = field(default_factory=list)
-    """Checkpoints that say something else than the changes before them."""
+    """Checkpoints that contradict the changes before them."""
     chain: str = NO_DIGEST
 
     @property
     def segment_count(self) -> int:
-        """How many segments there are after the entries so far."""
+        """Number of segments after the entries so far."""
         return len(self.stock)
 
     @property
     def is_sound(self) -> bool:
-        """Is the ledger whole and unchanged, so that its numbers can be trusted?"""
+        """Return whether the ledger is complete and unchanged, so that its numbers can be trusted."""
         return not (self.gaps or self.broken)
 
     def apply(self, entries: Iterable[LedgerEntry]) -> None:
-        """Fold more entries; those of one sequence number must come together."""
+        """Fold more entries; entries of the same sequence number must come together."""
         for sequence, group in groupby(entries, key=attrgetter("sequence")):
             self.note_gap(sequence)
             self.sequence = sequence
@@ -123,7 +123,7 @@ class LedgerFold:
             self.available_after.append(self.available)
 
     def covers(self, quantity: int, sequence: int) -> bool:
-        """Were `quantity` units free just after change `sequence`? A refusal decided there was wrong if so.
+        """Return whether `quantity` units were free just after change `sequence`, so that a refusal there was wrong.
 
         Raises InvalidInput for a change before the checkpoint at which the ledger begins.
         """
@@ -134,7 +134,7 @@ class LedgerFold:
         return self.available_after[index] >= quantity
 
     def add_bought(self, customer_id: str | None, units: int) -> None:
-        """Count what a customer gains or loses."""
+        """Count the units that a customer gains or loses."""
         if customer_id is None:
             return
         has = self.bought.get(customer_id, 0) + units
@@ -200,7 +200,7 @@ class LedgerFold:
         self.stock = [units.get(segment, 0) for segment in range(count)]
 
     def _resize(self, entry: LedgerEntry, count: int) -> None:
-        """Follow a resize; if it spread units that were written from outside, spread those that there should be."""
+        """Apply a resize. If it spread units written from outside, spread the units that the ledger expects."""
         if entry.quantity == self.available or count == 0:
             self._spread(entry, count)
             return
@@ -214,7 +214,7 @@ class LedgerFold:
         self.available += sign * entry.quantity
 
     def _check(self, entry: LedgerEntry) -> None:
-        """Begin with a checkpoint, or compare one that is met on the way."""
+        """Start from a checkpoint, or compare one with the changes before it."""
         found = parse_checkpoint(entry.note)
         if found is None:
             self.contradicted.append((entry.sequence, "it cannot be read"))

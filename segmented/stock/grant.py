@@ -1,4 +1,4 @@
-"""What both colours of a granted order know."""
+"""State shared by the sync and the async grant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class GrantState:
     """A reservation together with its segment's lease. Losing the lease returns no units."""
 
     def __init__(self, granted: Granted, ttl_ms: int, asked_at: float, clock: Clock) -> None:
-        """Start trusting at `asked_at`."""
+        """Create the state; the lease is trusted for `ttl_ms`, less a margin, from local time `asked_at`."""
         self.answer = granted
         self.order_id = granted.order_id
         self.quantity = granted.quantity
@@ -31,11 +31,11 @@ class GrantState:
 
     @property
     def is_trusted(self) -> bool:
-        """May the holder still act on the segment?"""
+        """Return whether the holder may still act on the segment."""
         return not self._is_settled and self._clock.now() < self.trusted_until
 
     def require(self) -> None:
-        """Raise LeaseLost unless the lease may be trusted now."""
+        """Raise LeaseLost unless the lease can be trusted now."""
         if not self.is_trusted:
             name = f"segment {self.segment}"
             raise LeaseLost(name, self.holder_id)
@@ -47,6 +47,6 @@ class GrantState:
             self.trusted_until = trusted_until(asked_at, answer.ttl_ms)
 
     def __repr__(self) -> str:
-        """Show what may be shown."""
+        """Show the order, units, segment and fencing token."""
         units = f"{self.quantity} units, segment {self.segment}"
         return f"<{type(self).__name__} order {self.order_id!r}: {units}, token {self.fencing_token}>"

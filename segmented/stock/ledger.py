@@ -1,4 +1,4 @@
-"""The ledger as a whole: reading it page by page, into a fold even while somebody trims it, and bounding it."""
+"""Read the ledger page by page, fold it even while it is being trimmed, and trim it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEEDED: Final = frozenset({"epoch", "sequence", "ledger_start"})
 
 
 def first_page_plan(sku: str, after: int) -> Plan[tuple[LedgerEntry, ...]]:
-    """Read the first entries after change `after` that a trim has left. Raises InvalidInput."""
+    """Read the first remaining entries after change `after`. Raises InvalidInput."""
     if type(after) is not int or not 0 <= after <= SEQUENCE_MAX:
         message = f"sequence number {shortened(after)} of {sku!r} is not a whole number from 0"
         raise InvalidInput(message)
@@ -31,12 +31,12 @@ def first_page_plan(sku: str, after: int) -> Plan[tuple[LedgerEntry, ...]]:
 
 
 def next_page(sku: str, page: tuple[LedgerEntry, ...]) -> op.ReadLedger:
-    """Ask for the entries after those of `page`."""
+    """Build the operation that reads the entries after those of `page`."""
     return op.ReadLedger(sku, page[-1].sequence, PAGE)
 
 
 def trim_plan(operation: op.TrimLedger) -> Plan[Trimmed]:
-    """Trim, and free the memory of all that was forgotten, a bounded number of entries in one step."""
+    """Trim the ledger, and free the memory of the deleted entries, a bounded number in one step."""
     trimmed = yield from perform(operation)
     while trimmed.is_more_left:
         trimmed = yield from perform(operation)
@@ -44,16 +44,16 @@ def trim_plan(operation: op.TrimLedger) -> Plan[Trimmed]:
 
 
 class LedgerUnreadable(Exception):
-    """The ledger cannot be found: somebody else wrote to the numbers that say where it is. No caller ever sees this."""
+    """The ledger cannot be found: the numbers that locate it were overwritten. Never reaches a caller."""
 
     def __init__(self, state: PoolState) -> None:
-        """Hand on what could be read."""
+        """Create the error with the part of the state that could be read."""
         super().__init__(state.sku)
         self.state = state
 
 
 class LedgerTrimmed(Exception):
-    """The ledger was trimmed while it was folded: begin anew, at its new first entry. No caller ever sees this."""
+    """The ledger was trimmed while it was folded: start again at its new first entry. Never reaches a caller."""
 
 
 def begin_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold]]:
@@ -70,7 +70,7 @@ def begin_plan(sku: str) -> Plan[tuple[PoolState, LedgerFold]]:
 
 
 def extend_plan(sku: str, fold: LedgerFold, sequence: int) -> Plan[None]:
-    """Fold on, up to `sequence`. Raises LedgerTrimmed."""
+    """Continue the fold up to `sequence`. Raises LedgerTrimmed."""
     known_gaps = len(fold.gaps)
     while fold.sequence < sequence:
         limit = min(PAGE, sequence - fold.sequence)

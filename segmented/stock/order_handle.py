@@ -1,4 +1,4 @@
-"""What a caller has of an order it has submitted."""
+"""Handles: what a caller gets for a submitted order."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore, Store
 
 Outcome = Settled | SoldOut | Closed | LimitReached | Busy | Dead
-"""What became of a submitted order: its fate, what refused it at the door, or that it was given up.
+"""The outcome of a submitted order: its final state, a refusal at submission, or dead.
 
-Busy refuses it at the door as well: more holds had lapsed than could be given back first. Submit it again.
+Busy is a refusal at submission: more holds had expired than could be returned first. Submit the order again.
 """
 
 
 class HandleState:
-    """An order's state as far as it is known here; both colours have it."""
+    """An order's last known state; shared by the sync and the async handle."""
 
     def __init__(self, sku: str, order_id: str, accepted: Accepted | None) -> None:
-        """Name an order, and say what it was answered, if it was submitted just now."""
+        """Create the state of an order; `accepted` is the answer if it has just been submitted."""
         self.sku = sku
         self.order_id = order_id
         self._state: SubmittedState = "unknown"
@@ -47,17 +47,17 @@ class HandleState:
 
     @property
     def state(self) -> SubmittedState:
-        """The state that was seen last: queued and reserved are on their way, and a dead one may be replayed."""
+        """The last state seen: queued and reserved orders are in progress, and a dead one may be replayed."""
         return self._state
 
     @property
     def outcome(self) -> Outcome | None:
-        """What became of the order, if that was seen."""
+        """The order's outcome, if it has been seen."""
         return self._outcome
 
     def _note(self, found: Submitted) -> None:
         if found.state == "unknown" and self._outcome is not None:
-            return  # refused at the door, where nothing is kept
+            return  # refused at submission, so no record is kept
         self._state, self._outcome = found.state, None
         if found.state == "dead":
             self._outcome = Dead(found.order_id, found.begun)
@@ -66,7 +66,7 @@ class HandleState:
 
     @property
     def _is_open(self) -> bool:
-        """May the order become something yet? One that was given up may have been replayed."""
+        """Return whether the outcome may still change; a dead order may have been replayed."""
         return self._outcome is None or isinstance(self._outcome, Dead)
 
     def _known_outcome(self) -> Outcome | None:
@@ -75,7 +75,7 @@ class HandleState:
         return self._outcome
 
     def __repr__(self) -> str:
-        """Name the order and its state."""
+        """Show the order and its state."""
         return f"{type(self).__name__}({self.sku!r}, {self.order_id!r}, {self._state})"
 
 
@@ -93,19 +93,19 @@ class OrderHandle(HandleState):
     """A submitted order, for threads."""
 
     def __init__(self, store: Store, sku: str, order_id: str, accepted: Accepted | None = None) -> None:
-        """Belong to a pool."""
+        """Create a handle of an order of pool `sku` in `store`."""
         super().__init__(sku, order_id, accepted)
         self._store = store
 
     def refresh(self) -> SubmittedState:
-        """Ask for the state, in one round trip."""
+        """Read the state, in one round trip."""
         self._note(run_sync(perform(op.ReadSubmitted(self.sku, (self.order_id,))), self._store)[0])
         return self.state
 
     def wait(self, timeout: float | None = None) -> Outcome | None:
-        """Return what became of the order, at the latest after `timeout` seconds; None: it is on its way still.
+        """Return the order's outcome, or None if it is still in progress after `timeout` seconds.
 
-        Raises OrderUnknown when the pool knows no such order.
+        Raises OrderUnknown when the pool does not know the order.
         """
         plan = outcome_plan(self.sku, self.order_id, checked_timeout(timeout))
         if self._is_open:
@@ -117,19 +117,19 @@ class AsyncOrderHandle(HandleState):
     """A submitted order, for asyncio."""
 
     def __init__(self, store: AsyncStore, sku: str, order_id: str, accepted: Accepted | None = None) -> None:
-        """Belong to a pool."""
+        """Create a handle of an order of pool `sku` in `store`."""
         super().__init__(sku, order_id, accepted)
         self._store = store
 
     async def refresh(self) -> SubmittedState:
-        """Ask for the state, in one round trip."""
+        """Read the state, in one round trip."""
         self._note((await run_async(perform(op.ReadSubmitted(self.sku, (self.order_id,))), self._store))[0])
         return self.state
 
     async def wait(self, timeout: float | None = None) -> Outcome | None:
-        """Return what became of the order, at the latest after `timeout` seconds; None: it is on its way still.
+        """Return the order's outcome, or None if it is still in progress after `timeout` seconds.
 
-        Raises OrderUnknown when the pool knows no such order.
+        Raises OrderUnknown when the pool does not know the order.
         """
         plan = outcome_plan(self.sku, self.order_id, checked_timeout(timeout))
         if self._is_open:

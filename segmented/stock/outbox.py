@@ -1,6 +1,6 @@
-"""Submitting orders: the record and the place in the outbox are written in one step, then a worker is told.
+"""Submitting orders: one step writes the record and the outbox entry, then a message notifies a worker.
 
-What a worker is told is a hint. Should it be lost, the order still stands in the outbox, and a sweep tells it again.
+The message is only a hint. If it is lost, the order is still in the outbox, and a sweep publishes it again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from segmented.stock.sold_out_mark import SoldOutMark
 
 ENVELOPE_MAX: Final = 100
-"""Orders in one message."""
+"""Maximum number of orders in one message."""
 WITH_OTHERS: Final = (ENVELOPE_MAX, 10)
-"""Orders in one envelope, by how often one of them was begun and not finished; else it is alone."""
+"""Maximum number of orders in an envelope, by how often one was begun and not finished; beyond the list it is alone."""
 BEGUN_MAX: Final = 5
 BEGUN_MAX_MOST: Final = 1_000
 PUBLISH_AFTER: Final = 5.0
@@ -38,38 +38,38 @@ SWEEP_PAGE: Final = 1_000
 LOOK_FIRST: Final = 0.001
 LOOK_LAST: Final = 0.25
 LOOK_GROWTH: Final = 1.5
-"""Seconds between two looks at an order's state."""
+"""Factor by which the interval between two reads of an order's state grows."""
 
 
 class Publisher(Protocol):
-    """Tells workers of orders."""
+    """Notifies workers of orders."""
 
     def put(self, sku: str, order_ids: Sequence[str]) -> None:
-        """Take these for publication and return at once. Raises nothing for a broker that is away."""
+        """Queue these orders for publication and return at once. Raises nothing if the broker is unavailable."""
 
     def send(self, sku: str, order_ids: Sequence[str]) -> None:
-        """Publish one envelope before returning. Raises StoreUnavailable when the broker is away."""
+        """Publish one envelope before returning. Raises StoreUnavailable when the broker is unavailable."""
 
     def room(self) -> int | None:
-        """Return how many envelopes the broker should get now, or None: as many as there are.
+        """Return how many more envelopes the broker should get now, or None for no limit.
 
-        Raises StoreUnavailable when the broker is away.
+        Raises StoreUnavailable when the broker is unavailable.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """How a pool submits orders. Times are seconds."""
+    """How a pool submits orders. Times are in seconds."""
 
     publisher: Publisher | None = None
-    """Tells workers at once; without one, the sweep does, `publish_after` later."""
+    """Notifies workers at once; without one, the sweep does so after `publish_after`."""
     decides: Deciding = "at acceptance"
-    """Where units are taken: when the order is submitted, or by a worker, under the lock of a segment."""
+    """When units are taken: at submission, or by a worker, under the lock of a segment."""
     publish_after: float = PUBLISH_AFTER
-    """After which the sweep publishes what nobody has finished."""
+    """Age after which the sweep publishes unfinished orders."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Raise InvalidInput for invalid settings."""
         if self.decides not in get_args(Deciding):
             message = f"decides={self.decides!r} is not one of {', '.join(map(repr, get_args(Deciding)))}"
             raise InvalidInput(message)
@@ -79,31 +79,31 @@ class Outbox:
     def under_lock(cls, publisher: Publisher | None = None, *, publish_after: float = PUBLISH_AFTER) -> Outbox:
         """Create an outbox whose orders a worker takes from the stock under the lock of a segment.
 
-        Short for `Outbox(publisher, decides="in the worker")`. Without it units are taken when an order is submitted,
+        Short for `Outbox(publisher, decides="in the worker")`. By default units are taken when an order is submitted,
         and the worker that confirms the order holds no lock.
         """
         return cls(publisher, "in the worker", publish_after)
 
     @property
     def publish_after_ms(self) -> int:
-        """The same in milliseconds."""
+        """`publish_after` in milliseconds."""
         return milliseconds(self.publish_after, "publish_after")
 
 
 @dataclass(frozen=True, slots=True)
 class SweepTerms:
-    """How a sweep goes about it. Times are seconds."""
+    """Settings of a sweep. Times are in seconds."""
 
     base: float = PUBLISH_AFTER
     most: float = PUBLISH_AFTER_MOST
-    """The time until an order is published once more doubles from `base` to `most`."""
+    """The time until an order is published again doubles from `base` to `most`."""
     hold: float = 600.0
-    """For which the units of an order that goes to the dead-letter set stay reserved."""
+    """How long the units of an order in the dead-letter set stay reserved."""
     begun_max: int = BEGUN_MAX
-    """An order that was begun so often, and not finished, goes to the dead-letter set."""
+    """An order that was begun this often and not finished goes to the dead-letter set."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Raise InvalidInput for invalid settings."""
         for name in ("base", "most", "hold"):
             milliseconds(getattr(self, name), name)
         if self.most < self.base:
@@ -122,7 +122,7 @@ def checked_begun_max(begun_max: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """What a sweep did."""
+    """The result of a sweep."""
 
     published: int
     envelopes: int
@@ -130,34 +130,34 @@ class SweepReport:
     is_more_due: bool
     is_superseded: bool = False
     failure: str = ""
-    """Why publishing ended early; the orders stand in the outbox."""
+    """Why publishing ended early; the orders stay in the outbox."""
 
 
 # --- submitting ---
 
 
 class Noted:
-    """When whoever sweeps was last told of a pool; told again now and then, should a server have lost it."""
+    """Remembers when the pool was last registered with the sweep; re-registers periodically in case that was lost."""
 
     def __init__(self, clock: Clock) -> None:
-        """Nobody was told."""
+        """Create a record with no registration yet."""
         self._clock = clock
         self._until = -inf
 
     @property
     def is_fresh(self) -> bool:
-        """Was it done a short time ago?"""
+        """Return whether the pool was registered a short time ago."""
         return self._clock.now() < self._until
 
     def note(self) -> None:
-        """Remember that it was done now."""
+        """Remember that the pool was registered now."""
         self._until = self._clock.now() + NOTED_SECONDS
 
 
 def submit_plan(
     mark: SoldOutMark, outbox: Outbox, operation: op.ReserveMany, *, noted: Noted
 ) -> Plan[list[Accepted | SegmentedError]]:
-    """Accept orders, up to 1,000 in a step, once whoever sweeps has been told of the pool."""
+    """Accept orders, up to 1,000 in a step, after registering the pool with the sweep."""
     if not noted.is_fresh:
         yield from perform(op.NoteOutbox(operation.sku))
         noted.note()
@@ -171,14 +171,14 @@ def submit_plan(
 
 
 def to_publish(answers: Iterable[Accepted | SegmentedError]) -> list[str]:
-    """Name the orders that a worker is to be told of now; of a repeat one was told before, or will be by the sweep."""
+    """Return the ids to publish now; repeats were published before, or the sweep will do it."""
     return [answer.order_id for answer in answers if isinstance(answer, Queued | Reserved) and not answer.replay]
 
 
 def outcome_plan(sku: str, order_id: str, timeout: float | None) -> Plan[Submitted]:
-    """Read an order's state until it is final or `timeout` seconds have passed (None: for ever).
+    """Read an order's state until it is final or `timeout` seconds have passed (None: forever).
 
-    A server that stands still when the time is over is not waited for, once there has been an answer.
+    If the server hangs at the end of the timeout, the last answer is returned, if there has been one.
     """
     now = yield from perform(Now())
     deadline = inf if timeout is None else now + timeout
@@ -216,7 +216,7 @@ def sweep_operation(sku: str, terms: SweepTerms, limit: int, fencing_token: int 
 
 
 def envelopes_of(due: Sequence[tuple[str, int]], envelope_max: int = ENVELOPE_MAX) -> list[tuple[str, ...]]:
-    """Put orders into envelopes: the more often one was begun and not finished, the fewer others are with it."""
+    """Group orders into envelopes: the more often an order was begun and not finished, the fewer others are with it."""
     sizes = [min(size, envelope_max) for size in (*WITH_OTHERS, 1)]
     groups: list[list[str]] = [[] for _ in sizes]
     for order_id, begun in due:
@@ -237,9 +237,9 @@ def sweep(
     fencing_token: int | None = None,
     pages_max: int = 100,
 ) -> SweepReport:
-    """Publish again what is due, at most as much as the publisher has room for. Two sweeps at once cost duplicates.
+    """Publish due orders again, at most as many as the publisher has room for. Concurrent sweeps cost duplicates.
 
-    Ends when nothing is due, when the broker is away, or when a sweep with a later fencing token has been seen.
+    Ends when nothing is due, when the broker is unavailable, or when a sweep with a later fencing token has been seen.
     """
     published = sent = 0
     buried: list[str] = []
@@ -272,7 +272,7 @@ def sweep(
 
 
 def dead_plan(sku: str) -> Plan[list[DeadOrder]]:
-    """Read the whole dead-letter set, longest there first."""
+    """Read the entire dead-letter set, oldest first."""
     found: dict[str, DeadOrder] = {}
     cursor = -1
     while cursor != 0:

@@ -1,4 +1,4 @@
-"""The pool's protocols of more than one step."""
+"""Plans of the pool's operations that take more than one step."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from segmented.models import OrderRecord, Refusal, Taken
 
 DUE_BATCH: Final = 100
-"""Holds given back in one step: others are answered in between."""
+"""Expired holds processed in one step, so that other requests are served in between."""
 COMING_BACK_MAX: Final = 64
-"""Tries of a grant that does not wait, while lapsed holds are given back for it."""
+"""Maximum number of tries of a grant that does not wait, while expired holds are returned for it."""
 Verdict = Literal["confirm", "release", "wait"]
-"""What a resolver says of an order whose hold has lapsed: sold after all; given back; or not known yet."""
+"""A resolver's decision on an order whose hold has expired: sold after all, returned, or not known yet."""
 BUSY_TRIES_MAX: Final = 1_000
-"""Each Busy of a reservation gave back 16 lapsed holds, so this many tries clear 16,000."""
+"""Each Busy of a reservation returned 16 expired holds, so this many tries clear 16,000."""
 
 
 def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[tuple[Granted | Refusal, float]]:
-    """Wait up to `timeout` seconds for a free segment; returns the answer and the local time from which a lease counts.
+    """Wait up to `timeout` seconds for a free segment; return the answer and the local start time of the lease.
 
-    A wait that is cancelled gives back what it may have taken, unless another holder has the order. A store that
-    did not answer may have taken the units: they stay reserved, and a repeat has them once the lease has lapsed.
-    A second delivery, whose order another holder works on, wants no segment: it stands in nobody's way, and looks again
-    when that holder's lease may have lapsed.
+    A cancelled wait returns what it may have taken, unless another holder has the order. If the store did not answer,
+    it may have taken the units: they stay reserved, and a repeat gets them once the lease has expired. A second
+    delivery of an order that another holder is processing does not queue for a segment; it tries again when that
+    holder's lease may have expired.
     """
     freed = shard_keys(operation.sku).freed
     began_at = yield from perform(Now())
@@ -53,7 +53,7 @@ def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[tuple[Granted
         for _ in range(COMING_BACK_MAX):
             if left != 0 or not isinstance(answer, Busy) or answer.is_in_hand or answer.free_in_ms != 0:
                 break
-            asked_at = yield from perform(Now())  # lapsed holds are coming back, a few at each call
+            asked_at = yield from perform(Now())  # expired holds are being returned, a few with each call
             answer = yield from perform(operation)
         if answer is None:  # the deadline came before this waiter's first turn
             return Busy(operation.order.order_id, 0, None), asked_at
@@ -66,7 +66,7 @@ def grant_plan(operation: op.Grant, timeout: float | None) -> Plan[tuple[Granted
 
 
 def reserve_plan(operation: op.Reserve) -> Plan[Taken]:
-    """Reserve; while many lapsed holds are being given back, ask again, a bounded number of times."""
+    """Reserve; while many expired holds are being returned, try again, a bounded number of times."""
     answer = yield from perform(operation)
     for _ in range(BUSY_TRIES_MAX):
         if not isinstance(answer, Busy):
@@ -76,7 +76,7 @@ def reserve_plan(operation: op.Reserve) -> Plan[Taken]:
 
 
 def reserve_many_plan(operation: op.ReserveMany) -> Plan[list[Taken | SegmentedError]]:
-    """Reserve many, up to 1,000 in a step; those that lapsed holds keep waiting are asked for again."""
+    """Reserve many, up to 1,000 in a step; orders that must wait for expired holds are tried again."""
     answers: list[Taken | SegmentedError] = []
     for first in range(0, len(operation.orders), op.BATCH_MAX):
         page = operation.orders[first : first + op.BATCH_MAX]
@@ -87,7 +87,7 @@ def reserve_many_plan(operation: op.ReserveMany) -> Plan[list[Taken | SegmentedE
 def while_busy_plan(
     operation: op.ReserveMany, answers: list[Taken | SegmentedError]
 ) -> Plan[list[Taken | SegmentedError]]:
-    """Ask again for those orders that lapsed holds keep waiting, a bounded number of times."""
+    """Try again the orders that must wait for expired holds, a bounded number of times."""
     for _ in range(BUSY_TRIES_MAX):
         left = [index for index, answer in enumerate(answers) if type(answer) is Busy][: op.BATCH_MAX]
         if not left:
@@ -114,19 +114,19 @@ def renew_plan(operation: op.RenewGrant) -> Plan[tuple[Renewed | Lost, float]]:
 
 
 def expire_plan(sku: str, limit: int) -> Plan[tuple[Settled, ...]]:
-    """Give back what lapsed holds kept, up to `limit` orders, a bounded number in one step."""
+    """Give back the units of expired holds, up to `limit` orders, a bounded number in one step."""
     expired: list[Settled] = []
     is_more_due = True
     while is_more_due and len(expired) < limit:
         settled, is_more_due = yield from perform(op.ExpireDue(sku, min(DUE_BATCH, limit - len(expired))))
         expired += settled
-        if not settled:  # living leases protect what is due
+        if not settled:  # live leases protect the due orders
             break
     return tuple(expired)
 
 
 def due_plan(sku: str, limit: int) -> Plan[list[OrderRecord]]:
-    """Read the orders whose hold has lapsed, longest ago first, up to `limit`."""
+    """Read up to `limit` orders whose hold has expired, the longest expired first."""
     due = (yield from perform(op.ListDue(sku, limit)))[:limit]
     records: list[OrderRecord] = []
     for first in range(0, len(due), op.BATCH_MAX):
@@ -136,7 +136,7 @@ def due_plan(sku: str, limit: int) -> Plan[list[OrderRecord]]:
 
 
 def resolve_plan(sku: str, verdicts: Mapping[str, Verdict]) -> Plan[tuple[Settled, ...]]:
-    """Do what a resolver said of each order; returns what this call decided."""
+    """Carry out a resolver's verdict on each order; return what this call decided."""
     decided: list[Settled] = []
     for verdict, state in (("confirm", "confirmed"), ("release", "expired")):
         order_ids = tuple(order_id for order_id, found in verdicts.items() if found == verdict)

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """A stock of one sku, split over segments that are locked one by one.
+    """The stock of one sku, split over segments with one lock each.
 
-    Never oversells, and never says sold out while enough units are free. A segment's lock bounds how many work at once
-    and protects an outside resource; the units are taken in the same step as the lock, so losing the lock sells nothing
-    twice.
+    Never oversells, and never reports sold out while enough units are free. The segment locks bound how many holders
+    work concurrently and protect an outside resource. Lock and units are taken in one atomic step, so a lost lock never
+    sells a unit twice.
     """
 
     def __init__(
@@ -63,11 +63,10 @@ class Pool:
     ) -> None:
         """Sell `sku` from `store`. A segment's lease lives `ttl` seconds, units stay reserved for `hold` seconds.
 
-        `sold_out_mark` spares the server what it would refuse again: for so many seconds after a refusal this process
-        itself refuses every new order that wants more than was free (0.1 is a good value; 0, the default, is off). It
-        is for the process in which order ids are made. Where an order may have been placed through another process
-        before, leave it off: the repeat would be refused for that time, although the order has its units.
-        `outbox` says how orders are submitted to workers.
+        `sold_out_mark` saves round trips: for that many seconds after a refusal, this process refuses every new order
+        that wants more than was free then (0.1 is a good value; 0, the default, turns it off). Use it only in the
+        process that creates the order ids. If another process may have placed the order before, leave it off: a repeat
+        would be refused although the order has its units. `outbox` says how orders are submitted to workers.
         """
         self.store = checked_sync(store, type(self).__name__)
         self._settings = PoolSettings(sku, ttl=ttl, hold=hold)
@@ -86,29 +85,29 @@ class Pool:
         epoch: int = 1,
         customer_limit: int | None = None,
     ) -> Opened | AlreadyOpen:
-        """Open the pool once; opening again changes nothing and says what is there.
+        """Open the pool; opening it again changes nothing and returns the existing pool.
 
-        `gated`: somebody else, such as an order database, decides every order's fate, so nothing expires before it has
-        been asked. With a `customer_limit` every order names its customer, who gets no more units than that.
+        With `gated`, an outside authority such as an order database decides every order, so nothing expires before it
+        has been asked. With `customer_limit` every order names its customer, who gets at most that many units.
         """
         operation = self._settings.open(stock, segments, gated=gated, epoch=epoch, customer_limit=customer_limit)
         return self.store.execute(operation)
 
     @property
     def refused_by_mark(self) -> int:
-        """How many orders the sold-out mark has refused here, without a command sent."""
+        """Number of orders that the sold-out mark has refused here without contacting the server."""
         return self._mark.refused_count
 
     def state(self) -> PoolState:
-        """Read totals and units a segment in one step. Raises PoolMissing."""
+        """Read all totals and each segment's units atomically. Raises PoolMissing."""
         return self.store.execute(op.ReadPool(self.sku))
 
     def is_gated(self) -> bool:
-        """Return whether an order database decides this pool's orders; the server is asked once. Raises PoolMissing."""
+        """Return whether an order database decides this pool's orders; asks the server once. Raises PoolMissing."""
         return self._first_found().gated
 
     def epoch(self, *, at_least: int = 1) -> int:
-        """Return the pool's epoch; the server is asked once, and again if it is known to be later by now."""
+        """Return the pool's epoch; asks the server once, and again if `at_least` is later than the known epoch."""
         if self._first_found().epoch < at_least:
             self._found = None
         return self._first_found().epoch
@@ -129,12 +128,13 @@ class Pool:
         partial: bool = False,
         fair: bool = False,
     ) -> Grant | Refusal:
-        """Take units and a free segment's lock, waiting up to `timeout` seconds (None: for ever) for a segment.
+        """Take units and a free segment's lock, waiting up to `timeout` seconds (None: forever) for a segment.
 
         In a `with` statement the order is confirmed at the end of the body, or cancelled if the body raises; a refusal
-        raises NotGranted there. `holder_id` makes an explicit repeat recognisable; `keep_refusal` stores a sold-out
-        answer as the order's final state. `partial` takes what is left, if that is less. `fair` keeps the order of
-        arrival across processes, for two round trips more. Raises OrderMismatch when the id exists with other content.
+        raises NotGranted there. Pass the same `holder_id` again to repeat a call. `keep_refusal` stores a sold-out
+        answer as the order's final state. `partial` accepts fewer units if fewer are left. `fair` serves callers in
+        order of arrival across processes, at the cost of two more round trips. Raises OrderMismatch when the id exists
+        with other content.
         """
         operation = self._settings.grant(
             as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
@@ -145,24 +145,25 @@ class Pool:
         return Grant(self, answer, asked_at) if isinstance(answer, Granted) else answer
 
     def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
-        """Take units for the pool's hold time, without a lock; with `partial`, what is left if that is less."""
+        """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left."""
         operation = op.Reserve(self.sku, as_order(order, quantity), self._settings.hold_ms, partial)
         return run_sync(reserve_marked(self._mark, operation), self.store)
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
         """Reserve for many orders, up to 1,000 in a round trip, each as if alone and in this order.
 
-        One answer an order, in their order; the failure that `reserve` would have raised stands in its place. An id
-        that comes twice is a repeat. If a later round trip fails, the earlier ones stand: call again with the same ids.
+        Returns one answer for each order, in their order; a failure that `reserve` would have raised takes its answer's
+        place. An id that occurs twice is a repeat. If a later round trip fails, the earlier ones stand: call again with
+        the same ids.
         """
         operation = self._settings.reserve_many(orders, partial=partial)
         return run_sync(reserve_many_marked(self._mark, operation), self.store)
 
     def submit(self, order: Order | str, *, quantity: int = 1) -> OrderHandle:
-        """Accept an order, and have a worker told of it: one round trip, then a message in the background.
+        """Accept an order and queue it for a worker: one round trip, then a message in the background.
 
-        The handle says what has become of it. Units are taken now, or by the worker, as the pool's `outbox` says; what
-        is refused at once is an outcome. Safe to run twice. Raises OrderMismatch for an id with other content.
+        The handle reports the order's outcome. The pool's `outbox` says whether units are taken now or by the worker;
+        an immediate refusal is an outcome too. Safe to repeat. Raises OrderMismatch for an id with other content.
         """
         (answer,) = self.submit_many((as_order(order, quantity),))
         if isinstance(answer, SegmentedError):
@@ -170,7 +171,7 @@ class Pool:
         return answer
 
     def submit_many(self, orders: Iterable[Order]) -> list[OrderHandle | SegmentedError]:
-        """Accept many orders, up to 1,000 in a round trip; a handle each, or the failure of `submit` in its place."""
+        """Submit many orders, up to 1,000 in a round trip; returns a handle, or the failure of `submit`, for each."""
         operation = self._settings.submit_many(orders, self.outbox)
         answers = run_sync(submit_plan(self._mark, self.outbox, operation, noted=self._noted), self.store)
         waiting = to_publish(answers)
@@ -183,32 +184,32 @@ class Pool:
         ]
 
     def handle(self, order_id: str) -> OrderHandle:
-        """Return the handle of an order that was submitted, here or by another process; nothing is asked."""
+        """Return the handle of an order that this or another process submitted; sends no command."""
         check_id(order_id, "order id")
         return OrderHandle(self.store, self.sku, order_id)
 
     def confirm(self, order_id: str, *, holder_id: str | None = None) -> Settled:
-        """Make the order final; the answer says what had already happened, if anything had.
+        """Make the order final; the answer says if it was already settled.
 
         With a holder id only that holder's segment is freed, not that of a successor in the same order.
         """
         return self.store.execute(self._settings.confirm(order_id, holder_id=holder_id))
 
     def cancel(self, order_id: str, *, holder_id: str | None = None, voided: bool = False) -> Settled | Superseded:
-        """Give the units back; with a holder id only while the order is still that holder's.
+        """Give the units back; with a holder id only while that holder still has the order.
 
-        Of a gated pool, only what its order database has `voided`; raises PoolGated otherwise.
+        In a gated pool, only orders that the order database has `voided` can be cancelled; otherwise raises PoolGated.
         """
         operation = self._settings.cancel(order_id, holder_id=holder_id, voided=voided)
         return run_sync(returning(self._mark, perform(operation)), self.store)
 
     def confirm_many(self, order_ids: Iterable[str]) -> list[Settled | SegmentedError | None]:
-        """Confirm many orders, up to 1,000 in a round trip; one answer an order, or the failure of `confirm`."""
+        """Confirm many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `confirm`."""
         operation = self._settings.settle_many("confirmed", order_ids)
         return run_sync(settle_many_plan(operation), self.store)
 
     def cancel_many(self, order_ids: Iterable[str], *, voided: bool = False) -> list[Settled | SegmentedError | None]:
-        """Cancel many orders, up to 1,000 in a round trip; one answer an order, or the failure of `cancel`."""
+        """Cancel many orders, up to 1,000 in a round trip; returns one answer each, or the failure of `cancel`."""
         operation = self._settings.settle_many("cancelled", order_ids, voided=voided)
         plan = returning(self._mark, settle_many_plan(operation))
         return run_sync(plan, self.store)
@@ -216,10 +217,10 @@ class Pool:
     def expire(
         self, *, limit: int = 1_000, resolver: Callable[[OrderRecord], Verdict] | None = None
     ) -> tuple[Settled, ...]:
-        """Give back what lapsed holds kept, up to `limit` orders, 100 in a step. Returns what this call decided.
+        """Give back the units of expired holds, up to `limit` orders, 100 in a step. Returns what this call decided.
 
-        A gated pool gives nothing back by itself (PoolGated): its order database is asked (`expire_voided`), or a
-        `resolver`, which is called with each order whose hold has lapsed and says "confirm", "release" or "wait".
+        A gated pool expires nothing on its own (raises PoolGated): ask its order database (`expire_voided`), or pass a
+        `resolver`. It gets each order whose hold has expired and returns "confirm", "release" or "wait".
         """
         limit = self._settings.expire_limit(limit)
         if resolver is None:
@@ -238,68 +239,70 @@ class Pool:
             raise ChangeGated(self.sku, change)
 
     def restock(self, units: int, *, restock_id: str, stored: bool = False) -> Restocked | Closed:
-        """Put units in while the sale runs, once for each id. Raises ChangeMismatch for an id of another change.
+        """Add units during the sale, once for each id. Raises ChangeMismatch if the id belongs to another change.
 
-        Of a gated pool, only what its order database has `stored` (`restock_gated`); raises ChangeGated otherwise.
+        In a gated pool, the order database must have `stored` the change (`restock_gated`); otherwise raises
+        ChangeGated.
         """
         operation = self._settings.restock(units, restock_id)
         self._require_stored("restock", stored=stored)
         return run_sync(returning(self._mark, perform(operation)), self.store)
 
     def withdraw(self, units: int, *, withdraw_id: str, stored: bool = False) -> Restocked | TooFew:
-        """Take free units out while the sale runs, all or none, once for each id. Raises ChangeMismatch.
+        """Remove free units during the sale, all or none, once for each id. Raises ChangeMismatch.
 
-        Of a gated pool, only what its order database has `stored` (`withdraw_gated`); raises ChangeGated otherwise.
+        In a gated pool, the order database must have `stored` the change (`withdraw_gated`); otherwise raises
+        ChangeGated.
         """
         operation = self._settings.withdraw(units, withdraw_id)
         self._require_stored("withdraw", stored=stored)
         return self.store.execute(operation)
 
     def resize(self, segments: int, *, stored: bool = False) -> Resized:
-        """Change the number of segments while the sale runs, without a pause; free units are split evenly.
+        """Change the number of segments during the sale, without a pause; free units are split evenly.
 
-        Whoever holds a segment that goes away finishes undisturbed. Of a gated pool, only when its order database has
-        `stored` rows for the new segments (`resize_gated`); raises ChangeGated otherwise.
+        A holder of a removed segment can finish undisturbed. In a gated pool, the order database must have `stored`
+        rows for the new segments (`resize_gated`); otherwise raises ChangeGated.
         """
         operation = self._settings.resize(segments)
         self._require_stored("resize", stored=stored)
         return self.store.execute(operation)
 
     def close(self) -> PoolClosed:
-        """Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse."""
+        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire."""
         return self.store.execute(op.ClosePool(self.sku))
 
     def audit(self) -> AuditReport:
-        """Fold the ledger and compare it with every number; safe while the pool sells."""
+        """Recompute all numbers from the ledger and compare them; safe while the pool sells."""
         return run_sync(audit_plan(self.sku), self.store)[0]
 
     def repair(self, report: AuditReport, *, yes: bool) -> RepairReport:
-        """Mend what an audit's `report` names, if it is still so; without a yes, only tell what would be done.
+        """Correct what an audit's `report` names, if it still holds; without `yes`, only report what would be done.
 
-        Safe while the pool sells, and safe to run twice. Each repair is one step and an entry `repaired` in the ledger.
-        What is wrong in the ledger itself, oversold or refused wrongly cannot be mended, and is told.
+        Safe while the pool sells, and safe to repeat. Each repair is one atomic step and adds an entry `repaired` to
+        the ledger. Errors in the ledger itself, oversold units and wrong refusals cannot be corrected; they are
+        reported.
         """
         return run_sync(repair_plan(report, self._settings.hold_ms, yes=yes), self.store)
 
     def read_ledger(self, *, after: int = 0) -> Iterator[LedgerEntry]:
-        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger has its rest."""
+        """Read every change after sequence number `after`, oldest first, in pages; a trimmed ledger has the rest."""
         page = run_sync(first_page_plan(self.sku, after), self.store)
         while page:
             yield from page
             page = self.store.execute(next_page(self.sku, page))
 
     def trim_ledger(self, *, keep: int) -> Trimmed:
-        """Forget changes, but for the last `keep` and those since the checkpoint before them; audit first.
+        """Delete old changes, except the last `keep` and those since the checkpoint before them; audit first.
 
-        A checkpoint of all numbers is written now, and counts for later trims. What is older than the checkpoint at
-        which the ledger then begins is known in sums alone: that an order decided before it is missing can be found,
-        but not which one; a refusal from before it cannot be found wrong. Orders keep their records.
-        Raises PoolDrifted when the totals do not add up.
+        Writes a checkpoint of all numbers, which later trims can start from. Of changes before the ledger's first
+        checkpoint only sums are known: an audit can find that an order decided before it is missing, but not which one,
+        and cannot find a wrong refusal. Orders keep their records. Raises PoolDrifted when the totals do not add up.
         """
         return run_sync(trim_plan(self._settings.trim(keep)), self.store)
 
     def renew(self, grant: GrantState) -> None:
-        """Push the end of a grant's lease and hold out. Raises LeaseLost when it is too late."""
+        """Extend a grant's lease and hold. Raises LeaseLost when it is too late."""
         operation = op.RenewGrant(
             self.sku, grant.order_id, grant.holder_id, self._settings.ttl_ms, self._settings.hold_ms
         )
@@ -307,7 +310,7 @@ class Pool:
         grant.require()
 
     def __repr__(self) -> str:
-        """Name the pool."""
+        """Show the sku and the store."""
         return f"Pool({self.sku!r}, {self.store!r})"
 
 
@@ -315,25 +318,25 @@ class Grant(GrantState):
     """A granted order, for threads."""
 
     def __init__(self, pool: Pool, granted: Granted, asked_at: float) -> None:
-        """Belong to `pool`."""
+        """Create a grant of `pool`, requested at local time `asked_at`."""
         super().__init__(granted, pool._settings.ttl_ms, asked_at, pool.store.clock)  # noqa: SLF001  # made by it
         self.pool = pool
-        """The pool, or the shard, whose segment and units these are."""
+        """The pool, or the shard, that owns the segment and the units."""
 
     def confirm(self) -> Settled:
-        """Make it final and free the segment."""
+        """Make the order final and free the segment."""
         settled = self.pool.confirm(self.order_id, holder_id=self.holder_id)
         self._is_settled = True
         return settled
 
     def cancel(self) -> Settled | Superseded:
-        """Give the units back and free the segment, unless another holder has the order by now."""
+        """Give the units back and free the segment, unless another holder has taken over the order."""
         answer = self.pool.cancel(self.order_id, holder_id=self.holder_id)
         self._is_settled = True
         return answer
 
     def renew(self) -> None:
-        """Push the end of the lease and the hold out. Raises LeaseLost when it is too late."""
+        """Extend the lease and the hold. Raises LeaseLost when it is too late."""
         self.pool.renew(self)
 
     def __enter__(self) -> Self:
@@ -343,7 +346,7 @@ class Grant(GrantState):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Confirm; or cancel if the body raised, without hiding its error."""
+        """Confirm the order, or cancel it if the body raised, without hiding the body's error."""
         if self._is_settled:
             return
         if error is None:

@@ -1,4 +1,4 @@
-"""A publisher that puts orders into envelopes as they come: one at once when idle, ever larger ones under load."""
+"""A publisher that groups orders into envelopes: single orders at once when idle, larger envelopes under load."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 
 LINGER_FIRST: Final = 0.001
 LINGER_MOST: Final = 0.02
-"""Seconds that an envelope waits for company, doubled from envelope to envelope while more orders come meanwhile."""
+"""Maximum seconds that an envelope waits for more orders; the wait doubles with each envelope while more orders come.
+"""
 WAITING_MAX: Final = 100_000
-"""Orders that wait to be published; those beyond are left to the sweep."""
+"""Maximum number of orders that wait to be published; further ones are left to the sweep."""
 CLOSE_SECONDS: Final = 5.0
 log = logging.getLogger(__name__)
 _publishers: WeakSet[EnvelopePublisher] = WeakSet()
 
 
 class EnvelopePublisher:
-    """Publishes in the background, for threads and for event loops; nothing is sent by the caller's thread.
+    """Publishes in the background, for threads and for event loops; the caller's thread sends nothing.
 
-    A broker that is away costs nothing but time: what cannot be sent is dropped here and stands in the outbox. A child
-    of a fork has a publisher of its own in the same object; what waited in the parent is the parent's to send.
+    An unavailable broker only costs time: an order that cannot be sent is dropped here and stays in the outbox. After a
+    fork the child's copy starts empty; the parent sends the orders that waited in the parent.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class EnvelopePublisher:
         self._envelope_max = envelope_max
         self._is_closed = False
         self.dropped_count = 0
-        """Orders that were left to the sweep."""
+        """Number of orders left to the sweep."""
         self._begin_empty()
         _publishers.add(self)
 
@@ -60,7 +61,7 @@ class EnvelopePublisher:
         self._thread: threading.Thread | None = None
 
     def put(self, sku: str, order_ids: Sequence[str]) -> None:
-        """Take these for publication and return at once."""
+        """Queue these orders for publication and return at once."""
         if not order_ids:
             return
         with self._changed:
@@ -76,22 +77,22 @@ class EnvelopePublisher:
             thread = threading.Thread(target=self._publish, name="segmented-publisher", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # no more threads can be had, as at the end of the interpreter
+            except RuntimeError:  # no thread can be started, as at the interpreter's exit
                 return False
             self._thread = thread
         return True
 
     def send(self, sku: str, order_ids: Sequence[str]) -> None:
-        """Publish before returning, in as many envelopes as it takes. Raises StoreUnavailable if the broker is away."""
+        """Publish before returning, in as many envelopes as needed. Raises StoreUnavailable without a broker."""
         for first in range(0, len(order_ids), self._envelope_max):
             self._send(sku, order_ids[first : first + self._envelope_max])
 
     def room(self) -> int | None:
-        """Return how many envelopes the broker should get now, or None: as many as there are."""
+        """Return how many more envelopes the broker should get now, or None for no limit."""
         return self._room()
 
     def close(self) -> None:
-        """Send what waits, for a bounded time, and end."""
+        """Send waiting orders, for a bounded time, and end."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -100,7 +101,7 @@ class EnvelopePublisher:
             thread.join(CLOSE_SECONDS)
 
     def __enter__(self) -> Self:
-        """Return the publisher; closed at the end of the `with` statement."""
+        """Return the publisher; it is closed at the end of the `with` statement."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -125,7 +126,7 @@ class EnvelopePublisher:
             linger = min(LINGER_MOST, linger * 2 or LINGER_FIRST) if is_loaded else 0.0
 
     def _next(self) -> tuple[str, list[str]]:
-        """Take the next envelope, of the sku that was put first."""
+        """Take the next envelope, of the sku that has waited longest."""
         sku = next(iter(self._waiting))
         waiting = self._waiting.pop(sku)
         envelope, rest = waiting[: self._envelope_max], waiting[self._envelope_max :]
@@ -146,7 +147,7 @@ class EnvelopePublisher:
 
 
 def _forget_parents() -> None:
-    # A child has no thread that publishes, and the parent's may have held the condition in the moment of the fork.
+    # The child has no publishing thread, and the parent's may have held the condition at the time of the fork.
     for publisher in tuple(_publishers):
         publisher._begin_empty()  # noqa: SLF001  # of this module
 

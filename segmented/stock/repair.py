@@ -1,6 +1,6 @@
-"""The repair: bring what an audit has named to what the ledger says, one step each, by adding and never by overwriting.
+"""The repair: restore what an audit reported to the ledger's values, one step each, by adding and never by overwriting.
 
-The ledger is the truth. So what is wrong in the ledger itself cannot be mended from it: it is told and left as it is.
+The ledger is the truth. Errors in the ledger itself cannot be repaired from it; they are reported and left alone.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from segmented.stock.fold import FoldedOrder, LedgerFold
 
 TRIES_MAX: Final = 100
-"""How often one repair begins anew because the sale outran it."""
+"""How often one repair starts again because the sale outran it."""
 GONE: Final = "there is nothing left to mend"
 UNSOUND: Final = "cannot be mended: the ledger itself is damaged, so it cannot say what is right"
 TOLD: Final = "cannot be mended: it is in the ledger, which is never rewritten"
-OLD: Final = "cannot be mended: what is from before the trim is known in sums alone"
+OLD: Final = "cannot be mended: changes before the trim are known only as sums"
 NO_NUMBER: Final = (
     "cannot be mended: no change can be made while a number of the pool cannot be read; write what is right by hand"
 )
-NOT_OURS: Final = "cannot be mended: it is nothing of the pool's; remove it by hand"
+NOT_OURS: Final = "cannot be mended: it does not belong to the pool; remove it by hand"
 BETWEEN: Final = "cannot be mended: what a shard keeps of its transfers is written by transfers alone"
 STUCK: Final = "cannot be mended: the ledger takes no entry before its end is mended"
-OWN: Final = "cannot be mended: an entry beyond is the pool's own; its number was changed"
-CARTS: Final = "cannot be mended from the ledger, which tells nothing of carts"
+OWN: Final = "cannot be mended: a later entry is the pool's own; its number was changed"
+CARTS: Final = "cannot be mended from the ledger, which does not record carts"
 FOLLOWS: Final = "it follows from the others"
 
 RepairKind = Literal["oversold", "refused wrongly"]
@@ -49,39 +49,39 @@ class Repair:
     order_id: str | None
     detail: str
     is_done: bool
-    """Was it mended by this call?"""
+    """Whether this call repaired it."""
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return one line of text."""
         place = "" if self.order_id is None else f"order {self.order_id}: "
         return f"{'mended' if self.is_done else 'left'}: {self.kind}: {place}{self.detail}"
 
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What a repair did: an entry for each drift that it was told of, and for what no repair can mend."""
+    """The result of a repair: an entry for each drift in its report, and for each error that no repair can correct."""
 
     repairs: tuple[Repair, ...]
     after: AuditReport
-    """The audit when all was done; without a yes, of the pool as it still is."""
+    """The audit after the repair; without `yes`, of the unchanged pool."""
 
     @property
     def is_clean(self) -> bool:
-        """Is nothing left to mend?"""
+        """Return whether nothing is left to repair."""
         return self.after.is_clean
 
     @property
     def done_count(self) -> int:
-        """How many drifts were mended by this call."""
+        """Number of drifts repaired by this call."""
         return sum(repair.is_done for repair in self.repairs)
 
 
 def repair_plan(report: AuditReport, hold_ms: int, *, yes: bool) -> Plan[RepairReport]:
-    """Mend what `report` names and a new audit still finds; without a yes, only tell what would be done.
+    """Repair what `report` names and a new audit still finds; without `yes`, only report what would be done.
 
-    Each repair is one step that first looks whether what it mends is still so, and that puts an entry `repaired` into
-    the ledger. A second run changes nothing. Drift that the report does not name is left alone. A hold that was missing
-    lives `hold_ms` from now.
+    Each repair is one step that first checks whether the drift still exists, and adds an entry `repaired` to the
+    ledger. A second run changes nothing. Drift that the report does not name is left alone. A restored hold lasts
+    `hold_ms` from now.
     """
     sku = report.state.sku
     state, fold, drift = yield from all_drift_plan(sku)
@@ -121,12 +121,12 @@ def _told(drift: Drift, what: str) -> Repair:
 
 
 def _in_order(drift: tuple[Drift, ...]) -> list[Drift]:
-    """Put the ledger's end first, since nothing can be mended before, then totals: segments depend on their number."""
+    """Sort the ledger's end first, since it blocks all other repairs, then totals: segments depend on their number."""
     return sorted(drift, key=lambda one: (not _is_end(one), one.about != "total"))
 
 
 def _untold(after: AuditReport, fold: LedgerFold) -> list[Repair]:
-    """Name what no repair can mend, because buyers have been told."""
+    """Return the errors that no repair can correct, because buyers already got their answers."""
     told = [
         Repair("refused wrongly", order_id, "its refusal stands where enough units were free", is_done=False)
         for order_id in fold.refused_wrongly
@@ -169,13 +169,13 @@ def _what_would_be_done(drift: Drift, fold: LedgerFold) -> str:
         case "sum":
             return FOLLOWS
         case "ledger":
-            return "what is beyond would be removed"
+            return "later entries would be removed"
         case _:
             return "the difference would be added"
 
 
 def _mend_plan(sku: str, fold: LedgerFold, drift: Drift, hold_ms: int) -> Plan[Repair]:
-    """Mend one drift; while the sale outruns it, fold on and try again, a bounded number of times."""
+    """Repair one drift; if the sale outruns it, extend the fold and try again, a bounded number of times."""
     answer: Mended | Sound | Differing | Outrun = Outrun()
     for _ in range(TRIES_MAX):
         try:
@@ -204,7 +204,7 @@ def _outcome(drift: Drift, answer: Mended | Sound | Differing | Outrun) -> Repai
 
 
 def _mend_end_plan(sku: str, drift: Drift) -> Plan[Repair]:
-    """Remove what is beyond the ledger's end; each step removes or copies a bounded number of entries."""
+    """Remove foreign entries after the ledger's end; each step removes or copies a bounded number of entries."""
     answer: Mended | Sound | Differing | Outrun = Outrun()
     for _ in range(TRIES_MAX):
         answer = yield from perform(op.MendLedger(sku))
@@ -220,7 +220,7 @@ def _mend_number_plan(sku: str, fold: LedgerFold, drift: Drift) -> Plan[Mended |
     match drift.about:
         case "segment":
             if int(drift.name) >= fold.segment_count:
-                return Sound()  # a resize took it away
+                return Sound()  # a resize removed it
             kind, expected = "segment", fold.stock[int(drift.name)]
         case "customer":
             kind, expected = "customer", fold.bought.get(drift.name, 0)
@@ -246,12 +246,12 @@ def _mend_order_plan(
     if expected is not None:
         wanted = record_text(_record(order_id, expected, record))
     elif record is not None and record.sequence < fold.first_sequence:
-        wanted = seen  # older than the ledger: its hold alone can be judged
+        wanted = seen  # older than the ledger: only its hold can be judged
     return (yield from perform(op.MendRecord(sku, "order", order_id, fold.sequence, seen, wanted, hold_ms)))
 
 
 def _record(order_id: str, expected: FoldedOrder, found: OrderRecord | None) -> OrderRecord:
-    """Make the record that the ledger tells of. What it does not tell is taken from the one found, if that is of it."""
+    """Build the record that the ledger implies; what the ledger lacks comes from `found`, if that matches."""
     asked = expected.quantity
     if found is not None and found.asked > found.quantity:
         asked = max(found.asked, asked)

@@ -1,4 +1,4 @@
-"""What a pool is told once: its sku and how long leases and holds live; and the checks of what callers ask."""
+"""The settings of a pool, its sku and the lifetimes of leases and holds, and the checks of callers' arguments."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ VERDICTS: Final = ("confirm", "release", "wait")
 DEFAULT_TTL: Final = 10.0
 DEFAULT_HOLD: Final = 600.0
 HOLDER_ID_BYTES_MAX: Final = 2 * ORDER_ID_BYTES_MAX + 1
-"""A grant's holder id is that of the caller, a slash, and the order id."""
+"""A grant's holder id is the caller's id, a slash, and the order id."""
 
 
 class PoolSettings:
-    """Builds the operations of one pool; shared by the threaded and the asyncio shell."""
+    """Builds the operations of one pool; shared by the sync and the async pool."""
 
     def __init__(self, sku: str, *, ttl: float, hold: float) -> None:
-        """Check once what every grant uses."""
+        """Create the settings and check them once."""
         if not isinstance(sku, Shard):  # its sku was checked when the pool was opened
             check_id(sku, "sku", bytes_max=SKU_BYTES_MAX)
         self.sku = sku
         self.ttl_ms = milliseconds(ttl, "ttl")
         self.hold_ms = milliseconds(hold, "hold")
         if self.hold_ms < self.ttl_ms:
-            message = f"hold of {hold:g} s is shorter than ttl of {ttl:g} s: the units would lapse under a living lease"
+            message = f"hold of {hold:g} s is shorter than ttl of {ttl:g} s: the units would expire under a live lease"
             raise InvalidInput(message)
 
     def open(self, stock: int, segments: int, *, gated: bool, epoch: int, customer_limit: int | None) -> op.OpenPool:
@@ -61,7 +61,7 @@ class PoolSettings:
         return op.OpenPool(self.sku, stock, segments, gated, epoch, customer_limit)
 
     def shard_count(self, shards: int, stock: int, segments: int) -> int:
-        """Check into how many shards the stock and the segments are to be split."""
+        """Check the number of shards over which the stock and the segments are split."""
         self._check_number(shards, "shard count", 1, SHARD_COUNT_MAX)
         self._check_number(stock, "stock", shards, STOCK_MAX)
         self.sharded_segments(segments, shards)
@@ -90,7 +90,7 @@ class PoolSettings:
         return op.Resize(self.sku, segments)
 
     def trim(self, keep: int) -> op.TrimLedger:
-        """Check how many changes are to stay."""
+        """Check how many changes to keep."""
         self._check_number(keep, "number of changes to keep", 0, STOCK_MAX)
         return op.TrimLedger(self.sku, keep)
 
@@ -98,7 +98,7 @@ class PoolSettings:
         _check_number_of(self.sku, value, what, least, most)
 
     def grant(self, order: Order, *, holder_id: str | None, keep_refusal: bool, partial: bool) -> op.Grant:
-        """Ask for units and a segment. A caller's holder id counts for this order alone, and may be used for others."""
+        """Build a grant of units and a segment; a caller's holder id counts for this order only, and is reusable."""
         if holder_id is None:
             own = uuid4().hex
         else:
@@ -107,7 +107,7 @@ class PoolSettings:
         return op.Grant(self.sku, order, own, self.ttl_ms, self.hold_ms, keep_refusal, partial)
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool) -> op.ReserveMany:
-        """Check that these are orders: the first thousand is taken before the second is looked at."""
+        """Check that all items are orders, before any is reserved."""
         found = tuple(orders)
         for order in found:
             if not isinstance(order, Order):
@@ -116,7 +116,7 @@ class PoolSettings:
         return op.ReserveMany(self.sku, found, self.hold_ms, partial)
 
     def submit_many(self, orders: Iterable[Order], outbox: Outbox) -> op.ReserveMany:
-        """Check that these are orders, and say when the outbox publishes what nobody has finished."""
+        """Check that these are orders, and set when the outbox publishes unfinished ones."""
         return replace(self.reserve_many(orders, partial=False), publish_after_ms=outbox.publish_after_ms)
 
     def confirm(self, order_id: str, *, holder_id: str | None) -> op.Confirm:
@@ -132,9 +132,9 @@ class PoolSettings:
     def settle_many(
         self, state: Literal["confirmed", "cancelled"], order_ids: Iterable[str], *, voided: bool = False
     ) -> op.SettleMany:
-        """Check all ids. One text is refused: its characters would be taken for order ids."""
+        """Check all ids. A single string is refused, because its characters would be taken for order ids."""
         if isinstance(order_ids, str):
-            message = f"{shortened(order_ids)} is one order id, where many were to be {state}: give them in a list"
+            message = f"{shortened(order_ids)} is a single order id; give the orders to be {state} as a list"
             raise InvalidInput(message)
         found = tuple(order_ids)
         for order_id in found:
@@ -142,12 +142,12 @@ class PoolSettings:
         return op.SettleMany(self.sku, state, found, voided)
 
     def expire_limit(self, limit: int) -> int:
-        """Check how many orders one call may give back."""
+        """Check how many orders one call may expire."""
         return checked_expire_limit(self.sku, limit)
 
 
 def checked_expire_limit(sku: str, limit: int) -> int:
-    """Return how many orders one call may give back. Raises InvalidInput."""
+    """Return how many orders one call may expire. Raises InvalidInput."""
     _check_number_of(sku, limit, "limit of orders to give back", 1, QUANTITY_MAX)
     return limit
 
@@ -168,20 +168,22 @@ def _check_decided(order_id: str, holder_id: str | None) -> None:
 
 
 def as_order(order: Order | str, quantity: int) -> Order:
-    """Accept an order, or an order id with a quantity; not an order and a quantity that contradicts it."""
+    """Return an order, from an order or from an id with a quantity; refuses an order with a contradicting quantity."""
     if not isinstance(order, Order):
         return Order(order, quantity)
     if type(quantity) is not int or quantity not in {1, order.quantity}:
         what = f"quantity {shortened(quantity)} beside order {shortened(order.order_id)}"
-        message = f"{what}, which says {order.quantity} itself, cannot be given"
+        message = f"{what}, which has {order.quantity}, is not allowed"
         raise InvalidInput(message)
     return order
 
 
 def checked_verdicts(verdicts: Mapping[str, Verdict]) -> Mapping[str, Verdict]:
-    """Return the verdicts of a resolver. Raises InvalidInput for one that is none, before anything is changed."""
+    """Return a resolver's verdicts. Raises InvalidInput for an invalid one, before anything is changed."""
     for order_id, verdict in verdicts.items():
         if verdict not in VERDICTS:
-            message = f"the resolver said {verdict!r} of order {order_id!r}; it may say {', '.join(VERDICTS)}"
+            message = (
+                f"the resolver returned {verdict!r} for order {order_id!r}; it must return one of {', '.join(VERDICTS)}"
+            )
             raise InvalidInput(message)
     return verdicts

@@ -1,8 +1,8 @@
-"""The sold-out mark: for a short time after a refusal, a process refuses what would be refused again without asking.
+"""The sold-out mark: for a short time after a refusal, a process itself refuses what the server would refuse again.
 
-A refusal says how many units were free. Until the mark is as old as it may be, every new order that wants more than
-that is refused here. So a refusal is exact as of that age, and a unit that another process gives back is buyable
-everywhere within it. What this process itself gives back ends the mark.
+A refusal reports how many units were free. Until the mark is too old, every new order that wants more than that is
+refused here. So a refusal is exact as of that age, and a unit returned by another process can be bought everywhere
+within it. Units returned by this process end the mark.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 KNOWN_MAX: Final = 100_000
-"""Order ids remembered because they may have units: some 10 MB at most."""
+"""Number of order ids remembered because they may have units: up to about 10 MB."""
 SECONDS_MAX: Final = 60.0
 NOTHING_TAKEN: Final = (SoldOut, Closed, LimitReached)
-"""Answers after which an order has nothing, so that a repeat is a new attempt."""
+"""Answers after which an order has no units, so that a repeat is a new attempt."""
 
 
 class SoldOutMark:
     """One pool's mark, for threads and for asyncio."""
 
     def __init__(self, seconds: float, clock: Clock) -> None:
-        """Live for `seconds`; 0 for never."""
+        """Create a mark that lasts `seconds`; 0 turns it off."""
         if type(seconds) not in {int, float} or not 0 <= seconds <= SECONDS_MAX:
             message = f"sold-out mark of {shortened(seconds)} s must be between 0 and {SECONDS_MAX:g} s"
             raise InvalidInput(message)
@@ -48,13 +48,13 @@ class SoldOutMark:
         self._found: tuple[SoldOut, float] | None = None
         self._returned_at = float("-inf")
         self._known: dict[str, bool] = {}
-        """Order id -> whether an answer said that it has, or had, units; False as long as none has come."""
+        """Order id -> whether an answer said that it has, or had, units; False until one has come."""
         self.refused_count = 0
         self.on_clear: Callable[[], None] | None = None
-        """Told as well when units came back here: of a shard, the pool as a whole."""
+        """Called when units came back here; for a shard, it notifies the pool as a whole."""
 
     def refusal(self, order: Order, *, partial: bool) -> SoldOut | None:
-        """Return what refuses an order here; None when the server is to be asked, and then `note` what it says."""
+        """Return the local refusal of an order, or None to ask the server and then `note` its answer."""
         order_id = order.order_id
         with self._guard:
             found = self._found
@@ -74,13 +74,13 @@ class SoldOutMark:
                         by_mark=True,
                         age_ms=int(age * 1_000),
                     )
-            self._known.setdefault(order_id, False)  # from now on it may have units: a repeat gets its first answer
+            self._known.setdefault(order_id, False)  # it may have units now: a repeat gets its first answer
             if len(self._known) > KNOWN_MAX:
                 del self._known[next(iter(self._known))]
         return None
 
     def note(self, order_id: str, answer: object, asked_at: float, *, is_kept: bool = False) -> None:
-        """Remember what the server said to a request of the local time `asked_at`, and may keep whatever it is."""
+        """Remember the server's answer to a request of local time `asked_at`; `is_kept`: it stores even a refusal."""
         has_nothing = isinstance(answer, NOTHING_TAKEN) and not (isinstance(answer, SoldOut) and answer.replay)
         with self._guard:
             if is_kept or not has_nothing:
@@ -91,11 +91,11 @@ class SoldOutMark:
                 self._found = answer, asked_at
 
     def now(self) -> float:
-        """Return the local time to `note` an answer with."""
+        """Return the local time to pass to `note`."""
         return self._clock.now()
 
     def clear(self) -> None:
-        """Forget it: units came back. An answer to what was asked before says nothing any more."""
+        """End the mark, since units came back; answers to earlier requests no longer count."""
         if self.seconds:
             with self._guard:
                 self._found, self._returned_at = None, self._clock.now()
@@ -117,9 +117,9 @@ def grant_marked(
 def marked(
     mark: SoldOutMark, order: Order, plan: Plan[tuple[AnswerT, float]], *, partial: bool, is_kept: bool = False
 ) -> Plan[tuple[AnswerT | SoldOut, float]]:
-    """Run a plan that serves an order, unless the mark refuses; it answers, and says when it asked.
+    """Run a plan that serves an order, unless the mark refuses; the plan returns its answer and the request's time.
 
-    A refusal that is to be kept as the order's state (`is_kept`) is the server's alone.
+    Only the server can give a refusal that is kept as the order's state (`is_kept`).
     """
     if mark.seconds and not is_kept:
         refused = mark.refusal(order, partial=partial)
@@ -149,7 +149,7 @@ def reserve_many_marked(
     operation: op.ReserveMany,
     plan_of: Callable[[op.ReserveMany], Plan[list[Taken | SegmentedError]]] = reserve_many_plan,
 ) -> Plan[list[Taken | SegmentedError]]:
-    """Reserve, by `plan_of`, for those orders that the mark does not refuse."""
+    """Reserve, by `plan_of`, for the orders that the mark does not refuse."""
     if not mark.seconds:
         return (yield from plan_of(operation))
     answers: dict[int, Taken | SegmentedError] = {}
@@ -170,7 +170,7 @@ def reserve_many_marked(
 
 
 def returning(mark: SoldOutMark, plan: Plan[AnswerT]) -> Plan[AnswerT]:
-    """Run a plan that may give units back; the mark ends then, however the plan ends."""
+    """Run a plan that may return units, and clear the mark, however the plan ends."""
     try:
         return (yield from plan)
     finally:

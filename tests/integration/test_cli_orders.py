@@ -299,9 +299,7 @@ def test_messages_are_forgotten_all_or_none(desk: Desk) -> None:
         desk.keep(digest)
     done = desk.ran("forget-message", DIGESTS[0][:5], "77")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "segmented: no message that is kept of queue 'segmented' has a digest that begins with '77'\n"
-    )
+    assert done.stderr == ("segmented: no kept message of queue 'segmented' has a digest that begins with '77'\n")
     assert len(desk.json("dead")["messages"]) == 2
     done = desk.ran("forget-message", DIGESTS[0][:5], DIGESTS[0])
     assert (done.returncode, done.stdout) == (0, f"{DIGESTS[0]}: forgotten\n")
@@ -326,10 +324,16 @@ def test_messages_are_forgotten_all_or_none(desk: Desk) -> None:
         (["replay", SKU, "a", "b\x00"], "order id 'b\\x00' has control characters"),
         (["replay", SKU], "replay needs either ids of orders, or --all"),
         (["replay", SKU, "a", "--all", "--yes"], "replay needs either ids of orders, or --all"),
-        (["show-message", "3f"], "the digests of 2 messages of queue 'segmented' begin with '3f': say more"),
-        (["forget-message", "3f"], "the digests of 2 messages of queue 'segmented' begin with '3f': say more"),
-        (["forget-message", ""], "no message that is kept of queue 'segmented' has a digest that begins with ''"),
-        (["forget-message", DIGESTS[0], "--queue", "others"], "no message that is kept of queue 'others'"),
+        (
+            ["show-message", "3f"],
+            "the digests of 2 messages of queue 'segmented' begin with '3f': give more",
+        ),
+        (
+            ["forget-message", "3f"],
+            "the digests of 2 messages of queue 'segmented' begin with '3f': give more",
+        ),
+        (["forget-message", ""], "no kept message of queue 'segmented' has a digest that begins with ''"),
+        (["forget-message", DIGESTS[0], "--queue", "others"], "no kept message of queue 'others'"),
     ],
 )
 def test_bad_input_is_one_sentence_and_changes_nothing(desk: Desk, words: list[str], said: str) -> None:

@@ -394,4 +394,4 @@ def test_numbers_that_cannot_be_read_are_named_in_a_sentence(pool: Pool, valkey:
     for words in (["audit", SKU], ["repair", SKU, "--yes"]):
         done = ran("pool", *words, url=valkey.url)
         assert (done.returncode, done.stderr) == (1, "")
-        assert "available is no whole number, the ledger says 95" in done.stdout
+        assert "available is not a whole number, the ledger says 95" in done.stdout

@@ -64,7 +64,7 @@ def test_a_transfer_that_cannot_be_read_is_told_and_stops_only_what_needs_it(
     for command in (["audit", SKU], ["repair", SKU, "--yes"]):
         done = ran("pool", *command, url=valkey.url)
         assert (done.returncode, done.stderr) == (1, "")
-        assert "transfer away:1 is no number and units" in done.stdout
+        assert "transfer away:1 is not a number and units" in done.stdout
     shown = ran("pool", "show", SKU, url=valkey.url)
     assert (shown.returncode, shown.stderr.count("\n"), "transfer away:1" in shown.stderr) == (1, 1, True)
 

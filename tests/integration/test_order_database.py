@@ -64,7 +64,7 @@ def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:
 @pytest.mark.parametrize("scheme", ["mysql", "postgresql+psycopg2", "postgresql+asyncpg", "redis", "http"])
 def test_another_database_or_driver_is_named(scheme: str) -> None:
     assert refusal(f"{scheme}://buyer:{SECRET}@localhost/orders") == (
-        f"{scheme}:// is no order database we know; use postgresql:// (psycopg 3) or sqlite:///path"
+        f"{scheme}:// is not a supported order database; use postgresql:// (psycopg 3) or sqlite:///path"
     )
 
 

@@ -245,7 +245,7 @@ def test_an_order_that_failed_before_is_not_given_up_by_a_worker_without_its_dat
         ([f"o{number}" for number in range(1_001)], "an envelope has 1 to 1,000 orders, not 1,001"),
         (["a", ""], "order id '' must have 1 to 256 bytes of UTF-8"),
         (["a", 7], "order id 7 is not text"),
-        ("abc", "'abc' is one order id, where those of an envelope belong: give them in a list"),
+        ("abc", "'abc' is a single order id; give an envelope's order ids as a list"),
     ],
     ids=["none", "too many", "empty", "a number", "one text"],
 )

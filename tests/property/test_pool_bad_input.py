@@ -200,7 +200,7 @@ def test_one_text_is_not_taken_for_many_ids(caller: Caller) -> None:
     for pool in caller.pools():
         for ask in (lambda pool, bad: pool.confirm_many(bad), lambda pool, bad: pool.cancel_many(bad)):
             told = caller.refusal(ask, pool, "held")
-            assert told.startswith("'held' is one order id, where many were to be ")
+            assert told.startswith("'held' is a single order id; give the orders to be ")
 
 
 def test_a_bad_id_on_a_later_page_is_refused_before_the_first(caller: Caller) -> None:
@@ -214,7 +214,7 @@ def test_a_bad_id_on_a_later_page_is_refused_before_the_first(caller: Caller) ->
 def test_an_order_and_another_quantity_beside_it_are_refused(caller: Caller) -> None:
     for pool in caller.pools():
         told = caller.refusal(ASK_WITH_COUNT["reserve an order"], pool, 6)
-        assert told == "quantity 6 beside order 'new', which says 7 itself, cannot be given"
+        assert told == "quantity 6 beside order 'new', which has 7, is not allowed"
 
 
 def test_an_empty_holder_id_does_not_stand_for_whoever_has_the_order(caller: Caller) -> None:

@@ -177,7 +177,7 @@ def test_a_record_of_a_change_that_never_was_names_its_order() -> None:
 @pytest.mark.parametrize(
     ("order_id", "hold_until_ms", "detail"),
     [
-        ("kept", None, "it is reserved but has no hold, so it would never lapse"),
+        ("kept", None, "it is reserved but has no hold, so it would never expire"),
         ("sold", 1, "it has a hold but is confirmed"),
         ("refused", 1, "it has a hold but is refused"),
     ],

@@ -183,8 +183,8 @@ def test_settings_stay_as_they_are() -> None:
         (
             {"SEGMENTED_DATABASE": "mysql://u:secret@host/shop"},
             (
-                "SEGMENTED_DATABASE cannot be used: mysql:// is no order database we know; use postgresql:// (psycopg "
-                "3) or sqlite:///path"
+                "SEGMENTED_DATABASE cannot be used: mysql:// is not a supported order database; use postgresql:// "
+                "(psycopg 3) or sqlite:///path"
             ),
         ),
         (

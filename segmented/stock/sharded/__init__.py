@@ -1,4 +1,4 @@
-"""Pools in shards: one sku over several hash slots, for the masters of a cluster to share."""
+"""Pools in shards: one sku split over several hash slots, so that a cluster's masters share its load."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LATE: Final = from_modules(
         "segmented.stock.sharded.repair": "ShardedRepairReport",
     }
 )
-"""Imported when asked for, and from where."""
+"""Names imported on first use, and the modules that define them."""
 
-if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+if not TYPE_CHECKING:  # a type checker would otherwise accept any other name
     __getattr__, __dir__ = late(__name__, LATE)

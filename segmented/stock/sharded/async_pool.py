@@ -1,4 +1,4 @@
-"""The pool in shards, for asyncio: a second shell over the plans that `pool` runs."""
+"""The pool in shards, for asyncio; it runs the same plans as `pool`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
 
 class AsyncShardedPool:
-    """A stock of one sku that is split over several hash slots; otherwise as `ShardedPool`."""
+    """The stock of one sku, split over several hash slots, so that the masters of a cluster share its load.
+
+    The asyncio twin of `ShardedPool`.
+    """
 
     def __init__(
         self,
@@ -56,8 +59,8 @@ class AsyncShardedPool:
     ) -> None:
         """Sell `sku` from `store`; the parameters are those of `AsyncPool`.
 
-        Each shard merges calls that are made together into batches, as an `AsyncPool` does. Units of submitted orders
-        are taken at acceptance: raises InvalidInput for an `outbox` that decides in the worker.
+        Each shard merges concurrent calls into batches, as an `AsyncPool` does. Units of submitted orders are taken at
+        acceptance: raises InvalidInput for an `outbox` that decides in the worker.
         """
         self.store = checked_async(store, type(self).__name__)
         self.sku = sku
@@ -70,11 +73,12 @@ class AsyncShardedPool:
     async def open(
         self, *, stock: int, segments: int, shards: int, epoch: int = 1, customer_limit: int | None = None
     ) -> Opened | AlreadyOpen:
-        """Open the pool once, its stock and segments split evenly over `shards`, which lie on the masters in turn.
+        """Open the pool, with stock and segments split evenly over `shards`, which are assigned to the masters in turn.
 
-        Opening again changes nothing and says what is there. The number of shards stays. Raises PoolInShards when the
-        sku is sold by a `Pool`, and ShardVanished when what is left of it shows that data was lost. An opening that was
-        cut short is gone on with, in the numbers with which it began: the answer's state tells them.
+        Opening it again changes nothing and returns the existing pool. The number of shards never changes. An
+        interrupted opening is continued with the numbers with which it began, which the answer's state reports. Raises
+        PoolInShards when the sku is sold by a `Pool`, and ShardVanished when what remains of it shows that data was
+        lost.
         """
         operation = self._settings.open(stock, segments, gated=False, epoch=epoch, customer_limit=customer_limit)
         return await run_async(self._plans.open(operation, shards), self.store)
@@ -82,31 +86,31 @@ class AsyncShardedPool:
     async def shards(self) -> tuple[AsyncPool, ...]:
         """Return the shards, each a pool of its own; the directory is read once. Raises PoolMissing.
 
-        To read ledgers and to trim them. An order that is reserved at a shard itself is found again only there.
+        Use them to read and trim ledgers. An order reserved directly at a shard can only be found there.
         """
         if not self._shards:
             names = (await run_async(self._plans.found(), self.store)).shards
             pools = tuple(AsyncPool(self.store, name, ttl=self._ttl, hold=self._hold) for name in names)
             for pool in pools:
-                pool._mark.on_clear = self._plans.note_return  # noqa: SLF001  # what a shard gets back, the whole has
-            self._shards = self._shards or pools  # another task may have been as quick
+                pool._mark.on_clear = self._plans.note_return  # noqa: SLF001  # units that a shard gets back count for the pool
+            self._shards = self._shards or pools  # another task may have set it meanwhile
         return self._shards
 
     async def shard_of(self, order_id: str, *, customer_id: str | None = None) -> AsyncPool:
-        """Return the shard where an order is at home; in a pool with a limit its customer decides."""
+        """Return an order's home shard; in a pool with a limit its customer determines it."""
         shards = await self.shards()
         gathering = await run_async(self._plans.found(), self.store)
         return shards[self._plans.home(gathering, order_id, customer_id).number]
 
     @property
     def refused_by_mark(self) -> int:
-        """How many orders the sold-out mark has refused here, without a command sent."""
+        """Number of orders that the sold-out mark has refused here without contacting the server."""
         return self._plans.mark.refused_count
 
     async def state(self) -> ShardedState:
-        """Read all shards and add them up; `shards` of the answer has each. Each is read in one step, all are not.
+        """Read all shards and add them up; the answer's `shards` has each. Only each shard is read atomically.
 
-        Raises PoolMissing, and ShardVanished.
+        Raises PoolMissing and ShardVanished.
         """
         return await run_async(self._plans.state(), self.store)
 
@@ -121,17 +125,18 @@ class AsyncShardedPool:
         partial: bool = False,
         fair: bool = False,
     ) -> Granting:
-        """`await` it for the answer, or use it as `async with pool.grant(order) as grant`; see `ShardedPool.grant`."""
+        """Return an awaitable for the answer, or use `async with pool.grant(order) as grant`. See `ShardedPool`."""
         operation = self._settings.grant(
             as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
         )
         return Granting(self, operation, checked_timeout(timeout), fair=fair)
 
     async def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
-        """Take units for the pool's hold time, without a lock; with `partial`, what is left if that is less.
+        """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
 
-        When the call is cancelled, what its home shard took for it is given back, as by `AsyncPool.reserve`. Cancelled
-        while units are brought from other shards, it may keep its units until the hold lapses; a repeat has them.
+        If the call is cancelled, units taken at its home shard are returned, as by `AsyncPool.reserve`. If it is
+        cancelled while units are brought from other shards, it may keep them until the hold expires; a repeat gets
+        them.
         """
         found, mark = as_order(order, quantity), self._plans.mark
         refused = mark.refusal(found, partial=partial) if mark.seconds else None
@@ -147,17 +152,17 @@ class AsyncShardedPool:
         return answer
 
     async def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
-        """Reserve for many orders, at each shard up to 1,000 in a round trip; see `Pool.reserve_many`.
+        """Reserve for many orders, up to 1,000 in a round trip at each shard; see `Pool.reserve_many`.
 
-        A shard that cannot be asked is the failure of its own orders only.
+        A shard that cannot be reached fails only its own orders.
         """
         operation = self._settings.reserve_many(orders, partial=partial)
         return await run_async(self._plans.reserve_many(operation), self.store)
 
     async def submit(self, order: Order | str, *, quantity: int = 1) -> AsyncOrderHandle:
-        """Accept an order at its home shard, and have a worker told of it; see `AsyncPool.submit`.
+        """Accept an order at its home shard and queue it for a worker; see `AsyncPool.submit`.
 
-        Units are taken now, from whatever shards have them. One round trip, where the order's home has enough.
+        Units are taken now, from any shards that have them. Takes one round trip if the order's home has enough.
         """
         (answer,) = await self.submit_many((as_order(order, quantity),))
         if isinstance(answer, SegmentedError):
@@ -165,10 +170,10 @@ class AsyncShardedPool:
         return answer
 
     async def submit_many(self, orders: Iterable[Order]) -> list[AsyncOrderHandle | SegmentedError]:
-        """Accept many orders; a handle each, or the failure of `submit` in its place.
+        """Submit many orders; returns a handle, or the failure of `submit`, for each.
 
-        The first call also writes down, for whoever sweeps, that orders are submitted to these shards. A shard that
-        cannot be asked is the failure of its own orders only.
+        The first call also registers these shards with the sweep. A shard that cannot be reached fails only its own
+        orders.
         """
         operation = self._settings.submit_many(orders, self.outbox)
         found = await run_async(self._plans.submit(operation), self.store)
@@ -180,70 +185,70 @@ class AsyncShardedPool:
         ]
 
     async def handle(self, order_id: str, *, customer_id: str | None = None) -> AsyncOrderHandle:
-        """Return the handle of an order that was submitted, here or by another process; it asks the home shard.
+        """Return the handle of an order that this or another process submitted; it reads from the home shard.
 
-        In a pool with a limit its customer says which that is. Only the directory is read, once.
+        In a pool with a limit the customer determines the home shard. Only the directory is read, once.
         """
         check_id(order_id, "order id")
         home = self._plans.home(await run_async(self._plans.found(), self.store), order_id, customer_id)
         return AsyncOrderHandle(self.store, home, order_id)
 
     async def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
-        """Make the order final; a pool with a limit wants the customer named, to find the order. See `Pool.confirm`."""
+        """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
         self._settings.confirm(order_id, holder_id=holder_id)  # checks the ids
         return await (await self.shard_of(order_id, customer_id=customer_id)).confirm(order_id, holder_id=holder_id)
 
     async def cancel(
         self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None
     ) -> Settled | Superseded:
-        """Give the units back, to the order's home shard; see `confirm` and `Pool.cancel`."""
+        """Give the units back to the order's home shard; see `confirm` and `Pool.cancel`."""
         self._settings.cancel(order_id, holder_id=holder_id, voided=False)  # checks the ids
         return await (await self.shard_of(order_id, customer_id=customer_id)).cancel(order_id, holder_id=holder_id)
 
     async def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError | None]:
-        """Confirm many orders, by their ids, or as orders where the pool has a limit; see `Pool.confirm_many`."""
+        """Confirm many orders, given by id, or as orders if the pool has a limit; see `Pool.confirm_many`."""
         return await run_async(self._plans.settle_many("confirmed", orders), self.store)
 
     async def cancel_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError | None]:
-        """Cancel many orders, by their ids, or as orders where the pool has a limit; see `Pool.cancel_many`."""
+        """Cancel many orders, given by id, or as orders if the pool has a limit; see `Pool.cancel_many`."""
         return await run_async(self._plans.settle_many("cancelled", orders), self.store)
 
     async def expire(self, *, limit: int = 1_000) -> tuple[Settled, ...]:
-        """Give back what lapsed holds kept, up to `limit` orders, shard after shard."""
+        """Give back the units of expired holds, up to `limit` orders, shard by shard."""
         return await run_async(self._plans.expire(self._settings.expire_limit(limit)), self.store)
 
     async def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
-        """Put units in while the sale runs, once for each id. They go to one shard, and from there where wanted.
+        """Add units during the sale, once for each id. They go to one shard, and from there to others as needed.
 
-        The id says to which; `available` in the answer is what that shard has free.
+        The id determines the shard; `available` in the answer is that shard's free units.
         """
         return await run_async(self._plans.restock(self._settings.restock(units, restock_id)), self.store)
 
     async def withdraw(self, units: int, *, withdraw_id: str) -> Restocked | TooFew:
-        """Take free units out while the sale runs, all or none, once for each id, from whatever shards have them.
+        """Remove free units during the sale, all or none, once for each id, from any shards that have them.
 
-        `available` in the answer is what one shard has free then; in TooFew, what all have.
+        `available` in the answer is the free units of one shard; in TooFew, those of all.
         """
         return await run_async(self._plans.withdraw(self._settings.withdraw(units, withdraw_id)), self.store)
 
     async def resize(self, segments: int) -> Resized:
-        """Change the number of segments, over all shards, while the sale runs; the number of shards stays.
+        """Change the number of segments over all shards during the sale; the number of shards stays.
 
         Raises StoreUnavailable when a shard does not answer; the others have changed then. Call it again.
         """
         return await run_async(self._plans.resize(segments), self.store)
 
     async def close(self) -> PoolClosed:
-        """Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse.
+        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire.
 
         Raises StoreUnavailable when a shard does not answer; the others are closed then. Call it again.
         """
         return await run_async(self._plans.close(), self.store)
 
     async def finish_transfers(self) -> int:
-        """Bring in all units that are on the way between shards, whoever sent them; returns how many transfers were.
+        """Complete all pending transfers between shards, whichever process sent them; returns how many there were.
 
-        An order that is short does this by itself; at the end of a sale it makes the numbers of the shards final.
+        An order that lacks units does this automatically; at the end of a sale it makes the shards' numbers final.
         """
         return await run_async(self._plans.finish_transfers(), self.store)
 
@@ -253,16 +258,17 @@ class AsyncShardedPool:
         return await run_async(sharded_audit_plan(gathering.directory), self.store)
 
     async def repair(self, report: ShardedAuditReport, *, yes: bool) -> ShardedRepairReport:
-        """Mend what an audit's `report` names, if it is still so; without a yes, only tell what would be done.
+        """Correct what an audit's `report` names, if it still holds; without `yes`, only report what would be done.
 
-        Each shard as `Pool.repair` does; a transfer that a shard lost with its data is brought in again from the ledger
-        of the shard that sent it, and so is what is on the way. Safe while the pool sells, and safe to run twice.
+        Repairs each shard as `Pool.repair` does. A transfer that a shard lost with its data is received again,
+        according to the ledger of its sender, and so are pending transfers. Safe while the pool sells, and safe to
+        repeat.
         """
         gathering = await run_async(self._plans.found(), self.store)
         try:
             return await run_async(sharded_repair_plan(gathering, report, self._settings.hold_ms, yes=yes), self.store)
         finally:
-            self._plans.note_return()  # what came in ends what refuses orders here
+            self._plans.note_return()  # received units end local refusals
 
     async def _granted(self, operation: op.Grant, timeout: float | None, *, fair: bool) -> AsyncGrant | Refusal:
         pools = await self.shards()
@@ -270,5 +276,5 @@ class AsyncShardedPool:
         return AsyncGrant(pools[home.number], answer, asked_at) if isinstance(answer, Granted) else answer
 
     def __repr__(self) -> str:
-        """Name the pool."""
+        """Show the sku and the store."""
         return f"AsyncShardedPool({self.sku!r}, {self.store!r})"

@@ -1,8 +1,8 @@
-"""The audit of a pool in shards: that of each shard, and whether what one has sent has come to the other.
+"""The audit of a pool in shards: audits each shard, and checks that sent units have arrived.
 
-The sources are read before the targets: what a source knows to have arrived must be in the target then. After that the
-sources are read again: a target cannot have got more than they have sent by now. So a sale that goes on, and transfers
-on the way, give no false alarm.
+The sources are read before the targets: a transfer that a source knows to have arrived must be in the target then.
+After that the sources are read again: a target cannot have received more than they have sent by now. So continuing
+sales and pending transfers cause no false alarm.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShardedAuditReport:
-    """What the audit of every shard found, and of the transfers between them."""
+    """The audit's findings in every shard, and in the transfers between them."""
 
     state: ShardedState
     """The sum of the shards, each as of its own sequence number."""
     shards: tuple[AuditReport, ...]
     transfers: tuple[Drift, ...]
     away: int
-    """Units on the way from one shard to another: whoever gathers next, or `finish_transfers`, brings them in."""
+    """Units on the way between shards: the next gathering order, or `finish_transfers`, brings them in."""
 
     @property
     def drift(self) -> tuple[Drift, ...]:
-        """What was found in the shards, in their order, then between them."""
+        """The drifts of the shards, in their order, then those between them."""
         return (*(one for report in self.shards for one in report.drift), *self.transfers)
 
     @property
     def drift_count(self) -> int:
-        """How many drifts there are, also those that are not named."""
+        """Number of drifts, including those that are not named."""
         return sum(report.drift_count for report in self.shards) + len(self.transfers)
 
     @property
     def refused_wrongly(self) -> int:
-        """Recorded refusals at which enough units were free in the order's own shard."""
+        """Recorded refusals although the order's own shard had enough free units."""
         return sum(report.refused_wrongly for report in self.shards)
 
     @property
     def oversold(self) -> int:
-        """Units confirmed and reserved beyond those that were ever put in, or beyond those that a shard ever had."""
+        """Units confirmed and reserved beyond all units ever added, or beyond those that a shard ever had."""
         state = self.state
         in_all = 0 if state.unreadable else max(0, state.confirmed + state.reserved - state.stocked)
         return max(in_all, sum(report.oversold for report in self.shards))
 
     @property
     def by_kind(self) -> Mapping[str, int]:
-        """How many drifts there are of each kind that was found."""
+        """Number of drifts of each kind found."""
         found: Counter[str] = Counter(one.kind for one in self.transfers)
         for report in self.shards:
             found.update(report.by_kind)
@@ -66,12 +66,12 @@ class ShardedAuditReport:
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """Other pools that did not answer, and why, over all shards: what depends on them was not judged."""
+        """Other pools that did not answer, and why, over all shards; whatever depends on them was not judged."""
         return tuple(why for report in self.shards for why in report.unread)
 
     @property
     def is_clean(self) -> bool:
-        """Does every number follow from the ledgers, with nothing oversold, refused wrongly or lost on the way?"""
+        """Return whether all numbers follow from the ledgers: nothing is oversold, refused wrongly or lost."""
         return not self.transfers and all(report.is_clean for report in self.shards)
 
 
@@ -90,7 +90,7 @@ def sharded_audit_plan(directory: ShardDirectory) -> Plan[ShardedAuditReport]:
 
 
 def _kept(states: list[PoolState], kind: str) -> dict[tuple[int, int], Transfer]:
-    """Return what shards know, by their own number and the other's."""
+    """Return the shards' notes of transfers, by their own number and the other's."""
     return {
         (number, one.other): one for number, state in enumerate(states) for one in state.transfers if one.kind == kind
     }

@@ -1,4 +1,4 @@
-"""Finding a pool by its sku, for whoever does not know whether it is in shards."""
+"""Find a pool by its sku, whether it is in shards or not."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def find_pool(
     store: Store, sku: str, *, ttl: float = DEFAULT_TTL, hold: float = DEFAULT_HOLD, sold_out_mark: float = 0.0
 ) -> Pool | ShardedPool:
-    """Return the pool of a sku in the form in which it was opened, for one command; a `Pool` when none was opened.
+    """Return the pool of a sku in the form in which it was opened, for one command; a `Pool` if none was opened.
 
-    The parameters are those of `Pool`. Raises StoreUnavailable when nobody who would know answers.
+    The parameters are those of `Pool`. Raises StoreUnavailable when no server that would know answers.
     """
     pool = Pool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
     if run_sync(is_in_shards_plan(sku), store):
@@ -34,7 +34,7 @@ def find_pool(
 async def find_async_pool(
     store: AsyncStore, sku: str, *, ttl: float = DEFAULT_TTL, hold: float = DEFAULT_HOLD, sold_out_mark: float = 0.0
 ) -> AsyncPool | AsyncShardedPool:
-    """Return the pool of a sku in the form in which it was opened; otherwise as `find_pool`."""
+    """Return the pool of a sku in the form in which it was opened; the asyncio twin of `find_pool`."""
     pool = AsyncPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
     if await run_async(is_in_shards_plan(sku), store):
         return AsyncShardedPool(store, sku, ttl=ttl, hold=hold, sold_out_mark=sold_out_mark)
@@ -42,19 +42,19 @@ async def find_async_pool(
 
 
 def pool_of(store: Store, name: str, *, ttl: float = DEFAULT_TTL, hold: float = DEFAULT_HOLD) -> Pool:
-    """Return the pool that a message to workers or the list of outboxes names: that of a sku, or one shard of one.
+    """Return the pool named in a worker's message or in the list of outboxes: that of a sku, or one shard.
 
-    Nothing is asked, and nothing opened: what works on its orders raises PoolMissing, or ShardVanished for a shard,
-    when it is not there. Raises InvalidInput for a text that is neither a sku nor the name of a shard.
+    Sends no command and opens nothing: later calls raise PoolMissing, or ShardVanished for a shard, if it does not
+    exist. Raises InvalidInput for a text that is neither a sku nor a shard's name.
     """
     return Pool(store, checked_pool_name(name), ttl=ttl, hold=hold)
 
 
 def is_in_shards_plan(sku: str) -> Plan[bool]:
-    """Tell whether a directory of shards was written for the sku.
+    """Return whether a directory of shards was written for the sku.
 
-    The first copy decides, because a pool that is not in shards lies in its hash slot. The others are asked only when
-    it does not answer.
+    The first copy decides, because a pool that is not in shards lies in its hash slot. The others are read only when it
+    does not answer.
     """
     found = yield from first_copy_plan(sku, lambda found, has_failed: found is not None or not has_failed)
     return found is not None

@@ -1,11 +1,12 @@
-"""How an order that is larger than what its home shard has free gets units from the other shards, or an exact refusal.
+"""Gathering: bring units from other shards to an order's home shard, or find that all shards together have too few.
 
-Units travel by numbered transfers (`operations.shards`), so whoever dies on the way leaves something that the next one
-finishes. A refusal needs two looks at every shard: if no shard's free units grew in between, and nothing was on the way
-at the first, then at the moment between the looks no more was free in all than the first look has found.
+Units travel by numbered transfers (`operations.shards`), so a process that dies leaves a transfer that the next one
+finishes. A refusal needs two reads of every shard: if no shard's free units grew in between, and nothing was on the way
+at the first read, then at a moment between the reads all shards together had no more free units than the first read
+found.
 
-Who gathers does it alone, under a lock: two who gather at once for different shards would take the last units from each
-other. The lock decides nothing else. Whoever cannot have it for a while goes on without it.
+Gathering runs under a lock: two gatherers for different shards would take the last units from each other. The lock
+decides nothing else. A process that cannot get it for a while continues without it.
 """
 
 from __future__ import annotations
@@ -38,50 +39,50 @@ if TYPE_CHECKING:
     from segmented.models import Shard, ShardDirectory, Transfer
 
 LOOK_SECONDS: Final = 1.0
-"""How long a shard may keep a look at all of them waiting."""
+"""Maximum seconds that one shard may delay a read of all shards."""
 DOWN_SECONDS: Final = 1.0
-"""How long a shard that could not be asked is left alone: meanwhile the others serve what they can."""
+"""Seconds for which an unreachable shard is not tried again, while the others serve what they can."""
 ALONE_TTL_MS: Final = 2_000
 ALONE_SECONDS: Final = 2.0
-"""How long who gathers waits for another to end."""
+"""Seconds to wait for another gather to finish."""
 SHORTAGE_SECONDS: Final = 0.1
 TURN_SECONDS: Final = 2.0
-"""How long one order of a process waits for what another of it finds, before it looks by itself."""
+"""Seconds that an order waits for the result of another order of this process, before it reads the shards itself."""
 AT_ONCE: Final = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class FreeInAll:
-    """What all shards had free at most, and on hold, at the local time `asked_at`, between two looks."""
+    """The maximum of free units, and the units on hold, in all shards at local time `asked_at`, between two reads."""
 
     available: int
     reserved: int
     asked_at: float
     sequences: Mapping[int, int]
-    """Last change of each shard, at the second look."""
+    """Last change of each shard, at the second read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at every shard."""
+    """One read of every shard."""
 
     found: tuple[ShardFound, ...]
     failure: SegmentedError | None
-    """Why some shard could not be asked."""
+    """Why some shard could not be reached."""
 
     @property
     def available(self) -> int:
-        """Units free in all that answered."""
+        """Free units in all shards that answered."""
         return sum(one.available for one in self.found)
 
     @property
     def reserved(self) -> int:
-        """Units on hold in all that answered."""
+        """Units on hold in all shards that answered."""
         return sum(one.reserved for one in self.found)
 
     @property
     def is_more_due(self) -> bool:
-        """Are lapsed holds left to be given back?"""
+        """Return whether expired holds remain to be processed."""
         return any(one.is_more_due for one in self.found)
 
     @property
@@ -100,69 +101,70 @@ class Look:
         return {one.shard.number: one.sequence for one in self.found}
 
     def went_back_since(self, earlier: Look) -> bool:
-        """Has a shard lost changes since, by a failover? Then its counts say nothing."""
+        """Return whether a shard has lost changes by a failover since, so that its counts are useless."""
         return any(sequence < earlier.sequences.get(number, 0) for number, sequence in self.sequences.items())
 
     def at(self, shard: Shard) -> int:
-        """Units free in one shard; 0 if it did not answer."""
+        """Free units in one shard; 0 if it did not answer."""
         return sum(one.available for one in self.found if one.shard == shard)
 
 
 class Shortage:
-    """What this process has found out about the whole pool, for a tenth of a second.
+    """The last finding of this process about the pool as a whole, kept for a tenth of a second.
 
-    After the sell-out every order would look at all shards twice. Instead it is refused by what another order of this
-    process has just found, after its home shard was asked: exact as of that age. What this process gives back ends it.
+    After the sell-out every order would read all shards twice. Instead, once its home shard has refused it, it is
+    refused by the finding of another order of this process: exact as of that age. Units returned by this process end
+    the finding.
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Know nothing yet."""
+        """Create a record with no finding yet."""
         self._clock = clock
         self._found: FreeInAll | None = None
         self._returned_at = float("-inf")
 
     def of(self, wanted: int) -> FreeInAll | None:
-        """Return what refuses `wanted` units, if that is known."""
+        """Return the finding that refuses `wanted` units, if there is one."""
         found = self._found
         if found is None or wanted <= found.available or self._clock.now() - found.asked_at >= SHORTAGE_SECONDS:
             return None
         return found
 
     def note(self, found: FreeInAll) -> None:
-        """Remember a look, unless units came back since."""
+        """Remember a finding, unless units came back since."""
         if found.asked_at > self._returned_at:
             self._found = found
 
     def clear(self) -> None:
-        """Units came back."""
+        """Discard the finding, because units came back."""
         self._found, self._returned_at = None, self._clock.now()
 
 
 class Gathering:
-    """Brings the units of one pool to where they are wanted."""
+    """Brings the units of one pool to the shards that need them."""
 
     def __init__(self, directory: ShardDirectory, clock: Clock) -> None:
-        """Work on the shards of `directory`."""
+        """Create a gatherer for the shards of `directory`."""
         self.directory = directory
         self.shards: Sequence[Shard] = directory.shards
         self.shortage = Shortage(clock)
         self._down: dict[int, tuple[SegmentedError, float]] = {}
-        """Shards that could not be asked: why, and the local time from which they are asked again."""
+        """Unreachable shards: why, and the local time from which they are tried again."""
         self._alone_from = float("-inf")
-        """Local time from which the lock is asked for again."""
+        """Local time from which the lock is tried again."""
 
     def bring_plan(self, home: Shard, wanted: int, deadline: float = inf) -> Plan[FreeInAll | None]:
-        """See that `home` has `wanted` free units. None: try to take them now; else fewer are free in all shards.
+        """Bring units to `home` until `wanted` are free. None: try to take them now; otherwise all shards have too few.
 
-        Waits for nobody beyond the local time `deadline`. Raises StoreUnavailable when a shard cannot be asked, so that
-        nobody knows.
+        Waits for no other process beyond the local time `deadline`. Raises StoreUnavailable when the answer depends on
+        a shard that cannot be reached.
         """
         known = self.shortage.of(wanted)
         if known is not None:
             return known
         place = yield from perform(Join(f"pool:{self.directory.sku}:looking"))
         try:
-            if place.is_behind:  # what who is before us in this process finds may do for us
+            if place.is_behind:  # the result of the order before us in this process may be enough
                 until = min(deadline, (yield from perform(Now())) + TURN_SECONDS)
                 yield from perform(Park(place, inf, until))
             found = self.shortage.of(wanted) or (yield from self._looked(home, wanted, deadline))
@@ -175,7 +177,7 @@ class Gathering:
         return found
 
     def finish_plan(self, source: Shard, transfer: Transfer) -> Plan[None]:
-        """Finish a transfer that may have arrived, or not."""
+        """Finish a transfer that may or may not have arrived."""
         if not 0 <= transfer.other < len(self.shards) or transfer.other == source.number:
             raise PoolDrifted(source)
         target = self.shards[transfer.other]
@@ -183,7 +185,7 @@ class Gathering:
         yield from perform(op.AcknowledgeUnits(source, transfer.other, transfer.number))
 
     def finish_all_plan(self) -> Plan[int]:
-        """Finish every transfer that is on the way; returns how many were."""
+        """Finish every pending transfer; return how many there were."""
         self._down.clear()
         look = yield from self._look()
         if look.failure is not None:
@@ -201,7 +203,7 @@ class Gathering:
     # --- pieces ---
 
     def _looked(self, home: Shard, wanted: int, deadline: float) -> Plan[FreeInAll | None]:
-        """Look at every shard: bring units home if there are enough, else look again to be sure that there are not."""
+        """Read every shard: bring units home if there are enough, otherwise read again to be certain."""
         look = yield from self._look()
         if look.available >= wanted or look.away:
             if look.away or look.at(home) < wanted:
@@ -220,9 +222,9 @@ class Gathering:
         return found
 
     def _look(self) -> Plan[Look]:
-        """Look at every shard. One that could not be asked a moment ago is not asked by everybody again."""
+        """Read every shard. A shard that recently failed is not tried again by every caller."""
         now = yield from perform(Now())
-        down = dict(self._down)  # other threads change it
+        down = dict(self._down)  # other threads modify it
         failures = [error for error, until in down.values() if now < until]
         asked = [shard for shard in self.shards if shard.number not in down or now >= down[shard.number][1]]
         for number in {shard.number for shard in asked} & set(down):  # others go on without it meanwhile
@@ -242,13 +244,13 @@ class Gathering:
         return Look(tuple(found), failures[0] if failures else None)
 
     def _brought(self, home: Shard, wanted: int) -> Plan[None]:
-        """Finish what is on the way; if nothing was, send what `home` lacks."""
+        """Finish pending transfers; if there were none, send the units that `home` lacks."""
         look = yield from self._look()
         failure, has_finished = look.failure, False
         seen = {one.shard.number for one in look.found}
         for source, transfer in look.away:
             if transfer.other < len(self.shards) and transfer.other not in seen:
-                continue  # its target cannot be asked: what the others have may be enough
+                continue  # its target cannot be reached: the other shards may have enough
             try:
                 yield from self.finish_plan(source, transfer)
                 has_finished = True
@@ -263,7 +265,7 @@ class Gathering:
             yield from self._moved(home, wanted, free)
 
     def _moved(self, home: Shard, wanted: int, free: dict[int, int]) -> Plan[None]:
-        """Send units home, the richest shards first: at least half of what one has more, for the next orders."""
+        """Send units home, fullest shards first: at least half of a shard's surplus, for the next orders."""
         have = free.pop(home.number)
         failure: StoreError | None = None
         for number in sorted(free, key=lambda number: -free[number]):
@@ -283,12 +285,12 @@ class Gathering:
             raise failure
 
     def _alone(self, plan: Plan[None], deadline: float) -> Plan[None]:
-        """Run a plan while no other process does, if that can be had soon."""
+        """Run a plan while no other process does, if the lock is free soon."""
         lock = LockClaim(f"pool:{self.directory.sku}:gather", new_holder_id(), ALONE_TTL_MS)
         is_alone = yield from self._entered(lock, deadline)
         try:
             yield from plan
-        except GeneratorExit:  # the process is gone: the lock lapses
+        except GeneratorExit:  # the process is gone: the lock's lease expires
             raise
         except BaseException:
             yield from _left(lock, is_alone=is_alone)
@@ -311,5 +313,5 @@ class Gathering:
 
 def _left(lock: LockClaim, *, is_alone: bool) -> Plan[None]:
     if is_alone:
-        with suppress(StoreError):  # it lapses anyway
+        with suppress(StoreError):  # its lease expires on its own
             yield from perform(lock.releasing())

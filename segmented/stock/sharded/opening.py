@@ -1,6 +1,6 @@
-"""Opening a pool in shards, and finding it again: its directory, of which there are copies in several hash slots.
+"""Open a pool in shards, and find it again by its directory, which has copies in several hash slots.
 
-Each shard lies on the master of its turn, so that all masters have equally many; an order's id says which is its home.
+The shards are assigned to the masters in turn, so that all have equally many; an order's id determines its home.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ if TYPE_CHECKING:
     AnswerT = TypeVar("AnswerT")
 
 COPIES: Final = 5
-"""Of three masters, one has all five once in 81 pools: then nobody can begin to use the pool while it is down."""
+"""With three masters, one has all five copies of one pool in 81: no client can start to use that pool while it is down.
+"""
 READ_SECONDS: Final = 2.0
-"""How long one copy may keep us waiting before the next is asked for."""
+"""Seconds to wait for one copy before the next is tried."""
 ALL_SECONDS: Final = 10.0
-"""How long something that is asked of all shards may take."""
+"""Seconds that a request to all shards may take."""
 SALTS_MAX: Final = 20_000
 """Salts tried for one shard: a master with a hundredth of the slots is hit after about 100."""
 
 
 def directory_plan(sku: str) -> Plan[ShardDirectory]:
-    """Find the directory of a pool that is open. Raises PoolMissing."""
+    """Find the directory of an open pool. Raises PoolMissing."""
     found = yield from first_copy_plan(sku, lambda found, _: found is not None and found.is_open)
     if found is None:
         raise PoolMissing(sku)
@@ -46,10 +47,10 @@ def directory_plan(sku: str) -> Plan[ShardDirectory]:
 
 
 def first_copy_plan(sku: str, decides: Callable[[ShardDirectory | None, bool], bool]) -> Plan[ShardDirectory | None]:
-    """Ask for one copy after the other, until one decides; None when none does.
+    """Read one copy after the other, until one decides; None when none does.
 
-    `decides` is told what a copy is, and whether one before it did not answer. Raises StoreUnavailable when none
-    decides and one did not answer.
+    `decides` gets a copy, and whether one before it did not answer. Raises StoreUnavailable when none decides and one
+    did not answer.
     """
     failure: StoreUnavailable | None = None
     for copy in range(COPIES):
@@ -67,17 +68,17 @@ def first_copy_plan(sku: str, decides: Callable[[ShardDirectory | None, bool], b
 
 
 def open_plan(wanted: op.OpenPool, shard_count: int) -> Plan[Opened | AlreadyOpen]:
-    """Open all shards once: write the directory down, open each, mark the directory as open, copy it.
+    """Open all shards: write the directory, open each shard, mark the directory as open, copy it.
 
-    Nothing is sold before the mark, so an opening that was cut short is gone on with, in the numbers that it began
-    with; after it no shard is ever opened again. Raises PoolInShards when the sku is sold in one hash slot already, and
-    ShardVanished when a copy of the directory is all that is left of it.
+    Nothing is sold before the mark, so an interrupted opening is continued with the numbers with which it began; after
+    it no shard is ever opened again. Raises PoolInShards when the sku is already sold in one hash slot, and
+    ShardVanished when only a copy of the directory remains.
     """
     sku = wanted.sku
     copies = yield from all_plan(op.ReadDirectory(sku, copy) for copy in range(COPIES))
     found = copies[0]
     if found is None and any(copies):
-        found = yield from perform(op.ReadDirectory(sku, 0))  # another opener may have written it meanwhile
+        found = yield from perform(op.ReadDirectory(sku, 0))  # another process may have written it meanwhile
         if found is None:
             raise ShardVanished(sku)
     if found is None:
@@ -115,13 +116,13 @@ def _written_plan(wanted: op.OpenPool, shard_count: int) -> Plan[ShardDirectory]
 
 
 def state_plan(directory: ShardDirectory) -> Plan[ShardedState]:
-    """Read every shard and add up. Each is read in one step, all of them are not."""
+    """Read every shard and add up. Only each shard is read atomically."""
     states = yield from all_plan(op.ReadPool(shard) for shard in directory.shards)
     return summed(directory, states)
 
 
 def summed(directory: ShardDirectory, states: list[PoolState]) -> ShardedState:
-    """Add the shards up. Units on the way between two are in `stocked`, and in no other number."""
+    """Add up the shards. Units on the way between two shards are in `stocked`, and in no other number."""
     first = states[0]
     return ShardedState(
         sku=directory.sku,
@@ -145,7 +146,7 @@ def summed(directory: ShardDirectory, states: list[PoolState]) -> ShardedState:
 
 
 def all_plan(operations: Iterable[Operation[AnswerT]]) -> Plan[list[AnswerT]]:
-    """Perform operations on several shards at once; raises the first failure, after all have been tried."""
+    """Perform operations on several shards concurrently; raises the first failure after all have been tried."""
     deadline = (yield from perform(Now())) + ALL_SECONDS
     answers = yield from perform(Batch(tuple(operations), deadline))
     for answer in answers:
@@ -157,8 +158,8 @@ def all_plan(operations: Iterable[Operation[AnswerT]]) -> Plan[list[AnswerT]]:
 def salts(sku: str, shard_count: int, masters: Sequence[SlotRanges]) -> tuple[str, ...]:
     """Choose a salt for each shard, so that its keys lie on the master whose turn it is.
 
-    The turn begins at a master that depends on the sku, so that what is left over of many pools is spread as well.
-    Without masters (a single server) any salt will do. Raises StoreRefused for a master with next to no slots.
+    The first master depends on the sku, so that the remainders of many pools are spread as well. Without masters (a
+    single server) any salt will do. Raises StoreRefused for a master with almost no slots.
     """
     if not masters:
         return ("a",) * shard_count
@@ -177,10 +178,10 @@ def _salt(sku: str, number: int, ranges: SlotRanges) -> str:
 
 
 def _letters() -> Iterator[str]:
-    """Name all texts of small letters, the short ones first."""
+    """Yield all texts of lower-case letters, the short ones first."""
     return chain.from_iterable(map("".join, product(ascii_lowercase, repeat=length)) for length in count(1))
 
 
 def home_of(name: str, shard_count: int) -> int:
-    """Return the number of the shard where an order, a customer or a change is at home: the same in every process."""
+    """Return the number of the home shard of an order, a customer or a change: the same in every process."""
     return crc32(name.encode()) % shard_count

@@ -1,4 +1,4 @@
-"""What a pool in shards does, as plans: both shells run them, and the simulator does."""
+"""The operations of a pool in shards, as plans, run by the sync and the async pool and by the simulator."""
 
 from __future__ import annotations
 
@@ -52,40 +52,40 @@ if TYPE_CHECKING:
     AnswerT = TypeVar("AnswerT")
 
 Found = tuple["Granted | Refusal", float, "Shard"]
-"""The answer to a grant, the local time from which a lease counts, and the shard that gave it."""
+"""The answer to a grant, the local start time of its lease, and the shard that gave it."""
 ROUNDS_MAX: Final = 3
 FRESH_SECONDS: Final = 0.1
-"""How old a refusal in a batch may be when the batch is answered; an older one is asked for again, some times."""
+"""Maximum age of a refusal when its batch is answered; an older one is requested again, up to `ROUNDS_MAX` rounds."""
 CUSTOMER_WANTED: Final = "limits its customers, so an order's shard is that of its customer: name the customer of"
 
 
 class ShardedPlans:
-    """Routes what is asked of a pool to its shards. The directory is read once, and never changes."""
+    """Routes a pool's operations to its shards. The directory is read once, and never changes."""
 
     def __init__(self, settings: PoolSettings, sold_out_mark: float, clock: Clock) -> None:
-        """Work on the pool of `settings`."""
-        check_id(settings.sku, "sku", bytes_max=SKU_BYTES_MAX)  # a shard is no pool in shards
+        """Create the plans for the pool of `settings`."""
+        check_id(settings.sku, "sku", bytes_max=SKU_BYTES_MAX)  # a shard cannot be split again
         self.settings = settings
         self.mark = SoldOutMark(sold_out_mark, clock)
         self._clock = clock
         self._gathering: Gathering | None = None
         self._is_noted = False
-        """Does whoever sweeps know of the shards?"""
+        """Whether the shards were registered with the sweep."""
 
     def found(self) -> Plan[Gathering]:
-        """Return what brings units together; reads the directory at the first call. Raises PoolMissing."""
+        """Return the gatherer; reads the directory at the first call. Raises PoolMissing."""
         if self._gathering is None:
             self._gathering = Gathering((yield from directory_plan(self.settings.sku)), self._clock)
         return self._gathering
 
     def note_return(self) -> None:
-        """Forget what refused orders here: units came back."""
+        """Discard local refusals, because units came back."""
         self.mark.clear()
         if self._gathering is not None:
             self._gathering.shortage.clear()
 
     def home(self, gathering: Gathering, order_id: str, customer_id: str | None) -> Shard:
-        """Return the shard of an order. Raises InvalidInput when only its customer can tell."""
+        """Return the home shard of an order. Raises InvalidInput if only the missing customer determines it."""
         directory = gathering.directory
         if directory.customer_limit is None:
             name = order_id
@@ -99,21 +99,21 @@ class ShardedPlans:
     # --- opening, reading, changing ---
 
     def open(self, operation: op.OpenPool, shards: int) -> Plan[Opened | AlreadyOpen]:
-        """Open all shards once."""
+        """Open all shards."""
         count = self.settings.shard_count(shards, operation.stock, operation.segment_count)
         return (yield from open_plan(operation, count))
 
     def state(self) -> Plan[ShardedState]:
-        """Add all shards up."""
+        """Add up all shards."""
         return (yield from state_plan((yield from self.found()).directory))
 
     def restock(self, operation: op.Restock) -> Plan[Restocked | Closed]:
-        """Put units into one shard, from where they are brought to where they are wanted."""
+        """Add units to one shard, from which they are brought to others as needed."""
         home = yield from self._home_of_change(operation.change_id)
         return (yield from self._returning(perform(replace(operation, sku=home))))
 
     def withdraw(self, operation: op.Withdraw) -> Plan[Restocked | TooFew]:
-        """Take units out of one shard, after they were brought there if need be."""
+        """Remove units from one shard, after bringing them there if necessary."""
         gathering = yield from self.found()
         home = yield from self._home_of_change(operation.change_id)
         return (yield from withdrawn_plan(gathering, home, replace(operation, sku=home)))
@@ -136,7 +136,7 @@ class ShardedPlans:
     # --- taking ---
 
     def grant(self, operation: op.Grant, timeout: float | None, *, fair: bool) -> Plan[Found]:
-        """Grant from the order's home shard, after units were brought there if need be."""
+        """Grant from the order's home shard, after bringing units there if necessary."""
         order, partial, keeps = operation.order, operation.partial, operation.keep_refusal
         gathering = yield from self.found()
         home = self.home(gathering, order.order_id, order.customer_id)
@@ -148,12 +148,12 @@ class ShardedPlans:
         return answer, asked_at, home
 
     def reserve(self, operation: op.Reserve) -> Plan[Taken]:
-        """Reserve at the order's home shard, after units were brought there if need be."""
+        """Reserve at the order's home shard, after bringing units there if necessary."""
         plan = self.reserve_on(operation, None)
         return (yield from marked(self.mark, operation.order, plan, partial=operation.partial))[0]
 
     def reserve_on(self, operation: op.Reserve, first: tuple[Taken, float] | None) -> Plan[tuple[Taken, float]]:
-        """Reserve whatever the mark says; `first` is what the home shard answered already, asked without `partial`."""
+        """Reserve without asking the mark; `first` is the home shard's earlier answer, requested without `partial`."""
         order = operation.order
         gathering = yield from self.found()
         home = self.home(gathering, order.order_id, order.customer_id)
@@ -161,7 +161,7 @@ class ShardedPlans:
         return (yield from served_plan(gathering, home, order, attempt, partial=operation.partial, first=first))
 
     def reserve_many(self, operation: op.ReserveMany) -> Plan[list[Taken | SegmentedError]]:
-        """Reserve at each order's home shard, many in a step; what one shard cannot serve, one after the other."""
+        """Reserve at each order's home shard, many in a step; orders that need other shards follow one by one."""
         return (yield from reserve_many_marked(self.mark, operation, self._reserve_many))
 
     def _reserve_many(self, operation: op.ReserveMany) -> Plan[list[Taken | SegmentedError]]:
@@ -171,7 +171,7 @@ class ShardedPlans:
             index: home for index, home in found.items() if isinstance(home, InvalidInput)
         }
         refused_at: dict[int, float] = {}
-        for _ in range(ROUNDS_MAX):  # while others were served, one after the other, refusals may have grown old
+        for _ in range(ROUNDS_MAX):  # while others were served one by one, refusals may have become too old
             oldest = (yield from perform(Now())) - FRESH_SECONDS
             stale = [index for index in homes if index not in answers or refused_at.get(index, oldest) < oldest]
             if not stale:
@@ -182,7 +182,7 @@ class ShardedPlans:
     def _reserve_round(
         self, operation: op.ReserveMany, homes: dict[int, Shard], refused_at: dict[int, float]
     ) -> Plan[dict[int, Taken | SegmentedError]]:
-        """Reserve for the orders with the indices of `homes`; notes when each that is refused was."""
+        """Reserve for the orders with the indices of `homes`; notes the time of each refusal."""
         gathering = yield from self.found()
         asked_at = yield from perform(Now())
         found = yield from paged_plan(
@@ -196,7 +196,7 @@ class ShardedPlans:
             order, answers[index] = operation.orders[index], answer
             refused_at.pop(index, None)
             if isinstance(answer, Busy | SoldOut) or (operation.partial and isinstance(answer, LimitReached)):
-                # The home is asked again where units may have come since.
+                # The home is tried again if units may have come since.
                 has_more = home in gathered and gathering.shortage.of(order.quantity) is None
                 is_stale = isinstance(answer, Busy) or has_more
                 gathered.add(home)
@@ -214,7 +214,7 @@ class ShardedPlans:
         return answers
 
     def submit(self, operation: op.ReserveMany) -> Plan[list[Submission]]:
-        """Accept orders: the call that takes the units at an order's home shard writes its place in the outbox too."""
+        """Accept orders: one step takes the units at an order's home shard and writes its outbox entry."""
         gathering = yield from self.found()
         if not self._is_noted:
             yield from all_plan(map(op.NoteOutbox, gathering.shards))
@@ -252,7 +252,7 @@ class ShardedPlans:
         return (yield from plan if state == "confirmed" else self._returning(plan))
 
     def expire(self, limit: int) -> Plan[tuple[Settled, ...]]:
-        """Give back what lapsed holds kept, shard after shard; one that cannot be asked does not stop the others."""
+        """Give back the units of expired holds, shard by shard; an unreachable shard does not stop the others."""
         expired: list[Settled] = []
         failure: StoreError | None = None
         for shard in (yield from self.found()).shards:
@@ -261,19 +261,19 @@ class ShardedPlans:
                     expired += yield from self._returning(expire_plan(shard, limit - len(expired)))
                 except StoreError as error:
                     failure = failure or error
-        if failure is not None and not expired:  # else say what was decided: the next call meets the failure again
+        if failure is not None and not expired:  # otherwise the next call meets the failure again
             raise failure
         return tuple(expired)
 
     def finish_transfers(self) -> Plan[int]:
-        """Bring in all units that are on the way; returns how many transfers were."""
+        """Complete all pending transfers; return how many there were."""
         gathering = yield from self.found()
         return (yield from self._returning(gathering.finish_all_plan()))
 
     # --- pieces ---
 
     def _homes(self, gathering: Gathering, orders: Iterable[Order]) -> Iterator[Shard | InvalidInput]:
-        """Yield the shard of each order, or why it cannot be told."""
+        """Yield the shard of each order, or why it cannot be determined."""
         for order in orders:
             try:
                 yield self.home(gathering, order.order_id, order.customer_id)
@@ -296,9 +296,9 @@ def paged_plan(
     items: Sequence[ItemT],
     make: Callable[[Shard, tuple[ItemT, ...]], Operation[tuple[AnswerT, ...]]],
 ) -> Plan[list[AnswerT | SegmentedError]]:
-    """Perform for each item what `make` builds for many of one shard: all shards at once, up to 1,000 each in a step.
+    """Perform for each item the operation that `make` builds: all shards concurrently, up to 1,000 items in a step.
 
-    A shard that cannot be asked is the failure of its own items only.
+    A shard that cannot be reached fails only its own items.
     """
     indices: dict[Shard, list[int]] = defaultdict(list)
     for index, home in enumerate(homes):

@@ -41,16 +41,15 @@ if TYPE_CHECKING:
 
 
 class ShardedPool:
-    """A stock of one sku that is split over several hash slots, so that the masters of a cluster share its work.
+    """The stock of one sku, split over several hash slots, so that the masters of a cluster share its load.
 
-    Each shard is a pool of its own. An order's id, or in a pool with a limit its customer, says in which shard it is at
-    home; all its calls go there. What its home cannot serve is served with units from the others, which travel by
-    numbered transfers. Never oversells, and never says sold out while enough units are free in all shards together; a
-    refusal is exact as of the moment that its `age_ms` tells. A master that is down stops the orders of its own shards,
-    and those that could only be served, or refused, with its units: StoreUnavailable. What reads or changes all shards
-    stops too.
+    Each shard is a pool of its own. An order's id, or in a pool with a limit its customer, determines its home shard,
+    which gets all its calls. Units that the home lacks come from the other shards by numbered transfers. Never
+    oversells, and never reports sold out while all shards together have enough free units; a refusal is exact as of its
+    `age_ms`. A master that is down stops the orders of its own shards, and those that could only be served, or refused,
+    with its units: StoreUnavailable. Calls that read or change all shards fail too.
 
-    Not there: gated pools, carts, and one queue over all shards for grants with `fair`.
+    Not supported: gated pools, carts, and one queue over all shards for grants with `fair`.
     """
 
     def __init__(
@@ -65,8 +64,8 @@ class ShardedPool:
     ) -> None:
         """Sell `sku` from `store`; the parameters are those of `Pool`.
 
-        Units of submitted orders are taken at acceptance: raises InvalidInput for an `outbox` that decides in the
-        worker, who would refuse what another shard has.
+        Units of submitted orders are taken at acceptance. Raises InvalidInput for an `outbox` that decides in the
+        worker, which would refuse orders although another shard has units.
         """
         self.store = checked_sync(store, type(self).__name__)
         self.sku = sku
@@ -79,11 +78,12 @@ class ShardedPool:
     def open(
         self, *, stock: int, segments: int, shards: int, epoch: int = 1, customer_limit: int | None = None
     ) -> Opened | AlreadyOpen:
-        """Open the pool once, its stock and segments split evenly over `shards`, which lie on the masters in turn.
+        """Open the pool, with stock and segments split evenly over `shards`, which are assigned to the masters in turn.
 
-        Opening again changes nothing and says what is there. The number of shards stays. Raises PoolInShards when the
-        sku is sold by a `Pool`, and ShardVanished when what is left of it shows that data was lost. An opening that was
-        cut short is gone on with, in the numbers with which it began: the answer's state tells them.
+        Opening it again changes nothing and returns the existing pool. The number of shards never changes. An
+        interrupted opening is continued with the numbers with which it began, which the answer's state reports. Raises
+        PoolInShards when the sku is sold by a `Pool`, and ShardVanished when what remains of it shows that data was
+        lost.
         """
         operation = self._settings.open(stock, segments, gated=False, epoch=epoch, customer_limit=customer_limit)
         return run_sync(self._plans.open(operation, shards), self.store)
@@ -92,29 +92,29 @@ class ShardedPool:
     def shards(self) -> tuple[Pool, ...]:
         """Return the shards, each a pool of its own; the directory is read once. Raises PoolMissing.
 
-        To read ledgers and to trim them. An order that is reserved at a shard itself is found again only there.
+        Use them to read and trim ledgers. An order reserved directly at a shard can only be found there.
         """
         if not self._shards:
             names = run_sync(self._plans.found(), self.store).shards
             self._shards = tuple(Pool(self.store, name, ttl=self._ttl, hold=self._hold) for name in names)
             for pool in self._shards:
-                pool._mark.on_clear = self._plans.note_return  # noqa: SLF001  # what a shard gets back, the whole has
+                pool._mark.on_clear = self._plans.note_return  # noqa: SLF001  # units that a shard gets back count for the pool
         return self._shards
 
     def shard_of(self, order_id: str, *, customer_id: str | None = None) -> Pool:
-        """Return the shard where an order is at home; in a pool with a limit its customer decides."""
+        """Return an order's home shard; in a pool with a limit its customer determines it."""
         home = self._plans.home(run_sync(self._plans.found(), self.store), order_id, customer_id)
         return self.shards[home.number]
 
     @property
     def refused_by_mark(self) -> int:
-        """How many orders the sold-out mark has refused here, without a command sent."""
+        """Number of orders that the sold-out mark has refused here without contacting the server."""
         return self._plans.mark.refused_count
 
     def state(self) -> ShardedState:
-        """Read all shards and add them up; `shards` of the answer has each. Each is read in one step, all are not.
+        """Read all shards and add them up; the answer's `shards` has each. Only each shard is read atomically.
 
-        Raises PoolMissing, and ShardVanished.
+        Raises PoolMissing and ShardVanished.
         """
         return run_sync(self._plans.state(), self.store)
 
@@ -129,9 +129,9 @@ class ShardedPool:
         partial: bool = False,
         fair: bool = False,
     ) -> Grant | Refusal:
-        """Take units and the lock of a free segment of the order's home shard; otherwise as `Pool.grant`.
+        """Take units and the lock of a free segment in the order's home shard; otherwise as `Pool.grant`.
 
-        Segments are numbered within their shard, and so are fencing tokens: `grant.pool` is that shard.
+        Segments and fencing tokens are numbered within their shard: `grant.pool` is that shard.
         """
         operation = self._settings.grant(
             as_order(order, quantity), holder_id=holder_id, keep_refusal=keep_refusal, partial=partial
@@ -141,25 +141,25 @@ class ShardedPool:
         return Grant(self.shards[home.number], answer, asked_at) if isinstance(answer, Granted) else answer
 
     def reserve(self, order: Order | str, *, quantity: int = 1, partial: bool = False) -> Taken:
-        """Take units for the pool's hold time, without a lock; with `partial`, what is left if that is less.
+        """Reserve units for the pool's hold time, without a lock; with `partial`, fewer units if fewer are left.
 
-        One command, where the order's home has enough. See `Pool.reserve`.
+        Takes one command if the order's home has enough. See `Pool.reserve`.
         """
         operation = op.Reserve(self.sku, as_order(order, quantity), self._settings.hold_ms, partial)
         return run_sync(self._plans.reserve(operation), self.store)
 
     def reserve_many(self, orders: Iterable[Order], *, partial: bool = False) -> list[Taken | SegmentedError]:
-        """Reserve for many orders, at each shard up to 1,000 in a round trip; see `Pool.reserve_many`.
+        """Reserve for many orders, up to 1,000 in a round trip at each shard; see `Pool.reserve_many`.
 
-        A shard that cannot be asked is the failure of its own orders only.
+        A shard that cannot be reached fails only its own orders.
         """
         operation = self._settings.reserve_many(orders, partial=partial)
         return run_sync(self._plans.reserve_many(operation), self.store)
 
     def submit(self, order: Order | str, *, quantity: int = 1) -> OrderHandle:
-        """Accept an order at its home shard, and have a worker told of it; see `Pool.submit`.
+        """Accept an order at its home shard and queue it for a worker; see `Pool.submit`.
 
-        Units are taken now, from whatever shards have them. One round trip, where the order's home has enough.
+        Units are taken now, from any shards that have them. Takes one round trip if the order's home has enough.
         """
         (answer,) = self.submit_many((as_order(order, quantity),))
         if isinstance(answer, SegmentedError):
@@ -167,10 +167,10 @@ class ShardedPool:
         return answer
 
     def submit_many(self, orders: Iterable[Order]) -> list[OrderHandle | SegmentedError]:
-        """Accept many orders; a handle each, or the failure of `submit` in its place.
+        """Submit many orders; returns a handle, or the failure of `submit`, for each.
 
-        The first call also writes down, for whoever sweeps, that orders are submitted to these shards. A shard that
-        cannot be asked is the failure of its own orders only.
+        The first call also registers these shards with the sweep. A shard that cannot be reached fails only its own
+        orders.
         """
         operation = self._settings.submit_many(orders, self.outbox)
         found = run_sync(self._plans.submit(operation), self.store)
@@ -182,70 +182,70 @@ class ShardedPool:
         ]
 
     def handle(self, order_id: str, *, customer_id: str | None = None) -> OrderHandle:
-        """Return the handle of an order that was submitted, here or by another process; it asks the home shard.
+        """Return the handle of an order that this or another process submitted; it reads from the home shard.
 
-        In a pool with a limit its customer says which that is. Only the directory is read, once.
+        In a pool with a limit the customer determines the home shard. Only the directory is read, once.
         """
         check_id(order_id, "order id")
         home = self._plans.home(run_sync(self._plans.found(), self.store), order_id, customer_id)
         return OrderHandle(self.store, home, order_id)
 
     def confirm(self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None) -> Settled:
-        """Make the order final; a pool with a limit wants the customer named, to find the order. See `Pool.confirm`."""
+        """Make the order final; a pool with a limit needs the customer to find the order. See `Pool.confirm`."""
         operation = self._settings.confirm(order_id, holder_id=holder_id)
         return run_sync(self._plans.confirm(operation, customer_id), self.store)
 
     def cancel(
         self, order_id: str, *, holder_id: str | None = None, customer_id: str | None = None
     ) -> Settled | Superseded:
-        """Give the units back, to the order's home shard; see `confirm` and `Pool.cancel`."""
+        """Give the units back to the order's home shard; see `confirm` and `Pool.cancel`."""
         operation = self._settings.cancel(order_id, holder_id=holder_id, voided=False)
         return run_sync(self._plans.cancel(operation, customer_id), self.store)
 
     def confirm_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError | None]:
-        """Confirm many orders, by their ids, or as orders where the pool has a limit; see `Pool.confirm_many`."""
+        """Confirm many orders, given by id, or as orders if the pool has a limit; see `Pool.confirm_many`."""
         return run_sync(self._plans.settle_many("confirmed", orders), self.store)
 
     def cancel_many(self, orders: Iterable[str | Order]) -> list[Settled | SegmentedError | None]:
-        """Cancel many orders, by their ids, or as orders where the pool has a limit; see `Pool.cancel_many`."""
+        """Cancel many orders, given by id, or as orders if the pool has a limit; see `Pool.cancel_many`."""
         return run_sync(self._plans.settle_many("cancelled", orders), self.store)
 
     def expire(self, *, limit: int = 1_000) -> tuple[Settled, ...]:
-        """Give back what lapsed holds kept, up to `limit` orders, shard after shard."""
+        """Give back the units of expired holds, up to `limit` orders, shard by shard."""
         return run_sync(self._plans.expire(self._settings.expire_limit(limit)), self.store)
 
     def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
-        """Put units in while the sale runs, once for each id. They go to one shard, and from there where wanted.
+        """Add units during the sale, once for each id. They go to one shard, and from there to others as needed.
 
-        The id says to which; `available` in the answer is what that shard has free.
+        The id determines the shard; `available` in the answer is that shard's free units.
         """
         return run_sync(self._plans.restock(self._settings.restock(units, restock_id)), self.store)
 
     def withdraw(self, units: int, *, withdraw_id: str) -> Restocked | TooFew:
-        """Take free units out while the sale runs, all or none, once for each id, from whatever shards have them.
+        """Remove free units during the sale, all or none, once for each id, from any shards that have them.
 
-        `available` in the answer is what one shard has free then; in TooFew, what all have.
+        `available` in the answer is the free units of one shard; in TooFew, those of all.
         """
         return run_sync(self._plans.withdraw(self._settings.withdraw(units, withdraw_id)), self.store)
 
     def resize(self, segments: int) -> Resized:
-        """Change the number of segments, over all shards, while the sale runs; the number of shards stays.
+        """Change the number of segments over all shards during the sale; the number of shards stays.
 
         Raises StoreUnavailable when a shard does not answer; the others have changed then. Call it again.
         """
         return run_sync(self._plans.resize(segments), self.store)
 
     def close(self) -> PoolClosed:
-        """Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse.
+        """Refuse all new orders. Reserved orders can still be confirmed, cancelled, or expire.
 
         Raises StoreUnavailable when a shard does not answer; the others are closed then. Call it again.
         """
         return run_sync(self._plans.close(), self.store)
 
     def finish_transfers(self) -> int:
-        """Bring in all units that are on the way between shards, whoever sent them; returns how many transfers were.
+        """Complete all pending transfers between shards, whichever process sent them; returns how many there were.
 
-        An order that is short does this by itself; at the end of a sale it makes the numbers of the shards final.
+        An order that lacks units does this automatically; at the end of a sale it makes the shards' numbers final.
         """
         return run_sync(self._plans.finish_transfers(), self.store)
 
@@ -255,17 +255,18 @@ class ShardedPool:
         return run_sync(sharded_audit_plan(directory), self.store)
 
     def repair(self, report: ShardedAuditReport, *, yes: bool) -> ShardedRepairReport:
-        """Mend what an audit's `report` names, if it is still so; without a yes, only tell what would be done.
+        """Correct what an audit's `report` names, if it still holds; without `yes`, only report what would be done.
 
-        Each shard as `Pool.repair` does; a transfer that a shard lost with its data is brought in again from the ledger
-        of the shard that sent it, and so is what is on the way. Safe while the pool sells, and safe to run twice.
+        Repairs each shard as `Pool.repair` does. A transfer that a shard lost with its data is received again,
+        according to the ledger of its sender, and so are pending transfers. Safe while the pool sells, and safe to
+        repeat.
         """
         gathering = run_sync(self._plans.found(), self.store)
         try:
             return run_sync(sharded_repair_plan(gathering, report, self._settings.hold_ms, yes=yes), self.store)
         finally:
-            self._plans.note_return()  # what came in ends what refuses orders here
+            self._plans.note_return()  # received units end local refusals
 
     def __repr__(self) -> str:
-        """Name the pool."""
+        """Show the sku and the store."""
         return f"ShardedPool({self.sku!r}, {self.store!r})"

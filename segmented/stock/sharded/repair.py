@@ -1,6 +1,6 @@
-"""The repair of a pool in shards: that of each shard, and the transfers that a shard which lost data never got.
+"""The repair of a pool in shards: repairs each shard, and transfers that a shard lost with its data.
 
-A target takes what it lacks of what the source has sent it in all, so what is brought in again comes in once.
+A target receives only the difference to what the source has sent it in total, so repeated receipts count once.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShardedRepairReport:
-    """What a repair did in each shard, and between them."""
+    """The result of a repair in each shard, and between them."""
 
     shards: tuple[tuple[Repair, ...], ...]
     between: tuple[Repair, ...]
     after: ShardedAuditReport
-    """The audit when all was done; without a yes, of the pool as it still is."""
+    """The audit after the repair; without `yes`, of the unchanged pool."""
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What was done in the shards, in their order, then between them."""
+        """The repairs in the shards, in their order, then those between them."""
         return (*(repair for own in self.shards for repair in own), *self.between)
 
     @property
     def is_clean(self) -> bool:
-        """Is nothing left to mend?"""
+        """Return whether nothing is left to repair."""
         return self.after.is_clean
 
     @property
     def done_count(self) -> int:
-        """How many drifts were mended by this call."""
+        """Number of drifts repaired by this call."""
         return sum(repair.is_done for repair in self.repairs)
 
 
 def sharded_repair_plan(
     gathering: Gathering, report: ShardedAuditReport, hold_ms: int, *, yes: bool
 ) -> Plan[ShardedRepairReport]:
-    """Mend what `report` names, shard after shard, then between them, then bring in what is on the way."""
+    """Repair what `report` names, shard by shard, then between them, then complete pending transfers."""
     shards: list[tuple[Repair, ...]] = []
     for own in report.shards:
         repairs = () if own.is_clean else (yield from repair_plan(own, hold_ms, yes=yes)).repairs
@@ -60,8 +60,8 @@ def sharded_repair_plan(
     for drift in report.transfers:
         repair = yield from _mend_plan(gathering.directory, drift, yes=yes)
         between.append(repair)
-    if yes and all(drift.kind == "orphan transfer" for drift in report.transfers):  # else units may be nobody's
-        with suppress(PoolDrifted):  # what cannot be brought in is in the audit that follows
+    if yes and all(drift.kind == "orphan transfer" for drift in report.transfers):  # otherwise units may be lost
+        with suppress(PoolDrifted):  # the audit below reports what could not be received
             yield from gathering.finish_all_plan()
     return ShardedRepairReport(tuple(shards), tuple(between), (yield from sharded_audit_plan(gathering.directory)))
 
@@ -70,8 +70,8 @@ def _mend_plan(directory: ShardDirectory, drift: Drift, *, yes: bool) -> Plan[Re
     def told(what: str) -> Repair:
         return Repair(drift.kind, None, f"{drift.detail}: {what}", is_done=False)
 
-    unclear = "cannot be mended: which of the two shards is right, nobody can tell"
-    if drift.kind != "orphan transfer":  # of a foreign write, the other shard may not even be there
+    unclear = "cannot be mended: it is unknown which of the two shards is right"
+    if drift.kind != "orphan transfer":  # for a foreign write, the other shard may not even exist
         return told(unclear)
     numbers = [int(number) for number in drift.name.split(">")]
     if max(numbers) >= len(directory.shards):
@@ -79,7 +79,7 @@ def _mend_plan(directory: ShardDirectory, drift: Drift, *, yes: bool) -> Plan[Re
     source, target = (directory.shards[number] for number in numbers)
     giver, taker = (yield from perform(op.ReadPool(source))), (yield from perform(op.ReadPool(target)))
     if not (_adds_up(giver) and _adds_up(taker)):
-        return told("cannot be mended: a shard's notes of its transfers were changed, so what came in would come again")
+        return told("cannot be mended: a shard's notes of its transfers were changed, so units would be added twice")
     sent, received = _note(giver, "sent", target.number), _note(taker, "received", source.number)
     lacking = sent.units - received.units
     if lacking <= 0:
@@ -91,7 +91,7 @@ def _mend_plan(directory: ShardDirectory, drift: Drift, *, yes: bool) -> Plan[Re
 
 
 def _adds_up(state: PoolState) -> bool:
-    """Tell whether a shard's notes of its transfers add up to its totals: a shard that lost data has lost both."""
+    """Return whether a shard's notes of its transfers add up to its totals; a shard that lost data has lost both."""
     totals = {"sent": state.sent, "received": state.received}
     return all(sum(one.units for one in state.transfers if one.kind == kind) == totals[kind] for kind in totals)
 

@@ -1,6 +1,6 @@
-"""Orders that their home shard cannot serve by itself: bring units there and ask again, or refuse exactly.
+"""Serve an order that its home shard cannot serve alone: bring units there and try again, or refuse exactly.
 
-One body for reservations and grants: an `Attempt` asks the home shard once, and says when it did.
+Reservations and grants share this code: an `Attempt` asks the home shard once, and returns the time of its request.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ AnswerT = TypeVar("AnswerT")
 AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 
 TRIES_MAX: Final = 200
-"""Each try that fails has seen other orders take the units, or lapsed holds given back."""
+"""Each failed try means that other orders took the units, or that expired holds were returned."""
 
 
 class Attempt(Protocol[AnswerT_co]):
-    """Asks the home shard once; returns the answer and the local time from which a lease counts."""
+    """Asks the home shard once; returns the answer and the local start time of a lease."""
 
     def __call__(self, *, partial: bool = False, is_final: bool = False) -> Plan[tuple[AnswerT_co, float]]:
-        """With `partial`, take what is left if that is less; `is_final`: a refusal may be kept as the order's state."""
+        """Ask; `partial` accepts fewer units if fewer are left, `is_final` lets the order's state keep a refusal."""
 
 
 def served_plan(
@@ -45,24 +45,24 @@ def served_plan(
     deadline: float = inf,
     first: tuple[AnswerT, float] | None = None,
 ) -> Plan[tuple[AnswerT | SoldOut | Busy, float]]:
-    """Serve an order from all shards; `first` is what the home shard has answered already, asked without `partial`.
+    """Serve an order from all shards; `first` is the home shard's earlier answer, requested without `partial`.
 
-    Nobody is waited for beyond the local time `deadline`, but for answers.
+    Waits for no other process beyond the local time `deadline`, except for answers.
     """
     answer, asked_at = first or (yield from attempt())
     for _ in range(TRIES_MAX):
         if isinstance(answer, SoldOut) and not answer.replay:
             free = yield from gathering.bring_plan(home, order.quantity, deadline)
-            if free is None:  # they are there, or were a moment ago
+            if free is None:  # the units are there, or were a moment ago
                 answer, asked_at = yield from attempt()
             elif partial and free.available:
                 yield from gathering.bring_plan(home, free.available, deadline)
                 answer, asked_at = yield from attempt(partial=True)
             else:
                 may_have_twin = free.asked_at >= asked_at and free.sequences[home.number] != answer.sequence
-                if keeps_refusal or may_have_twin:  # the same order, asked for twice, may be served by now
+                if keeps_refusal or may_have_twin:  # a concurrent call for the same order may have been served
                     answer, asked_at = yield from attempt(partial=partial, is_final=True)
-                    if isinstance(answer, Busy) and not answer.is_in_hand:  # units are there by now, but no segment
+                    if isinstance(answer, Busy) and not answer.is_in_hand:  # units have come, but no segment is free
                         answer, asked_at = yield from attempt(partial=partial)
                         continue
                     if not isinstance(answer, SoldOut) or answer.replay:
@@ -83,7 +83,7 @@ def served_plan(
 
 
 def reserving(operation: op.Reserve) -> Attempt[Taken]:
-    """Attempt a reservation."""
+    """Build the attempt of a reservation."""
 
     def attempt(*, partial: bool = False, is_final: bool = False) -> Plan[tuple[Taken, float]]:
         del is_final  # refusals of reservations are not kept
@@ -94,7 +94,7 @@ def reserving(operation: op.Reserve) -> Attempt[Taken]:
 
 
 def reserving_one(operation: op.ReserveMany) -> Attempt[Taken]:
-    """Attempt the reservation of the one order of a batch; a submitted one enters the outbox in the same step."""
+    """Build the attempt for a batch of one order; a submitted order enters the outbox in the same step."""
 
     def attempt(*, partial: bool = False, is_final: bool = False) -> Plan[tuple[Taken, float]]:
         del is_final  # refusals of reservations are not kept
@@ -108,7 +108,7 @@ def reserving_one(operation: op.ReserveMany) -> Attempt[Taken]:
 
 
 def granting(operation: op.Grant, timeout: float | None, began_at: float, *, fair: bool) -> Attempt[Granted | Refusal]:
-    """Attempt a grant. All together wait for a segment until `timeout` after `began_at`; a final one does not wait."""
+    """Build the attempt of a grant. All attempts wait until `timeout` after `began_at`; a final one does not wait."""
     deadline = inf if timeout is None else began_at + timeout
 
     def attempt(*, partial: bool = False, is_final: bool = False) -> Plan[tuple[Granted | Refusal, float]]:
@@ -121,14 +121,14 @@ def granting(operation: op.Grant, timeout: float | None, began_at: float, *, fai
 
 
 def withdrawn_plan(gathering: Gathering, home: Shard, operation: op.Withdraw) -> Plan[Restocked | TooFew]:
-    """Take units out of one shard, after those of the others were brought there if need be."""
+    """Remove units from one shard, after bringing those of the others there if necessary."""
     for _ in range(TRIES_MAX):
         answer = yield from perform(operation)
         if not isinstance(answer, TooFew):
             return answer
         free = yield from gathering.bring_plan(home, operation.units)
         if free is not None:
-            answer = yield from perform(operation)  # the same withdrawal, asked for twice, may be done by now
+            answer = yield from perform(operation)  # a concurrent call of the same withdrawal may have finished
             return replace(answer, available=free.available) if isinstance(answer, TooFew) else answer
     message = f"orders took the units of {gathering.directory.sku!r} faster than they could be withdrawn: try again"
     raise StoreRefused(message)

@@ -1,6 +1,6 @@
-"""Submitting to a pool in shards: an order stands in the outbox of its home shard, and workers are told shard by shard.
+"""Submit to a pool in shards: orders go to their home shard's outbox, and workers are notified shard by shard.
 
-For a worker a shard is a pool like any other, and its envelopes, sweep and dead letters are those of that pool.
+To a worker a shard is a pool like any other; its envelopes, sweep and dead letters are those of that pool.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from segmented.models import Shard, Taken
 
 Submission = tuple["Shard", "Taken"] | SegmentedError
-"""What a submitted order was answered, and its home; or why it was not accepted."""
+"""A submitted order's answer and its home, or why it was not accepted."""
 
 
 def sharded_outbox(sku: str, outbox: Outbox | None) -> Outbox:
-    """Return how a pool in shards submits orders. Raises InvalidInput for what would refuse wrongly."""
+    """Return how a pool in shards submits orders. Raises InvalidInput for an outbox that would refuse wrongly."""
     found = outbox or Outbox()
     if found.decides != "at acceptance":
         message = (
-            f"decides={found.decides!r} cannot be had for {sku!r} in shards: a worker decides in one shard, and would "
-            "refuse orders while another has their units"
+            f"decides={found.decides!r} is not supported for {sku!r} in shards: a worker decides in one shard, and "
+            "would refuse orders while another has their units"
         )
         raise InvalidInput(message)
     return found
 
 
 def publish(outbox: Outbox, submissions: Iterable[Submission]) -> None:
-    """Have workers told, in messages that have orders of one shard each."""
+    """Notify workers, in messages that have orders of one shard each."""
     if outbox.publisher is None:
         return
     answers: defaultdict[Shard, list[Taken]] = defaultdict(list)

@@ -185,7 +185,7 @@ def test_a_sold_cart_of_which_a_line_may_lapse_is_named_until_it_is_confirmed(ma
     cart = reserved(market)
     pin(market, cart, "a")
     decide(market, cart, "confirmed")
-    what = "its order in pool 'b' may lapse: confirm the cart again, or it there"
+    what = "its order in pool 'b' may expire: confirm the cart again, or it there"
     assert named(market, "a", cart) == [f"torn cart: order: cart 'c1' is confirmed, but {what}"]
     market.confirm(cart)
     assert named(market, "a", cart) == []
@@ -198,12 +198,12 @@ def test_a_hold_that_a_finished_cart_has_left_is_named_in_both_pools_and_ended_b
     cart = reserved(market)
     pin(market, cart)
     decide(market, cart, state, finished=True)
-    what = "on hold: confirm" if end == "confirm" else "on hold for ever: cancel"
+    what = "on hold: confirm" if end == "confirm" else "on hold forever: cancel"
     assert named(market, "a", cart) == [
         f"leaked hold: order: cart 'c1' is {state} and finished, but its order in pool '{letter}' is {what} it there"
         for letter in "ab"
     ]
-    said = f"it is on hold for ever, though cart 'c1' of 'a' is {state} and finished: {end} it"
+    said = f"it is on hold forever, though cart 'c1' of 'a' is {state} and finished: {end} it"
     assert named(market, "b", cart) == [f"leaked hold: order: {said}"]
     for letter in "ab":
         getattr(market.shops[letter], end)(cart.order_id)
@@ -237,7 +237,7 @@ def test_an_order_pinned_for_a_cart_that_its_home_does_not_know_is_named_until_i
     cart = market.cart("c1", ("a", 1), ("b", 2))
     market.shops[letter].reserved(cart.order_id)
     pin(market, cart, letter)
-    told = "it is on hold for ever for cart 'c1', unknown in its home 'a': cancel or confirm it"
+    told = "it is on hold forever for cart 'c1', unknown in its home 'a': cancel or confirm it"
     assert named(market, letter, cart) == [f"leaked hold: order: {told}"]
     (drift,) = report_of(market, letter).drift
     assert (drift.order_id, drift.name, drift.about) == (cart.order_id, "c1", "cart")
@@ -249,7 +249,7 @@ def test_an_order_pinned_for_another_cart_of_the_same_id_is_named(market: Market
     other, cart = market.cart("c1", ("a", 1), ("b", 1)), reserved(market)
     market.shops["b"].reserved(other.order_id)
     pin(market, other, "b")
-    told = "it is on hold for ever for cart 'c1', unknown in its home 'a': cancel or confirm it"
+    told = "it is on hold forever for cart 'c1', unknown in its home 'a': cancel or confirm it"
     assert named(market, "b", other) == [f"leaked hold: order: {told}"]
     assert named(market, "a", cart) == []
 
@@ -258,7 +258,7 @@ def test_an_order_pinned_for_a_cart_of_a_pool_that_is_not_open_is_named(market: 
     cart = market.cart("c1", ("Z", 1), ("b", 2))
     market.shops["b"].reserved(cart.order_id)
     pin(market, cart, "b")
-    told = "it is on hold for ever for a cart of 'Z', but that pool is not open: cancel or confirm it"
+    told = "it is on hold forever for a cart of 'Z', but that pool is not open: cancel or confirm it"
     assert named(market, "b", cart) == [f"leaked hold: order: {told}"]
 
 
@@ -267,7 +267,7 @@ def test_an_order_pinned_for_no_cart_is_named(market: Market) -> None:
     market.side.execute(op.PinOrder(market.sku("b"), "plain", market.sku("a")))
     (drift,) = report_of(market, "b").drift
     assert (drift.kind, drift.order_id) == ("leaked hold", "plain")
-    assert drift.detail.startswith("it is on hold for ever, but its record names no cart: ")
+    assert drift.detail.startswith("it is on hold forever, but its record names no cart: ")
 
 
 def test_a_repair_leaves_carts_as_they_are_and_says_why(market: Market) -> None:
@@ -279,6 +279,6 @@ def test_a_repair_leaves_carts_as_they_are_and_says_why(market: Market) -> None:
     assert (done.done_count, done.is_clean) == (0, False)
     (repair,) = done.repairs
     assert repair.order_id == cart.order_id
-    assert repair.detail.endswith("confirm it: cannot be mended from the ledger, which tells nothing of carts")
+    assert repair.detail.endswith("confirm it: cannot be mended from the ledger, which does not record carts")
     pool.confirm(cart.order_id)
     assert pool.audit().is_clean

@@ -99,7 +99,7 @@ def test_a_lost_record_leaves_a_name_and_pinned_orders(
     for letter in "ab":
         server.zadd(shard_keys(market.sku(letter)).holds, {cart.order_id: 253_402_300_799_000})
     server.hdel(keys.carts, "c1")
-    why = "it is on hold for ever, but its record names no cart: finish its cart if it has one, or end it"
+    why = "it is on hold forever, but its record names no cart: finish its cart if it has one, or end it"
     nameless = f"leaked hold: order {cart.order_id}: {why}"
     assert named(market, "a") == [
         "lost: cart 'c1' is to be finished, but has no record: remove it from `unfinished`",

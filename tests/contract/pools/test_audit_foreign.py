@@ -63,11 +63,11 @@ def test_a_total_that_is_no_number_is_named_and_left(
     server.hset(keys.meta, "available", value)
     assert (pool.state().available, pool.state().unreadable) == (0, ("available",))
     report = pool.audit()
-    assert details(report)[0] == "available is no whole number, the ledger says 5"
+    assert details(report)[0] == "available is not a whole number, the ledger says 5"
     done = pool.repair(report, yes=True)
     assert (done.done_count, done.is_clean) == (0, False)
     assert done.repairs[0].detail == (
-        "available is no whole number, the ledger says 5: cannot be mended: no change can be made while a number "
+        "available is not a whole number, the ledger says 5: cannot be mended: no change can be made while a number "
         "of the pool cannot be read; write what is right by hand"
     )
     server.hset(keys.meta, "available", 5)
@@ -97,7 +97,7 @@ def test_a_total_that_is_no_number_is_named_and_left(
 def test_every_number_of_the_pool_may_be_anything(pool: Pool, keys: ShardKeys, server: redis.Redis, name: str) -> None:
     server.hset(keys.meta, name, "x")
     report = pool.audit()
-    assert any(detail.startswith(f"{name} is no whole number") for detail in details(report))
+    assert any(detail.startswith(f"{name} is not a whole number") for detail in details(report))
     assert report.oversold == 0
     done = pool.repair(report, yes=True)
     assert (done.done_count, done.is_clean) == (0, False)
@@ -106,7 +106,7 @@ def test_every_number_of_the_pool_may_be_anything(pool: Pool, keys: ShardKeys, s
 @pytest.mark.parametrize("name", ["segment_count", "available", "fence", "sequence"])
 def test_a_number_that_is_gone_is_named(pool: Pool, keys: ShardKeys, server: redis.Redis, name: str) -> None:
     server.hdel(keys.meta, name)
-    assert any(detail.startswith(f"{name} is no whole number") for detail in details(pool.audit()))
+    assert any(detail.startswith(f"{name} is not a whole number") for detail in details(pool.audit()))
 
 
 @pytest.mark.parametrize("value", ["abc", "4.5"])
@@ -130,10 +130,10 @@ def test_units_that_are_no_number_are_named_and_mended(
 def test_a_segment_that_is_no_number_is_named_and_left(pool: Pool, keys: ShardKeys, server: redis.Redis) -> None:
     server.hset(keys.stock, "first", "3")
     report = pool.audit()
-    assert details(report) == ["there are units of a segment 'first', which is no whole number"]
+    assert details(report) == ["there are units of a segment 'first', which is not a whole number"]
     done = pool.repair(report, yes=True)
     assert (done.done_count, done.is_clean) == (0, False)
-    assert done.repairs[0].detail.endswith("cannot be mended: it is nothing of the pool's; remove it by hand")
+    assert done.repairs[0].detail.endswith("cannot be mended: it does not belong to the pool; remove it by hand")
     assert it_sells(pool)
 
 
@@ -169,7 +169,7 @@ def test_an_entry_behind_the_ledgers_end_is_removed_and_the_pool_sells_again(
     expected = f"the ledger ends with {last}, beyond change 4: the pool cannot go on"
     assert details(report) == [expected]
     told = pool.repair(report, yes=False)
-    assert [str(one) for one in told.repairs] == [f"left: foreign write: {expected}: what is beyond would be removed"]
+    assert [str(one) for one in told.repairs] == [f"left: foreign write: {expected}: later entries would be removed"]
     assert pool.state() == state
     done = pool.repair(report, yes=True)
     assert [str(one) for one in done.repairs] == [f"mended: foreign write: {expected}: mended by entry 5"]
@@ -233,9 +233,7 @@ def test_entries_of_the_pools_own_are_never_removed(pool: Pool, keys: ShardKeys,
     assert details(report)[0] == "the ledger ends with 1-4, beyond change 2: the pool cannot go on"
     done = pool.repair(report, yes=True)
     assert (done.done_count, server.xlen(keys.ledger)) == (0, 4)
-    assert done.repairs[0].detail.endswith(
-        "cannot be mended: an entry beyond is the pool's own; its number was changed"
-    )
+    assert done.repairs[0].detail.endswith("cannot be mended: a later entry is the pool's own; its number was changed")
     server.hincrby(keys.meta, "sequence", 2)
     assert pool.audit().is_clean
 

@@ -219,7 +219,7 @@ def test_a_grant_whose_lease_has_lapsed_cannot_be_renewed(pool: Pool, waiting_si
     [
         (0, 600, r"^ttl of 0 s is not a lease"),
         (10, -1, r"^hold of -1 s is not a lease"),
-        (60, 10, r"^hold of 10 s is shorter than ttl of 60 s: the units would lapse under a living lease$"),
+        (60, 10, r"^hold of 10 s is shorter than ttl of 60 s: the units would expire under a live lease$"),
     ],
 )
 def test_times_that_no_pool_can_have_are_rejected(waiting_side: Side, ttl: float, hold: float, sentence: str) -> None:

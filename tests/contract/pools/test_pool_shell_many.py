@@ -233,7 +233,7 @@ def test_what_is_no_verdict_is_an_error_and_changes_nothing(pool: Pool, waiting_
     waiting_side.pass_time(0.04)
     before = pool.state()
     resolver = resolver_of(waiting_side, {"a": "release", "b": verdict}, [])
-    with pytest.raises(InvalidInput, match=r"of order 'b'; it may say confirm, release, wait$"):
+    with pytest.raises(InvalidInput, match=r"for order 'b'; it must return one of confirm, release, wait$"):
         pool.expire(resolver=resolver)
     assert pool.state() == before
 

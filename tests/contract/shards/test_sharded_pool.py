@@ -215,7 +215,7 @@ def test_many_are_confirmed_and_cancelled_by_id_or_as_orders(pool: ShardedPool) 
     assert [answer.state for answer in cancelled if isinstance(answer, Settled)] == ["cancelled"] * 2 + ["confirmed"]
     state = pool.state()
     assert (state.available, state.reserved, state.confirmed) == (5, 4, 2)
-    with pytest.raises(InvalidInput, match="'o1' is one order id, where many were to be cancelled"):
+    with pytest.raises(InvalidInput, match="'o1' is a single order id; give the orders to be cancelled"):
         pool.cancel_many("o1")
     assert pool.confirm_many([]) == []
 

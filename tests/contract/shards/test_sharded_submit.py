@@ -102,7 +102,7 @@ def test_a_pool_that_is_not_open_is_missing_and_is_not_noted(side: Side) -> None
 @worked
 def test_a_worker_who_decides_is_refused_when_the_pool_is_made(side: Side) -> None:
     message = (
-        r"^decides='in the worker' cannot be had for 'x' in shards: a worker decides in one shard, and would refuse"
+        r"^decides='in the worker' is not supported for 'x' in shards: a worker decides in one shard, and would refuse"
     )
     with pytest.raises(InvalidInput, match=message):
         sharded(side, "x", outbox=Outbox(decides="in the worker"))
