@@ -180,7 +180,7 @@ class FlightOptions:
         return max(HOLD_OFF_MS_MIN, _kept_ms(self.error_ttl, "error_ttl"))
 
     def entry(self, name: str, value: object) -> Entry | None:
-        """Return the entry to keep for a value, or None. Raises InvalidInput if it is too large, or an error of `dump`."""
+        """Return the entry to keep for a value, or None. Raises InvalidInput if it is too large, or as `dump` does."""
         if value is None:
             ttl = self.ttl if self.negative_ttl is None else self.negative_ttl
             ttl_ms = _kept_ms(ttl, "negative_ttl")

@@ -174,7 +174,7 @@ class AsyncSingleFlight:
     def __call__(
         self, expression: str | Callable[..., str]
     ) -> Callable[[Callable[P, Coroutine[Any, Any, V]]], Callable[P, Coroutine[Any, Any, V]]]:
-        """Decorate a coroutine function; otherwise as for `SingleFlight`."""
+        """Decorate a coroutine function; see `SingleFlight`."""
 
         def decorate(function: Callable[P, Coroutine[Any, Any, V]]) -> Callable[P, Coroutine[Any, Any, V]]:
             key = _checked_key(expression, function, is_async=True)

@@ -235,7 +235,7 @@ class AsyncGetSetLock(_Handle):
         self._store = checked_async(store, type(self).__name__)
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncGetSetLease]:
-        """Return an acquire to `await` for the lease, or to use as `async with lock.acquire() as lease`; see `GetSetLock`."""
+        """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`; see `GetSetLock`."""
         return Acquiring(self, checked_timeout(timeout))
 
     async def try_acquire(self) -> AsyncGetSetLease | None:
