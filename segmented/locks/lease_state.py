@@ -224,7 +224,7 @@ class LeaseState(Hinted, StaysInItsProcess):
         for callback in callbacks:
             try:
                 callback()
-            except BaseException:  # noqa: BLE001  # an error of the caller's callback must not end the keeper of all other leases
+            except BaseException:  # noqa: BLE001  # a callback's error must not end the keeper of all other leases
                 _log.exception("lease.callback_failed", extra={"lock": self.name})
 
     def _described(self) -> str:

@@ -91,7 +91,7 @@ class ReentrantLock(FencedHandle):
         renew: bool = True,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Create a lock `name` on `store` for `owner`: a name, `thread_owner` itself, or None to name it at every acquire.
+        """Create a lock `name` on `store` for `owner`: a name, `thread_owner` itself, or None to name it per acquire.
 
         A lease lives `ttl` seconds unless it is renewed. Unless `renew` is False, it is renewed in the background every
         third of `ttl`, for `renew_max` seconds in all.
@@ -135,7 +135,7 @@ class AsyncReentrantLock(AsyncFencedHandle):
         renew: bool = True,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Create a lock `name` on `store` for `owner`: a name, `task_owner` itself, or None to name it at every acquire.
+        """Create a lock `name` on `store` for `owner`: a name, `task_owner` itself, or None to name it per acquire.
 
         Options as for `ReentrantLock`.
         """
@@ -153,14 +153,14 @@ class AsyncReentrantLock(AsyncFencedHandle):
         return ReentrantClaim(self.name, uuid4().hex, self.ttl_ms, checked_owner(self._owner))
 
     def acquire(self, *, owner: Owner | None = None, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncLease]:
-        """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`; see `ReentrantLock`.
+        """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`.
 
         The owner is the one at this call, even if another task awaits the acquire.
         """
         return super(AsyncReentrantLock, self._for(owner)).acquire(timeout=timeout)
 
     def try_acquire(self, *, owner: Owner | None = None) -> Coroutine[Any, Any, AsyncLease | None]:
-        """Return a lease if the lock is free or held by the owner, otherwise None. The owner is the one at this call."""
+        """Return a lease if the lock is free or held by the owner, otherwise None. This call fixes the owner."""
         return super(AsyncReentrantLock, self._for(owner)).try_acquire()
 
 

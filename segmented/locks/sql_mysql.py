@@ -127,7 +127,7 @@ class MySqlRows:
         return False
 
     def raise_fence(self, connection: Connection, name: str) -> int:
-        """Raise the fence in a separate statement, which reads the clock while the row is ours; then read the result."""
+        """Raise the fence in a separate statement, which reads the clock while the row is ours; then read it."""
         given = {"name": name.encode()}
         connection.execute(RAISE_FENCE, given)
         return int(connection.execute(FENCE, given).scalar_one())

@@ -96,7 +96,7 @@ def _present(connection: Connection, names: Sequence[str]) -> set[str]:
 
 
 def _locked_within(connection: Connection, name: str, seconds: float) -> bool:
-    """Lock the row; return False if another transaction inserted it and has just ended, so that it can be locked now."""
+    """Lock the row; return False if another transaction inserted it and has just ended, so that it is lockable now."""
     limit = NO_TIMEOUT if seconds > SECONDS_MAX else str(ceil(seconds * 1000))
     with connection.begin_nested(), _timeouts(connection, lock=limit, statement=limit):
         return (

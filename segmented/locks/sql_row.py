@@ -66,7 +66,7 @@ class SqlRowLock:
     """
 
     def __init__(self, connection: Connection, name: str) -> None:
-        """Create a lock `name` in the transaction that `connection` has begun. Raises InvalidInput for an invalid name."""
+        """Create a lock `name` in the transaction begun on `connection`. Raises InvalidInput for an invalid name."""
         self.name = checked_row_name(name)
         self._connection = connection
 
@@ -106,7 +106,7 @@ class AsyncSqlRowLock:
     """
 
     def __init__(self, connection: AsyncConnection, name: str) -> None:
-        """Create a lock `name` in the transaction that `connection` has begun. Raises InvalidInput for an invalid name."""
+        """Create a lock `name` in the transaction begun on `connection`. Raises InvalidInput for an invalid name."""
         self.name = checked_row_name(name)
         self._connection = connection
 

@@ -105,7 +105,7 @@ class Around:
             return
         try:
             self._policy.record_to.record(self._work)
-        except Exception as failure:  # noqa: BLE001  # an error of any store, also the caller's own: the caller must see both
+        except Exception as failure:  # noqa: BLE001  # an error of any store: the caller must see both
             error.add_note(f"and {self._work.name!r} could not be recorded for later: {failure}")
         else:
             self.is_recorded = True

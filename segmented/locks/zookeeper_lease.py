@@ -132,7 +132,7 @@ class ZooKeeperLeaseState(StaysInItsProcess, Held):
         for callback in callbacks:
             try:
                 callback()
-            except Exception:  # noqa: BLE001  # an error of the caller's callback must not end the caretaker of all other leases
+            except Exception:  # noqa: BLE001  # a callback's error must not end the caretaker of all other leases
                 _log.exception("lease.callback_failed", extra={"lock": self.name})
 
     def _is_to_be_released(self) -> bool:
@@ -195,7 +195,7 @@ class ZooKeeperLease(EndsWithItsBlock, ZooKeeperLeaseState):
         self._add_callback(callback)
 
     def release(self) -> None:
-        """Release within 5 s. Raises LeaseLost if the lease had already ended on its own; calling it again does nothing.
+        """Release within 5 s. Raises LeaseLost if the lease had already ended; calling it again does nothing.
 
         Raises StoreUnavailable if ZooKeeper does not answer in that time: the node is then deleted in the background.
         """
@@ -235,7 +235,7 @@ class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
         return CancelScope(cast("AsyncHeldLease", self))  # it needs a name, a holder id, `require` and `on_lost`
 
     async def release(self) -> None:
-        """Release within 5 s. Raises LeaseLost if the lease had already ended on its own; calling it again does nothing.
+        """Release within 5 s. Raises LeaseLost if the lease had already ended; calling it again does nothing.
 
         Raises StoreUnavailable if ZooKeeper does not answer in that time: the node is then deleted in the background.
         """
@@ -251,5 +251,5 @@ class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
         self._note_release(is_released=is_released)
 
     def tell(self) -> None:
-        """Notify the holder, in its event loop, that the lease is lost."""
+        """Notify the holder that the lease is lost. This happens in its event loop."""
         self._session.post(self._loop, self._lose)
