@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AsyncLock(Terms[AsyncLease]):
-    """A lock with the methods, arguments and exceptions of redis-py's asyncio lock, on a lease of this library."""
+    """A lock with the methods, arguments and exceptions of redis-py's lock, on a lease of this library, for asyncio."""
 
     def __init__(  # redis-py's own
         self,
@@ -105,7 +105,7 @@ class AsyncLock(Terms[AsyncLease]):
             return isinstance(await self._store.execute(self._claim(token.decode()).adopting()), Acquired)
 
     async def release(self) -> None:
-        """Release. Raises LockError if the lock is not held, LockNotOwnedError if it expired or another client holds it."""
+        """Release. Raises LockError if the lock is not held, LockNotOwnedError if it expired or changed hands."""
         token = self._owned_token("Cannot release a lock that's not owned or is already unlocked.")
         try:
             with self._errors("release"):
@@ -142,7 +142,7 @@ class AsyncLock(Terms[AsyncLease]):
         return answer.ttl_ms / 1000
 
     async def _held(self, token: str) -> AsyncLease:
-        """Return a token's lease; ask the server if the token was set from outside or before a fork, or is no longer trusted."""
+        """Return a token's lease; ask the server if it was set from outside or before a fork, or is not trusted."""
         lease = self.local.known(token)
         if lease is None or not lease.is_trusted:
             claim = self._claim(token)

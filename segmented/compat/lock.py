@@ -104,7 +104,7 @@ class Lock(Terms[Lease]):
             return isinstance(self._store.execute(self._claim(token.decode()).adopting()), Acquired)
 
     def release(self) -> None:
-        """Release. Raises LockError if the lock is not held, LockNotOwnedError if it expired or another client holds it."""
+        """Release. Raises LockError if the lock is not held, LockNotOwnedError if it expired or changed hands."""
         token = self._owned_token("Cannot release a lock that's not owned or is already unlocked.")
         try:
             with self._errors("release"):
@@ -141,7 +141,7 @@ class Lock(Terms[Lease]):
         return answer.ttl_ms / 1000
 
     def _held(self, token: str) -> Lease:
-        """Return a token's lease; ask the server if the token was set from outside or before a fork, or is no longer trusted."""
+        """Return a token's lease; ask the server if it was set from outside or before a fork, or is not trusted."""
         lease = self.local.known(token)
         if lease is None or not lease.is_trusted:
             claim = self._claim(token)

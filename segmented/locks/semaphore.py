@@ -41,7 +41,7 @@ class PermitClaim(Claim):
 
     @property
     def channel(self) -> str:
-        """Return the channel: one message per release; an entering waiter notifies the next if more permits are free."""
+        """Return the channel: one message per release; an entering waiter notifies the next if permits remain."""
         return lock_keys(self.name).freed
 
     def acquiring(self) -> AcquirePermit:

@@ -86,7 +86,7 @@ class Line:
         self._handing_since = 0.0
 
     def __len__(self) -> int:
-        """Return the number of waiters that joined and have not left; a woken one that is trying may come back to park."""
+        """Return the number of waiters that joined and have not left; a woken one may come back to park."""
         return self._members
 
     def join(self, notify: Callable[[], None]) -> Place:
@@ -116,7 +116,7 @@ class Line:
         return True
 
     def take_offer(self) -> Place | None:
-        """Take the head out of the queue, to make its attempt; call `hand` after it. None means that it must try itself."""
+        """Take the head out of the queue, to make its attempt, then call `hand`. None: it must try itself."""
         if not self._places or self._places[0].offer is None:
             return None
         place = self._places.popleft()
