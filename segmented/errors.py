@@ -29,11 +29,11 @@ class StoreUnavailable(StoreError):
 
 
 class StoreBusy(StoreUnavailable):
-    """No connection to the store was free in time, and the store was asked nothing: allow more, or wait longer."""
+    """No connection to the store was free in time, so nothing was sent: allow more connections, or wait longer."""
 
 
 class LockUnreachable(StoreUnavailable):
-    """The lock could not be acquired, because its store cannot be reached: what it was to protect has not begun."""
+    """The lock could not be acquired because its store cannot be reached; the protected work has not begun."""
 
     def __init__(self, name: str, detail: str) -> None:
         """Create the error with the lock's name and the store's message."""
@@ -50,7 +50,7 @@ class DatabaseUnavailable(StoreError):
 
 
 class TransactionConflict(StoreRefused):
-    """The database rolled the transaction back, because it stood in another one's way: run it again from its start."""
+    """The database rolled the transaction back because it conflicts with another: run it again from its start."""
 
     def __init__(self, what: str, detail: str) -> None:
         """Create the error with the request and the database's message."""
@@ -62,7 +62,7 @@ class LeaseError(SegmentedError):
 
 
 class LeaseLost(LeaseError):
-    """The lease has lapsed or was taken away, so the work it protected must stop."""
+    """The lease has expired or was taken away, so the work that it protected must stop."""
 
     def __init__(self, name: str, holder_id: str, *, is_released: bool = False) -> None:
         """Create the error with the lock and the holder that lost it, or with `is_released`, released it."""
@@ -107,7 +107,7 @@ class PermitsMismatch(InvalidInput):
 
 
 class PartlyReleased(LeaseError):
-    """Some of the names could not be released; release again, or wait for their leases to lapse."""
+    """Some of the names could not be released; release again, or wait for their leases to expire."""
 
     def __init__(self, failures: Mapping[str, SegmentedError]) -> None:
         """Create the error with the failure of each name."""
@@ -132,7 +132,7 @@ class StaleToken(LeaseError):
 
 
 class LoaderFailed(SegmentedError):
-    """The loader of a value failed a moment ago, and that is kept for a while."""
+    """The loader of a value failed recently, and that failure is kept for a while."""
 
     def __init__(self, name: str, kind: str, detail: str) -> None:
         """Create the error with the value's name, and the type and message of the loader's error."""
@@ -156,7 +156,7 @@ class PoolMissing(StockError):
 
 
 class PoolInShards(StockError):
-    """The sku is sold in shards, so it is not opened in one hash slot as well, or the other way round."""
+    """The sku is already sold in shards or in one hash slot, so it cannot be opened in the other form."""
 
     def __init__(self, sku: str, *, is_in_shards: bool = True) -> None:
         """Create the error with the pool's sku and whether it is in shards."""
@@ -177,11 +177,11 @@ class ShardVanished(StockError):
 
 
 class PoolDrifted(StoreRefused):
-    """The numbers of the pool do not add up, because somebody else wrote to it: audit and repair it."""
+    """The numbers of the pool do not add up, because another client wrote to it: audit and repair it."""
 
     def __init__(self, sku: str) -> None:
         """Create the error with the pool's sku."""
-        super().__init__(f"the numbers of pool {sku!r} do not add up: somebody else wrote to it; audit and repair it")
+        super().__init__(f"the numbers of pool {sku!r} do not add up: another client wrote to it; audit and repair it")
         self.sku = sku
 
 

@@ -122,7 +122,7 @@ class CallKey:
         """Raise InvalidInput for a path whose argument the function does not have."""
         if path.argument not in self._signature.parameters:
             there_are = ", ".join(self._signature.parameters) or "none"
-            message = f"{where}: {path.argument!r} is no argument; there are {there_are}"
+            message = f"{where}: {path.argument!r} is not an argument; there are {there_are}"
             raise InvalidInput(message)
 
     def bind(self, arguments: Sequence[object], options: Mapping[str, object]) -> Call:
@@ -147,7 +147,7 @@ class CallKey:
         try:
             signature = inspect.signature(self._target)
         except ValueError as error:
-            message = f"{self._where}: its arguments cannot be told, so decorate a function around it"
+            message = f"{self._where}: its signature cannot be read, so wrap it in a function"
             raise InvalidInput(message) from error
         if filled is None:
             return signature

@@ -41,7 +41,7 @@ class FileDeadLetters:
         self._guard = threading.Lock()
         self._start_over()
         if self._path.exists() and not self._path.is_file():
-            message = f"the dead letters at {self._path} cannot be kept: that is no plain file"
+            message = f"the dead letters at {self._path} cannot be kept: it is not a regular file"
             raise InvalidInput(message)
         try:
             with self._opened():

@@ -186,7 +186,7 @@ def task_owner() -> str:
     except RuntimeError:  # no event loop is running
         task = None
     if task is None:
-        message = "task_owner() is asked for outside of an asyncio task"
+        message = "task_owner() was called outside an asyncio task"
         raise InvalidInput(message)
     if task not in _tasks:
         _tasks[task] = f"task-{uuid4().hex}"

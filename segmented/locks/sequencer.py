@@ -70,7 +70,7 @@ class Sequencer:
                 return sequencer
         shown = repr(text)
         shown = shown if len(shown) <= SHOWN_MAX else f"{shown[:SHOWN_MAX]}..."
-        message = f"{shown} is no sequencer: those read v1:exclusive:NAME:TOKEN or v1:shared:NAME:TOKEN"
+        message = f"{shown} is not a sequencer: the forms are v1:exclusive:NAME:TOKEN or v1:shared:NAME:TOKEN"
         raise InvalidInput(message)
 
     def __str__(self) -> str:

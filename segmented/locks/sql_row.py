@@ -167,7 +167,7 @@ def _checked_names(names: Iterable[str]) -> list[str]:
         raise InvalidInput(message)
     checked = list(dict.fromkeys(checked_row_name(name) for name in names))
     if not checked:
-        message = "one of no names cannot be locked"
+        message = "the list of names is empty"
         raise InvalidInput(message)
     if len(checked) > NAMES_MAX:
         message = f"one of {len(checked):,} names cannot be locked: {NAMES_MAX:,} are the most"

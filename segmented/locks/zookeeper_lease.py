@@ -161,7 +161,7 @@ class ZooKeeperLeaseState(StaysInItsProcess, Held):
         if self._session.is_over(self._turn.era):
             self._end()
             raise LeaseLost(self.name, self.holder_id) from failure
-        message = f"whether lock {self.name!r} is released is unknown; it is being seen to in the background"
+        message = f"whether lock {self.name!r} is released is unknown; the release continues in the background"
         raise StoreUnavailable(message) from failure
 
     def __repr__(self) -> str:

@@ -192,7 +192,7 @@ WHERE = "key expression {!r} of tests.unit.test_key_expressions.sell: "
 @pytest.mark.parametrize(
     ("expression", "sentence"),
     [
-        ("{oder.id}", "'oder' is no argument; there are order, quantity, lines, channel, payload"),
+        ("{oder.id}", "'oder' is not an argument; there are order, quantity, lines, channel, payload"),
         ("{order}{quantity}", "{order} and {quantity} need a character such as : between them"),
         ("{order}A0%{quantity}", "{order} and {quantity} need a character such as : between them"),
         ("{order", "the brace at 0 is not closed"),
