@@ -265,7 +265,7 @@ def test_a_call_with_wrong_arguments_fails_as_the_call_itself_does() -> None:
 
 
 def test_a_function_whose_arguments_cannot_be_told_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"of dict.update: its arguments cannot be told"):
+    with pytest.raises(InvalidInput, match=r"of dict.update: its signature cannot be read"):
         CallKey("{x}", dict.update)
 
 
