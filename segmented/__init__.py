@@ -1,7 +1,7 @@
 """Segment locks, fencing and a durable gate: sell a limited stock without ever selling a unit twice.
 
-Here are the names that most programs need. `segmented.locks`, `.stock`, `.orders`, `.dedup`, `.errors` and `.models`
-have the others.
+This package has the names that most programs need. `segmented.locks`, `.stock`, `.orders`, `.dedup`, `.errors` and
+`.models` have the others.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ LATE: Final = from_modules(
         "segmented.stores.redis": "AsyncRedisStore RedisStore",
     }
 )
-"""Imported when asked for, and from where."""
+"""The module of each name, imported at its first use."""
 
 MOVED: Final = from_modules(
     {
@@ -146,7 +146,7 @@ MOVED: Final = from_modules(
         ),
     }
 )
-"""Names that this package had until 0.2, and where they are: importing them from here warns, and ends with 0.3."""
+"""Names that this package had until 0.2, and their modules: importing them from here warns until 0.3 removes them."""
 
-if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+if not TYPE_CHECKING:  # otherwise every name would exist for a type checker
     __getattr__, __dir__ = late(__name__, LATE, MOVED)

@@ -1,6 +1,6 @@
-"""The command `segmented`, also as `python -m segmented`: tells the version itself, and runs the command line.
+"""The command `segmented`, also as `python -m segmented`: prints the version, and runs the command line.
 
-The version needs no package besides Python; the command line needs those of the extra `cli`.
+The version needs no other package; the command line needs those of the extra `cli`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from segmented.exits import EXIT_INVALID_INPUT, interrupted, no_output, output_f
 from segmented.imports import COMMANDS, missing_package, needs
 
 FOREIGN: Final = "segmented"
-"""A distribution on the package index that has our import name, and is not ours."""
+"""A distribution on the package index with our import name that is not ours."""
 OURS: Final = "RedisStore"
-"""A name that our package has, and no other of its import name."""
+"""A name that only our package has."""
 CURE: Final = f"uninstall both '{FOREIGN}' and 'segmented-locks', then install 'segmented-locks'"
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its code."""
     try:
         exit_code = _run(sys.argv[1:]) if sys.stdout is not None else no_output()
     except KeyboardInterrupt:
@@ -51,7 +51,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _warnings() -> list[str]:
-    """Return a sentence if another distribution shares our import name."""
+    """Return a warning if another distribution has our import name."""
     try:
         found = distribution(FOREIGN)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Local time as an argument: monotonic, so that a stepped wall clock changes nothing."""
+"""Local time as an argument: monotonic, so that a change of the wall clock has no effect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds that only grow; their zero means nothing."""
+    """Seconds that only grow, from an arbitrary zero."""
 
     def now(self) -> float:
         """Return monotonic seconds."""
@@ -16,13 +16,13 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's monotonic clock."""
 
-    now = staticmethod(time.monotonic)  # read ten times in a lock's cycle, so there is no call around it
+    now = staticmethod(time.monotonic)  # read ten times per lock cycle, so no method wraps it
 
 
 class WallClock:
     """The machine's wall clock: seconds since 1970, which a correction may move either way.
 
-    Nothing but the historical `GetSetLock` depends on it.
+    Only the historical `GetSetLock` depends on it.
     """
 
     def now(self) -> float:
@@ -31,10 +31,10 @@ class WallClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move, for tests and the simulator."""
+    """A clock that moves only when `advance` is called, for tests and the simulator."""
 
     def __init__(self, start: float = 1_000.0) -> None:
-        """Start at `start` seconds."""
+        """Create a clock that starts at `start` seconds."""
         self._now = start
 
     def now(self) -> float:

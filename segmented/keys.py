@@ -1,4 +1,4 @@
-"""Every key and channel, built here, and for deduplication in `once_keys`, and nowhere else.
+"""All keys and channels are built here, except those of deduplication, which `once_keys` builds.
 
 A lock's keys share one hash tag, and so do all keys of a shard, so that each operation stays in one hash slot. Names
 are percent-encoded (`%`, `{`, `}`) because the first `}` would otherwise end the tag early.
@@ -14,7 +14,7 @@ from segmented.errors import InvalidInput
 from segmented.models.shards import SHARD_MARK
 
 KEPT_MAX: Final = 1_024
-"""Names whose keys are kept, because each call needs them."""
+"""Maximum number of names whose keys are cached, because each call needs them."""
 
 
 def encoded(name: str) -> str:
@@ -29,9 +29,9 @@ class LockKeys:
     lock: str
     """String with PX: the holder id."""
     fence: str
-    """Hash with PX: last `token`, last `releaser`, `delay` of the last holder; may lapse after a day idle."""
+    """Hash with PX: last `token`, last `releaser`, `delay` of the last holder; may expire after an idle day."""
     freed: str
-    """Channel: one message a release."""
+    """Channel: one message per release."""
 
     def listed(self) -> list[str]:
         """Return KEYS of every lock script."""
@@ -47,9 +47,9 @@ def lock_keys(name: str) -> LockKeys:
 
 @lru_cache(KEPT_MAX)
 def named_lock_keys(key: str) -> LockKeys:
-    """Build the keys of a lock whose main key is `key` itself, as redis-py's own lock has it.
+    """Build the keys of a lock whose main key is `key` itself, as for redis-py's lock.
 
-    All are in one hash slot, unless the key has braces that are no hash tag: such a key is of use on one server only.
+    All are in one hash slot, unless the key has braces that are not a hash tag: such a key works on one server only.
     """
     base = key if "{" in key or "}" in key else f"{{{key}}}"
     return LockKeys(lock=key, fence=f"{base}:seg:fence", freed=f"{base}:seg:freed")
@@ -57,20 +57,20 @@ def named_lock_keys(key: str) -> LockKeys:
 
 @dataclass(frozen=True, slots=True)
 class ReadWriteKeys:
-    """Keys of a lock of readers and writers."""
+    """Keys of a read-write lock."""
 
     lock: str
-    """Hash with PX while anybody holds it: `mode` (read or write), `token`, and the `holder` of a writer."""
+    """Hash with PX while the lock is held: `mode` (read or write), `token`, and the `holder` of a writer."""
     fence: str
     """Hash with PX: last `token`, `kind`."""
     readers: str
     """Sorted set with PX: holder id of a reader -> server milliseconds at which its lease ends."""
     writers: str
-    """Sorted set with PX: holder id of a writer that waits -> server milliseconds until which it shuts the door."""
+    """Sorted set with PX: holder id of a waiting writer -> server milliseconds until which it blocks new readers."""
     freed: str
-    """Channel for writers: one message when a writer may get in."""
+    """Channel for writers: one message when a writer may enter."""
     opened: str
-    """Channel for readers: one message when the door is open for readers."""
+    """Channel for readers: one message when readers may enter."""
 
     def listed(self) -> list[str]:
         """Return KEYS of every script of this kind."""
@@ -78,7 +78,7 @@ class ReadWriteKeys:
 
 
 def read_write_keys(name: str) -> ReadWriteKeys:
-    """Build the keys of the lock of readers and writers `name`."""
+    """Build the keys of the read-write lock `name`."""
     keys = lock_keys(name)
     return ReadWriteKeys(
         lock=keys.lock,
@@ -101,7 +101,7 @@ class ReentrantKeys:
     freed: str
     """Channel: one message when the last entry is released."""
     entries: str
-    """Set with PX: the holder ids of the leases that make up the count."""
+    """Set with PX: the holder ids of the leases in the count."""
 
     def listed(self) -> list[str]:
         """Return KEYS of every script of this kind."""
@@ -121,25 +121,25 @@ class FairKeys:
     lock: str
     """String with PX: the holder id."""
     fence: str
-    """Hash with PX: last `token`, `kind`, number of `arrivals`; `process` of the holder; who was `handed` the lock
-    last, and who was told last to be the `minder` of the holder's end."""
+    """Hash with PX: last `token`, `kind`, number of `arrivals`; `process` of the holder; the waiter that was last
+    `handed` the lock, and the last `minder`, which watches for the holder's end."""
     freed: str
-    """Channel: one message when a release finds nobody to hand the lock to."""
+    """Channel: one message when a release finds no waiter to hand the lock to."""
     queue: str
-    """Sorted set with PX: holder id of a waiter -> its number of arrival."""
+    """Sorted set with PX: holder id of a waiter -> its arrival number."""
     waiters: str
-    """Hash with PX: holder id -> its number of arrival, its process, and `+` once its subscription was seen."""
+    """Hash with PX: holder id -> its arrival number, its process, and `+` once its subscription was seen."""
     present: str
     """Sorted set with PX: holder id -> server milliseconds until which it counts as alive."""
     turn: str
-    """Prefix: `<turn>:<holder id>` is the channel of one waiter: it is its turn, or to mind the holder's end."""
+    """Prefix: `<turn>:<holder id>` is one waiter's channel: one message when it is its turn, or becomes the minder."""
 
     def listed(self) -> list[str]:
         """Return KEYS of every script of this kind."""
         return [self.lock, self.fence, self.freed, self.queue, self.waiters, self.present, self.turn]
 
     def turn_of(self, holder_id: str) -> str:
-        """Name the channel of one waiter."""
+        """Return the channel of one waiter."""
         return f"{self.turn}:{holder_id}"
 
 
@@ -159,7 +159,7 @@ def fair_keys(name: str) -> FairKeys:
 
 @dataclass(frozen=True, slots=True)
 class OperatorKeys:
-    """What any kind of lock may keep under a name: for an operator, who does not know the kind."""
+    """Keys that a lock of any kind may have under a name, for operator functions, which do not know the kind."""
 
     plain: LockKeys
     reentrant: ReentrantKeys
@@ -167,24 +167,24 @@ class OperatorKeys:
     fair: FairKeys
 
     def listed(self) -> list[str]:
-        """Return KEYS of every script of an operator."""
+        """Return KEYS of every operator script."""
         shared, fair = self.read_write, self.fair
         companions = [shared.readers, shared.writers, shared.opened, self.reentrant.entries]
         return [*self.plain.listed(), *companions, fair.queue, fair.waiters, fair.present, fair.turn]
 
 
 def operator_keys(name: str) -> OperatorKeys:
-    """Build the keys of the lock `name`, of whatever kind."""
+    """Build the keys of the lock `name` of any kind."""
     return OperatorKeys(lock_keys(name), reentrant_keys(name), read_write_keys(name), fair_keys(name))
 
 
 def lock_pattern(match: str) -> str:
-    """Build the pattern of the main keys of the locks whose names match; a companion key ends in another way."""
+    """Build the pattern of the main keys of locks whose names match; companion keys have other endings."""
     return lock_keys(match).lock
 
 
 def lock_name(key: str) -> str | None:
-    """Return the name of the lock whose main key this is; None for any other key."""
+    """Return the name of the lock whose main key this is, or None for any other key."""
     prefix, suffix = lock_keys("\n").lock.split("\n")
     if not (key.startswith(prefix) and key.endswith(suffix)):
         return None
@@ -194,12 +194,12 @@ def lock_name(key: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FencedKeys:
-    """Keys of a value that is written under fencing tokens. The value's key is the user's own."""
+    """Keys of a value that is written with fencing tokens. The value's key is the user's own."""
 
     value: str
     """String: the value."""
     fence: str
-    """String without an end: the highest token that has written; to be deleted with the value, if ever."""
+    """String that never expires: the highest token that has written; delete it only with the value."""
 
     def listed(self) -> list[str]:
         """Return KEYS of the script."""
@@ -207,7 +207,7 @@ class FencedKeys:
 
 
 def fenced_keys(key: str) -> FencedKeys:
-    """Build the keys of a value; both are in one hash slot. Raises InvalidInput for a key for which that cannot be."""
+    """Build the keys of a value, both in one hash slot. Raises InvalidInput for a key that makes this impossible."""
     before, opened, rest = key.partition("{")
     tag, closed, _ = rest.partition("}")
     if opened and closed and tag:
@@ -219,18 +219,18 @@ def fenced_keys(key: str) -> FencedKeys:
 
 
 def polling_channel(name: str) -> str:
-    """Name the line of those who poll for a lock without any message: nothing is published there."""
+    """Return the name of the queue of waiters that poll for a lock: no message is published there."""
     return f"{lock_keys(name).lock}:polled"
 
 
 @dataclass(frozen=True, slots=True)
 class CacheKeys:
-    """Keys of a cached value: those of the lock of its name, and the value."""
+    """Keys of a cached value: those of the lock of its name, and of the value."""
 
     locking: LockKeys
-    """The hash `fence` has one field more: `kept`, the lowest token that may still write."""
+    """The hash `fence` has an additional field: `kept`, the lowest token that may still write."""
     cached: str
-    """Hash with PX: `kind`, `body`, and `refresh_at` in server milliseconds where it is made anew early."""
+    """Hash with PX: `kind`, `body`, and `refresh_at` in server milliseconds if it is refreshed ahead."""
 
     def listed(self) -> list[str]:
         """Return KEYS of every cache script."""
@@ -252,33 +252,33 @@ class ShardKeys:
     stock: str
     """Hash: segment -> units available."""
     free: str
-    """Sorted set: segment -> server milliseconds at which it was, or will be, free. A hint; the lock decides."""
+    """Sorted set: segment -> server milliseconds at which it was, or will be, free. Only a hint; the lock decides."""
     orders: str
     """Hash: order id -> record."""
     holds: str
-    """Sorted set: order id -> server milliseconds at which its hold lapses."""
+    """Sorted set: order id -> server milliseconds at which its hold expires."""
     ledger: str
     """Stream: every change, under the id epoch-sequence."""
     lock: str
     """Prefix: `<lock>:<segment>` is a string with PX that holds the holder id."""
     freed: str
-    """Channel: one message a freed segment."""
+    """Channel: one message per freed segment."""
     customers: str
     """Hash: customer id -> units reserved and confirmed; only in a pool that limits customers."""
     changes: str
-    """Hash: id of a restock or withdrawal -> what was done."""
+    """Hash: id of a restock or withdrawal -> its result."""
     transfers: str
     """Hash: `sent:`, `away:` or `received:` and the other shard's number -> number and units; in shards only."""
     outbox: str
-    """Sorted set: id of a submitted order that nobody has finished -> server milliseconds of its next publication."""
+    """Sorted set: id of an unfinished submitted order -> server milliseconds of its next publication."""
     entries: str
-    """Hash: order id -> how often it was begun and published again, and what it asks for while it is queued."""
+    """Hash: order id -> how often it was begun and republished, and its request while it is queued."""
     dead: str
-    """Hash: order id -> why it is published no more."""
+    """Hash: order id -> why it is no longer published."""
     directory: str
-    """String: that a pool of this sku is sold in shards. Not of the pool: it is not opened beside."""
+    """String: set if this sku is sold in shards. It is not the pool's own; a pool with it is not opened."""
     ledger_copy: str
-    """Stream: what a repair has copied of the ledger so far; only while it is under way, and of its script alone."""
+    """Stream: the part of the ledger that a repair has copied so far; only its script uses it, while it runs."""
 
     def listed(self) -> list[str]:
         """Return KEYS of every pool script."""
@@ -288,7 +288,7 @@ class ShardKeys:
 
 @lru_cache(KEPT_MAX)
 def shard_keys(sku: str) -> ShardKeys:
-    """Build the keys of a pool in one hash slot: of the pool `sku`, or of one shard, which a `Shard` names."""
+    """Build the keys of a pool in one hash slot: the pool `sku`, or one shard, which a `Shard` names."""
     name, _, place = sku.partition(SHARD_MARK)
     tag = pool_tag(name, place or "0")
     return ShardKeys(
@@ -312,15 +312,15 @@ def shard_keys(sku: str) -> ShardKeys:
 
 
 OUTBOXES: Final = "seg:{outboxes}"
-"""Set: the skus of pools that orders were submitted to."""
+"""Set: the skus of pools that have received submitted orders."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageKeys:
-    """Keys of the messages that no worker could read."""
+    """Keys of messages that no worker could read."""
 
     kept: str
-    """Hash: digest of a message -> when it came, why it was kept, and its text."""
+    """Hash: digest of a message -> when it arrived, why it was kept, and its text."""
 
     def listed(self) -> list[str]:
         """Return KEYS of the script."""
@@ -338,7 +338,7 @@ def directory_key(tag: str) -> str:
 
 
 def pool_tag(sku: str, place: str) -> str:
-    """Begin the keys of a pool in one hash slot; `place` is "0", or that of a shard: its number and its salt."""
+    """Return the prefix of a pool's keys in one hash slot; `place` is "0", or a shard's number and salt."""
     return f"seg:{{{encoded(sku)}:{place}}}"
 
 
@@ -347,9 +347,9 @@ class DirectoryKeys:
     """Keys of one copy of a pool's directory of shards."""
 
     directory: str
-    """String: whether the pool is open, and what was written down when it was opened."""
+    """String: whether the pool is open, and the settings with which it was opened."""
     beside: tuple[str, ...]
-    """Next to the first copy: of the pool of the same sku in one hash slot, of which nothing must be there."""
+    """Beside the first copy: keys of a pool of the same sku in one hash slot, none of which may exist."""
 
     def listed(self) -> list[str]:
         """Return KEYS of the script."""
@@ -357,21 +357,21 @@ class DirectoryKeys:
 
 
 def directory_keys(sku: str, copy: int) -> DirectoryKeys:
-    """Build the keys of a copy, from 0: each is in a slot of its own, so that most outlive a master that is down."""
+    """Build the keys of a copy, from 0: each is in its own slot, so that most survive the loss of a master."""
     tag = pool_tag(sku, f"copy{copy}" if copy else "0")
     return DirectoryKeys(directory=directory_key(tag), beside=() if copy else tuple(shard_keys(sku).listed()))
 
 
 @dataclass(frozen=True, slots=True)
 class CartKeys:
-    """Keys of the carts whose first sku is a pool's: in the hash slot of its first shard."""
+    """Keys of the carts whose first sku is this pool's, in the hash slot of its first shard."""
 
     meta: str
-    """The pool's own; a pool that is not open has no carts."""
+    """The pool's own key; a pool that is not open has no carts."""
     carts: str
     """Hash: cart id -> record."""
     unfinished: str
-    """Sorted set: cart id -> server milliseconds from which anybody may finish it."""
+    """Sorted set: cart id -> server milliseconds from which any process may finish it."""
 
     def listed(self) -> list[str]:
         """Return KEYS of every script about carts."""
@@ -386,5 +386,5 @@ def cart_keys(home: str) -> CartKeys:
 
 
 def listener_channel(listener_id: str) -> str:
-    """Name the private channel on which a process wakes its own listener."""
+    """Return the private channel on which a process wakes its own listener."""
     return f"seg:listener:{listener_id}"

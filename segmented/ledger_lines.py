@@ -1,9 +1,9 @@
-"""How changes and records stand as text, and the digest that chains changes. The scripts write the same (`pool.lua`).
+"""The text format of changes and records, and the digest that chains changes. The scripts write the same (`pool.lua`).
 
-A line is order id, quantity, segment, parts, customer, fence, note, with tabs between them and none at its end. The
-digest is the first 16 hexadecimal digits of SHA-1 over the last digest, the entry's id, kind, time and lines: it finds
-a value that was changed by accident or by hand, not one changed by somebody who also rewrites all digests after it.
-A repair writes an order's record again, in the text that the scripts give it.
+A line is order id, quantity, segment, parts, customer, fence, note, separated by tabs, without trailing tabs. The
+digest is the first 16 hexadecimal digits of SHA-1 over the last digest, the entry's id, kind, time and lines: it
+detects a value that was changed by accident or by hand, unless all later digests were rewritten too. A repair rewrites
+an order's record in the same format as the scripts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from segmented.models.orders import OrderState
 
 NO_DIGEST: Final = "0" * 16
-"""What the first entry is chained to."""
+"""The digest before the first entry."""
 STATES: Final[dict[str, OrderState]] = {
     "r": "reserved",
     "c": "confirmed",
@@ -33,20 +33,20 @@ LETTERS: Final[dict[OrderState, str]] = {state: letter for letter, state in STAT
 
 
 def parts_text(parts: Iterable[Part], *, segment: int | None, quantity: int) -> str:
-    """Write units by segment; nothing when all are of the order's own segment."""
+    """Return the text of the units by segment, empty if all are of the order's own segment."""
     listed = tuple(parts)
     return "" if listed == ((segment, quantity),) else ",".join(f"{number}:{units}" for number, units in listed)
 
 
 def parse_parts(found: str, *, segment: int | None, quantity: int) -> tuple[Part, ...]:
-    """Read what `parts_text` writes."""
+    """Parse the text that `parts_text` returns."""
     if not found:
         return () if segment is None else ((segment, quantity),)
     return tuple((int(number), int(units)) for number, _, units in (part.partition(":") for part in found.split(",")))
 
 
 def line_of(entry: LedgerEntry) -> str:
-    """Write one change."""
+    """Return the text of one change."""
     fields = (
         entry.order_id or "",
         str(entry.quantity),
@@ -60,7 +60,7 @@ def line_of(entry: LedgerEntry) -> str:
 
 
 def digest(before: str, entries: Sequence[LedgerEntry]) -> str:
-    """Return the digest of changes made in one step, after one with digest `before`."""
+    """Return the digest of changes made atomically, after one with digest `before`."""
     first = entries[0]
     entry_id = f"{first.epoch}-{first.sequence}"
     content = "\n".join([before, entry_id, first.kind, str(first.at_us), *map(line_of, entries)])
@@ -69,7 +69,7 @@ def digest(before: str, entries: Sequence[LedgerEntry]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What the note of a checkpoint says: all numbers of the pool but its free units, which are the entry's own."""
+    """The note of a checkpoint: all numbers of the pool except its free units, which are in the entry itself."""
 
     segment_count: int
     opened: int
@@ -81,17 +81,17 @@ class Checkpoint:
     confirmed: int
     is_closed: bool
     chain_before: str
-    """The digest to which the checkpoint is chained, so that a ledger which begins there can be checked."""
+    """The digest before the checkpoint, so that a ledger that begins there can be checked."""
 
     def note(self) -> str:
-        """Write it."""
+        """Return the text of the note."""
         stocked = (self.opened, self.restocked, self.withdrawn, self.sent, self.received)
         numbers = (self.segment_count, *stocked, self.reserved, self.confirmed)
         return " ".join([*map(str, numbers), "1" if self.is_closed else "0", self.chain_before])
 
 
 def parse_checkpoint(note: str) -> Checkpoint | None:
-    """Read what `Checkpoint.note` writes; None for anything else."""
+    """Parse the text that `Checkpoint.note` returns; return None for anything else."""
     try:
         *numbers, is_closed, chain_before = note.split(" ")
         segments, opened, restocked, withdrawn, sent, received, reserved, confirmed = map(int, numbers)
@@ -102,7 +102,7 @@ def parse_checkpoint(note: str) -> Checkpoint | None:
 
 
 def record_text(record: OrderRecord) -> str:
-    """Write a record: ten fields with tabs between them and none at its end."""
+    """Return the text of a record: ten fields separated by tabs, without trailing tabs."""
     segment = None if record.segment < 0 else record.segment
     fields = (
         LETTERS[record.state],
@@ -120,7 +120,7 @@ def record_text(record: OrderRecord) -> str:
 
 
 def parse_record(order_id: str, raw: str, *, hold_until_ms: int | None = None) -> OrderRecord | None:
-    """Read what `record_text` writes; None for a text that no script has written."""
+    """Parse the text that `record_text` returns; return None for a text that no script could have written."""
     fields = raw.split("\t")
     if not 4 <= len(fields) <= 10 or fields[0] not in STATES:  # noqa: PLR2004  # the fields of a record
         return None

@@ -1,4 +1,4 @@
-"""What a message may say of an address (of a Redis server, a broker, a database): nothing that may be a password."""
+"""Hides everything that may be a password in the address of a Redis server, a broker or a database."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ HARMLESS: Final = frozenset(
         *("uri", "mode", "cache", "immutable", "nolock"),
     }
 )
-"""Options whose values are shown; those of all others are not, because a mistyped `password` is one of the others."""
+"""Options whose values are shown; all other values are hidden, since another option may be a mistyped `password`."""
 SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 PATHS: Final = ("unix://", "redis+socket://", "sqlite://", "sqlite+")
-"""What follows is a path, in which an @ or a colon is nothing special."""
+"""Schemes followed by a path, in which an @ or a colon is an ordinary character."""
 NO_HOST: Final = (*PATHS, "postgresql")
-"""Behind the @ of these may come a path at once."""
+"""Schemes in which a path may directly follow the @."""
 HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+(?:%[^\[\]]+)?\]|[^\[\]:,=\s]+)(?::(?P<port>[0-9]{1,5}))?")
 ADDRESS: Final = re.compile(r"[A-Za-z0-9.\[\]:-]+:[0-9]{1,5}(?=[/,?#]|$)")
 """A host and a port, and what may follow them."""
 LISTED: Final = re.compile(r"(?:^|(?<=[,;\s]))(\w+=).*", re.DOTALL)
-"""Options with commas between them, as other libraries write addresses: `localhost:6379,password=...`."""
+"""Comma-separated options, as in other libraries' addresses: `localhost:6379,password=...`."""
 
 
 def masked(url: str) -> str:
-    """Return a URL without its passwords, also if it is no valid one, or they stand where none belongs.
+    """Return a URL without its passwords, even if it is invalid or they are in the wrong place.
 
     A user is shown only if a password follows, and an option's value only if the option is known to be harmless. A text
-    without a scheme is shown only if it begins with a host and a port: it may be a password in the wrong place.
+    without a scheme is shown only if it begins with a host and a port, since it may be a misplaced password.
     """
     found = SCHEME.match(url)
     if found is None and "@" not in url and not ADDRESS.match(url):
@@ -60,7 +60,7 @@ def masked(url: str) -> str:
     user, _, password = account.partition(":")
     who = f"{user}:{MASK}@" if password else f"{MASK}@" if at else ""
     if at and place[:1] in {"", "/", "?", "#"} and not kind.startswith(NO_HOST):
-        return f"{scheme}{who}"  # no host: what follows may be a piece of the password
+        return f"{scheme}{who}"  # no host: the rest may be part of the password
     readable, hash_sign, _ = place.partition("#")
     where, mark, query = readable.partition("?")
     where = LISTED.sub(rf"\1{MASK}", where)
@@ -71,7 +71,7 @@ def masked(url: str) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """Return what is said of an option or setting that there is not, with the nearest that there is."""
+    """Return the message for an unknown option or setting, with the most similar known one."""
     near = get_close_matches(name.lower(), sorted(known), n=1)
     return f"there is no {what} {name}" + (f"; did you mean {near[0]}?" if near else "")
 

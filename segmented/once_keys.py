@@ -1,4 +1,4 @@
-"""Every key and channel of deduplication, built here and nowhere else, and the patterns for finding them again.
+"""All keys and channels of deduplication are built here, with the patterns that find them.
 
 All keys of one partition of a namespace share one hash tag, so that each operation stays in one hash slot. An entry of
 the claims names the key of a record: it is "key", or "key message".
@@ -14,7 +14,7 @@ from zlib import crc32
 from segmented.keys import KEPT_MAX, encoded
 
 ONCE_PARTITIONS: Final = 32
-"""Hash slots that the deduplication records of a namespace are spread over."""
+"""Number of hash slots over which a namespace's deduplication records are spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +24,16 @@ class OnceKeys:
     record: str
     """Hash with PX: seat, run and outcome of the key."""
     messages: str
-    """Prefix: `<messages>:<message>` is a hash with PX: what is known of one message."""
+    """Prefix: `<messages>:<message>` is a hash with PX: the state of one message."""
     claims: str
-    """Sorted set of the partition: key, or "key message" -> server milliseconds at which what holds it lapses."""
+    """Sorted set of the partition: key, or "key message" -> server milliseconds at which its hold expires."""
     freed: str
     """Channel: one message when the key may be free, or has an outcome."""
     member: str
-    """The key as the claims name it."""
+    """The key as written in the claims."""
 
     def listed(self) -> list[str]:
-        """Return KEYS of every script about a record."""
+        """Return KEYS of every record script."""
         return [self.record, self.messages, self.claims, self.freed]
 
 
@@ -62,18 +62,18 @@ def once_keys(namespace: str, key: str) -> OnceKeys:
 
 
 def once_member(key: str) -> str:
-    """Return the key without a space, which ends it in an entry, and without a colon, which ends it in a key's name."""
+    """Return the key with encoded spaces, which end it in an entry, and colons, which end it in a key's name."""
     return key.replace("%", "%25").replace(":", "%3A").replace(" ", "%20")
 
 
 def once_claimed(entry: str) -> tuple[str, str]:
-    """Return the key that an entry of the claims is about, and the message, or ""."""
+    """Return the key of an entry of the claims, and the message, or ""."""
     member, _, message = entry.partition(" ")
     return member.replace("%20", " ").replace("%3A", ":").replace("%25", "%"), message
 
 
 def once_pattern(key: str = "") -> str:
-    """Return a server's pattern for the claims of every namespace; with a `key`, for its record in every namespace."""
+    """Return the key pattern for the claims of every namespace; with a `key`, for its record in every namespace."""
     if not key:
         return once_claims("\n", 0).replace("{\n:0}", "{*}")
     before, after = once_keys("\n", key).record.split("\n")
@@ -83,7 +83,7 @@ def once_pattern(key: str = "") -> str:
 
 
 def once_namespace(found: str) -> str | None:
-    """Return the namespace of a key of ours; None for any other key."""
+    """Return the namespace of one of our keys, or None for any other key."""
     prefix = once_claims("", 0).partition("{")[0]
     tag, closed, _ = found.removeprefix(prefix + "{").partition("}")
     encoded, colon, _ = tag.rpartition(":")

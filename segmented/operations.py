@@ -1,4 +1,4 @@
-"""The name that `segmented.protocol` had before 0.2; it goes with the next release."""
+"""The old name of `segmented.protocol` before 0.2; the next release removes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from segmented import protocol
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # any operation
-    """Give what `segmented.protocol` has, with a warning."""
+    """Return the name from `segmented.protocol`, with a warning."""
     value = getattr(protocol, name)
     warn(f"segmented.operations.{name} is segmented.protocol.{name} now", DeprecationWarning, stacklevel=2)
     return value

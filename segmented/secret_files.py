@@ -1,7 +1,7 @@
-"""Settings that hold a password, read from a file that another variable names: `SEGMENTED_URL_FILE` for SEGMENTED_URL.
+"""Settings with a password, read from a file that another variable names: `SEGMENTED_URL_FILE` for SEGMENTED_URL.
 
-That is how container engines and service managers hand over secrets: a file is not seen by who may list processes or
-describe a container, and is not handed on to child processes.
+Container engines and service managers pass secrets in this way: listing processes or describing a container does not
+show the file's content, and child processes do not inherit it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FORMS: Final = {
     "SEGMENTED_BROKER": "a broker's URL, as redis://:PASSWORD@HOST:6379/0 is",
     "SEGMENTED_DATABASE": "an order database's URL, as postgresql://USER:PASSWORD@HOST/DATABASE is",
 }
-"""What the files hold. All that is said of one that holds something else, because it may be the bare password."""
+"""The content of each file. An error quotes only this, because the wrong content may be the bare password."""
 RULES: Final = "in a password, / ? # and @ are percent-encoded; unknown options are refused"
 SUFFIX: Final = "_FILE"
 BYTES_MAX: Final = 65_536
@@ -29,10 +29,10 @@ BYTES_MAX: Final = 65_536
 def said_in_file(
     name: str, environment: Mapping[str, str] = os.environ, *, check: Callable[[str], object] | None = None
 ) -> str | None:
-    """Return the one line of the file that the variable `name` + "_FILE" names; None where that is not set, or empty.
+    """Return the one line of the file that the variable `name` + "_FILE" names, or None if that is unset or empty.
 
-    Raises InvalidInput where `name` is set as well, for a file that cannot be read or has not exactly one line, and
-    where `check` raises it for that line. What stands in the file is in no message.
+    Raises InvalidInput if `name` is set too, if the file cannot be read or does not have exactly one line, or if
+    `check` raises it for that line. Messages never show the file's content.
     """
     variable = f"{name}{SUFFIX}"
     said = {key.upper(): value for key, value in environment.items() if key.upper() in {name, variable}}
@@ -49,7 +49,7 @@ def said_in_file(
     except OSError as error:
         message = f"{variable}: {file} cannot be read: {error.strerror}"
         raise InvalidInput(message) from None
-    except ValueError:  # its text would be in the error
+    except ValueError:  # the error would contain its text
         message = f"{variable}: {file} is no text in UTF-8"
         raise InvalidInput(message) from None
     if len(lines) != 1 or not lines[0].strip() or len(written) > BYTES_MAX:

@@ -1,6 +1,6 @@
-"""Files that a command writes: checked before anything is changed, and written in one step.
+"""Files that a command writes: checked before any change, and replaced atomically.
 
-A reader of such a file never sees half of it, and what stood there before stays until the new text is whole.
+A reader never sees half of such a file, and the old content stays until the new text is complete.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 FILE_MODE: Final = 0o666
 NAME_SHOWN: Final = 50
-"""Characters of a file's name in that of the file beside it, which must not be longer than names may be."""
+"""Maximum characters of the file's name in the temporary file's name, which must not be too long."""
 
 
 def check_writable(file: Path, option: str) -> None:
-    """Raise InvalidInput, with one sentence, where `option` names no file that can be written. Changes nothing."""
+    """Raise InvalidInput if `option` does not name a writable file. Changes nothing."""
     try:
         mode = _mode(file)
         if stat.S_ISDIR(mode):
@@ -34,7 +34,7 @@ def check_writable(file: Path, option: str) -> None:
             message = f"{option} {file}: there is no folder {file.absolute().parent}"
             raise InvalidInput(message)
         if mode and not stat.S_ISREG(mode):
-            return  # a pipe or a device: it is written to as it is
+            return  # a pipe or a device is written directly
         descriptor, trial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:NAME_SHOWN]}.")
         os.close(descriptor)
         Path(trial).unlink()
@@ -44,7 +44,7 @@ def check_writable(file: Path, option: str) -> None:
 
 
 def check_apart(files: dict[str, Path | None]) -> None:
-    """Raise InvalidInput where two options name the same file, however it is spelled or linked."""
+    """Raise InvalidInput if two options name the same file, even by different spellings or links."""
     given = [(option, file) for option, file in files.items() if file is not None]
     for index, (option, file) in enumerate(given):
         for other, earlier in given[:index]:
@@ -55,9 +55,9 @@ def check_apart(files: dict[str, Path | None]) -> None:
 
 @contextmanager
 def whole_file(file: Path) -> Iterator[TextIO]:
-    """Open a file that takes the place of `file` when the block ends, and is removed if the block fails.
+    """Open a file that replaces `file` when the block ends, and is removed if the block fails.
 
-    Raises InvalidInput when it cannot be written.
+    Raises InvalidInput if it cannot be written.
     """
     try:
         if file.exists() and not file.is_file():
@@ -82,13 +82,13 @@ def whole_file(file: Path) -> Iterator[TextIO]:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file in one step. Raises InvalidInput when it cannot be written."""
+    """Replace a file atomically. Raises InvalidInput if it cannot be written."""
     with whole_file(file) as written:
         written.write(text)
 
 
 def _mode(file: Path) -> int:
-    """Return a file's mode; 0 where there is none. From 3.14 on `Path.exists` is also False for an impossible name."""
+    """Return a file's mode, or 0 if there is no file. Since 3.14 `Path.exists` is also False for an impossible name."""
     try:
         return file.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -98,12 +98,12 @@ def _mode(file: Path) -> int:
 def _is_same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except OSError:  # one of them is not there yet
+    except OSError:  # one of them does not exist yet
         return one.resolve() == other.resolve()
 
 
 def _umask() -> int:
-    """Return what the user wants withheld from new files; it can only be read by setting it."""
+    """Return the umask, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,6 +1,6 @@
-"""redis-py's own lock interface over ours: `client.lock(name, lock_class=Lock)`, for code that uses it already.
+"""redis-py's lock interface on our locks, for existing code: `client.lock(name, lock_class=Lock)`.
 
-New code takes `segmented.Lock`, whose leases tell more. docs/how-to/come-from-redis-py.md lists what is different.
+New code should use `segmented.Lock`, whose leases offer more. docs/how-to/come-from-redis-py.md lists the differences.
 """
 
 from segmented.compat.async_lock import AsyncLock

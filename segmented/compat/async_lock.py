@@ -1,4 +1,4 @@
-"""redis-py's `redis.asyncio.lock.Lock` by its own interface."""
+"""A lock with the interface of redis-py's `redis.asyncio.lock.Lock`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AsyncLock(Terms[AsyncLease]):
-    """A lock with the methods, arguments and exceptions of redis-py's for asyncio, over a lease of this library."""
+    """A lock with the methods, arguments and exceptions of redis-py's lock, on a lease of this library, for asyncio."""
 
     def __init__(  # redis-py's own
         self,
@@ -38,9 +38,9 @@ class AsyncLock(Terms[AsyncLease]):
         thread_local: bool = True,  # noqa: FBT001, FBT002  # redis-py's own
         raise_on_release_error: bool = True,  # noqa: FBT001, FBT002  # redis-py's own
     ) -> None:
-        """Lock the key `name` of the server of `redis`, for `timeout` seconds, or for as long as this process lives.
+        """Create a lock on the key `name` of the server of `redis`, for `timeout` seconds or until this process ends.
 
-        Arguments as those of redis-py's own class; `sleep` is taken and not used, because a waiter is notified.
+        The arguments are those of redis-py's class; `sleep` is accepted and ignored, because waiters are notified.
         """
         super().__init__(
             name,
@@ -56,7 +56,7 @@ class AsyncLock(Terms[AsyncLease]):
         self._key(redis)
 
     async def __aenter__(self) -> Self:
-        """Acquire; raises LockError when it was not free in time."""
+        """Acquire. Raises LockError if the lock was not free in time."""
         if not await self.acquire():
             raise LockError(NOT_ACQUIRED, lock_name=self._lock_name())
         return self
@@ -64,7 +64,7 @@ class AsyncLock(Terms[AsyncLease]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Release; the block's own error is never hidden by a failed release."""
+        """Release; a failed release never hides the block's own error."""
         try:
             await self.release()
         except LockError as failure:
@@ -76,9 +76,9 @@ class AsyncLock(Terms[AsyncLease]):
         blocking_timeout: float | None = None,
         token: Token | None = None,
     ) -> bool:
-        """Wait as long as asked (default: as the lock was made) and return whether it was acquired.
+        """Wait as long as asked (default: the lock's own setting) and return whether the lock was acquired.
 
-        The value of the key is `token`, if one is given, else a random one.
+        The value of the key is `token`, or a random one if none is given.
         """
         own = None if token is None else as_text(token, "token")
         plan = named_plan(
@@ -97,7 +97,7 @@ class AsyncLock(Terms[AsyncLease]):
         return bool(await self.redis.exists(self.name))
 
     async def owned(self) -> bool:
-        """Return whether this object holds the lock, by the server's word."""
+        """Return whether this object holds the lock, according to the server."""
         token = self.local.token
         if token is None:
             return False
@@ -105,7 +105,7 @@ class AsyncLock(Terms[AsyncLease]):
             return isinstance(await self._store.execute(self._claim(token.decode()).adopting()), Acquired)
 
     async def release(self) -> None:
-        """End the lock. Raises LockError when it is not held, LockNotOwnedError when it has lapsed or is another's."""
+        """Release. Raises LockError if the lock is not held, LockNotOwnedError if it expired or changed hands."""
         token = self._owned_token("Cannot release a lock that's not owned or is already unlocked.")
         try:
             with self._errors("release"):
@@ -116,7 +116,7 @@ class AsyncLock(Terms[AsyncLease]):
         self.local.drop()
 
     async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:  # noqa: FBT001, FBT002  # redis-py's own
-        """Add seconds to the time that is left; with `replace_ttl`, count them from now."""
+        """Add seconds to the remaining time; with `replace_ttl`, count them from now."""
         token = self._owned_token("Cannot extend an unlocked lock")
         self._require_timeout("extend")
         with self._errors("extend"):
@@ -126,7 +126,7 @@ class AsyncLock(Terms[AsyncLease]):
         return True
 
     async def reacquire(self) -> Literal[True]:
-        """Set the time that is left to `timeout` again."""
+        """Reset the remaining time to `timeout`."""
         token = self._owned_token("Cannot reacquire an unlocked lock")
         timeout = self._require_timeout("reacquire")
         with self._errors("reacquire"):
@@ -142,7 +142,7 @@ class AsyncLock(Terms[AsyncLease]):
         return answer.ttl_ms / 1000
 
     async def _held(self, token: str) -> AsyncLease:
-        """Return the lease of a token; one set from outside, or before a fork, or over by our clock, is looked up."""
+        """Return a token's lease; ask the server if it was set from outside or before a fork, or is not trusted."""
         lease = self.local.known(token)
         if lease is None or not lease.is_trusted:
             claim = self._claim(token)

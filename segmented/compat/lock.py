@@ -1,4 +1,4 @@
-"""redis-py's `Lock` by its own interface, for threads."""
+"""A lock with the interface of redis-py's `Lock`, for threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Lock(Terms[Lease]):
-    """A lock with the methods, arguments and exceptions of redis-py's, over a lease of this library."""
+    """A lock with the methods, arguments and exceptions of redis-py's lock, on a lease of this library."""
 
     def __init__(  # redis-py's own
         self,
@@ -38,9 +38,9 @@ class Lock(Terms[Lease]):
         thread_local: bool = True,  # noqa: FBT001, FBT002  # redis-py's own
         raise_on_release_error: bool = True,  # noqa: FBT001, FBT002  # redis-py's own
     ) -> None:
-        """Lock the key `name` of the server of `redis`, for `timeout` seconds, or for as long as this process lives.
+        """Create a lock on the key `name` of the server of `redis`, for `timeout` seconds or until this process ends.
 
-        Arguments as those of redis-py's own class; `sleep` is taken and not used, because a waiter is notified.
+        The arguments are those of redis-py's class; `sleep` is accepted and ignored, because waiters are notified.
         """
         super().__init__(
             name,
@@ -52,17 +52,17 @@ class Lock(Terms[Lease]):
             raise_on_release_error=raise_on_release_error,
         )
         self.redis = redis
-        store_of(redis)  # refuses at once what is no client
+        store_of(redis)  # raises at once for anything but a client
         self._key(redis)
 
     def __enter__(self) -> Self:
-        """Acquire; raises LockError when it was not free in time."""
+        """Acquire. Raises LockError if the lock was not free in time."""
         if not self.acquire():
             raise LockError(NOT_ACQUIRED, lock_name=self._lock_name())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Release; the block's own error is never hidden by a failed release."""
+        """Release; a failed release never hides the block's own error."""
         try:
             self.release()
         except LockError as failure:
@@ -75,9 +75,9 @@ class Lock(Terms[Lease]):
         blocking_timeout: float | None = None,
         token: Token | None = None,
     ) -> bool:
-        """Wait as long as asked (default: as the lock was made) and return whether it was acquired.
+        """Wait as long as asked (default: the lock's own setting) and return whether the lock was acquired.
 
-        The value of the key is `token`, if one is given, else a random one.
+        The value of the key is `token`, or a random one if none is given.
         """
         own = None if token is None else as_text(token, "token")
         plan = named_plan(
@@ -96,7 +96,7 @@ class Lock(Terms[Lease]):
         return bool(self.redis.exists(self.name))
 
     def owned(self) -> bool:
-        """Return whether this object holds the lock, by the server's word."""
+        """Return whether this object holds the lock, according to the server."""
         token = self.local.token
         if token is None:
             return False
@@ -104,7 +104,7 @@ class Lock(Terms[Lease]):
             return isinstance(self._store.execute(self._claim(token.decode()).adopting()), Acquired)
 
     def release(self) -> None:
-        """End the lock. Raises LockError when it is not held, LockNotOwnedError when it has lapsed or is another's."""
+        """Release. Raises LockError if the lock is not held, LockNotOwnedError if it expired or changed hands."""
         token = self._owned_token("Cannot release a lock that's not owned or is already unlocked.")
         try:
             with self._errors("release"):
@@ -115,7 +115,7 @@ class Lock(Terms[Lease]):
         self.local.drop()
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:  # noqa: FBT001, FBT002  # redis-py's own
-        """Add seconds to the time that is left; with `replace_ttl`, count them from now."""
+        """Add seconds to the remaining time; with `replace_ttl`, count them from now."""
         token = self._owned_token("Cannot extend an unlocked lock")
         self._require_timeout("extend")
         with self._errors("extend"):
@@ -125,7 +125,7 @@ class Lock(Terms[Lease]):
         return True
 
     def reacquire(self) -> Literal[True]:
-        """Set the time that is left to `timeout` again."""
+        """Reset the remaining time to `timeout`."""
         token = self._owned_token("Cannot reacquire an unlocked lock")
         timeout = self._require_timeout("reacquire")
         with self._errors("reacquire"):
@@ -141,7 +141,7 @@ class Lock(Terms[Lease]):
         return answer.ttl_ms / 1000
 
     def _held(self, token: str) -> Lease:
-        """Return the lease of a token; one set from outside, or before a fork, or over by our clock, is looked up."""
+        """Return a token's lease; ask the server if it was set from outside or before a fork, or is not trusted."""
         lease = self.local.known(token)
         if lease is None or not lease.is_trusted:
             claim = self._claim(token)

@@ -1,7 +1,7 @@
-"""One store for each client, however many locks are made of it; it goes when the client goes.
+"""One store for each client, shared by all its locks; it is closed when the client is garbage-collected.
 
-A store stands over a client of its own on the same connection pool, because one that held the user's client would keep
-it alive. Of a cluster there is no such second client: its store, and the client with it, lives until both are closed.
+A store uses its own client on the same connection pool, because holding the user's client would keep that alive. A
+cluster client has no such second client: its store and the client live until both are closed.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _guard = threading.Lock()
 def store_of(client: Client) -> RedisStore:
     """Return the store that the locks of `client` use, for threads.
 
-    Close it together with the client, if that is closed before the program ends: `store_of(client).close()`. Nothing is
-    asked of the server here. Raises InvalidInput for what is no client.
+    If you close the client before the program ends, close the store with it: `store_of(client).close()`. This function
+    sends nothing to the server. Raises InvalidInput for anything but a client.
     """
     if not isinstance(client, Client):
         usable_client(client, is_async=False)
@@ -53,7 +53,7 @@ def store_of(client: Client) -> RedisStore:
 
 
 def async_store_of(client: AsyncClient) -> AsyncRedisStore:
-    """Return the store that the locks of `client` use, for the event loop that runs now.
+    """Return the store that the locks of `client` use, for the running event loop.
 
     Close it together with the client: `await async_store_of(client).close()`.
     """
@@ -73,7 +73,7 @@ def async_store_of(client: AsyncClient) -> AsyncRedisStore:
 
 
 def check_async_client(client: AsyncClient) -> None:
-    """Raise InvalidInput for what is no client for asyncio."""
+    """Raise InvalidInput for anything but an asyncio client."""
     if not isinstance(client, AsyncClient):
         usable_client(client, is_async=True)
 
@@ -86,7 +86,7 @@ def _close_soon(store: RedisStore) -> None:
 def _close_in_loop(its_loop: ref[AbstractEventLoop], store: AsyncRedisStore) -> None:
     def close() -> None:
         closing = asyncio.ensure_future(store.close())
-        _closing.add(closing)  # a task that nobody holds may be collected before it ends
+        _closing.add(closing)  # a task without a reference may be collected before it ends
         closing.add_done_callback(_closing.discard)
 
     loop = its_loop()
@@ -96,7 +96,7 @@ def _close_in_loop(its_loop: ref[AbstractEventLoop], store: AsyncRedisStore) -> 
 
 
 def _forget_parents() -> None:
-    global _guard  # noqa: PLW0603  # a thread of the parent's may have held it in the moment of the fork
+    global _guard  # noqa: PLW0603  # a thread of the parent may have held it during the fork
     _guard = threading.Lock()
 
 

@@ -1,8 +1,7 @@
-"""What both classes share: the arguments of redis-py's lock, in ours, and its exceptions for ours.
+"""The code that both classes share: it translates redis-py's arguments into ours, and our errors into redis-py's.
 
 The key in Redis is the lock's name itself, with the token as its value, as redis-py writes it. So our class and
-redis-py's own exclude each other. The keys of the fencing token and of the wake-ups stand beside it
-(`keys.named_lock_keys`).
+redis-py's exclude each other. The fencing token and the wake-ups have separate keys (`keys.named_lock_keys`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ Token = str | bytes
 
 DEFAULT_SLEEP: Final = 0.1
 ENDLESS_TTL: Final = 30.0
-"""Seconds that a lock without a `timeout` outlives the process that holds it: until then it is renewed."""
+"""Seconds that a lock without a `timeout` outlives its process, which renews it while it runs."""
 ENDLESS: Final = TTL_MS_MAX / 1000
 NOT_ACQUIRED: Final = "Unable to acquire lock within the time specified"
 NOT_OWNED: Final = "Cannot {} a lock that's no longer owned"
@@ -51,7 +50,7 @@ log = logging.getLogger("segmented.compat")
 
 
 class Held(Generic[LeaseT]):
-    """What a lock object knows of its holding: the token, which may be set from outside, and our lease of it."""
+    """The state of a held lock: the token, which may be set from outside, and our lease."""
 
     token: bytes | None = None
     lease: LeaseT | None = None
@@ -62,18 +61,18 @@ class Held(Generic[LeaseT]):
         self.lease, self.token, self.process_id = lease, lease.holder_id.encode(), os.getpid()
 
     def drop(self) -> None:
-        """Forget it."""
+        """Forget the lease and the token."""
         self.lease = self.token = None
 
     def known(self, token: str) -> LeaseT | None:
-        """Return our lease of the token; None where it is to be adopted."""
+        """Return our lease of the token, or None if it must be adopted."""
         lease = self.lease
         is_ours = lease is not None and lease.holder_id == token and self.process_id == os.getpid()
         return lease if is_ours and lease is not None and not lease.has_ended else None
 
 
 class HeldByThread(Held[LeaseT], threading.local):
-    """The same, for each thread its own."""
+    """The same, separate for each thread."""
 
 
 class Terms(Generic[LeaseT]):
@@ -90,7 +89,7 @@ class Terms(Generic[LeaseT]):
         thread_local: bool,
         raise_on_release_error: bool,
     ) -> None:
-        """Keep them under redis-py's names."""
+        """Store the arguments under redis-py's names."""
         self.name = name
         self.timeout = timeout
         self.sleep = sleep
@@ -102,12 +101,12 @@ class Terms(Generic[LeaseT]):
 
     @property
     def lease(self) -> LeaseT | None:
-        """Return our lease while the lock is held by this object: its fencing token, `require()`, `on_lost()`."""
+        """Return our lease while this object holds the lock, for its fencing token, `require()` and `on_lost()`."""
         token = self.local.token
         return None if token is None else self.local.known(token.decode())
 
     def __repr__(self) -> str:
-        """Name the lock."""
+        """Return the class, the name and the timeout."""
         return f"<{type(self).__module__}.{type(self).__name__} {self.name!r} timeout={self.timeout!r}>"
 
     def _seconds_to_wait(self, *, blocking: bool | None, blocking_timeout: float | None) -> float | None:
@@ -121,7 +120,7 @@ class Terms(Generic[LeaseT]):
         return LockClaim(as_text(self.name, "name"), holder_id or new_holder_id(), ttl_ms, is_key=True)
 
     def _key(self, client: Client | AsyncClient) -> str:
-        """Return the lock's key. Raises InvalidInput where the client's own commands would write it in other bytes."""
+        """Return the lock's key. Raises InvalidInput if the client's own commands would encode it differently."""
         name, encoding = as_text(self.name, "name"), client.get_encoder().encoding
         try:
             is_same = name.encode(encoding) == name.encode()
@@ -151,7 +150,7 @@ class Terms(Generic[LeaseT]):
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
-        """Raise redis-py's errors in place of ours."""
+        """Raise redis-py's errors instead of ours."""
         try:
             yield
         except LeaseLost as error:
@@ -162,7 +161,7 @@ class Terms(Generic[LeaseT]):
             raise (AuthenticationError if is_password_refused(error) else ResponseError)(str(error)) from error
 
     def _after_block(self, error: BaseException | None, failure: LockError) -> None:
-        """Decide about a release that failed at the end of a `with` block; the block's own error goes first."""
+        """Handle a release that failed at the end of a `with` block; the block's own error takes precedence."""
         if error is not None:
             error.add_note(f"and afterwards: {failure}")
         elif self.raise_on_release_error:
@@ -172,7 +171,7 @@ class Terms(Generic[LeaseT]):
 
 
 def as_text(value: Name, what: str) -> str:
-    """Read a name or token, which redis-py also takes as bytes; raises InvalidInput for what is no UTF-8."""
+    """Return a name or token, which redis-py also accepts as bytes, as text. Raises InvalidInput unless it is UTF-8."""
     if not value:
         message = f"the {what} of a lock is empty"
         raise InvalidInput(message)
@@ -188,8 +187,8 @@ def as_text(value: Name, what: str) -> str:
 def named_plan(claim: LockClaim, token: str | None, timeout: float | None) -> Plan[tuple[LockClaim, Found]]:
     """Acquire, and then write the caller's own token as the lock's value.
 
-    A token of the caller's may be in use twice, and an acquire that is repeated is told yes again by its holder id: so
-    the lock is taken under an id that is unique, and its value changed in a second step.
+    A caller's token may be in use twice, and a repeated acquire with the same holder id succeeds again: so the lock is
+    taken under a unique id, and its value is changed in a second step.
     """
     found = yield from acquire_plan(claim, timeout)
     if token is None:
@@ -199,7 +198,7 @@ def named_plan(claim: LockClaim, token: str | None, timeout: float | None) -> Pl
     except GeneratorExit:
         raise
     except BaseException:
-        with suppress(StoreError):  # it lapses
+        with suppress(StoreError):  # the lease expires
             yield from perform(claim.releasing())
         raise
     if not is_renamed:

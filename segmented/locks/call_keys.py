@@ -1,4 +1,4 @@
-"""The key of a call: a key expression, or a callable, over the bound arguments of one function, defaults included."""
+"""The key of a call, computed from its bound arguments, defaults included, by a key expression or a callable."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ P = ParamSpec("P")
 Shape = Literal["function", "generator function", "coroutine function", "async generator function"]
 
 KEY_ATTRIBUTE: Final = "__segmented_key__"
-"""Where a decorated function carries its `CallKey`."""
+"""The attribute in which a decorated function keeps its `CallKey`."""
 NAMED: Final = frozenset({inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD})
 FILLED: Final = frozenset({inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
 
 
 def name_of(function: object) -> str:
-    """Return the full name of a function, also under a partial, for messages."""
+    """Return the full name of a function, also of one inside a partial, for messages."""
     while isinstance(function, partial):
         function = function.func
     owner: Any = function if hasattr(function, "__qualname__") else type(function)
@@ -32,7 +32,7 @@ def name_of(function: object) -> str:
 
 
 def checked_function(function: object, decorator: str) -> None:
-    """Refuse what is no function: a class, or a method that was already made static or a class's."""
+    """Raise InvalidInput for anything but a function: a class, or a static or class method object."""
     if isinstance(function, classmethod | staticmethod):
         message = f"{decorator} stands below @{type(function).__name__}, next to the function {name_of(function)}"
         raise InvalidInput(message)
@@ -42,7 +42,7 @@ def checked_function(function: object, decorator: str) -> None:
 
 
 def shape_of(function: Callable[..., Any]) -> Shape:
-    """Tell what kind of function it is, also of a partial or an object that can be called."""
+    """Return the kind of the function, also for a partial or a callable object."""
     if not (inspect.isroutine(function) or isinstance(function, partial)):
         function = type(function).__call__
     if inspect.iscoroutinefunction(function):
@@ -56,21 +56,21 @@ class Call:
     """The bound arguments of one call."""
 
     def __init__(self, bound: inspect.BoundArguments, where: str) -> None:
-        """Take arguments to which the defaults were applied."""
+        """Create the call from bound arguments with the defaults applied; `where` begins its error messages."""
         self._bound = bound
         self._where = where
 
     @property
     def arguments(self) -> Mapping[str, object]:
-        """The arguments by name, defaults included."""
+        """Return the arguments by name, defaults included."""
         return self._bound.arguments
 
     def give(self, function: Callable[..., object]) -> object:
-        """Call a function with the arguments, as the call itself would."""
+        """Call `function` with the arguments of this call."""
         return function(*self._bound.args, **self._bound.kwargs)
 
     def read(self, path: Path) -> object:
-        """Return the value at a path; raises InvalidInput when it leads nowhere."""
+        """Return the value at a path. Raises InvalidInput when there is none."""
         try:
             return path.read(self._bound.arguments)
         except InvalidInput as error:
@@ -89,15 +89,15 @@ class Call:
 
 
 class CallKey:
-    """How the calls of one function are named."""
+    """Computes the keys of the calls of one function."""
 
     def __init__(
         self, expression: str | Callable[..., str], function: Callable[..., object], *, filled: str | None = None
     ) -> None:
-        """Parse and check against the function's signature; raises InvalidInput with both in one sentence.
+        """Parse the expression and check it against the function's signature. Raises InvalidInput, which names both.
 
-        `filled` is an argument that the decorator gives and the caller does not. A callable takes the arguments of the
-        function and returns the key; it is called once a call, and escaping is its own affair.
+        `filled` is an argument that the decorator passes and the caller does not. A callable takes the function's
+        arguments and returns the key; it is called once per call and does its own escaping.
         """
         shown = name_of(expression) if callable(expression) else repr(expression)
         self._where = f"key expression {shown} of {name_of(function)}"
@@ -119,14 +119,14 @@ class CallKey:
             raise InvalidInput(message)
 
     def require(self, path: Path, where: str) -> None:
-        """Refuse a path whose argument the function does not have."""
+        """Raise InvalidInput for a path whose argument the function does not have."""
         if path.argument not in self._signature.parameters:
             there_are = ", ".join(self._signature.parameters) or "none"
-            message = f"{where}: {path.argument!r} is no argument; there are {there_are}"
+            message = f"{where}: {path.argument!r} is not an argument; there are {there_are}"
             raise InvalidInput(message)
 
     def bind(self, arguments: Sequence[object], options: Mapping[str, object]) -> Call:
-        """Bind the arguments of one call; raises TypeError where the call itself would."""
+        """Bind the arguments of one call. Raises TypeError if the call itself would."""
         bound = self._signature.bind(*self._head, *arguments, **{**self._named, **options})
         bound.apply_defaults()
         return Call(bound, self._where)
@@ -140,14 +140,14 @@ class CallKey:
         return call.key(self._expression)
 
     def signature(self, filled: str) -> inspect.Signature:
-        """Return the function's signature as callers see it: without the argument that is `filled`."""
+        """Return the function's signature as callers see it, without the argument `filled`."""
         return _dropped(inspect.signature(self._function), filled)
 
     def _without(self, filled: str | None) -> inspect.Signature:
         try:
             signature = inspect.signature(self._target)
         except ValueError as error:
-            message = f"{self._where}: its arguments cannot be told, so decorate a function around it"
+            message = f"{self._where}: its signature cannot be read, so wrap it in a function"
             raise InvalidInput(message) from error
         if filled is None:
             return signature
@@ -169,16 +169,16 @@ def _dropped(signature: inspect.Signature, filled: str) -> inspect.Signature:
 
 
 def _opened(function: Callable[..., object]) -> tuple[Callable[..., object], tuple[object, ...], dict[str, Any]]:
-    """Return the function under a partial, and what the partial gives it."""
+    """Return the function inside a partial, and the arguments that the partial passes."""
     if isinstance(function, partial):
         return function.func, function.args, function.keywords
     return function, (), {}
 
 
 def key_for(function: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> str:
-    """Return the key under which a decorated function locks, or keeps, a call with these arguments.
+    """Return the key that a decorated function uses for a call with these arguments.
 
-    Raises InvalidInput for a function that was not decorated by `lockable` or a single flight.
+    Raises InvalidInput for a function that is not decorated by `lockable` or a single flight.
     """
     found: CallKey | None = getattr(function, KEY_ATTRIBUTE, None)
     if found is None:

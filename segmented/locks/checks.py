@@ -1,12 +1,12 @@
 """Ready-made checks of fencing tokens: for any resource in this process, for a SQL row, for a value in Redis.
 
-The rule is everywhere the same, after Kleppmann ("How to do distributed locking", 2016): a resource remembers the
-highest token that has reached it, and refuses a lower one. An equal token is the same holder, which may write again.
+All follow one rule, after Kleppmann ("How to do distributed locking", 2016): a resource remembers the highest token
+that has reached it and refuses a lower one. An equal token comes from the same holder, which may write again.
 
-Guarantees: once a holder's token has reached the resource, no holder before it gets through, however long it slept.
-Not guaranteed: anything before that; and nothing at all if tokens of different locks are compared with each other, or
-if the comparison and the write are two steps. `FenceGuard` is a comparison alone: hold a lock of the process over the
-check and the write if threads may interleave.
+Guarantees: once a holder's token has reached the resource, every earlier holder is refused, however long it was paused.
+Not guaranteed: anything before that, or anything at all if tokens of different locks are compared with each other, or
+if the comparison and the write are two steps. `FenceGuard` only compares: if threads may interleave, hold an in-process
+lock around the check and the write.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ if TYPE_CHECKING:
 
 
 class FenceGuard:
-    """The newest token of each resource, in the memory of the process that is the resource. May be shared by threads.
+    """The newest token of each resource, in the memory of the process that owns the resources. Threads may share it.
 
-    One number a resource name is kept until `forget`. A process that restarts begins with none: where the resource
-    outlives the process, the number has to be kept beside it, as `fenced_where` and `fenced_set` do.
+    It keeps one number per resource name until `forget`. A process that restarts begins with none: if the resource
+    outlives the process, keep the number beside the resource, as `fenced_where` and `fenced_set` do.
     """
 
     def __init__(self) -> None:
-        """Have seen none."""
+        """Create a guard that has seen no token."""
         self._guard = threading.Lock()
         self._newest: dict[str, int] = {}
 
     def check(self, resource: str, *, token: int) -> None:
-        """Note the token, or raise StaleToken if a higher one has been here."""
+        """Record the token. Raises StaleToken if a higher one was recorded before."""
         self._compare(resource, checked_token(token), is_noted=True)
 
     def check_sequencer(self, text: str) -> Sequencer:
-        """Check the generation that a sequencer names, and return it. The lock's name is the resource's.
+        """Check the generation in a sequencer and return the sequencer. The lock's name is the resource's name.
 
-        Readers share a lock, so a reader is refused once a later writer has been here, and not for a later reader.
-        Raises InvalidInput for what is no sequencer, StaleToken for one that was overtaken.
+        Readers share a lock, so a later writer makes a reader stale, and a later reader does not.
+        Raises InvalidInput for a text that is not a sequencer, StaleToken for a stale one.
         """
         sequencer = Sequencer.parse(text)
         self._compare(sequencer.name, sequencer.fencing_token, is_noted=sequencer.mode == "exclusive")
         return sequencer
 
     def newest(self, resource: str) -> int | None:
-        """Return the highest token that has been here; None before the first."""
+        """Return the highest token recorded, or None before the first."""
         with self._guard:
             return self._newest.get(resource)
 
     def forget(self, resource: str) -> None:
-        """Forget a resource that is gone; whoever comes next for the name is let in, whatever the token."""
+        """Forget a resource that is gone. The next check of that name accepts any token."""
         with self._guard:
             self._newest.pop(resource, None)
 
@@ -73,10 +73,11 @@ class FenceGuard:
 
 
 def fenced_where(fence: SQLColumnExpression[Any], *, token: int) -> tuple[ColumnElement[bool], dict[str, int]]:
-    """Return what fences an UPDATE: the condition `fence IS NULL OR fence <= :token`, and the values `fence = :token`.
+    """Return the condition and the values that fence an UPDATE: `fence IS NULL OR fence <= :token`, `fence = :token`.
 
-    The column is a BIGINT: tokens are microseconds since 1970. An UPDATE of no row has met a higher token, or there is
-    no such row; read it to tell which. Comparison and write are one statement, and so safe at every isolation level.
+    The column is a BIGINT: tokens are microseconds since 1970. If the UPDATE changes no row, either the row has a
+    higher token or it does not exist; read it to find out. The comparison and the write are one statement and so safe
+    at every isolation level.
 
     ```python
     condition, values = fenced_where(account.c.fence, token=lease.fencing_token)
@@ -88,16 +89,16 @@ def fenced_where(fence: SQLColumnExpression[Any], *, token: int) -> tuple[Column
 
 
 def fenced_set(store: Store, key: str, value: str, *, token: int) -> None:
-    """Write a plain value into Redis unless a higher token has written it; raises StaleToken then.
+    """Write a plain value into Redis. Raises StaleToken if a higher token has written it before.
 
-    The highest token is kept under a key beside `key`, in the same hash slot, without an end. Who deletes the value and
-    keeps that key keeps the fence.
+    A key beside `key`, in the same hash slot, keeps the highest token and never expires. Deleting the value alone keeps
+    the fence.
     """
     run_sync(_set(key, value, token), store)
 
 
 async def fenced_set_async(store: AsyncStore, key: str, value: str, *, token: int) -> None:
-    """Write as `fenced_set` does, for asyncio."""
+    """Write a plain value into Redis. Raises StaleToken if a higher token has written it before; see `fenced_set`."""
     await run_async(_set(key, value, token), store)
 
 

@@ -1,6 +1,6 @@
-"""A claim: what one would-be holder of one kind of lock asks of a store. Each kind of lock is one class of claims.
+"""A claim: the operations with which one caller takes, renews and ends one kind of lock; one class per kind.
 
-The waiting, the trusting, the renewing and the releasing are the same for every kind; only these operations differ.
+Waiting, trusting, renewing and releasing work the same way for every kind; only these operations differ.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 def new_holder_id() -> str:
-    """Return 32 random hexadecimal digits: one holder, one lease."""
+    """Return 32 random hexadecimal digits, which identify one holder of one lease."""
     return os.urandom(16).hex()
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseClaim(ABC):
-    """What a lease asks for once it is held, whatever it is a lease on. All its operations are safe to run twice."""
+    """The operations of a lease that is held. All are safe to run twice."""
 
     kind: ClassVar[str]
     """The kind of lock, as `segmented lock show` names it."""
     mode: ClassVar[str] = "exclusive"
-    """What a sequencer says: `exclusive` or `shared`."""
+    """The mode in a sequencer: `exclusive` or `shared`."""
 
     name: str
     holder_id: str
@@ -35,31 +35,31 @@ class LeaseClaim(ABC):
 
     @abstractmethod
     def renewing(self, ttl_ms: int) -> Operation[Renewed | Lost]:
-        """Ask for `ttl_ms` from now, if the lease is still the holder's; never re-creates it."""
+        """Return the operation that renews a lease still held for `ttl_ms` from now; it never re-creates one."""
 
     @abstractmethod
     def releasing(self) -> Operation[Released | Lost]:
-        """End the lease, and whatever an attempt left behind, and wake who is next."""
+        """Return the operation that ends the lease, removes what attempts left behind and wakes the next waiter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim(LeaseClaim):
-    """One holder's claim to one name, for `ttl_ms`."""
+    """A claim of one caller to one name, for `ttl_ms`."""
 
     may_be_handed: ClassVar[bool] = False
-    """May a release make the next waiter's attempt for it, in the same round trip?"""
+    """Whether a release may make the next waiter's attempt for it, in the same round trip."""
     leaves_traces: ClassVar[bool] = False
-    """Does a failed attempt leave something in the store (a place in a queue), to be released if the wait ends?"""
+    """Whether a failed attempt leaves something in the store (a place in a queue), to be released if the wait ends."""
 
     @property
     @abstractmethod
     def channel(self) -> str:
-        """Where those who wait for this claim are told that it may succeed now."""
+        """Return the channel that notifies the waiters that this claim may succeed now."""
 
     @abstractmethod
     def acquiring(self) -> Operation[Acquired | Held | Unreplicated]:
-        """Ask for the lease; a repeat by the same holder id is told yes again."""
+        """Return the operation that takes the lease; a repeat with the same holder id succeeds again."""
 
     def acquiring_when_behind(self) -> Operation[Acquired | Held | Unreplicated] | None:
-        """Ask for what need not wait for its turn behind others of the same process; None: there is no such thing."""
+        """Return an attempt that may skip the process's own queue of waiters, or None if the kind has none."""
         return None

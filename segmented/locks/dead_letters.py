@@ -1,13 +1,13 @@
 """Dead letters: work that could not begin because its lock could not be reached, kept for a later replay.
 
-They live anywhere but on that Redis: in a database (`SqlDeadLetters`), in a file (`FileDeadLetters`), or where you
-want, by the six methods of `DeadLetters`.
+They are kept outside that Redis: in a database (`SqlDeadLetters`), in a file (`FileDeadLetters`), or in your own store
+that implements the six methods of `DeadLetters`.
 
-Guarantees: a work is kept once an id, from the moment that `record` returns. A replay hands each letter to its handler
-once, in the order of recording. An attempt is counted before the handler runs, so that a work that kills its process
-stops being handed out at the cap, too. Not guaranteed: exactly once. A handler that was killed after its work and
-before the letter was marked is called again by the next replay, with the same id; and two replays at the same time may
-both hand out a letter. Let the handler take the work's own lock, and let its effect be one an id.
+Guarantees: a work is kept once per id, from the moment that `record` returns. A replay hands each letter to its handler
+once, in the order of recording. An attempt is counted before the handler runs, so a work that kills its process is also
+no longer handed out after the maximum. Not guaranteed: exactly once. If a handler is killed after its work and before
+the letter is marked, the next replay calls it again with the same id; and two concurrent replays may both hand out a
+letter. Let the handler take the work's own lock, and make its effect idempotent by the id.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ DEFAULT_ATTEMPTS_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be done: a name, a payload as JSON knows it, and an id under which it is kept once.
+    """Work to do: a name, a JSON payload, and an id under which it is kept once.
 
-    Checked as it is made, so that what cannot be kept is refused on a good day. Raises InvalidInput.
+    Raises InvalidInput on creation for work that cannot be kept, so that this does not surface only in an outage.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Work:
     work_id: str = field(default_factory=lambda: uuid4().hex)
 
     def __post_init__(self) -> None:
-        """Refuse what no store can keep."""
+        """Raise InvalidInput for work that no store can keep."""
         for text, what in ((self.name, "a work"), (self.work_id, "a work's id")):
             if len(checked_name(text, what)) > TEXT_LENGTH_MAX:
                 message = f"the name of {what} has {len(text)} characters; {TEXT_LENGTH_MAX} are the most"
@@ -52,7 +52,7 @@ class Work:
 
     @property
     def body(self) -> str:
-        """The payload as JSON, in ASCII."""
+        """Return the payload as JSON, in ASCII."""
         try:
             return json.dumps(self.payload, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
@@ -62,61 +62,61 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A work that is kept, and what became of it so far."""
+    """A work that is kept, with its state so far."""
 
     work: Work
     place: int
     """Grows with every letter."""
     attempts: int
-    """How often it was handed to a handler, this time included."""
+    """How often it was handed to a handler, the current attempt included."""
     last_error: str | None = None
     recordings: int = 1
-    """How often the id was recorded while it was not done."""
+    """How often the id was recorded while the work was not done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How a replay ended."""
+    """The result of a replay."""
 
     done: int
     failed: int
-    """Of these, the given up ones are handed out no more."""
+    """Includes the letters `given_up`, which are not handed out again."""
     given_up: int
     recorded_again: int
-    """Handlers that returned and had recorded their own work anew, because Redis was away again: it is not done."""
+    """Letters whose handler returned after recording the same work again, because Redis was down: they are not done."""
 
 
 class DeadLetters(Protocol):
-    """Where letters are kept. Each method is one step, safe for threads and processes; failures are StoreError."""
+    """A store of letters. Each method is atomic, across threads and processes; failures raise StoreError."""
 
     def record(self, work: Work) -> None:
-        """Keep a work until it is done. An id that is kept already is only counted; one that is done is left alone."""
+        """Keep a work until it is done. An id that is already kept is only counted; one that is done is ignored."""
 
     def newest(self) -> int:
-        """Return the place of the newest letter; 0 when there is none."""
+        """Return the place of the newest letter, or 0 if there is none."""
 
     def take(self, after: int, attempts_max: int) -> DeadLetter | None:
-        """Count an attempt of the first letter past the place `after` that is not done and has one left."""
+        """Count an attempt of the first letter after place `after` that is open and has one left, and return it."""
 
     def put_back(self, letter: DeadLetter) -> None:
-        """Take back the attempt that `take` counted."""
+        """Undo the attempt that `take` counted."""
 
     def mark_done(self, letter: DeadLetter) -> bool:
-        """Hand it out no more; False, and nothing changes, if it was recorded again since it was taken."""
+        """Mark it as done and return True; return False, unchanged, if it was recorded again since it was taken."""
 
     def mark_failed(self, letter: DeadLetter, error: str) -> None:
-        """Note why the attempt failed."""
+        """Store why the attempt failed."""
 
 
 def replay(
     letters: DeadLetters, handler: Callable[[DeadLetter], object], *, attempts_max: int = DEFAULT_ATTEMPTS_MAX
 ) -> Replayed:
-    """Hand each letter that is there now to `handler` once; it is done when that returns, and kept when that raises.
+    """Hand each present letter to `handler` once. A letter is done when the handler returns, and kept when it raises.
 
-    The handler may be the function that recorded the work: if Redis is away again and it records the same id anew, the
-    letter stays and the attempt does not count. A letter that has failed `attempts_max` times is kept and handed out no
-    more. If the handler's own lock cannot be reached, the replay ends with that LockUnreachable and the attempt does
-    not count: call it again when Redis is back.
+    The handler may be the function that recorded the work: if Redis is down again and it records the same id again, the
+    letter stays and the attempt does not count. A letter that has failed `attempts_max` times is kept but not handed
+    out again. If the handler's own lock is unreachable, the replay raises that LockUnreachable and the attempt does not
+    count: call it again when Redis is back.
     """
     steps = _steps(letters, checked_attempts(attempts_max))
     found = _advanced(steps, None, is_first=True)
@@ -124,7 +124,7 @@ def replay(
         failure: Exception | None = None
         try:
             handler(found)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the letter is kept and the next one goes on
+        except Exception as error:  # noqa: BLE001  # after any error the letter is kept and the next one follows
             failure = error
         found = _advanced(steps, failure)
     return found
@@ -136,7 +136,7 @@ async def async_replay(
     *,
     attempts_max: int = DEFAULT_ATTEMPTS_MAX,
 ) -> Replayed:
-    """Do what `replay` does with a coroutine function; the letters' own steps run in a thread."""
+    """Hand each present letter to a coroutine function once, as `replay` does; letters are read in a thread."""
     steps = _steps(letters, checked_attempts(attempts_max))
     found = await asyncio.to_thread(_advanced, steps, None, is_first=True)
     while isinstance(found, DeadLetter):
@@ -150,7 +150,7 @@ async def async_replay(
 
 
 def checked_attempts(attempts_max: int) -> int:
-    """Refuse a cap that is none."""
+    """Return the maximum of attempts. Raises InvalidInput unless it is a whole number of 1 or more."""
     if not is_whole(attempts_max) or attempts_max < 1:
         message = f"attempts_max is {attempts_max!r}: give a whole number of 1 or more"
         raise InvalidInput(message)
@@ -161,9 +161,9 @@ Steps = Generator[DeadLetter, Exception | None, Replayed]
 
 
 def _steps(letters: DeadLetters, attempts_max: int) -> Steps:
-    """Yield one letter after the other, and be sent how its handler failed, or None."""
+    """Yield one letter after the other; the caller sends the handler's error, or None, for each."""
     place, done, failed, given_up, again = 0, 0, 0, 0, 0
-    newest = letters.newest()  # a handler may record more, and more of those
+    newest = letters.newest()  # letters that handlers record meanwhile wait for the next replay
     while place < newest and (letter := letters.take(place, attempts_max)) is not None:
         place = letter.place
         if place > newest:
@@ -186,7 +186,7 @@ def _steps(letters: DeadLetters, attempts_max: int) -> Steps:
 
 
 def _advanced(steps: Steps, failure: Exception | None, *, is_first: bool = False) -> DeadLetter | Replayed:
-    # Not by StopIteration, which cannot pass from a thread into a coroutine.
+    # Returns the result: StopIteration cannot pass from a thread into a coroutine.
     try:
         return next(steps) if is_first else steps.send(failure)
     except StopIteration as stop:

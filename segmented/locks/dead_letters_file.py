@@ -1,8 +1,8 @@
-"""Dead letters in a file of JSON lines that only grows: each line is one thing that happened.
+"""Dead letters in an append-only file of JSON lines: each line is one event.
 
-A line counts once its newline is on the disk (fsync before `record` returns). Half a line at the end is what a crash
-left of something that nobody was told was kept; the next writer begins a new line behind it. Writers of all processes
-take turns by an exclusive lock on the file, so it must lie on a local disk.
+A line counts once its newline is on the disk (fsync before `record` returns). Half a line at the end comes from a crash
+before `record` returned; the next writer begins a new line after it. Writers of all processes take turns with an
+exclusive lock on the file, so it must be on a local disk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FILE_MODE: Final = 0o600
-"""Payloads are nobody else's business."""
+"""Only the owner may read payloads."""
 
 
 @dataclass(slots=True)
@@ -33,15 +33,15 @@ class _Kept:
 
 
 class FileDeadLetters:
-    """Dead letters in one file. May be shared by threads, and the file by processes of one machine."""
+    """Dead letters in one file. Threads may share the object, and processes of one machine the file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Keep letters at `path`, which is made if it is missing. Raises InvalidInput if it cannot be written."""
+        """Keep letters in the file `path`, created if it is missing. Raises InvalidInput if it cannot be written."""
         self._path = Path(path).absolute()
         self._guard = threading.Lock()
         self._start_over()
         if self._path.exists() and not self._path.is_file():
-            message = f"the dead letters at {self._path} cannot be kept: that is no plain file"
+            message = f"the dead letters at {self._path} cannot be kept: it is not a regular file"
             raise InvalidInput(message)
         try:
             with self._opened():
@@ -55,7 +55,7 @@ class FileDeadLetters:
         self._read_to = 0
 
     def record(self, work: Work) -> None:
-        """Append the work; of an id that is there, and not done, that it was recorded again."""
+        """Append the work, or for an id that is kept and not done, an event that it was recorded again."""
         with self._opened() as file:
             kept = self._kept.get(work.work_id)
             if kept is None:
@@ -69,7 +69,7 @@ class FileDeadLetters:
             return len(self._kept)
 
     def take(self, after: int, attempts_max: int) -> DeadLetter | None:
-        """Append that an attempt begins, of the first letter past `after` that has one left."""
+        """Return the first letter after `after` that has an attempt left, and append the attempt."""
         with self._opened() as file:
             for kept in self._kept.values():
                 letter = kept.letter
@@ -92,16 +92,16 @@ class FileDeadLetters:
             return is_done
 
     def mark_failed(self, letter: DeadLetter, error: str) -> None:
-        """Append why it failed."""
+        """Append the error of the attempt."""
         self._note({"failed": letter.work.work_id, "error": error})
 
     def pending(self) -> list[DeadLetter]:
-        """Return all letters that are not done, also those given up, in the order of recording."""
+        """Return all letters that are not done, with or without attempts left, in the order of recording."""
         with self._opened():
             return [kept.letter for kept in self._kept.values() if not kept.is_done]
 
     def __repr__(self) -> str:
-        """Name the file."""
+        """Return the class and the path."""
         return f"FileDeadLetters({str(self._path)!r})"
 
     def _note(self, event: dict[str, Any]) -> None:
@@ -110,7 +110,7 @@ class FileDeadLetters:
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
-        """Open the file, alone, with all that happened to it taken in."""
+        """Open the file with an exclusive lock and read its new events."""
         with self._guard:
             try:
                 is_new = not self._path.exists()
@@ -138,7 +138,7 @@ class FileDeadLetters:
         self._catch_up(file)
 
     def _catch_up(self, file: int) -> None:
-        """Take in the whole lines that came since the last look; a file that is another one now, from its start."""
+        """Read the complete lines added since the last read; read a replaced file from its start."""
         found = os.fstat(file)
         if (found.st_dev, found.st_ino) != self._file_id or found.st_size < self._read_to:
             self._start_over()
@@ -160,7 +160,7 @@ class FileDeadLetters:
                 work = Work(event["name"], event["payload"], work_id)
                 self._kept[work_id] = _Kept(DeadLetter(work, len(self._kept) + 1, 0))
         except (ValueError, AttributeError, StopIteration, KeyError, TypeError, InvalidInput):
-            return  # what a crash left, or somebody's editor
+            return  # half a line from a crash, or a line from an editor
         kept = self._kept.get(work_id)
         if kept is None:
             return
@@ -179,7 +179,7 @@ class FileDeadLetters:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new file's name on the disk, too."""
+    """Flush the folder too, so that the new file's name is on the disk."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)

@@ -1,7 +1,7 @@
-"""Dead letters in a database: one row a work, in the table `segmented_dead_letters`.
+"""Dead letters in a database: one row per work, in the table `segmented_dead_letters`.
 
-A row stays when its work is done, so that the same id is never done again; delete done rows when no caller can repeat
-them any more.
+A row stays when its work is done, so that the same id is not done again; delete done rows once no caller can repeat
+them.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ TABLE: Final = "segmented_dead_letters"
 PENDING_MAX: Final = 1_000
 
 dead_letter_metadata = MetaData()
-"""For tools that make tables from metadata, such as Alembic."""
+"""For tools that create tables from metadata, such as Alembic."""
 
 rows = Table(
     TABLE,
     dead_letter_metadata,
     Column("number", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
-    # Of the id: no collation takes two ids for one.
+    # A hash of the id, since a collation may treat two ids as equal.
     Column("digest", String(64), nullable=False, unique=True),
     Column("work_id", String(TEXT_LENGTH_MAX), nullable=False),
     Column("name", String(TEXT_LENGTH_MAX), nullable=False),
@@ -66,13 +66,13 @@ rows = Table(
 
 
 class SqlDeadLetters:
-    """Dead letters in any database that SQLAlchemy speaks to. May be shared by threads and processes."""
+    """Dead letters in any database that SQLAlchemy supports. Threads and processes may share it."""
 
     def __init__(self, database: str | Engine) -> None:
-        """Keep letters in `database`, a URL or an engine, and make the table if it is missing.
+        """Keep letters in `database`, a URL or an engine, and create the table if it is missing.
 
-        Raises InvalidInput for a URL that cannot be used, and StoreError when the database does not answer: now, and
-        not in the outage.
+        Raises InvalidInput for an unusable URL and StoreError if the database does not answer, so that you learn it now
+        and not in the outage.
         """
         self._owns_engine = isinstance(database, str)
         self._engine = _engine(database) if isinstance(database, str) else database
@@ -85,12 +85,12 @@ class SqlDeadLetters:
     def _create(self) -> None:
         try:
             dead_letter_metadata.create_all(self._engine)
-        except DBAPIError:  # another process makes it at the same time
+        except DBAPIError:  # another process creates it at the same time
             if not inspect(self._engine).has_table(TABLE):
                 raise
 
     def record(self, work: Work) -> None:
-        """Insert the work; of an id that is there, and not done, count that it was recorded again."""
+        """Insert the work, or for an id that is kept and not done, count that it was recorded again."""
         digest = hashlib.sha256(work.work_id.encode()).hexdigest()
         values = {"digest": digest, "work_id": work.work_id, "name": work.name, "payload": work.body}
         with self._translated():
@@ -105,12 +105,12 @@ class SqlDeadLetters:
                     connection.execute(update(rows).where(is_open).values(recordings=rows.c.recordings + 1))
 
     def newest(self) -> int:
-        """Return the highest number."""
+        """Return the highest place, or 0 if there is none."""
         with self._translated(), self._engine.connect() as connection:
             return connection.execute(select(func.max(rows.c.number))).scalar() or 0
 
     def take(self, after: int, attempts_max: int) -> DeadLetter | None:
-        """Count an attempt, of the first letter past `after` that has one left and that nobody takes just now."""
+        """Count an attempt of the first letter after `after` that has one left and is not locked, and return it."""
         open_rows = (rows.c.is_done == false()) & (rows.c.attempts < attempts_max)
         while True:
             with self._translated(), self._engine.begin() as connection:
@@ -125,7 +125,7 @@ class SqlDeadLetters:
                     return _letter(row, row["attempts"] + 1)
 
     def put_back(self, letter: DeadLetter) -> None:
-        """Take the attempt back."""
+        """Undo the attempt."""
         self._change(letter, attempts=rows.c.attempts - 1)
 
     def mark_done(self, letter: DeadLetter) -> bool:
@@ -139,13 +139,13 @@ class SqlDeadLetters:
         self._change(letter, last_error=error)
 
     def pending(self, *, limit: int = PENDING_MAX) -> list[DeadLetter]:
-        """Return up to `limit` letters that are not done, also those given up, in the order of recording."""
+        """Return up to `limit` letters that are not done, with or without attempts left, as recorded."""
         wanted = select(rows).where(rows.c.is_done == false()).order_by(rows.c.number).limit(limit)
         with self._translated(), self._engine.connect() as connection:
             return [_letter(row, row["attempts"]) for row in connection.execute(wanted).mappings()]
 
     def close(self) -> None:
-        """Give up the connections, if the engine was made here."""
+        """Close the connections, if the engine was created here."""
         if self._owns_engine:
             self._engine.dispose()
 
@@ -165,7 +165,7 @@ def _engine(url: str) -> Engine:
     except NoSuchModuleError as error:
         message = f"dead letters cannot be kept there: SQLAlchemy knows no {url.partition(':')[0]!r}"
         raise InvalidInput(message) from error
-    except (ArgumentError, ValueError) as error:  # what could not be read may be a password: not shown
+    except (ArgumentError, ValueError) as error:  # the unreadable text may hold a password: not shown
         message = "dead letters need a database URL such as sqlite:///letters.sqlite or postgresql+psycopg://host/name"
         raise InvalidInput(message) from error
     except ImportError as error:

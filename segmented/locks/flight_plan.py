@@ -1,8 +1,8 @@
-"""What a single flight keeps, for how long and in which form, and its two plans.
+"""The options of a single flight, the entries that it keeps, and its two plans.
 
-The plans look for the value or get the turn to load it, and land with what was loaded. Between them the shells run the
-loader, which is the caller's own code. After them they release the lock, whose message wakes one waiter a process: it
-looks again, finds the value, and the next in line looks at once.
+The first plan reads the value or gets the turn to load it; the second keeps what was loaded. Between them the sync and
+async classes run the loader, which is the caller's code. Then they release the lock, whose message wakes one waiter per
+process: it checks again and finds the value, and then the next in line checks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DETAIL_LENGTH_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """It is the caller's turn to load the value; `old` is what is kept until then."""
+    """The caller's turn to load the value; `old` is the value kept until then."""
 
     claim: LockClaim
     acquired: Acquired
@@ -48,10 +48,10 @@ class Turn:
 
 
 def look_plan(name: str, holder_id: str, options: FlightOptions) -> Plan[Cached | Turn]:
-    """Return what is kept, or the caller's turn; wait while somebody else loads what is not there.
+    """Return the kept value, or the caller's turn; wait while another caller loads a missing value.
 
-    Raises AcquireTimeout when the loading of others took longer than `wait`, and LeaseLost when the answer came after
-    the lease had lapsed; nothing is left behind.
+    Raises AcquireTimeout if others load for longer than `wait`, and LeaseLost if the answer arrives after the lease has
+    expired; nothing is left behind.
     """
     claim = LockClaim(name, holder_id, options.lease_ms)
     answer, asked_at = yield from wait_for(
@@ -66,7 +66,7 @@ def look_plan(name: str, holder_id: str, options: FlightOptions) -> Plan[Cached 
     if not isinstance(answer, MayLoad):
         raise AcquireTimeout(name, inf if options.wait is None else options.wait)
     if (yield from perform(Now())) >= trusted_until(asked_at, options.lease_ms):
-        with suppress(StoreError):  # it lapses anyway
+        with suppress(StoreError):  # the lease expires on its own
             yield from perform(claim.releasing())
         raise LeaseLost(name, holder_id)
     return Turn(claim, answer.acquired, asked_at, answer.old)
@@ -74,30 +74,30 @@ def look_plan(name: str, holder_id: str, options: FlightOptions) -> Plan[Cached 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The loader gave a value."""
+    """The loader returned a value."""
 
     value: object
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The loader raised, or its value could not be kept. The error is for the caller whose loader it was."""
+    """The loader raised, or its value could not be kept. The loader's own caller gets the error."""
 
     error: Exception
 
 
 def landing_plan(turn: Turn, outcome: Loaded | Failed, options: FlightOptions) -> Plan[Cached | Failed]:
-    """Keep what the loader gave, and return what its caller gets of it.
+    """Keep what the loader returned, and return what its caller gets.
 
-    1. a value is kept, and given as the others will get it; so is None, if it is to be kept;
-    2. a failure to make an old value anew leaves that standing;
+    1. a value is kept, and returned in the form that the others will get; so is None, if it is to be kept;
+    2. a failed refresh leaves the old value in place;
     3. any other failure is kept for the others.
     """
     name = turn.claim.name
     if isinstance(outcome, Loaded):
         try:
             entry = options.entry(name, outcome.value)
-        except Exception as error:  # noqa: BLE001  # whatever the caller's own `dump` raises is its loader's failure
+        except Exception as error:  # noqa: BLE001  # any error of the caller's `dump` counts as a failure of its loader
             outcome = Failed(error)
         else:
             if entry is None:
@@ -115,7 +115,7 @@ def landing_plan(turn: Turn, outcome: Loaded | Failed, options: FlightOptions) -
 
 
 def _keep_plan(turn: Turn, entry: Entry) -> Plan[None]:
-    """Write; a store that does not answer is logged, as the value is good all the same."""
+    """Write the entry; if the store does not answer, only log it, since the value is still good."""
     claim, lives = turn.claim, (entry.ttl_ms, entry.refresh_in_ms)
     write = WriteCached(claim.name, claim.holder_id, turn.acquired.fencing_token, entry.value, *lives)
     try:
@@ -129,7 +129,7 @@ def _keep_plan(turn: Turn, entry: Entry) -> Plan[None]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What to keep, and for how long."""
+    """An entry to keep, and for how long."""
 
     value: Cached
     ttl_ms: int
@@ -138,7 +138,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlightOptions:
-    """What a single flight keeps and for how long, in seconds; checked as it is made. See `single_flight`."""
+    """What a single flight keeps and for how long, in seconds; checked on creation. See `single_flight`."""
 
     ttl: float
     negative_ttl: float | None = None
@@ -151,7 +151,7 @@ class FlightOptions:
     size_max: int = DEFAULT_SIZE_MAX
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense, in one sentence."""
+        """Raise InvalidInput for an unusable option."""
         milliseconds(self.ttl, "ttl")
         milliseconds(self.lease, "lease")
         _kept_ms(self.error_ttl, "error_ttl")
@@ -171,16 +171,16 @@ class FlightOptions:
 
     @property
     def lease_ms(self) -> int:
-        """How long a loader that says nothing keeps the others waiting."""
+        """Return how long a loader that has died keeps the others waiting."""
         return milliseconds(self.lease, "lease")
 
     @property
     def hold_off_ms(self) -> int:
-        """How long a refresh that failed keeps the next one off."""
+        """Return how long a failed refresh delays the next one."""
         return max(HOLD_OFF_MS_MIN, _kept_ms(self.error_ttl, "error_ttl"))
 
     def entry(self, name: str, value: object) -> Entry | None:
-        """Return what to keep of a value, None for nothing. Raises what `dump` raises; InvalidInput for its size."""
+        """Return the entry to keep for a value, or None. Raises InvalidInput if it is too large, or as `dump` does."""
         if value is None:
             ttl = self.ttl if self.negative_ttl is None else self.negative_ttl
             ttl_ms = _kept_ms(ttl, "negative_ttl")
@@ -196,14 +196,14 @@ class FlightOptions:
         return Entry(kept, ttl_ms, None if ahead_ms is None else ttl_ms - ahead_ms)
 
     def failure(self, error: Exception) -> Entry | None:
-        """Return what to keep of a loader's error: its type and the beginning of its message; None for nothing."""
+        """Return the entry to keep for a loader's error, its type and the start of its message, or None."""
         ttl_ms = _kept_ms(self.error_ttl, "error_ttl")
         detail = str(error)[:DETAIL_LENGTH_MAX]
         body = json.dumps({"kind": type(error).__qualname__, "detail": detail})
         return Entry(Cached("error", body), ttl_ms) if ttl_ms else None
 
-    def opened(self, name: str, kept: Cached) -> Any:  # noqa: ANN401  # whatever was kept
-        """Return the kept value; raises LoaderFailed for a kept error."""
+    def opened(self, name: str, kept: Cached) -> Any:  # noqa: ANN401  # the kept value
+        """Return the kept value. Raises LoaderFailed for a kept error."""
         match kept.kind:
             case "none":
                 return None
@@ -215,5 +215,5 @@ class FlightOptions:
 
 
 def _kept_ms(seconds: float, what: str) -> int:
-    """Return milliseconds; 0 for what is not kept."""
+    """Return milliseconds; 0 means not kept."""
     return 0 if seconds == 0 and not isinstance(seconds, bool) else milliseconds(seconds, what)

@@ -1,20 +1,20 @@
-"""A single flight: a lock and a cache with a second look, so that of any number of callers one computes and all read.
+"""A single flight: a lock and a cache with a second check, so that one of many callers computes and all read.
 
-The second look is the same step as the lock: one script reads the value or takes the lock (Dogpile prevention, as
-memcached users named it; `singleflight` is Go's word for it, there inside one process).
+The second check and the lock are one step: one script reads the value or takes the lock (memcached users call it
+dogpile prevention; Go's `singleflight` does it inside one process).
 
 Guarantees, as long as the server keeps its memory:
 
-- one loader runs at a time for a name, across processes; with the value there, nobody takes the lock;
-- who waits for a loader gets its value, its None, or its failure, without running a loader of its own, for as long as
-  those are kept (`ttl`, `negative_ttl`, `error_ttl`);
-- a loader that dies costs the others `lease` seconds, and then one more call: whoever is next looks first;
-- a value that was loaded under an older token never takes the place of a newer one, and none that was being loaded when
-  the name was forgotten is kept.
+- one loader runs at a time for a name, across processes; while a value is kept, nobody takes the lock;
+- a caller that waits for a loader gets its value, its None, or its failure, without running its own loader, for as long
+  as those are kept (`ttl`, `negative_ttl`, `error_ttl`);
+- a loader that dies costs the others `lease` seconds and one more call: the next caller checks first;
+- a value loaded under an older token never replaces a newer one, and a value that was being loaded when the name was
+  forgotten is not kept.
 
-Not guaranteed: exactly one call. A loader that is paused for longer than its lease (a stopped process, an event loop
-that is blocked) has a successor; both calls end, and the newer value stays. Nor is it a cache of results in the
-process: each hit is one round trip.
+Not guaranteed: exactly one call. If a loader is paused for longer than its lease (a stopped process, a blocked event
+loop), another caller loads; both calls end, and the newer value stays. Values are not cached in the process: each hit
+is one round trip.
 """
 
 from __future__ import annotations
@@ -59,24 +59,24 @@ WHO: Final = "a single flight"
 
 
 class SingleFlight:
-    """Values by name, loaded by one caller at a time, for threads. Made by `single_flight`.
+    """Values by name, loaded by one caller at a time, for threads. `single_flight` creates it.
 
-    Made by hand, `SingleFlight(store, FlightOptions(ttl=60))`, it also takes a callable that gives the store when a
-    call needs it.
+    If you create it yourself, as `SingleFlight(store, FlightOptions(ttl=60))`, the store may be a callable that returns
+    it when a call needs it.
     """
 
     def __init__(self, store: Store | Callable[[], Store], options: FlightOptions) -> None:
-        """Keep values on `store`."""
+        """Create a flight that keeps values on `store`, or on the store that this callable returns."""
         check_given(store, WHO, is_async=False)
         self._given = store
         self._options = options
 
     def get(self, key: str, loader: Callable[[], V]) -> V:
-        """Return the value kept under `key`, or what `loader` gives, which is kept; one caller loads, the others wait.
+        """Return the value kept under `key`, or call `loader` and keep its value; one caller loads, the others wait.
 
-        All callers get the value as `load` makes it of what `dump` made, the one that loaded it too. The caller whose
-        loader failed gets its own error; others get LoaderFailed for `error_ttl` seconds. Raises AcquireTimeout when
-        others were still loading after `wait` seconds.
+        All callers, also the one that loaded, get the value as `load` restores it from what `dump` made. The caller
+        whose loader failed gets the loader's error; others get LoaderFailed for `error_ttl` seconds. Raises
+        AcquireTimeout if others are still loading after `wait` seconds.
 
         A loader that gets the same key from the same flight waits for itself.
         """
@@ -98,23 +98,23 @@ class SingleFlight:
         return _landed(key, found, self._options)  # type: ignore[no-any-return]  # what the loader gave
 
     def peek(self, key: str, *, default: V | None = None) -> Any:  # noqa: ANN401  # whatever was kept
-        """Return what is kept, without loading; `default` for nothing. Raises LoaderFailed for a kept failure."""
+        """Return the kept value without loading, or `default`. Raises LoaderFailed for a kept failure."""
         found = run_sync(perform(ReadCached(checked_name(key, WHO))), sync_store(self._given, WHO))
         return default if isinstance(found, Uncached) else self._options.opened(key, found)
 
     def forget(self, key: str) -> bool:
-        """Drop what is kept, and keep nothing of what is being loaded now. Return whether anything was kept.
+        """Drop the kept value and do not keep one that is being loaded now. Return whether one was kept.
 
-        To be called after the change that made the value wrong: a loader that read before it is then refused, though
-        its own caller still gets what it loaded.
+        Call it after the change that made the value wrong: the value of a loader that read before the change is then
+        not kept, though the loader's own caller still gets it.
         """
         operation = ForgetCached(checked_name(key, WHO))
         return run_sync(perform(operation), sync_store(self._given, WHO)).was_kept
 
     def __call__(self, expression: str | Callable[..., str]) -> Callable[[Callable[P, V]], Callable[P, V]]:
-        """Decorate a function: its calls are kept by the key that `expression` makes of their arguments.
+        """Decorate a function: keep its results under the key that `expression` makes of a call's arguments.
 
-        Begin it with a word of the function's own: keys are global, as are names of locks.
+        Begin the expression with a word unique to the function: keys are global, as lock names are.
         """
 
         def decorate(function: Callable[P, V]) -> Callable[P, V]:
@@ -134,15 +134,15 @@ class AsyncSingleFlight:
     """Values by name, loaded by one caller at a time, for asyncio; otherwise as `SingleFlight`."""
 
     def __init__(self, store: AsyncStore | Callable[[], AsyncStore], options: FlightOptions) -> None:
-        """Keep values on `store`."""
+        """Create a flight that keeps values on `store`, or on the store that this callable returns."""
         check_given(store, WHO, is_async=True)
         self._given = store
         self._options = options
 
     async def get(self, key: str, loader: Callable[[], Awaitable[V]]) -> V:
-        """Return the value kept under `key`, or what `loader` gives, which is kept; see `SingleFlight.get`.
+        """Return the value kept under `key`, or call `loader` and keep its value; see `SingleFlight.get`.
 
-        A caller that is cancelled while it loads gives the lock back, and the next one loads.
+        A caller that is cancelled while it loads releases the lock, and the next one loads.
         """
         store = async_store(self._given, WHO)
         turn = await run_async(look_plan(checked_name(key, WHO), uuid4().hex, self._options), store)
@@ -162,12 +162,12 @@ class AsyncSingleFlight:
         return _landed(key, found, self._options)  # type: ignore[no-any-return]  # what the loader gave
 
     async def peek(self, key: str, *, default: V | None = None) -> Any:  # noqa: ANN401  # whatever was kept
-        """Return what is kept, without loading; `default` for nothing. Raises LoaderFailed for a kept failure."""
+        """Return the kept value without loading, or `default`. Raises LoaderFailed for a kept failure."""
         found = await run_async(perform(ReadCached(checked_name(key, WHO))), async_store(self._given, WHO))
         return default if isinstance(found, Uncached) else self._options.opened(key, found)
 
     async def forget(self, key: str) -> bool:
-        """Drop what is kept, and keep nothing of what is being loaded now; see `SingleFlight.forget`."""
+        """Drop the kept value and do not keep one that is being loaded now; see `SingleFlight.forget`."""
         operation = ForgetCached(checked_name(key, WHO))
         return (await run_async(perform(operation), async_store(self._given, WHO))).was_kept
 
@@ -232,19 +232,18 @@ def single_flight(  # noqa: PLR0913  # each is an option of its own, by name
 ) -> SingleFlight | AsyncSingleFlight:
     """Return a flight on a store: sync on a sync store, async on an async one.
 
-    All lives are seconds. A value is kept for `ttl`; None is kept for `negative_ttl` (as long as a value, if it is not
-    given); a loader's failure, by type and message, for `error_ttl`. 0 keeps none of that kind, and then callers load
-    one after another.
+    All times are seconds. A value is kept for `ttl`; None is kept for `negative_ttl` (default: `ttl`); a loader's
+    failure, by type and message, for `error_ttl`. 0 keeps none of that kind, and then callers load one after another.
 
-    With `refresh_ahead` one caller loads a value anew that has less than so many seconds to live, in its own call;
-    the others are given the old one meanwhile. A refresh that fails leaves the old value standing, and is tried again
-    after `error_ttl` (at least 1 s).
+    With `refresh_ahead`, one caller reloads a value that has less than that many seconds to live, in its own call;
+    meanwhile the others get the old value. A failed refresh leaves the old value in place and is tried again after
+    `error_ttl` (at least 1 s).
 
-    A loader's lock lives for `lease` and is renewed while it runs, for an hour at most: so a process that dies keeps
-    the others waiting for `lease`. A caller waits for the loading of others up to `wait` (None: for ever).
+    A loader's lock lives for `lease` and is renewed while the loader runs, up to an hour: so a process that dies keeps
+    the others waiting for `lease`. A caller waits up to `wait` while others load (None: forever).
 
-    `dump` makes str or bytes of a value, at most `size_max` bytes, and `load` the value again; as they are, JSON. What
-    cannot be dumped, or is too large, counts as a failure of its loader.
+    `dump` turns a value into str or bytes, up to `size_max` bytes, and `load` restores it; the default is JSON. A value
+    that cannot be dumped or is too large counts as a failure of its loader.
     """
     options = FlightOptions(
         ttl=ttl,
@@ -279,7 +278,7 @@ def _checked_key(expression: str | Callable[..., str], function: Callable[..., A
 
 
 def _landed(key: str, found: Cached | Failed, options: FlightOptions) -> Any:  # noqa: ANN401  # what a loader gave
-    """Return the value; raises the error of a loader that failed just now, and LoaderFailed for an earlier one."""
+    """Return the value. Raises the error of a loader that failed just now, and LoaderFailed for an earlier failure."""
     if isinstance(found, Failed):
         raise found.error
     return options.opened(key, found)

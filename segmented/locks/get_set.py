@@ -1,24 +1,24 @@
-"""`GetSetLock`: the historical lock of SETNX, GET and GETSET. Kept to study and to measure, not to use.
+"""`GetSetLock`: the historical lock of SETNX, GET and GETSET. It is for study and measurement, not for use.
 
-The algorithm is the one that the Redis documentation of SETNX gave before `SET NX PX` (Redis 2.6.12, 2013): the key's
-value is the time at which the lock expires, by the client's wall clock, and the key itself never lapses.
+The algorithm is the one in the Redis documentation of SETNX before `SET NX PX` (Redis 2.6.12, 2013): the key's value is
+the time at which the lock expires, by the client's wall clock, and the key itself never expires.
 
-1. SETNX key, now + ttl. Written: it is ours.
-2. Else GET key. If its time has not come, it is held: wait a little and begin again.
-3. Else GETSET key, now + ttl. If what that returns has expired too, it is ours; else another client was faster.
+1. SETNX key, now + ttl. If it was written, the lock is ours.
+2. Otherwise GET key. If its time has not come, the lock is held: wait a little and begin again.
+3. Otherwise GETSET key, now + ttl. If the returned time has expired too, the lock is ours; if not, another client won.
 4. To release: if our own time has not come, DEL key.
 
-Guarantees: exclusion among clients whose wall clocks agree and are not set, that never stop between two steps, and
-whose replies are not lost. What is wrong with it, each shown by a test:
+Guarantees: exclusion among clients whose wall clocks agree and are not set, that never pause between two steps, and
+whose replies are not lost. Its faults, each shown by a test:
 
-- a client whose clock is ahead takes a lock that is held: two holders at once;
-- step 3 of a client that lost has overwritten the winner's time with its own, a later one;
-- an owner that sleeps between the look at its clock and the DEL deletes its successor's lock;
-- a SETNX whose reply was lost finds its own value when it is sent again: locked out by itself until that expires.
+- a client whose clock is ahead takes a held lock: two holders at once;
+- a client that loses in step 3 has overwritten the winner's time with its own, later one;
+- an owner that is paused between reading its clock and the DEL deletes its successor's lock;
+- a SETNX that is sent again after a lost reply finds its own value: the client is locked out until that expires.
 
 It has no fencing token, no holder id, no renewal and no lost signal, so its leases have no such attributes, and it
-cannot be woken: it polls. A dead holder's key stays until another GetSetLock takes it over, so no other kind of lock
-ever gets such a name.
+polls, since no message wakes it. A dead holder's key stays until another GetSetLock takes it over, so no other kind of
+lock ever gets such a name.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
 POLL_SECONDS_MIN: Final = 0.05
 POLL_SECONDS_MAX: Final = 0.15
 STAMP: Final = re.compile(r"[0-9]{1,15}\.[0-9]{6}")
-"""Seconds since 1970. The holder ids of other kinds have no point in them."""
+"""Seconds since 1970. The holder ids of other kinds contain no decimal point."""
 LABEL: Final = "historical, unsafe under clock skew"
 
 
 def get_set_plan(
     name: str, ttl: float, *, timeout: float | None, wall_clock: Clock, chance: Callable[[], float] = random.random
 ) -> Plan[float]:
-    """Acquire within `timeout` seconds (None: for ever; 0: one try); return the wall clock's time at which it expires.
+    """Acquire within `timeout` seconds (None: forever; 0: one try); return the wall clock's time at which it expires.
 
-    Unlike every other plan it reads a clock itself: that clock is what the algorithm is about. Raises AcquireTimeout.
+    Unlike all other plans it reads a clock itself, because the algorithm depends on it. Raises AcquireTimeout.
     """
     deadline = inf if not timeout else (yield from perform(Now())) + timeout
     while True:
@@ -66,7 +66,7 @@ def get_set_plan(
             raise AcquireTimeout(name, 0.0)
         patience = POLL_SECONDS_MIN + (POLL_SECONDS_MAX - POLL_SECONDS_MIN) * chance()
         until = (yield from perform(Now())) + patience
-        is_last = until + POLL_SECONDS_MIN >= deadline  # a try is several commands, and they have to fit in
+        is_last = until + POLL_SECONDS_MIN >= deadline  # a try is several commands, which must fit in
         yield from pause(polling_channel(name), deadline if is_last else until)
         if is_last:
             raise AcquireTimeout(name, timeout or 0.0)
@@ -85,7 +85,7 @@ def _tried(name: str, ttl: float, deadline: float, wall_clock: Clock) -> Plan[fl
 
 
 def give_back_plan(name: str, expires_at: float, *, wall_clock: Clock) -> Plan[bool]:
-    """Delete the key, whoever wrote it, unless the time has come by `wall_clock`. False when it was too late."""
+    """Delete the key, whichever client wrote it, unless it has expired by `wall_clock`; return False if it has."""
     if wall_clock.now() >= expires_at:
         return False
     return (yield from perform(DeleteValue(name)))
@@ -103,37 +103,37 @@ def _has_expired(name: str, value: str, wall_clock: Clock) -> bool:
 
 
 class _LeaseState(StaysInItsProcess):
-    """What both colours of the lease know: a time on the client's own wall clock, and nothing else."""
+    """The state that the sync and async leases share: a time on the client's own wall clock."""
 
     def __init__(self, name: str, expires_at: float, wall_clock: Clock) -> None:
-        """Believe the wall clock."""
+        """Create the state of a lease that expires at `expires_at` by `wall_clock`."""
         super().__init__()
         self.name = name
         self.expires_at = expires_at
         """Seconds since 1970, by this client's clock."""
         self.has_ended = False
-        """True once it was released."""
+        """Whether the lease was released."""
         self._wall_clock = wall_clock
         self._is_lost = False
 
     @property
     def is_lost(self) -> bool:
-        """Has its time come, by the client's own clock, before it was released?"""
+        """Return whether it expired, by the client's own clock, before it was released."""
         if not self.has_ended and self._wall_clock.now() >= self.expires_at:
             self._is_lost = True
         return self._is_lost
 
     @property
     def is_trusted(self) -> bool:
-        """May the holder still act on it, for all that it knows? It may be wrong: see the module."""
+        """Return whether the holder may still act, by its own clock. This may be wrong: see the module."""
         return not self.has_ended and not self.is_lost
 
     def remaining(self) -> float:
-        """Return the seconds until it expires, by the client's own clock; 0 when it has ended."""
+        """Return the seconds until it expires, by the client's own clock, or 0 if it has ended."""
         return max(0.0, self.expires_at - self._wall_clock.now()) if self.is_trusted else 0.0
 
     def require(self) -> None:
-        """Raise LeaseLost if its time has come."""
+        """Raise LeaseLost if it has expired."""
         self._require_own_process()
         if not self.is_trusted:
             raise self._lost()
@@ -152,42 +152,42 @@ class _LeaseState(StaysInItsProcess):
         return LeaseLost(self.name, _stamp(self.expires_at))
 
     def __repr__(self) -> str:
-        """Show the name, what is left, and what it is."""
+        """Return the class, the name, the state and the label."""
         state = "lost" if self.is_lost else "ended" if self.has_ended else f"{self.remaining():.3f} s left"
         return f"<{type(self).__name__} {self.name!r} {state} ({LABEL})>"
 
 
 class GetSetLease(EndsWithItsBlock, _LeaseState):
-    """A historical lock held, for threads: no fencing token, no holder id, no renewal, no lost signal."""
+    """A held historical lock, for threads: no fencing token, no holder id, no renewal, no lost signal."""
 
     def __init__(self, store: Store, name: str, expires_at: float, wall_clock: Clock) -> None:
-        """Belong to `store`."""
+        """Create the lease of a lock on `store` that expires at `expires_at` by `wall_clock`."""
         super().__init__(name, expires_at, wall_clock)
         self._store = store
 
     def release(self) -> None:
-        """Delete the key, whoever wrote it, unless our own time has come: then raise LeaseLost."""
+        """Delete the key, whichever client wrote it. Raises LeaseLost if our own time has come."""
         run_sync(self._releasing(), self._store)
 
 
 class AsyncGetSetLease(EndsWithItsAsyncBlock, _LeaseState):
-    """A historical lock held, for asyncio; otherwise as `GetSetLease`."""
+    """A held historical lock, for asyncio; otherwise as `GetSetLease`."""
 
     def __init__(self, store: AsyncStore, name: str, expires_at: float, wall_clock: Clock) -> None:
-        """Belong to `store`."""
+        """Create the lease of a lock on `store` that expires at `expires_at` by `wall_clock`."""
         super().__init__(name, expires_at, wall_clock)
         self._store = store
 
     async def release(self) -> None:
-        """Delete the key, whoever wrote it, unless our own time has come: then raise LeaseLost."""
+        """Delete the key, whichever client wrote it. Raises LeaseLost if our own time has come."""
         await run_async(self._releasing(), self._store)
 
 
 class _Handle:
-    """Name, time to live and wall clock."""
+    """The name, time to live and wall clock of a lock."""
 
     def __init__(self, name: str, *, ttl: float, wall_clock: Clock | None) -> None:
-        """Check what was given; raises InvalidInput."""
+        """Check the arguments. Raises InvalidInput."""
         self.name = checked_name(name)
         self.ttl_ms = milliseconds(ttl, "ttl")
         self._wall_clock = wall_clock or WallClock()
@@ -196,28 +196,28 @@ class _Handle:
         return get_set_plan(self.name, self.ttl_ms / 1000, timeout=timeout, wall_clock=self._wall_clock)
 
     def __repr__(self) -> str:
-        """Name the lock, its time to live, and what it is."""
+        """Return the class, the name, the time to live and the label."""
         return f"{type(self).__name__}({self.name!r}, ttl={self.ttl_ms / 1000:g}) ({LABEL})"
 
 
 class GetSetLock(_Handle):
-    """The historical lock of SETNX, GET and GETSET, for threads: to study and to measure, unsafe under clock skew."""
+    """The historical lock of SETNX, GET and GETSET, for threads: for study and measurement, unsafe under clock skew."""
 
     def __init__(self, store: Store, name: str, *, ttl: float = DEFAULT_TTL, wall_clock: Clock | None = None) -> None:
-        """Lock `name` on `store`; it expires after `ttl` seconds by `wall_clock` (default: the machine's)."""
+        """Create a lock `name` on `store` that expires after `ttl` seconds by `wall_clock` (default: the machine's)."""
         super().__init__(name, ttl=ttl, wall_clock=wall_clock)
         self._store = checked_sync(store, type(self).__name__)
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> GetSetLease:
-        """Poll for up to `timeout` seconds (default: 60; None: for ever) and return the lease. Raises AcquireTimeout.
+        """Poll for up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout.
 
-        An acquire that ends by another error may leave the key behind until its time has come.
+        If acquire raises another error, the key may stay until it expires.
         """
         expires_at = run_sync(self._plan(checked_timeout(timeout)), self._store)
         return GetSetLease(self._store, self.name, expires_at, self._wall_clock)
 
     def try_acquire(self) -> GetSetLease | None:
-        """Return the lease if the lock is free now, else None."""
+        """Return the lease if the lock is free now, otherwise None."""
         try:
             return self.acquire(timeout=0)
         except AcquireTimeout:
@@ -230,16 +230,16 @@ class AsyncGetSetLock(_Handle):
     def __init__(
         self, store: AsyncStore, name: str, *, ttl: float = DEFAULT_TTL, wall_clock: Clock | None = None
     ) -> None:
-        """Lock `name` on `store`; it expires after `ttl` seconds by `wall_clock` (default: the machine's)."""
+        """Create a lock `name` on `store` that expires after `ttl` seconds by `wall_clock` (default: the machine's)."""
         super().__init__(name, ttl=ttl, wall_clock=wall_clock)
         self._store = checked_async(store, type(self).__name__)
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncGetSetLease]:
-        """`await` it for the lease, or use it as `async with lock.acquire() as lease`. Otherwise as `GetSetLock`."""
+        """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`; see `GetSetLock`."""
         return Acquiring(self, checked_timeout(timeout))
 
     async def try_acquire(self) -> AsyncGetSetLease | None:
-        """Return the lease if the lock is free now, else None."""
+        """Return the lease if the lock is free now, otherwise None."""
         try:
             return await self.acquire(timeout=0)
         except AcquireTimeout:

@@ -1,6 +1,6 @@
-"""The shell that all locks over a store share, in both colours: a handle makes claims and turns them into leases.
+"""The base classes of all locks over a store, sync and async: a handle makes claims and turns them into leases.
 
-Nothing about a holder is kept on a handle, so threads and tasks may share one.
+A handle keeps nothing about a holder, so threads and tasks may share one.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ EnteredT_co = TypeVar("EnteredT_co", bound="AbstractAsyncContextManager[object]"
 
 
 def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
-    """Acquire within `timeout` seconds (None: for ever; 0: one try).
+    """Acquire within `timeout` seconds (None: forever; 0: one try).
 
-    Raises AcquireTimeout when it was not free in time, ReplicasMissing when too few replicas acknowledged it, and
-    LeaseLost when the answer took longer than the lease lasts; in all three cases nothing is left behind. Raises
-    LockUnreachable when the store does not answer; what an attempt perhaps took lapses. Raises StoreBusy when the store
-    had no connection free in time, which says nothing about its server.
+    Raises AcquireTimeout if the lock was not free in time, ReplicasMissing if too few replicas acknowledged it, and
+    LeaseLost if the answer took longer than the lease lasts; in all three cases nothing is left behind. Raises
+    LockUnreachable if the store does not answer; a lease that an attempt may have taken expires. Raises StoreBusy if
+    the store had no free connection in time, which does not mean that its server is down.
     """
     try:
         answer, asked_at = yield from wait_for(
@@ -87,28 +87,28 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Found]:
 
 def _given_back(claim: Claim) -> Plan[None]:
     soon = (yield from perform(Now())) + UNDO_SECONDS
-    with suppress(StoreError):  # it lapses anyway
+    with suppress(StoreError):  # the lease expires on its own
         yield from perform(Within(claim.releasing(), soon))
 
 
 class Handle(Hinted):
-    """Name, time to live and renewal of a lock."""
+    """The name, time to live and renewal of a lock."""
 
     _hints = LOCK_HINTS
 
     def __init__(self, name: str, *, ttl: float, renew: bool, renew_max: float) -> None:
-        """Check what was given; raises InvalidInput."""
+        """Check the arguments. Raises InvalidInput."""
         self.name = checked_name(name)
         self.ttl_ms = milliseconds(ttl, "ttl")
         self._renewal = Renewal(renew, milliseconds(renew_max, "renew_max") / 1000)
 
     def __repr__(self) -> str:
-        """Name the lock and its time to live."""
+        """Return the class, the name and the time to live."""
         return f"{type(self).__name__}({self.name!r}, ttl={self.ttl_ms / 1000:g})"
 
 
 class SyncHandle(NoBlock, Handle, ABC, Generic[LeaseT]):
-    """A lock for threads. Subclasses say what is claimed, and how a lease is made."""
+    """A lock for threads. Subclasses make the claims and the leases."""
 
     def __init__(
         self,
@@ -119,28 +119,28 @@ class SyncHandle(NoBlock, Handle, ABC, Generic[LeaseT]):
         renew: bool = False,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
+        """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
 
-        With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
+        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all.
         """
         super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_sync(store, type(self).__name__)
 
     @abstractmethod
     def _claim(self) -> Claim:
-        """Make a new claim, with a holder id of its own."""
+        """Return a new claim with its own holder id."""
 
     @abstractmethod
     def _lease(self, claim: Claim, found: Found) -> LeaseT:
-        """Make the lease of a claim that succeeded."""
+        """Return the lease of a claim that succeeded."""
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> LeaseT:
-        """Wait up to `timeout` seconds (default: 60; None: for ever) and return the lease. Raises AcquireTimeout."""
+        """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout."""
         claim = self._claim()
         return self._lease(claim, run_sync(acquire_plan(claim, checked_timeout(timeout)), self._store))
 
     def try_acquire(self) -> LeaseT | None:
-        """Return the lease if the lock is free now, else None."""
+        """Return the lease if the lock is free now, otherwise None."""
         try:
             return self.acquire(timeout=0)
         except AcquireTimeout:
@@ -161,30 +161,30 @@ class AsyncHandle(NoAsyncBlock, Handle, ABC, Generic[AsyncLeaseT]):
         renew: bool = False,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
+        """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
 
-        With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
+        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all.
         """
         super().__init__(name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_async(store, type(self).__name__)
 
     @abstractmethod
     def _claim(self) -> Claim:
-        """Make a new claim, with a holder id of its own."""
+        """Return a new claim with its own holder id."""
 
     @abstractmethod
     def _lease(self, claim: Claim, found: Found) -> AsyncLeaseT:
-        """Make the lease of a claim that succeeded."""
+        """Return the lease of a claim that succeeded."""
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncLeaseT]:
-        """`await` it for the lease, or use it as `async with lock.acquire() as lease`. Raises AcquireTimeout.
+        """Return an acquire to `await` for the lease, or to use as `async with lock.acquire() as lease`.
 
-        Waits up to `timeout` seconds (default: 60; None: for ever).
+        It waits up to `timeout` seconds (default: 60; None: forever) and then raises AcquireTimeout.
         """
         return Acquiring(self, checked_timeout(timeout))
 
     async def try_acquire(self) -> AsyncLeaseT | None:
-        """Return the lease if the lock is free now, else None."""
+        """Return the lease if the lock is free now, otherwise None."""
         try:
             return await self.acquire(timeout=0)
         except AcquireTimeout:
@@ -196,7 +196,7 @@ class AsyncHandle(NoAsyncBlock, Handle, ABC, Generic[AsyncLeaseT]):
 
 
 class Acquires(Protocol[EnteredT_co]):
-    """Whatever can be acquired, for asyncio."""
+    """An object that can be acquired, for asyncio."""
 
     async def _acquired(self, timeout: float | None) -> EnteredT_co:
         """Wait up to `timeout` seconds and return the lease."""
@@ -205,11 +205,11 @@ class Acquires(Protocol[EnteredT_co]):
 class Acquiring(Coroutine[Any, Any, EnteredT]):
     """An acquire that has not begun: a coroutine for one `await` or one task, or an asynchronous context manager.
 
-    One that is neither awaited nor entered has acquired nothing, and Python warns that it "was never awaited".
+    If it is neither awaited nor entered, it acquires nothing, and Python warns that it "was never awaited".
     """
 
     def __init__(self, lock: Acquires[EnteredT], timeout: float | None) -> None:
-        """Acquire `lock` when asked."""
+        """Create an acquire of `lock` that waits up to `timeout` seconds."""
         self._lock = lock
         self._timeout = timeout
         self._is_begun = False
@@ -222,21 +222,21 @@ class Acquiring(Coroutine[Any, Any, EnteredT]):
         return found
 
     def __await__(self) -> Generator[Any, Any, EnteredT]:
-        """Acquire; once more, if it was awaited or entered before."""
+        """Acquire; acquire again if it was awaited or entered before."""
         found = self._made() if self._is_begun else self._coroutine
         self._is_begun = True
         return found.__await__()
 
     def send(self, value: Any, /) -> Any:  # noqa: ANN401  # what an event loop sends and takes
-        """Go on, for the event loop's task."""
+        """Continue, for the event loop's task."""
         return self._coroutine.send(value)
 
     def throw(self, *error: Any) -> Any:  # noqa: ANN401  # as above
-        """Raise an error, such as a cancellation, where it waits."""
+        """Raise an error, such as a cancellation, at the point where it waits."""
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
-        """Give it up, with no warning if it was never awaited."""
+        """End it, without a warning if it was never awaited."""
         self._coroutine.close()
 
     async def __aenter__(self) -> EnteredT:
@@ -253,7 +253,7 @@ class Acquiring(Coroutine[Any, Any, EnteredT]):
 
 
 def adopt_plan(operation: AdoptLock) -> Plan[Found]:
-    """Find the lease of a holder id; raises LeaseLost when it is not held, or its answer took longer than it lasts."""
+    """Find the lease of a holder id. Raises LeaseLost if it is not held, or if the answer took longer than it lasts."""
     asked_at = yield from perform(Now())
     answer = yield from perform(operation)
     if isinstance(answer, Acquired) and (yield from perform(Now())) < trusted_until(asked_at, answer.ttl_ms):

@@ -1,4 +1,4 @@
-"""What to use instead of the names that redis-py's own lock has and ours do not: a sentence in the AttributeError."""
+"""Hints for names that redis-py's lock has and ours do not: the AttributeError says what to use instead."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ LOCK_HINTS: Final = {
     "release": "the lease that acquire() returned has it: {wait}lease.release()",
     "extend": "the lease that acquire() returned has it as renew: {wait}lease.renew(ttl=seconds)",
     "reacquire": "the lease that acquire() returned has it as renew: {wait}lease.renew()",
-    "owned": "the lease that acquire() returned tells it: lease.is_trusted",
-    "local": "the lease that acquire() returned tells it: lease.holder_id",
-    "token": "the lease that acquire() returned tells it: lease.holder_id, or lease.fencing_token for a resource",
+    "owned": "use the lease that acquire() returned: lease.is_trusted",
+    "local": "use the lease that acquire() returned: lease.holder_id",
+    "token": "use the lease that acquire() returned: lease.holder_id, or lease.fencing_token for a resource",
     "timeout": "the lock's time to live is its ttl, and acquire(timeout=seconds) is how long to wait",
     "blocking": "use {wait}lock.try_acquire() to try without waiting",
     "blocking_timeout": "use {wait}lock.acquire(timeout=seconds)",
@@ -34,7 +34,7 @@ LEASE_HINTS: Final = {
 
 
 class Hinted:
-    """An AttributeError for a name in `_hints` says what to use instead. For type checkers no further name exists."""
+    """Adds to the AttributeError of a name in `_hints` what to use instead. Type checkers see no further names."""
 
     _hints: ClassVar[Mapping[str, str]] = {}
     _is_awaited: ClassVar[bool] = False
@@ -42,7 +42,7 @@ class Hinted:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, with a hint where there is one."""
+            """Raise AttributeError, with a hint if there is one."""
             kind = type(self).__name__
             hint = self._hints.get(name)
             if hint is None:
@@ -53,17 +53,17 @@ class Hinted:
 
 
 class NoBlock:
-    """`with lock:` raises TypeError, as for any object without it, with a hint. For type checkers it does not exist."""
+    """Makes `with lock:` raise TypeError with a hint. Type checkers see no such method."""
 
     if not TYPE_CHECKING:
 
         def __enter__(self) -> NoReturn:
-            """Refuse."""
+            """Raise TypeError."""
             message = f"{type(self).__name__} is not a context manager, its lease is: with lock.acquire() as lease"
             raise TypeError(message)
 
         def __exit__(self, *_: object) -> None:
-            """Never reached."""
+            """Never run."""
 
 
 class NoAsyncBlock:
@@ -72,10 +72,10 @@ class NoAsyncBlock:
     if not TYPE_CHECKING:
 
         async def __aenter__(self) -> NoReturn:
-            """Refuse."""
+            """Raise TypeError."""
             kind = type(self).__name__
             message = f"{kind} is not a context manager, its lease is: async with lock.acquire() as lease"
             raise TypeError(message)
 
         async def __aexit__(self, *_: object) -> None:
-            """Never reached."""
+            """Never run."""

@@ -1,7 +1,7 @@
 """A lease around one call of a decorated function: it ends with the body or with the transaction, whichever is later.
 
-The two classes are twins, since one awaits; what they decide is in `_Ends`. A lock outlives a `Transaction`: a follower
-is called before its commit and after its end.
+The sync and async classes share their decisions in `_Ends`. A lock outlives a `Transaction`: a follower is called
+before its commit and after its end.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 LeaseT = TypeVar("LeaseT", Lease, AsyncLease)
 _log = logging.getLogger("segmented.locks")
 _releasing: set[asyncio.Task[None]] = set()
-"""Releases under way, which nobody else keeps from being collected."""
+"""Keeps the tasks of releases in progress from being garbage-collected."""
 
 
 class _Ends(Generic[LeaseT]):
-    """Knows which of the two ends have come. Without a transaction there is only the body's."""
+    """Tracks the ends of the body and of the transaction, if there is one."""
 
     def __init__(self, lease: LeaseT, transaction: Transaction | None) -> None:
-        """Release `lease` when the body has ended, and `transaction` too if there is one."""
+        """Create an object that releases `lease` once the body and `transaction`, if there is one, have ended."""
         self._lease: LeaseT = lease
         self._transaction = transaction
         self._guard = threading.Lock()
@@ -42,12 +42,12 @@ class _Ends(Generic[LeaseT]):
             self._transaction.follow(self)
 
     def before_commit(self) -> None:
-        """Refuse a commit that the lease does not cover any more, with LeaseLost."""
+        """Raise LeaseLost if the lease no longer covers the commit."""
         if not self._has_ended:
             self._lease.require()
 
     def after_end(self) -> None:
-        """Hear that the transaction has ended; if the body has too, so does the lease."""
+        """Note that the transaction has ended; release the lease if the body has ended too."""
         if self._is_body_over and self._is_last():
             self._release_late()
 
@@ -55,14 +55,14 @@ class _Ends(Generic[LeaseT]):
         raise NotImplementedError
 
     def _is_body_last(self) -> bool:
-        """Note the end of the body. Is it for the body to release?"""
+        """Note the end of the body and return whether the body must release."""
         self._is_body_over = True
         if self._transaction is not None and self._transaction.is_open():
             return False
         return self._is_last()
 
     def _is_last(self) -> bool:
-        """Of two ends in two threads at once, only one releases."""
+        """Return whether this end must release: if both ends come at once in two threads, only one does."""
         with self._guard:
             if self._has_ended:
                 return False
@@ -72,7 +72,7 @@ class _Ends(Generic[LeaseT]):
         return True
 
     def _note_failure(self, failure: SegmentedError) -> None:
-        """Log it: the transaction is decided, so nothing may be raised into whoever committed it."""
+        """Log the failure: the transaction is decided, so nothing may be raised into its commit."""
         _log.warning("lease.release_failed", extra={"lock": self._lease.name, "reason": str(failure)})
 
 
@@ -80,7 +80,7 @@ class Holding(_Ends[Lease]):
     """A lease around a body, for threads."""
 
     def __enter__(self) -> None:
-        """Follow the transaction; if that fails, the lease ends here."""
+        """Follow the transaction; if that fails, release the lease."""
         try:
             self._follow()
         except BaseException as error:
@@ -90,7 +90,7 @@ class Holding(_Ends[Lease]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release, unless a transaction is open; the body's own error is never hidden."""
+        """Release, unless a transaction is open; a failure never hides the body's own error."""
         if self._is_body_last():
             self._lease.__exit__(kind, error, trace)
 
@@ -105,15 +105,15 @@ class AsyncHolding(_Ends[AsyncLease]):
     """A lease around a body, for asyncio."""
 
     def __init__(self, lease: AsyncLease, transaction: Transaction | None) -> None:
-        """Release `lease` when the body has ended, and `transaction` too if there is one; as `Holding`.
+        """Create an object that releases `lease` once the body and `transaction`, if there is one, have ended.
 
-        Belongs to the running loop.
+        It belongs to the running event loop.
         """
         self._loop = asyncio.get_running_loop()
         super().__init__(lease, transaction)
 
     async def __aenter__(self) -> None:
-        """Follow the transaction; if that fails, the lease ends here."""
+        """Follow the transaction; if that fails, release the lease."""
         try:
             self._follow()
         except BaseException as error:
@@ -123,17 +123,17 @@ class AsyncHolding(_Ends[AsyncLease]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release, unless a transaction is open; the body's own error is never hidden."""
+        """Release, unless a transaction is open; a failure never hides the body's own error."""
         if self._is_body_last():
             await self._lease.__aexit__(kind, error, trace)
 
     def _release_late(self) -> None:
-        """Release before the commit returns, under SQLAlchemy's asyncio; else in a task of its own, soon after."""
+        """Release before the commit returns, under SQLAlchemy's asyncio; otherwise in its own task, soon after."""
         if self._transaction is not None and self._transaction.has_run(self._released):
             return
         try:
             self._loop.call_soon_threadsafe(self._start_release)
-        except RuntimeError:  # the loop is closed, and the lease lapses
+        except RuntimeError:  # the loop is closed, and the lease expires
             _log.warning("lease.release_failed", extra={"lock": self._lease.name, "reason": "the event loop is closed"})
 
     def _start_release(self) -> None:
@@ -149,55 +149,55 @@ class AsyncHolding(_Ends[AsyncLease]):
 
 
 class Follower(Protocol):
-    """Whoever wants to know how a transaction goes on."""
+    """An object that is notified of a transaction's progress."""
 
     def before_commit(self) -> None:
-        """Hear that a commit is about to be sent; raising refuses it."""
+        """Note that a commit is about to be sent; raise to refuse it."""
 
     def after_end(self) -> None:
-        """Hear that a transaction has ended, by a commit, a rollback or a close."""
+        """Note that a transaction has ended, by a commit, a rollback or a close."""
 
 
 class Transaction(Protocol):
-    """What is followed."""
+    """A transaction that can be followed."""
 
     def is_open(self) -> bool:
-        """Has a transaction begun and not ended?"""
+        """Return whether a transaction has begun and not ended."""
 
     def follow(self, follower: Follower) -> None:
-        """Tell `follower` from now on."""
+        """Notify `follower` from now on."""
 
     def leave(self, follower: Follower) -> None:
-        """Tell it no more."""
+        """Stop notifying `follower`."""
 
     def has_run(self, start: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Run a coroutine to its end, if the end of the transaction is being told where that can be done."""
+        """Run a coroutine to its end if the current notification of the end allows it; return whether it did."""
 
 
 class HookWatch:
-    """Follows a transaction of any other kind, through a hook that is given a function to call at its end."""
+    """Follows a transaction of any other kind, through a hook that gets a function to call at the end."""
 
     def __init__(self, register: Callable[[Callable[[], None]], object]) -> None:
-        """Hand our function to `register` when somebody follows."""
+        """Create a watch that passes its function to `register` once there is a follower."""
         self._register = register
         self._follower: Follower | None = None
         self._is_over = False
 
     def is_open(self) -> bool:
-        """Has the hook not told the end yet?"""
+        """Return whether the hook has not yet reported the end."""
         return not self._is_over
 
     def follow(self, follower: Follower) -> None:
-        """Register: there is one follower a hook."""
+        """Register the only follower of this hook."""
         self._follower = follower
         self._register(self._end)
 
     def leave(self, _: Follower) -> None:
-        """Tell it no more."""
+        """Stop notifying the follower."""
         self._follower = None
 
     def has_run(self, _: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """No: a hook is called anywhere."""
+        """Return False: a hook may be called anywhere, where a coroutine cannot run."""
         return False
 
     def _end(self) -> None:

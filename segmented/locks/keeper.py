@@ -1,8 +1,8 @@
-"""Keepers look after leases in the background: they renew, and tell the holder of a lost one at once.
+"""Keepers watch leases in the background: they renew them and notify the holder of a lost lease at once.
 
-One thread, or one task, a store, however many leases; it ends when there is nothing left to look after. What is due is
-kept in an agenda; renewals that fall due close to each other are asked for in one batch. What to do with a lease is
-decided by the lease (`next_look`, `tend_plan`); the two classes only sleep, each in its own way.
+Each store has one keeper thread or task for all its leases; it ends when no lease is left. An agenda keeps the due
+times; renewals that are due close to each other are sent in one batch. The lease decides what to do (`next_look`,
+`tend_plan`); the two classes only differ in how they sleep.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore, Store
 
 SLEEP_MAX: Final = 5.0
-"""A thread that sleeps is not told that its last lease was released: it finds out by itself."""
+"""A sleeping thread is not woken when its last lease is released; it notices on its own."""
 LINGER: Final = 2.0
-"""Seconds for which a thread with nothing to look after waits for the next lease: where many short ones follow each
-other, none of them starts a thread or wakes one."""
+"""Seconds that a thread without leases waits for the next one, so that a series of short leases neither starts a thread
+each time nor wakes one."""
 BATCH_MAX: Final = 500
 
 
 def is_closed(store: object) -> bool:
-    """Was the store closed? Its leases are then left to lapse: whoever closes it has given them up."""
+    """Return whether the store was closed. Closing gives its leases up: they are left to expire."""
     return getattr(store, "is_closed", False) is True
 
 
 class Agenda:
-    """Who wants something, and when: a heap of times, in which an entry that is out of date is passed over."""
+    """When each lease is due: a heap of times, in which outdated entries are skipped."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Create an empty agenda."""
         self._heap: list[tuple[float, int, LeaseState]] = []
         self._leases: dict[LeaseState, float] = {}
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
-        """Count the leases that are looked after."""
+        """Return the number of watched leases."""
         return len(self._leases)
 
     def add(self, lease: LeaseState) -> bool:
-        """Note when the lease wants something next; True when that is sooner than all else."""
+        """Note when the lease is due next; return True if that is sooner than all others."""
         at = lease.next_look()
         soonest = self.next_time()
         self._leases[lease] = at
@@ -60,20 +60,20 @@ class Agenda:
         return at < soonest
 
     def discard(self, lease: LeaseState) -> None:
-        """Look after it no more."""
+        """Stop watching the lease."""
         self._leases.pop(lease, None)
         if len(self._heap) > 2 * len(self._leases) + BATCH_MAX:
             self._heap = [entry for entry in self._heap if self._leases.get(entry[2]) == entry[0]]
             heapify(self._heap)
 
     def next_time(self) -> float:
-        """Return the local time at which something is due; inf when there is nothing left."""
+        """Return the local time at which the first lease is due, or inf if there is none."""
         while self._heap and self._leases.get(self._heap[0][2]) != self._heap[0][0]:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else inf
 
     def take_due(self, now: float) -> list[LeaseState]:
-        """Take those out that want something now, and those that may go with them; at most a batch."""
+        """Remove and return the leases that are due now and those that may join them, up to a batch."""
         due: list[LeaseState] = []
         if self.next_time() > now:
             return due
@@ -91,15 +91,15 @@ class ThreadKeeper:
     """The keeper of one store, for threads."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
+        """Create a keeper that has not started."""
         self._changed = threading.Condition()
         self._agenda = Agenda()
         self._thread: threading.Thread | None = None
         self._wakes_at = -inf
-        """Local time at which the thread looks at its agenda again by itself."""
+        """Local time at which the thread checks its agenda again on its own."""
 
     def watch(self, lease: LeaseState, store: Store) -> None:
-        """Look after a lease until it is released or lost."""
+        """Watch a lease until it is released or lost."""
         with self._changed:
             self._agenda.add(lease)
             if self._thread is None:
@@ -109,7 +109,7 @@ class ThreadKeeper:
                 self._changed.notify()
 
     def discard(self, lease: LeaseState) -> None:
-        """Look after a released lease no more."""
+        """Stop watching a released lease."""
         with self._changed:
             self._agenda.discard(lease)
 
@@ -121,13 +121,13 @@ class ThreadKeeper:
                     for lease in due:
                         if not lease.is_over:
                             self._agenda.add(lease)
-        finally:  # whatever ended it, the next lease begins another one
+        finally:  # however it ended, the next lease starts another thread
             with self._changed:
                 if self._thread is threading.current_thread():
                     self._thread = None
 
     def _next_due(self, store: Store) -> list[LeaseState]:
-        """Sleep until some leases want something; none when there is nothing left to look after."""
+        """Sleep until some leases are due and return them; return none if no lease is left."""
         idle_until = inf
         with self._changed:
             while not is_closed(store):
@@ -150,13 +150,13 @@ class AsyncKeeper:
     """The keeper of one store, for asyncio."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
+        """Create a keeper that has not started."""
         self._changed = asyncio.Event()
         self._agenda = Agenda()
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, lease: LeaseState, store: AsyncStore) -> None:
-        """Look after a lease until it is released or lost."""
+        """Watch a lease until it is released or lost."""
         is_sooner = self._agenda.add(lease)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(begun(partial(self._run, store)), name="segmented-keeper")
@@ -164,7 +164,7 @@ class AsyncKeeper:
             self._changed.set()
 
     def discard(self, lease: LeaseState) -> None:
-        """Look after a released lease no more."""
+        """Stop watching a released lease."""
         self._agenda.discard(lease)
         if not self._agenda:
             self._changed.set()
@@ -177,7 +177,7 @@ class AsyncKeeper:
                     self._agenda.add(lease)
 
     async def _next_due(self, store: AsyncStore) -> list[LeaseState]:
-        """Sleep until some leases want something; none when there is nothing left to look after."""
+        """Sleep until some leases are due and return them; return none if no lease is left."""
         while self._agenda and not is_closed(store):
             now = store.clock.now()
             if due := self._agenda.take_due(now):
@@ -215,7 +215,7 @@ def async_keeper(store: AsyncStore) -> AsyncKeeper:
 
 
 def _forget_parents() -> None:
-    # After a fork the keeper's thread is gone, and the leases are the parent's to keep.
+    # After a fork the keeper's thread is gone, and the parent keeps the leases.
     global _guard  # noqa: PLW0603  # the parent's thread may have held it in the moment of the fork
     _guard = threading.Lock()
     _threads.clear()

@@ -1,14 +1,14 @@
-"""Key expressions: the name of a lock made from the arguments of a call, as in `"order:{order.activity_id}:{mobile}"`.
+"""Key expressions make a lock's name from the arguments of a call, as in `"order:{order.activity_id}:{mobile}"`.
 
 The syntax is a small part of that of format strings: a field is an argument followed by attributes and items
-(`{items[0].id}`, `{payload[sku]}`), and a literal brace is doubled. Nothing is called, no attribute with a leading
-underscore is read, and there are no conversions and no format specifications. An expression is parsed once, when the
-function is decorated, and evaluated once a call.
+(`{items[0].id}`, `{payload[sku]}`), and a literal brace is doubled. Expressions call nothing, read no attribute with a
+leading underscore, and have no conversions or format specifications. An expression is parsed once, when the function is
+decorated, and evaluated once per call.
 
-Two calls share a key exactly when the texts of all their parts are equal. In a part every character that stands between
-two fields of the expression is escaped, and so is `%`; so ("a-b", "c") and ("a", "b-c") never meet, in
-`"{x}-{y}"` as little as in `"{x}:{y}"`. For that, two fields need at least one character between them that is neither
-`%` nor a hexadecimal digit.
+Two calls share a key exactly when the texts of all their parts are equal. In each part, `%` and every character between
+two fields of the expression are escaped, so ("a-b", "c") and ("a", "b-c") never get the same key, neither in
+`"{x}-{y}"` nor in `"{x}:{y}"`. For that, two fields need at least one character between them that is neither `%` nor a
+hexadecimal digit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ARGUMENT: Final = re.compile(r"[^\W\d]\w*")
 STEP: Final = re.compile(r"\.(?P<attribute>[^\W\d]\w*)|\[(?P<item>[^\[\]]+)\]")
 NUMBER: Final = re.compile(r"-?[0-9]+")
 ESCAPE: Final = frozenset("%0123456789ABCDEF")
-"""What an escaped character is made of, so that these cannot keep two parts apart."""
+"""The characters of an escape, which therefore cannot separate two parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A step to an item: a whole number for a sequence (or a mapping with such keys), else a text."""
+    """A step to an item: a whole number for a sequence or a mapping with such keys, otherwise a text."""
 
     key: int | str
 
@@ -56,7 +56,7 @@ class Path:
 
     @classmethod
     def parse(cls, text: str) -> Path:
-        """Read a path; raises InvalidInput with what is wrong in it."""
+        """Parse a path. Raises InvalidInput, which says what is wrong in it."""
         start = ARGUMENT.match(text)
         if start is None:
             message = f"{text!r} does not begin with the name of an argument"
@@ -73,7 +73,7 @@ class Path:
         return cls(text, start.group(), tuple(steps))
 
     def read(self, arguments: Mapping[str, object]) -> object:
-        """Walk from the argument to the value; raises InvalidInput when a step leads nowhere."""
+        """Return the value at the path. Raises InvalidInput if a step fails."""
         found = arguments[self.argument]
         for step in self.steps:
             try:
@@ -98,10 +98,10 @@ def _step(text: str, found: re.Match[str]) -> Attribute | Item:
 
 
 class KeyExpression:
-    """A parsed expression. Holds for any call; which arguments there are is checked by its user."""
+    """A parsed expression, independent of a function; its user checks which arguments exist."""
 
     def __init__(self, text: str) -> None:
-        """Parse; raises InvalidInput with what is wrong."""
+        """Parse the expression. Raises InvalidInput, which says what is wrong."""
         self.text = text
         pieces = list(_pieces(text))
         if not text or not all(piece.isprintable() for piece in pieces if isinstance(piece, str)):
@@ -116,7 +116,7 @@ class KeyExpression:
         return tuple(piece for piece in self._pieces if isinstance(piece, Path))
 
     def key(self, arguments: Mapping[str, object]) -> str:
-        """Return the key for these arguments; each field is read once. Raises InvalidInput for an unusable part."""
+        """Return the key for these arguments, reading each field once. Raises InvalidInput for an unusable part."""
         return "".join(
             piece if isinstance(piece, str) else self._escape(part_text(piece.read(arguments), piece.text))
             for piece in self._pieces
@@ -176,11 +176,11 @@ def _merged(pieces: list[str | Path]) -> tuple[str | Path, ...]:
 
 
 def part_text(value: object, where: str) -> str:
-    """Return the text by which a value stands in a key; raises InvalidInput for one that has no sure text.
+    """Return the text of a value in a key. Raises InvalidInput for a value without a well-defined text.
 
-    Equal texts are one part: 1 and "1" meet on purpose, since the same id arrives as a number here and as a text there,
-    and a lock that is shared once too often is safe while two locks for one thing are not. True is "True", never 1. An
-    enumeration stands by its value, a UUID in its usual form, a date in ISO form, an aware datetime in UTC.
+    Values with equal texts make the same key: 1 and "1" on purpose, since callers pass the same id as a number or as a
+    text, and one lock too few is safe while two locks for one thing are not. True is "True", never 1. The text of an
+    enumeration is its value's, of a UUID its usual form, of a date the ISO form, of an aware datetime the one in UTC.
     """
     match value:
         case Enum():

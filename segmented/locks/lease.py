@@ -1,7 +1,7 @@
-"""A lease: use of a name that lapses, in both colours.
+"""A lease: exclusive use of a name that expires, sync and async.
 
-`HeldLease` is any lease; `Lease` is one with a fencing token, which nearly all locks give. A lock that cannot offer a
-token says so by its type.
+`HeldLease` is any lease; `Lease` is one with a fencing token, which nearly all locks return. A lock without tokens has
+a different lease type.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class HeldLease(EndsWithItsBlock, LeaseState):
-    """A held lock, for threads. Usable in a `with` statement, which releases it."""
+    """A held lock, for threads. A `with` statement releases it."""
 
     def __init__(self, store: Store, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
-        """Belong to `store`."""
+        """Create the lease of a claim that `store` granted, asked for at `asked_at`."""
         super().__init__(claim, acquired.ttl_ms, asked_at, store.clock)
         self._store = store
         self._lost: threading.Event | None = None
@@ -37,26 +37,26 @@ class HeldLease(EndsWithItsBlock, LeaseState):
         self.look_after(renewal)
 
     def look_after(self, renewal: Renewal) -> None:
-        """Have a keeper renew it from now on, if that is wanted."""
+        """Let a keeper renew the lease from now on, if `renewal` asks for it."""
         if renewal.is_wanted:
             self.keep_renewed(renewal)
             self._watch()
 
     @property
     def lost(self) -> threading.Event:
-        """Return the event that is set once the lease is lost; asking for it has the lease watched."""
+        """Return the event that is set once the lease is lost; reading it starts the watch."""
         if self._lost is None:
             self._lost = threading.Event()
             self.on_lost(self._lost.set)
         return self._lost
 
     def on_lost(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once when the lease is lost, from the keeper; at once if it is lost already."""
+        """Call `callback` once when the lease is lost, from the keeper, or at once if it is already lost."""
         if self.call_when_lost(callback):
             self._watch()
 
     def renew(self, *, ttl: float | None = None) -> None:
-        """Push the end out to `ttl` seconds from now (default: as acquired). Raises LeaseLost when it is too late."""
+        """Extend the lease to `ttl` seconds from now (default: as acquired). Raises LeaseLost if it is too late."""
         self.require()
         ttl_ms = self.ttl_ms if ttl is None else milliseconds(ttl, "ttl")
         run_sync(self.renewing(ttl_ms), self._store)
@@ -65,7 +65,7 @@ class HeldLease(EndsWithItsBlock, LeaseState):
         self.require()
 
     def release(self) -> None:
-        """End the lease. Raises LeaseLost if it had ended without us; calling it again does nothing."""
+        """End the lease. Raises LeaseLost if it had already ended on its own; calling it again does nothing."""
         if not self.has_ended:
             self._require_own_process()
             self.note_release_asked()
@@ -89,7 +89,7 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, LeaseState):
     def __init__(
         self, store: AsyncStore, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float
     ) -> None:
-        """Belong to `store`."""
+        """Create the lease of a claim that `store` granted, asked for at `asked_at`."""
         super().__init__(claim, acquired.ttl_ms, asked_at, store.clock)
         self._store = store
         self._lost: asyncio.Event | None = None
@@ -97,30 +97,30 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, LeaseState):
         self.look_after(renewal)
 
     def look_after(self, renewal: Renewal) -> None:
-        """Have a keeper renew it from now on, if that is wanted."""
+        """Let a keeper renew the lease from now on, if `renewal` asks for it."""
         if renewal.is_wanted:
             self.keep_renewed(renewal)
             self._watch()
 
     @property
     def lost(self) -> asyncio.Event:
-        """Return the event that is set once the lease is lost; asking for it has the lease watched."""
+        """Return the event that is set once the lease is lost; reading it starts the watch."""
         if self._lost is None:
             self._lost = asyncio.Event()
             self.on_lost(self._lost.set)
         return self._lost
 
     def on_lost(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once when the lease is lost, from the keeper; at once if it is lost already."""
+        """Call `callback` once when the lease is lost, from the keeper, or at once if it is already lost."""
         if self.call_when_lost(callback):
             self._watch()
 
     def cancel_scope(self) -> CancelScope:
-        """Return a scope for `async with`: its body is cancelled at the loss of the lease and LeaseLost is raised."""
+        """Return a scope for `async with` that cancels its body when the lease is lost, and raises LeaseLost."""
         return CancelScope(self)
 
     async def renew(self, *, ttl: float | None = None) -> None:
-        """Push the end out to `ttl` seconds from now (default: as acquired). Raises LeaseLost when it is too late."""
+        """Extend the lease to `ttl` seconds from now (default: as acquired). Raises LeaseLost if it is too late."""
         self.require()
         ttl_ms = self.ttl_ms if ttl is None else milliseconds(ttl, "ttl")
         await run_async(self.renewing(ttl_ms), self._store)
@@ -129,7 +129,7 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, LeaseState):
         self.require()
 
     async def release(self) -> None:
-        """End the lease. Raises LeaseLost if it had ended without us; calling it again does nothing."""
+        """End the lease. Raises LeaseLost if it had already ended on its own; calling it again does nothing."""
         if not self.has_ended:
             self._require_own_process()
             self.note_release_asked()
@@ -148,17 +148,18 @@ class AsyncHeldLease(EndsWithItsAsyncBlock, LeaseState):
 class Lease(HeldLease):
     """A held lock with a fencing token, for threads.
 
-    By the server's clock at most one lease of an exclusive lock lives a name. That does not stop a holder that sleeps
-    through its own end: give `fencing_token` to the protected resource, which must refuse a lower one than it has seen.
+    By the server's clock, at most one lease of an exclusive lock is alive per name. This does not stop a holder that is
+    paused past its lease's end: pass `fencing_token` to the protected resource, which must refuse a lower token than
+    the highest it has seen.
     """
 
     def __init__(self, store: Store, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float) -> None:
-        """Carry the token of `acquired`."""
+        """Create the lease of a granted claim, with the fencing token of `acquired`."""
         self.fencing_token = acquired.fencing_token
         super().__init__(store, claim, renewal, acquired, asked_at)
 
     def sequencer(self) -> str:
-        """Return a text that names the lock, the mode and the generation, for a resource to check (`Sequencer`)."""
+        """Return a text with the lock, the mode and the generation, for a resource to check (`Sequencer`)."""
         return str(Sequencer.of(self.claim, self.fencing_token))
 
     def _described(self) -> str:
@@ -171,12 +172,12 @@ class AsyncLease(AsyncHeldLease):
     def __init__(
         self, store: AsyncStore, claim: LeaseClaim, renewal: Renewal, acquired: Acquired, asked_at: float
     ) -> None:
-        """Carry the token of `acquired`."""
+        """Create the lease of a granted claim, with the fencing token of `acquired`."""
         self.fencing_token = acquired.fencing_token
         super().__init__(store, claim, renewal, acquired, asked_at)
 
     def sequencer(self) -> str:
-        """Return a text that names the lock, the mode and the generation, for a resource to check (`Sequencer`)."""
+        """Return a text with the lock, the mode and the generation, for a resource to check (`Sequencer`)."""
         return str(Sequencer.of(self.claim, self.fencing_token))
 
     def _described(self) -> str:

@@ -1,7 +1,7 @@
-"""What every lease does alike: it ends with its `with` statement, stays in its process, and cancels work when lost.
+"""Behaviour of every lease: it ends with its `with` statement, stays in its process, and can cancel work when lost.
 
-The cancel scope follows the pattern of `asyncio.timeout`: our own cancellation is taken back with `Task.uncancel`, and
-any other one, from outside, goes through untouched.
+The cancel scope follows the pattern of `asyncio.timeout`: it undoes its own cancellation with `Task.uncancel` and lets
+any other one through.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class StaysInItsProcess:
-    """Of use in the process that acquired it: two processes would otherwise both believe that they hold it."""
+    """Is usable only in the process that acquired it; otherwise two processes would both believe that they hold it."""
 
     name: str
 
     def __init__(self) -> None:
-        """Belong to this process."""
+        """Create an object that belongs to this process."""
         self._process_id = os.getpid()
 
     def _require_own_process(self) -> None:
@@ -32,13 +32,13 @@ class StaysInItsProcess:
             raise InvalidInput(message)
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled."""
+        """Raise TypeError: a lease cannot be pickled."""
         message = f"the lease on {self.name!r} cannot be pickled: acquire in the process that needs it"
         raise InvalidInput(message)
 
 
 class EndsWithItsBlock:
-    """Released at the end of a `with` statement."""
+    """Is released at the end of a `with` statement."""
 
     def release(self) -> None:
         """End the lease."""
@@ -49,7 +49,7 @@ class EndsWithItsBlock:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Release; the body's own error is never hidden by a failed release."""
+        """Release; a failed release never hides the body's own error."""
         try:
             self.release()
         except SegmentedError as failure:
@@ -59,7 +59,7 @@ class EndsWithItsBlock:
 
 
 class EndsWithItsAsyncBlock:
-    """Released at the end of an `async with` statement."""
+    """Is released at the end of an `async with` statement."""
 
     async def release(self) -> None:
         """End the lease."""
@@ -72,7 +72,7 @@ class EndsWithItsAsyncBlock:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Release; the body's own error is never hidden by a failed release."""
+        """Release; a failed release never hides the body's own error."""
         try:
             await self.release()
         except SegmentedError as failure:
@@ -82,35 +82,35 @@ class EndsWithItsAsyncBlock:
 
 
 class Losable(Protocol):
-    """A lease, of one name or of several, that tells of its loss."""
+    """A lease on one name or several that reports its loss."""
 
     @property
     def name(self) -> str:
-        """What it is on."""
+        """Return the name, or the names, that it is on."""
 
     @property
     def holder_id(self) -> str:
-        """Whose it is."""
+        """Return its holder's id."""
 
     def require(self) -> None:
-        """Raise LeaseLost unless it may be trusted."""
+        """Raise LeaseLost unless the lease may be trusted."""
 
     def on_lost(self, callback: Callable[[], None]) -> object:
-        """Have this called once it is lost."""
+        """Call `callback` once it is lost."""
 
 
 class CancelScope:
-    """Made by `AsyncLease.cancel_scope()`. To be entered once."""
+    """A scope that `AsyncLease.cancel_scope()` returns. It can be entered once."""
 
     def __init__(self, lease: Losable) -> None:
-        """Watch `lease`."""
+        """Create a scope that watches `lease`."""
         self._lease = lease
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
         self._has_cancelled = False
 
     async def __aenter__(self) -> Self:
-        """Begin; raises LeaseLost when the lease is lost already."""
+        """Begin. Raises LeaseLost if the lease is already lost."""
         task = asyncio.current_task()
         if task is None or self._task is not None:
             message = f"a cancel scope of the lease on {self._lease.name!r} is entered once, in a task"
@@ -124,7 +124,7 @@ class CancelScope:
         task = self._task
         if task is None or self._has_cancelled:
             return
-        if asyncio.current_task() is task:  # the body runs and has just been told; cancel it as it next waits
+        if asyncio.current_task() is task:  # the body is running and found the loss itself; cancel it at its next wait
             asyncio.get_running_loop().call_soon(self._cancel)
             return
         self._has_cancelled = True
@@ -133,12 +133,12 @@ class CancelScope:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Turn our own cancellation into LeaseLost; whoever left the scope is not cancelled any more."""
+        """Turn our own cancellation into LeaseLost; a task that has left the scope is not cancelled any more."""
         task, self._task = self._task, None
         if task is None or not self._has_cancelled:
             return
         is_ours_alone = task.uncancel() <= self._cancelling
         if is_ours_alone and kind is not None and issubclass(kind, asyncio.CancelledError):
             raise LeaseLost(self._lease.name, self._lease.holder_id) from error
-        if is_ours_alone and kind is None:  # it swallowed the cancellation
+        if is_ours_alone and kind is None:  # the body swallowed the cancellation
             raise LeaseLost(self._lease.name, self._lease.holder_id)

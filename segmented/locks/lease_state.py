@@ -1,7 +1,7 @@
-"""What both colours of a lease know. Pure: it reads the clock that it is given and sends nothing.
+"""The state that sync and async leases share. It reads the clock that it gets and sends nothing.
 
-A holder doubts its lease before the server does: `trusted_until` counts from before the request was sent, and is
-shorter than the server's time by 1 % and 2 ms, for clocks that run at different rates (the allowance of the Redlock
+A holder stops trusting its lease before the server ends it: `trusted_until` counts from before the request was sent and
+is 1 % and 2 ms shorter than the server's time, for clocks that run at different rates (the allowance of the Redlock
 page).
 """
 
@@ -30,41 +30,41 @@ DRIFT_SECONDS = 0.002
 RENEWALS_PER_TTL = 3
 RETRIES_PER_TTL = 20
 SLACK_RATE = 0.02
-"""Part of its time to live by which a renewal may be early, so that it goes with others in one batch."""
+"""Share of the time to live by which a renewal may be early, so that it joins others in one batch."""
 
 RELEASE_SECONDS = 1.0
-"""How long a release may take beyond the end of its lease."""
+"""Seconds that a release may take beyond the end of its lease."""
 BATCH_SECONDS = 1.0
-"""How long a batch of renewals may take: a server that hangs must not keep the loss of other leases from being told."""
+"""Seconds that a batch of renewals may take: a hanging server must not delay the report of other leases' loss."""
 
 _log = logging.getLogger("segmented.locks")
 
 
 def trusted_until(asked_at: float, ttl_ms: int) -> float:
-    """Return the local time after which a lease asked for at `asked_at` must no longer be trusted."""
+    """Return the local time until which a lease asked for at `asked_at` may be trusted."""
     ttl = ttl_ms / 1000
     return asked_at + ttl - ttl * DRIFT_RATE - DRIFT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """Whether a keeper renews the lease in the background, and for how many seconds at most."""
+    """Whether a keeper renews the lease in the background, and for up to how many seconds."""
 
     is_wanted: bool
     seconds_max: float
 
 
 class LeaseState(Hinted, StaysInItsProcess):
-    """Who holds what, and for how long. Made by `acquire`, never by hand; of use in the process that acquired it.
+    """The holder, the name and the end of a lease. `acquire` creates it; it is usable in the process that acquired it.
 
-    `name` and `holder_id` are texts, and all that another process needs to go on with the lease of a `Lock`, by its
-    `adopt`. Whoever knows the holder id can release the lease, so keep it as one keeps a session key.
+    `name` and `holder_id` are texts. Another process needs only these two to take over the lease of a `Lock` with its
+    `adopt`. Any client that knows the holder id can release the lease, so keep it secret like a session key.
     """
 
     _hints = LEASE_HINTS
 
     def __init__(self, claim: LeaseClaim, ttl_ms: int, asked_at: float, clock: Clock) -> None:
-        """Start trusting at `asked_at`."""
+        """Create the state of a claim granted for `ttl_ms`, trusted from `asked_at` on `clock`."""
         super().__init__()
         self.claim = claim
         self.name = claim.name
@@ -72,7 +72,7 @@ class LeaseState(Hinted, StaysInItsProcess):
         self.ttl_ms = ttl_ms
         self.trusted_until = trusted_until(asked_at, ttl_ms)
         self.has_ended = False
-        """True once it was released."""
+        """Whether the lease was released."""
         self._clock = clock
         self._is_lost = False
         self._on_lost: list[Callable[[], None]] = []
@@ -81,30 +81,30 @@ class LeaseState(Hinted, StaysInItsProcess):
         self._releases_asked = 0
         self._guard = threading.Lock()
         self._renewals = 0
-        """Renewals under way: the lease's own, and its keeper's."""
+        """Renewals in progress: the lease's own, and its keeper's."""
         self._soonest_end = inf
-        """Of those and of all that crossed one of them, the soonest end: the server's last word may have been any."""
+        """The soonest end of those and of all that overlapped them: the server may have applied any of them last."""
         self._was_trusted_at_release = False
 
     @property
     def is_lost(self) -> bool:
-        """Has the holder learned, from the server or from its own clock, that it no longer holds?"""
+        """Return whether the holder knows, from the server or its own clock, that it no longer holds the lock."""
         if not self.has_ended and not self._is_lost and self._clock.now() >= self.trusted_until:
             self._lose()
         return self._is_lost
 
     @property
     def is_trusted(self) -> bool:
-        """May the holder still act on the lease? Not once it has asked for its release, which may have been done."""
+        """Return whether the holder may still act on the lease; False once it has asked for the release."""
         return not self.has_ended and not self.is_lost and not self._releases_asked
 
     @property
     def is_over(self) -> bool:
-        """Is there nothing left for a keeper to do: released, or known to be lost?"""
+        """Return whether the lease is released or known to be lost, so that a keeper has nothing to do."""
         return self.has_ended or self._is_lost
 
     def remaining(self) -> float:
-        """Return the seconds for which the lease may still be trusted; 0 when it has ended."""
+        """Return the seconds for which the lease may still be trusted, or 0 if it has ended."""
         return max(0.0, self.trusted_until - self._clock.now()) if self.is_trusted else 0.0
 
     def require(self) -> None:
@@ -114,7 +114,7 @@ class LeaseState(Hinted, StaysInItsProcess):
             raise LeaseLost(self.name, self.holder_id, is_released=self.has_ended and not self._is_lost)
 
     def next_look(self) -> float:
-        """Return the local time at which a keeper has something to do for this lease."""
+        """Return the local time at which a keeper must check this lease."""
         return -inf if self.is_over else min(self._renew_at, self.trusted_until)
 
     def slack(self) -> float:
@@ -122,17 +122,17 @@ class LeaseState(Hinted, StaysInItsProcess):
         return self.ttl_ms / 1000 * SLACK_RATE
 
     def wants_renewal(self, now: float) -> bool:
-        """Is a renewal due, or so soon that it may go with others?"""
+        """Return whether a renewal is due now, or soon enough to join others."""
         return self._renew_at <= now + self.slack()
 
     def keep_renewed(self, renewal: Renewal) -> None:
-        """Ask for renewals every third of the time to live, until released, lost, or the limit."""
+        """Ask for renewals every third of the time to live, until the release, the loss, or the limit."""
         if renewal.is_wanted:
             self._renew_until += renewal.seconds_max
             self._plan_renewal(self.trusted_until - self.ttl_ms / 1000)
 
     def renewing(self, ttl_ms: int) -> Plan[None]:
-        """Renew now, whatever a keeper does at the same time."""
+        """Renew now, independently of a keeper."""
         asked_at = yield from perform(Now())
         self.begin_renewal(ttl_ms, asked_at)
         try:
@@ -143,7 +143,7 @@ class LeaseState(Hinted, StaysInItsProcess):
         self.note_renewal(answer, asked_at)
 
     def begin_renewal(self, ttl_ms: int, asked_at: float) -> None:
-        """Note a renewal that is about to be sent. One of the `note_...renewal` follows."""
+        """Note a renewal that is about to be sent. Call one of the `note_...renewal` methods after it."""
         with self._guard:
             self._renewals += 1
             self._soonest_end = min(self._soonest_end, trusted_until(asked_at, ttl_ms))
@@ -157,7 +157,7 @@ class LeaseState(Hinted, StaysInItsProcess):
             return soonest
 
     def note_renewal(self, answer: Renewed | Lost, asked_at: float) -> None:
-        """Take a renewal's answer; a renewal that came too late does not bring a lost lease back."""
+        """Note a renewal's answer. An answer that comes too late does not restore a lost lease."""
         soonest = self._end_renewal()
         if isinstance(answer, Lost):
             if not self.has_ended and not self._releases_asked:
@@ -168,17 +168,17 @@ class LeaseState(Hinted, StaysInItsProcess):
             self._plan_renewal(asked_at)
 
     def note_unanswered_renewal(self) -> None:
-        """Expect that a renewal without an answer was done: the lease may end when that one would have it end."""
+        """Assume that a renewal without an answer was applied: the lease may end at the end it set."""
         self.trusted_until = min(self.trusted_until, self._end_renewal())
 
     def note_failed_renewal(self, now: float) -> None:
-        """Try again soon: the lease lives until its time is really over."""
+        """Try again soon: the lease is alive until its time is over."""
         self.note_unanswered_renewal()
         renew_at = now + self.ttl_ms / 1000 / RETRIES_PER_TTL
         self._renew_at = renew_at if renew_at <= self._renew_until else inf
 
     def note_release(self, answer: Released | Lost) -> None:
-        """Take a release's answer. Raises LeaseLost if the lease had ended without us."""
+        """Note a release's answer. Raises LeaseLost if the lease had already ended on its own."""
         if self.has_ended:
             return
         is_lost = isinstance(answer, Lost) and not self._may_be_our_own(answer)
@@ -188,18 +188,18 @@ class LeaseState(Hinted, StaysInItsProcess):
             raise LeaseLost(self.name, self.holder_id)
 
     def release_deadline(self) -> float:
-        """Return the local time until which a release may take: a moment after the lease ends by itself."""
+        """Return the deadline of a release in local time: shortly after the lease ends on its own."""
         return max(self.trusted_until, self._clock.now()) + RELEASE_SECONDS
 
     def note_release_asked(self) -> None:
-        """Ask for no more renewals, and note whether the lease still lived: a reply may be lost from now on."""
-        self._renew_at, self._renew_until = inf, -inf  # a failed release must not leave a lock that is kept alive
+        """Stop renewals, and note whether the lease was still alive: a reply may be lost from now on."""
+        self._renew_at, self._renew_until = inf, -inf  # after a failed release the lock must not be renewed
         if self._releases_asked == 0:
             self._was_trusted_at_release = self.is_trusted
         self._releases_asked += 1
 
     def _may_be_our_own(self, answer: Lost) -> bool:
-        # "Gone" after a reply that was lost: it was there when we first asked, so it is gone because we asked.
+        # "Gone" after a lost reply: the lease was alive when we first asked, so our own release ended it.
         return self._was_trusted_at_release and (answer.is_unsure or self._releases_asked > 1)
 
     def _plan_renewal(self, asked_at: float) -> None:
@@ -207,13 +207,13 @@ class LeaseState(Hinted, StaysInItsProcess):
         self._renew_at = renew_at if renew_at <= self._renew_until else inf
 
     def call_when_lost(self, callback: Callable[[], None]) -> bool:
-        """Note a callback; False when the lease is lost already, and it was called."""
-        self._on_lost.append(callback)  # before looking: the keeper may find the loss in this moment
+        """Note a callback and return True; if the lease is already lost, call it and return False."""
+        self._on_lost.append(callback)  # before checking: the keeper may find the loss at this moment
         if not self.is_lost:
             return True
         try:
             self._on_lost.remove(callback)
-        except ValueError:  # the keeper has called it
+        except ValueError:  # the keeper has already called it
             return False
         callback()
         return False
@@ -224,20 +224,20 @@ class LeaseState(Hinted, StaysInItsProcess):
         for callback in callbacks:
             try:
                 callback()
-            except BaseException:  # noqa: BLE001  # the caller's own, and it must not end the keeper of all other leases
+            except BaseException:  # noqa: BLE001  # a callback's error must not end the keeper of all other leases
                 _log.exception("lease.callback_failed", extra={"lock": self.name})
 
     def _described(self) -> str:
         return self.claim.mode
 
     def __repr__(self) -> str:
-        """Show the name and what is left; the holder id is what proves ownership, so it stays hidden."""
+        """Return the name and the state, without the holder id, since that proves ownership."""
         state = "lost" if self._is_lost else "ended" if self.has_ended else f"{self.remaining():.3f} s left"
         return f"<{type(self).__name__} {self.name!r} {self._described()} {state}>"
 
 
 def tend_plan(leases: Sequence[LeaseState]) -> Plan[None]:
-    """Do what a keeper has to do for some leases now: renew them in one batch, or find that they are lost."""
+    """Do a keeper's work for the leases that are due: renew them in one batch, or find that they are lost."""
     asked_at = yield from perform(Now())
     living = [lease for lease in leases if lease.is_trusted and lease.wants_renewal(asked_at)]
     if not living:

@@ -4,10 +4,10 @@ The algorithm is the single-instance lock of the Redis documentation ("Distribut
 token after Kleppmann ("How to do distributed locking", 2016): `max(last + 1, server time in microseconds)`. Lock-delay
 is Chubby's (Burrows, 2006, section 2.4), replica acknowledgement is the `WAIT` of Redis.
 
-Guarantees: one living lease a name, as long as the server keeps its memory. An acquire whose reply was lost is told yes
-when it is repeated; one that is cancelled leaves nothing behind. Not guaranteed: exclusion across a failover that loses
-the key, and a holder that acts after its lease has lapsed; the fencing token is for those. `replicas` makes a failover
-that loses the key rarer, not impossible: the replica that is promoted may be one that had not acknowledged.
+Guarantees: at most one live lease per name, as long as the server keeps its memory. An acquire that is repeated after a
+lost reply succeeds; a cancelled one leaves nothing behind. Not guaranteed: exclusion across a failover that loses the
+key, or against a holder that acts after its lease has expired; use the fencing token for those. `replicas` makes a
+failover that loses the key rarer, not impossible: the promoted replica may be one that had not acknowledged.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ UNRENEWED: Final = Renewal(is_wanted=False, seconds_max=0.0)
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """What a lock asks for beyond its lease."""
+    """Safety options of a lock, beyond its lease."""
 
     replicas: int = 0
-    """How many replicas must acknowledge an acquire."""
+    """Number of replicas that must acknowledge an acquire."""
     within_ms: int = 0
-    """How long to wait for them."""
+    """Maximum wait for them."""
     delay_ms: int = 0
-    """How long the name stays closed after a lease that was not released."""
+    """Time for which the name stays closed after a lease that was not released."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,34 +56,34 @@ class LockClaim(Claim):
     may_be_handed: ClassVar[bool] = True
     safety: Safety = Safety()
     is_key: bool = False
-    """True when the name is the key itself, as for redis-py's own lock."""
+    """Whether the name is the key itself, as for redis-py's own lock."""
 
     @property
     def channel(self) -> str:
-        """One message a release."""
+        """Return the channel; each release sends one message."""
         return (named_lock_keys(self.name) if self.is_key else lock_keys(self.name)).freed
 
     def acquiring(self) -> AcquireLock:
-        """Ask for the lease."""
+        """Return the operation that takes the lease."""
         safety = self.safety
         ask = (safety.delay_ms, safety.replicas, safety.within_ms)
         return AcquireLock(self.name, self.holder_id, self.ttl_ms, *ask, is_key=self.is_key)
 
     def adopting(self) -> AdoptLock:
-        """Ask for the token, and how long the lease lives."""
+        """Return the operation that reads the fencing token and the time to live."""
         return AdoptLock(self.name, self.holder_id, self.ttl_ms, self.safety.delay_ms, self.is_key)
 
     def renewing(self, ttl_ms: int) -> RenewLock:
-        """Ask for more time."""
+        """Return the operation that renews the lease."""
         return RenewLock(self.name, self.holder_id, ttl_ms, self.safety.delay_ms, self.is_key)
 
     def releasing(self) -> ReleaseLock:
-        """End the lease."""
+        """Return the operation that ends the lease."""
         return ReleaseLock(self.name, self.holder_id, self.safety.delay_ms, self.is_key)
 
 
 def checked_safety(replicas: int, replicas_within: float, lock_delay: float) -> Safety:
-    """Refuse what no server can do."""
+    """Return the options. Raises InvalidInput for those that no server can fulfil."""
     if not is_whole(replicas) or not 0 <= replicas <= REPLICAS_MAX:
         message = f"replicas of {replicas!r} is not a number of replicas: give 0 to {REPLICAS_MAX}"
         raise InvalidInput(message)
@@ -112,12 +112,12 @@ class Lock(FencedHandle):
         replicas_within: float = DEFAULT_REPLICAS_WITHIN,
         lock_delay: float = 0.0,
     ) -> None:
-        """Lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
+        """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed.
 
-        With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
-        With `replicas` an acquire stands only when so many replicas have acknowledged it within `replicas_within`
-        seconds; else it is undone and ReplicasMissing is raised. With `lock_delay` the name stays closed for so many
-        seconds after a lease that lapsed, in which its holder's late writes may still arrive; a release opens it at
+        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all. With
+        `replicas`, an acquire succeeds only if that number of replicas acknowledges it within `replicas_within`
+        seconds; otherwise it is undone and ReplicasMissing is raised. With `lock_delay`, the name stays closed for that
+        number of seconds after a lease expires, while its holder's late writes may still arrive; a release opens it at
         once.
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
@@ -127,15 +127,15 @@ class Lock(FencedHandle):
         return LockClaim(self.name, new_holder_id() if holder_id is None else holder_id, self.ttl_ms, self._safety)
 
     def is_locked(self) -> bool:
-        """Return whether somebody holds the name, or a lock-delay keeps it closed. The answer may be old already."""
+        """Return whether the name is held, or closed by a lock-delay. The answer may already be outdated."""
         return self._store.execute(ShowLock(self.name, 1)) is not None
 
     def adopt(self, holder_id: str) -> Lease:
-        """Return the lease that `holder_id` has on this name, to go on with it here. Raises LeaseLost if it has none.
+        """Return the lease that `holder_id` has on this name, to continue it here. Raises LeaseLost if there is none.
 
-        For a lease that was acquired in one process and is used and released in another: `lease.name` and
-        `lease.holder_id` are all that the other needs. The lease ends when it would have ended; `renew()`, and the
-        handle's `renew=True`, push its end out. Make the handle with the options of the one that acquired.
+        Use it for a lease that one process acquires and another uses and releases: the other needs only `lease.name`
+        and `lease.holder_id`. The lease keeps its end; `renew()`, and the handle's `renew=True`, extend it. Create the
+        handle with the same options as the one that acquired.
         """
         claim = self._claim(checked_name(holder_id, "a holder"))
         found = run_sync(adopt_plan(claim.adopting()), self._store)
@@ -162,7 +162,7 @@ class AsyncLock(AsyncFencedHandle):
         replicas_within: float = DEFAULT_REPLICAS_WITHIN,
         lock_delay: float = 0.0,
     ) -> None:
-        """Lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed. Options as those of `Lock`."""
+        """Create a lock `name` on `store`; a lease lives `ttl` seconds unless it is renewed. Options as for `Lock`."""
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._safety = checked_safety(replicas, replicas_within, lock_delay)
 
@@ -170,11 +170,11 @@ class AsyncLock(AsyncFencedHandle):
         return LockClaim(self.name, new_holder_id() if holder_id is None else holder_id, self.ttl_ms, self._safety)
 
     async def is_locked(self) -> bool:
-        """Return whether somebody holds the name, or a lock-delay keeps it closed. The answer may be old already."""
+        """Return whether the name is held, or closed by a lock-delay. The answer may already be outdated."""
         return await self._store.execute(ShowLock(self.name, 1)) is not None
 
     async def adopt(self, holder_id: str) -> AsyncLease:
-        """Return the lease that `holder_id` has on this name, to go on with it here: see `Lock.adopt`."""
+        """Return the lease that `holder_id` has on this name, to continue it here. See `Lock.adopt`."""
         claim = self._claim(checked_name(holder_id, "a holder"))
         found = await run_async(adopt_plan(claim.adopting()), self._store)
         lease = AsyncLease(self._store, claim, UNRENEWED, *found)

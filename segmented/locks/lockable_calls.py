@@ -1,6 +1,6 @@
 """The four shapes of a locked function, thin around `Site`: function, coroutine, generator, async generator.
 
-`LockOptions` is what `lockable` was told about the lock, the waiting, and a lock that stays busy.
+`LockOptions` holds the options of `lockable` for the lock, the waiting, and a lock that stays busy.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ON_BUSY: Final = ("raise", "skip", "run")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One decorated function: what it locks, how, and until when."""
+    """One decorated function, with its key, its lock options and its transaction."""
 
     function: Callable[..., Any]
     key: CallKey
@@ -47,11 +47,11 @@ class Site:
 
     @property
     def who(self) -> str:
-        """Name the function in a message."""
+        """Return the function's name for messages."""
         return f"lockable on {name_of(self.function)}"
 
     def begin(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[str, Transaction | None]:
-        """Return the key of a call and the transaction that its lock outlives; nothing is locked yet."""
+        """Return the key of a call and the transaction that its lock outlives; locks nothing yet."""
         call = self.key.bind(arguments, options)
         name = self.key.name(call)
         if self.release_with is not None:
@@ -64,7 +64,7 @@ class Site:
         return name, watched(call.read(self.transaction), f"{self.transaction.text!r} in {self.who}")
 
     def acquire(self, name: str) -> Lease | None:
-        """Try as often as asked; None when the lock stayed busy and something else is to be done."""
+        """Try as often as asked; return None if the lock stays busy and `on_busy` is not "raise"."""
         store, failure = sync_store(self.store, self.who), None
         lock = Lock(store, name, ttl=self.options.lease, renew=self.options.renew, renew_max=self.options.renew_max)
         for seconds in self.options.pauses():
@@ -78,7 +78,7 @@ class Site:
         return None
 
     async def acquire_async(self, name: str) -> AsyncLease | None:
-        """As `acquire`."""
+        """Try as often as asked; see `acquire`."""
         store, failure = async_store(self.store, self.who), None
         lock = AsyncLock(
             store, name, ttl=self.options.lease, renew=self.options.renew, renew_max=self.options.renew_max
@@ -94,11 +94,11 @@ class Site:
         return None
 
     def filled(self, options: dict[str, Any], lease: Lease | AsyncLease | None) -> dict[str, Any]:
-        """Return the call's options, with the lease where the body asked for it."""
+        """Return the call's options, with the lease if the body takes it."""
         return options if self.lease_as is None else {**options, self.lease_as: lease}
 
     def finished(self, result: Any) -> Any:  # noqa: ANN401  # the function's own
-        """Return a result, unless it is work that has not run yet and would run unlocked."""
+        """Return the result. Raises for work that has not run yet and would run unlocked."""
         if not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
             return result
         if isinstance(result, Coroutine):  # also an acquire that has not begun
@@ -108,17 +108,17 @@ class Site:
 
 
 def held(lease: Lease | None, transaction: Transaction | None) -> Holding | nullcontext[None]:
-    """Hold a lease around a body; nothing for one that runs unlocked."""
+    """Return a context manager that holds a lease around a body; an empty one for a body that runs unlocked."""
     return nullcontext() if lease is None else Holding(lease, transaction)
 
 
 def held_async(lease: AsyncLease | None, transaction: Transaction | None) -> AsyncHolding | nullcontext[None]:
-    """As `held`."""
+    """Return a context manager that holds a lease around a body; see `held`."""
     return nullcontext() if lease is None else AsyncHolding(lease, transaction)
 
 
 def locked(site: Site) -> Callable[..., Any]:
-    """Return the function, locked, in the shape it has."""
+    """Return the locked function, in its original shape."""
     match shape_of(site.function):
         case "coroutine function":
             return _locked_coroutine(site)
@@ -191,10 +191,10 @@ def _locked_async_generator(site: Site) -> Callable[..., Any]:
                 sent, failure = None, None
                 try:
                     sent = yield item
-                except GeneratorExit:  # closed, or thrown away
+                except GeneratorExit:  # closed or collected
                     await items.aclose()
                     raise
-                except BaseException as error:  # noqa: BLE001  # whatever was thrown in belongs to the body
+                except BaseException as error:  # noqa: BLE001  # the body handles any error that was thrown in
                     failure = error
 
     return run
@@ -202,7 +202,7 @@ def _locked_async_generator(site: Site) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class LockOptions:
-    """How to lock, how long to try, and what else to do. Checked as it is made."""
+    """How to lock, how long to try, and what to do if the lock is busy; checked on creation."""
 
     lease: float
     renew: bool
@@ -213,7 +213,7 @@ class LockOptions:
     on_busy: OnBusy | Callable[..., object]
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense, in one sentence."""
+        """Raise InvalidInput for an unusable option."""
         milliseconds(self.lease, "lease")
         milliseconds(self.renew_max, "renew_max")
         checked_timeout(self.wait)
@@ -235,15 +235,15 @@ class LockOptions:
 
     @property
     def runs_unlocked(self) -> bool:
-        """Was it asked for in so many words that the body runs without the lock?"""
+        """Return whether the caller asked explicitly to run the body without the lock."""
         return self.on_busy == "run"
 
     def give_up(self, name: str, error: AcquireTimeout) -> None:
-        """Raise AcquireTimeout after the last try, with the time of all tries; unless something else was asked for."""
+        """Raise AcquireTimeout after the last try, with the time of all tries, unless `on_busy` says otherwise."""
         if self.on_busy == "raise":
             in_all = error.timeout * (self.retries + 1) + self.retry_every * self.retries
             raise AcquireTimeout(name, in_all, is_delayed=error.is_delayed) from error
 
     def instead(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:  # noqa: ANN401  # the caller's own
-        """Return what a call gives whose body does not run."""
+        """Return the result of a call whose body does not run."""
         return self.on_busy(*arguments, **options) if callable(self.on_busy) else None

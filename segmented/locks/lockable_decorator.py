@@ -2,12 +2,12 @@
 
 Guarantees: the body runs only while the lock is held, from its first step to its last, in functions, coroutine
 functions, generators and async generators alike; it runs unlocked only with `on_busy="run"`. The key is evaluated once
-a call, before anything else happens.
+per call, before anything else.
 
-Not guaranteed: what a lease cannot give. A body that takes longer than `lease` seconds without `renew` has lost its
-lock before it ends, and then the call raises LeaseLost although the body ran; a resource that refuses old fencing
-tokens (`lease_as`) is protected also then. The lock is not reentrant: a function that calls itself under the same key
-waits for itself.
+Not guaranteed: more than a lease can. A body that takes longer than `lease` seconds without `renew` loses its lock
+before it ends, and then the call raises LeaseLost although the body ran; a resource that refuses old fencing tokens
+(`lease_as`) is protected even then. The lock is not reentrant: a function that calls itself under the same key waits
+for itself.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ ASYNCHRONOUS: Final = ("coroutine function", "async generator function")
 
 
 class Keeping(Protocol):
-    """A decorator that leaves the type of a function as it is."""
+    """A decorator that keeps the type of a function."""
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         """Decorate."""
 
 
 class Skipping(Protocol):
-    """A decorator whose function gives None when the lock is busy."""
+    """A decorator whose function returns None if the lock is busy."""
 
     @overload
     def __call__(
@@ -111,28 +111,29 @@ def lockable(  # noqa: PLR0913  # each is an option of its own, by name
     """Run the decorated function under the lock named by `expression`, as in `"order:{order.activity_id}:{mobile}"`.
 
     The key is an expression over the call's arguments (see `key_expressions`), or a callable that takes them and
-    returns it. `store` is a store, or a callable that gives one when a call needs it: of the colour of the function.
+    returns the key. `store` is a store, or a callable that returns one when a call needs it: a sync store for a sync
+    function, an async store for an async one.
 
-    The lock: `lease` seconds of life, with `renew` kept alive in the background for `renew_max` seconds. Each try waits
-    `wait` seconds (None: for ever, 0: not at all); after a try that failed follow `retries` more, `retry_every` seconds
-    apart. When all have failed, `on_busy` decides: "raise" AcquireTimeout, "skip" the body and give None, "run" it
-    unlocked, or a callable that is given the call's arguments and whose result the call gives.
+    The lock lives `lease` seconds; with `renew` it is kept alive in the background for `renew_max` seconds. Each try
+    waits `wait` seconds (None: forever, 0: no wait); after a failed try, up to `retries` more follow, `retry_every`
+    seconds apart. If all fail, `on_busy` decides: "raise" AcquireTimeout, "skip" the body and return None, "run" it
+    unlocked, or call a callable with the call's arguments and return its result.
 
-    `lease_as` names an argument that the body is given the lease in (None when it runs unlocked); callers do not see
-    it. Give it a default, so that type checkers let them leave it out.
+    `lease_as` names an argument that passes the lease to the body (None if it runs unlocked); callers do not see it.
+    Give it a default, so that type checkers let callers omit it.
 
-    `transaction` names the argument, or a path such as `self.session`, that holds the SQLAlchemy Session or Connection
-    of the caller, also an asynchronous one. The lock is then kept until the later of two ends: that of the body, and
-    that of the transaction that is open by then. A commit that the lease no longer covers is refused with LeaseLost. A
-    transaction that nobody ends keeps the lock for as long as the lease lives. A connection's transaction counts as
-    over only when the next begins on it or it is back in its pool, since no event comes after its commit.
-    `release_with` is the same for anything else: it is called with a function and then the call's arguments, before
-    the body, and sees to it that the function is called when the transaction has ended.
+    `transaction` names the argument, or a path such as `self.session`, that holds the caller's SQLAlchemy Session or
+    Connection, sync or async. The lock is then kept until the body and the transaction that is open by then have both
+    ended. A commit that the lease no longer covers raises LeaseLost. A transaction that is never ended keeps the lock
+    while the lease lives. A connection's transaction counts as ended only when the next one begins on it or it is back
+    in its pool, since SQLAlchemy sends no event after a commit. `release_with` does the same for other transactions: it
+    is called before the body with a function and the call's arguments, and must arrange that the function is called
+    when the transaction has ended.
 
-    A generator is locked from its first `next` until it is exhausted, closed or thrown away; one that was never started
-    holds nothing. One that is merely left lying about keeps its lock, for as long as the lease lives.
+    A generator is locked from its first `next` until it is exhausted, closed or garbage-collected; a generator that was
+    never started holds nothing. One that is started and then left unused keeps its lock while the lease lives.
 
-    Raises InvalidInput, at once, for an expression or option that does not fit the function.
+    Raises InvalidInput at decoration for an expression or option that does not fit the function.
     """
     options = LockOptions(lease, renew, renew_max, wait, retries, retry_every, on_busy)
     if transaction is not None and release_with is not None:
@@ -148,7 +149,7 @@ def lockable(  # noqa: PLR0913  # each is an option of its own, by name
         run = locked(Site(function, key, options, store, lease_as, path, release_with))
         setattr(run, KEY_ATTRIBUTE, key)
         if lease_as is not None:
-            run.__signature__ = key.signature(lease_as)  # type: ignore[attr-defined]  # what inspect looks for
+            run.__signature__ = key.signature(lease_as)  # type: ignore[attr-defined]  # which inspect reads
         return run
 
     return decorate

@@ -1,21 +1,21 @@
 """`MultiLock`: several names at once, all or none.
 
 The names are sorted, without repeats, and acquired in that order, as Havender proposed against deadlock ("Avoiding
-deadlock in multitasking systems", 1968): whoever waits for a name holds only names before it, so no circle of waiters
-can close among holders of MultiLocks. First all are asked for in one batch; when one of them is held, those that were
-got are given back, and only then are they waited for, one by one.
+deadlock in multitasking systems", 1968): a waiter for a name holds only names before it, so MultiLocks cannot wait for
+each other in a circle. First one batch asks for all names; if one of them is held, the names that were acquired are
+released, and only then does the lock wait for them, one by one.
 
-While it waits for one name, those that it holds are renewed every third of their time to live. Should one be lost all
-the same (the process slept, or an operator revoked it), all are given back and it starts over within the same deadline:
-to wait for a name while holding a later one could close a circle.
+While it waits for one name, it renews those that it holds every third of their time to live. If one is lost anyway (the
+process was paused, or an operator revoked it), it releases all and starts over within the same deadline: waiting for a
+name while holding a later one could close a circle.
 
-Each name is a `Lock` of its own, in a hash slot of its own: no script spans them, and on a cluster they may live on
-different servers. A name is excluded from `Lock` and `MultiLock` alike.
+Each name is its own `Lock` in its own hash slot: no script spans them, and on a cluster they may be on different
+servers. `Lock` and `MultiLock` exclude each other on a name.
 
-Guarantees: those of `Lock` for each name; nothing is held after an acquire that raised, or by a `try_acquire` that
-returned None; no deadlock between MultiLocks. Not guaranteed: one instant at which all are taken. For the time of a
-round trip a name may be held by an attempt that then gives it back, and while it waits for one name, earlier ones are
-held. Whoever holds a lease and acquires another can still close a circle: put all the names into one MultiLock.
+Guarantees: those of `Lock` for each name; nothing is held after an acquire that raised or a `try_acquire` that returned
+None; no deadlock between MultiLocks. Not guaranteed: that all are taken at one instant. A failing attempt may hold a
+name for a round trip, and while the lock waits for one name, it holds the earlier ones. A caller that holds a lease and
+acquires another can still deadlock: put all the names into one MultiLock.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ OutcomeT = TypeVar("OutcomeT")
 
 
 class _Names:
-    """Names in order, time to live and renewal of a multi-lock."""
+    """The ordered names, time to live and renewal of a multi-lock."""
 
     def __init__(self, names: Iterable[str], *, ttl: float, renew: bool, renew_max: float) -> None:
-        """Check what was given; raises InvalidInput."""
+        """Check the arguments. Raises InvalidInput."""
         if isinstance(names, str):
             message = f"the names of a multi-lock are several texts, not one: {names!r}"
             raise InvalidInput(message)
@@ -71,7 +71,7 @@ class _Names:
         return [LockClaim(name, holder_id, self.ttl_ms) for name in self.names]
 
     def __repr__(self) -> str:
-        """Name the names and their time to live."""
+        """Return the class, the names and their time to live."""
         return f"{type(self).__name__}({list(self.names)!r}, ttl={self.ttl_ms / 1000:g})"
 
 
@@ -87,24 +87,24 @@ class MultiLock(_Names):
         renew: bool = False,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Lock all `names` on `store`, in whatever order they are given; a lease lives `ttl` seconds unless renewed.
+        """Create a lock on all `names` on `store`, given in any order; a lease lives `ttl` seconds unless renewed.
 
-        With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
+        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all.
         """
         super().__init__(names, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_sync(store, type(self).__name__)
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> MultiLease:
-        """Wait up to `timeout` seconds for all names together (default: 60; None: for ever) and return the lease.
+        """Wait up to `timeout` seconds for all names together (default: 60; None: forever) and return the lease.
 
-        Raises AcquireTimeout, which names the one that was not free; then none is held.
+        Raises AcquireTimeout, which names the one that was not free; then no name is held.
         """
         claims = self._claims()
         found = run_sync(multi_plan(claims, checked_timeout(timeout)), self._store)
         return MultiLease(self._store, claims, found, self._renewal)
 
     def try_acquire(self) -> MultiLease | None:
-        """Return the lease if all names are free now, else None."""
+        """Return the lease if all names are free now, otherwise None."""
         try:
             return self.acquire(timeout=0)
         except AcquireTimeout:
@@ -123,22 +123,23 @@ class AsyncMultiLock(_Names):
         renew: bool = False,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Lock all `names` on `store`, in whatever order they are given; a lease lives `ttl` seconds unless renewed.
+        """Create a lock on all `names` on `store`, given in any order; a lease lives `ttl` seconds unless renewed.
 
-        Options as `MultiLock`.
+        Options as for `MultiLock`.
         """
         super().__init__(names, ttl=ttl, renew=renew, renew_max=renew_max)
         self._store = checked_async(store, type(self).__name__)
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncMultiLease]:
-        """`await` it for the lease, or use it as `async with lock.acquire() as lease`. Raises AcquireTimeout.
+        """Return an acquire to `await` for the lease, or to use as `async with lock.acquire() as lease`.
 
-        Waits up to `timeout` seconds for all names together (default: 60; None: for ever).
+        It waits up to `timeout` seconds for all names together (default: 60; None: forever), then raises
+        AcquireTimeout.
         """
         return Acquiring(self, checked_timeout(timeout))
 
     async def try_acquire(self) -> AsyncMultiLease | None:
-        """Return the lease if all names are free now, else None."""
+        """Return the lease if all names are free now, otherwise None."""
         try:
             return await self.acquire(timeout=0)
         except AcquireTimeout:
@@ -152,11 +153,11 @@ class AsyncMultiLock(_Names):
 
 
 class _Slipped(Exception):
-    """A name that was held is lost."""
+    """Raised when a held name was lost."""
 
 
 def multi_plan(claims: Sequence[LockClaim], timeout: float | None) -> Plan[list[Found]]:
-    """Acquire all of `claims`, in their order, within `timeout` seconds in all (None: for ever; 0: one try).
+    """Acquire all `claims`, in order, within `timeout` seconds in all (None: forever; 0: one try).
 
     Raises AcquireTimeout, which names the one that was not free; nothing is left behind.
     """
@@ -174,12 +175,12 @@ def multi_plan(claims: Sequence[LockClaim], timeout: float | None) -> Plan[list[
 
 
 def _all_at_once(claims: Sequence[LockClaim], deadline: float) -> Plan[list[Found] | AcquireTimeout]:
-    """Ask for all in one batch; give back what was got when one was held, and return an error that names that one."""
+    """Ask for all in one batch; if one is held, release the others and return an error that names the held one."""
     asked_at = yield from perform(Now())
     try:
         within = max(deadline, asked_at + ATTEMPT_SECONDS)
         answers = yield from perform(Batch(tuple(claim.acquiring() for claim in claims), within))
-    except GeneratorExit:  # the process is gone: a dead one cleans nothing up
+    except GeneratorExit:  # the process is ending and cleans nothing up
         raise
     except BaseException:
         yield from _given_back(claims, deadline)
@@ -202,7 +203,7 @@ def _all_at_once(claims: Sequence[LockClaim], deadline: float) -> Plan[list[Foun
 
 
 def _in_order(claims: Sequence[LockClaim], timeout: float | None, deadline: float) -> Plan[list[Found]]:
-    """Wait for one after the other, holding those before it."""
+    """Wait for one name after the other, holding those before it."""
     held = _Held(claims[0].ttl_ms / 1000)
     try:
         for claim in claims:
@@ -221,21 +222,21 @@ def _in_order(claims: Sequence[LockClaim], timeout: float | None, deadline: floa
 
 
 class _Held:
-    """What a plan has acquired so far, and when that has to be renewed."""
+    """The names that a plan has acquired so far, and when they must be renewed."""
 
     def __init__(self, ttl: float) -> None:
-        """Hold nothing yet."""
+        """Create an empty record of names that live `ttl` seconds."""
         self.found: dict[LockClaim, Found] = {}
         self.renew_at = inf
         self._ttl = ttl
 
     def add(self, claim: LockClaim, found: Found) -> None:
-        """Note one more."""
+        """Note another acquired name."""
         self.found[claim] = found
         self.renew_at = min(self.renew_at, found[1] + self._ttl / RENEWALS_PER_TTL)
 
     def tend(self) -> Plan[None]:
-        """Renew all; raises _Slipped when one is lost, or may no longer be trusted."""
+        """Renew all. Raises _Slipped if one is lost or may no longer be trusted."""
         asked_at = yield from perform(Now())
         trusted = self._trusted_until()
         operations = tuple(claim.renewing(claim.ttl_ms) for claim in self.found)
@@ -255,7 +256,7 @@ class _Held:
 
 
 def _tended(plan: Plan[OutcomeT], held: _Held) -> Plan[OutcomeT]:
-    """Run a plan, but wake from its sleep, without leaving the line, whenever what is held has to be renewed."""
+    """Run a plan, but wake from its sleep to renew the held names when due, without leaving the queue."""
     reply: Any = None
     failure: BaseException | None = None
     while True:
@@ -269,7 +270,7 @@ def _tended(plan: Plan[OutcomeT], held: _Held) -> Plan[OutcomeT]:
         except GeneratorExit:
             plan.close()
             raise
-        except BaseException as error:  # noqa: BLE001  # every exception belongs to the plan
+        except BaseException as error:  # noqa: BLE001  # the plan handles every exception
             failure = error
 
 
@@ -283,6 +284,6 @@ def _parked(park: Park, held: _Held) -> Plan[bool]:
 
 
 def _given_back(claims: Sequence[LockClaim], deadline: float) -> Plan[None]:
-    if claims:  # a failure is no matter: what could not be given back lapses
+    if claims:  # a failure is ignored: a lease that was not released expires
         soon = (yield from perform(Now())) + UNDO_SECONDS
         yield from perform(Batch(tuple(claim.releasing() for claim in claims), max(deadline, soon)))

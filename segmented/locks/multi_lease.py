@@ -1,7 +1,6 @@
-"""The leases of a `MultiLock`: several names held together, and worth something only together.
+"""The leases of a `MultiLock`: several names that are held, and lost, together.
 
-Underneath, each name has a lease with an end of its own. A keeper renews them in one batch, since they fall due
-together.
+Underneath, each name has a lease with its own end. A keeper renews them in one batch, since they are due together.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ class Part(LeaseState):
     """The lease of one of the names."""
 
     def __init__(self, claim: LockClaim, found: Found, clock: Clock) -> None:
-        """Start trusting."""
+        """Create the lease of one granted claim."""
         acquired, asked_at = found
         super().__init__(claim, acquired.ttl_ms, asked_at, clock)
         self.fencing_token = acquired.fencing_token
 
 
 class MultiLeaseState(StaysInItsProcess):
-    """What both colours know. Made by `acquire`, never by hand; of use in the process that acquired it."""
+    """The state of sync and async leases. `acquire` creates it; it is usable in the process that acquired it."""
 
     def __init__(self, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal, clock: Clock) -> None:
-        """Hold all of `claims`."""
+        """Create the state of granted `claims`."""
         super().__init__()
         self._parts = [Part(claim, one, clock) for claim, one in zip(claims, found, strict=True)]
         for part in self._parts:
@@ -56,45 +55,45 @@ class MultiLeaseState(StaysInItsProcess):
         self.fencing_tokens: Mapping[str, int] = MappingProxyType(
             {part.name: part.fencing_token for part in self._parts}
         )
-        """The fencing token of each name; a resource is given that of the name which protects it."""
+        """The fencing token of each name; give a resource the token of the name that protects it."""
 
     @property
     def trusted_until(self) -> float:
-        """Return the local time after which one of the leases must no longer be trusted: the earliest end."""
+        """Return the local time until which all leases may be trusted: the earliest end."""
         return min(part.trusted_until for part in self._parts)
 
     @property
     def has_ended(self) -> bool:
-        """Has every name been released?"""
+        """Return whether every name was released."""
         return all(part.has_ended for part in self._parts)
 
     @property
     def is_lost(self) -> bool:
-        """Has the holder learned that it no longer holds one of the names?"""
+        """Return whether the holder knows that it no longer holds one of the names."""
         return any(part.is_lost for part in self._parts)
 
     @property
     def is_trusted(self) -> bool:
-        """May the holder still act on the lease?"""
+        """Return whether the holder may still act on the lease."""
         return all(part.is_trusted for part in self._parts)
 
     def remaining(self) -> float:
-        """Return the seconds for which all names may still be trusted; 0 when one has ended."""
+        """Return the seconds for which all names may still be trusted, or 0 if one has ended."""
         return min(part.remaining() for part in self._parts)
 
     def require(self) -> None:
-        """Raise LeaseLost, which names the one, unless all may be trusted now. Call it before each protected step."""
+        """Raise LeaseLost, with the lost name, unless all may be trusted now. Call it before each protected step."""
         for part in self._parts:
             part.require()
 
     def _call_when_lost(self, callback: Callable[[], None]) -> bool:
-        """Note a callback; False when one of the names is lost already, and it was called."""
+        """Note a callback and return True; if one of the names is already lost, call it and return False."""
         waiting = [callback]
 
         def once() -> None:
             try:
                 first = waiting.pop()
-            except IndexError:  # called already, for another name
+            except IndexError:  # already called for another name
                 return
             first()
 
@@ -145,7 +144,7 @@ class MultiLeaseState(StaysInItsProcess):
                 part.note_release(answer)
             except LeaseLost as error:
                 lost[part.name] = error
-        if len(failures) == len(pending):  # the server is not to be reached, say
+        if len(failures) == len(pending):  # for example, the server is unreachable
             raise next(iter(failures.values()))
         if failures:
             raise PartlyReleased(failures | lost)
@@ -153,19 +152,19 @@ class MultiLeaseState(StaysInItsProcess):
             raise LeaseLost(", ".join(lost), self.holder_id)
 
     def __repr__(self) -> str:
-        """Show the names and what is left."""
+        """Return the names and the state."""
         state = "lost" if self.is_lost else "ended" if self.has_ended else f"{self.remaining():.3f} s left"
         return f"<{type(self).__name__} {self.name!r} {state}>"
 
 
 class MultiLease(EndsWithItsBlock, MultiLeaseState):
-    """Several names held together, for threads. Usable in a `with` statement, which releases them all.
+    """Several names held together, for threads. A `with` statement releases them all.
 
-    It is lost as soon as one of them is.
+    The lease is lost as soon as one of the names is.
     """
 
     def __init__(self, store: Store, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal) -> None:
-        """Belong to `store`."""
+        """Create the lease of claims that `store` granted."""
         super().__init__(claims, found, renewal, store.clock)
         self._store = store
         self._lost: threading.Event | None = None
@@ -175,30 +174,30 @@ class MultiLease(EndsWithItsBlock, MultiLeaseState):
 
     @property
     def lost(self) -> threading.Event:
-        """Return the event that is set once one of the names is lost; asking for it has the lease watched."""
+        """Return the event that is set once one of the names is lost; reading it starts the watch."""
         if self._lost is None:
             self._lost = threading.Event()
             self.on_lost(self._lost.set)
         return self._lost
 
     def on_lost(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once when one of the names is lost, from the keeper; at once if one is lost already."""
+        """Call `callback` once when one of the names is lost, from the keeper, or at once if one is already lost."""
         if self._call_when_lost(callback):
             self._watch()
 
     def renew(self, *, ttl: float | None = None) -> None:
-        """Push all ends out to `ttl` seconds from now (default: as acquired). Raises LeaseLost when it is too late.
+        """Extend all names to `ttl` seconds from now (default: as acquired). Raises LeaseLost if it is too late.
 
-        If one cannot be renewed for another reason that failure is raised, and the others are renewed.
+        If one cannot be renewed for another reason, that error is raised, and the others are renewed.
         """
         run_sync(self._renewing(ttl), self._store)
         if self._is_watched:
             self._watch()
 
     def release(self) -> None:
-        """Release every name, also after one that fails; calling it again does nothing, or tries those that failed.
+        """Release every name, even if one fails; calling it again does nothing, or retries those that failed.
 
-        Raises LeaseLost, which names those that had ended without us, and PartlyReleased if some could not be released.
+        Raises LeaseLost with the names that had already ended, and PartlyReleased if some could not be released.
         """
         try:
             run_sync(self._releasing(), self._store)
@@ -220,7 +219,7 @@ class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState):
     def __init__(
         self, store: AsyncStore, claims: Sequence[LockClaim], found: Sequence[Found], renewal: Renewal
     ) -> None:
-        """Belong to `store`."""
+        """Create the lease of claims that `store` granted."""
         super().__init__(claims, found, renewal, store.clock)
         self._store = store
         self._lost: asyncio.Event | None = None
@@ -230,29 +229,29 @@ class AsyncMultiLease(EndsWithItsAsyncBlock, MultiLeaseState):
 
     @property
     def lost(self) -> asyncio.Event:
-        """Return the event that is set once one of the names is lost; asking for it has the lease watched."""
+        """Return the event that is set once one of the names is lost; reading it starts the watch."""
         if self._lost is None:
             self._lost = asyncio.Event()
             self.on_lost(self._lost.set)
         return self._lost
 
     def on_lost(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once when one of the names is lost, from the keeper; at once if one is lost already."""
+        """Call `callback` once when one of the names is lost, from the keeper, or at once if one is already lost."""
         if self._call_when_lost(callback):
             self._watch()
 
     def cancel_scope(self) -> CancelScope:
-        """Return a scope for `async with`: its body is cancelled at the loss of a name and LeaseLost is raised."""
+        """Return a scope for `async with` that cancels its body when a name is lost, and raises LeaseLost."""
         return CancelScope(self)
 
     async def renew(self, *, ttl: float | None = None) -> None:
-        """Push all ends out to `ttl` seconds from now (default: as acquired). Raises as `MultiLease.renew`."""
+        """Extend all names to `ttl` seconds from now (default: as acquired). Raises as `MultiLease.renew`."""
         await run_async(self._renewing(ttl), self._store)
         if self._is_watched:
             self._watch()
 
     async def release(self) -> None:
-        """Release every name, also after one that fails; calling it again does nothing, or tries those that failed.
+        """Release every name, even if one fails; calling it again does nothing, or retries those that failed.
 
         Raises as `MultiLease.release`.
         """

@@ -1,11 +1,11 @@
-"""For an operator: show who holds a lock of whatever kind, revoke it, list the names that are taken.
+"""Operator functions: show the holders of a lock of any kind, revoke it, list the held names.
 
-These look at one Redis server, its Sentinels' master or its cluster. A `QuorumLock` has a vote on each of its servers:
-ask each. Rows of a database and nodes of ZooKeeper are shown by those servers' own tools.
+They read one Redis server, its Sentinels' master or its cluster. A `QuorumLock` has a vote on each of its servers: ask
+each. Use a database's or ZooKeeper's own tools for their rows and nodes.
 
-A revoke ends every lease on the name at once. Its holder is not asked: it learns of it at its next renewal or release,
-which say that the lease is lost, and until then it may go on working. What stops its late writes is the fencing token:
-whoever acquires next has a higher one.
+A revoke ends every lease on the name at once. Its holder is not notified: its next renewal or release reports the
+lease as lost, and until then it may continue to work. The fencing token stops its late writes: the next holder has a
+higher one.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ DEFAULT_NAMES_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LockNames:
-    """Names of locks that were held while the server was looked through, sorted."""
+    """Sorted names of locks that were held during the scan."""
 
     names: tuple[str, ...]
     is_complete: bool
-    """False when there were more than asked for."""
+    """False if there were more than asked for."""
 
 
 def show_plan(name: str, holders_max: int = DEFAULT_HOLDERS_MAX) -> Plan[LockState | None]:
-    """Tell who holds a lock."""
+    """Return who holds a lock."""
     return (yield from perform(ShowLock(checked_name(name), _checked(holders_max, "holders_max"))))
 
 
@@ -47,7 +47,7 @@ def revoke_plan(name: str) -> Plan[Revoked | None]:
 
 
 def list_plan(match: str, names_max: int = DEFAULT_NAMES_MAX) -> Plan[LockNames]:
-    """Look through every master, step by step, until there are enough names."""
+    """Scan every master, step by step, until there are enough names."""
     checked_name(match, "a pattern of lock names")
     _checked(names_max, "names_max")
     found: set[str] = set()
@@ -67,45 +67,45 @@ def list_plan(match: str, names_max: int = DEFAULT_NAMES_MAX) -> Plan[LockNames]
 
 
 def show(store: Store, name: str, *, holders_max: int = DEFAULT_HOLDERS_MAX) -> LockState | None:
-    """Return who holds the lock, for how long, and who waits; None when it is free.
+    """Return who holds the lock, for how long, and who waits, or None if it is free.
 
-    Names at most `holders_max` holders. The kind is told by what the key holds; a key that another client wrote with
-    SET NX is shown as a plain lock. Raises WrongKind for a key that is no lock, and InvalidInput for no name.
+    Returns up to `holders_max` holders. The key's value shows the kind; a key that another client wrote with SET NX is
+    shown as a plain lock. Raises WrongKind for a key that is not a lock, and InvalidInput for an invalid name.
     """
     return run_sync(show_plan(name, holders_max), store)
 
 
 def revoke(store: Store, name: str) -> Revoked | None:
-    """End every lease on the name, also a lock-delay, and wake who waits; None when it was free.
+    """End every lease and a lock-delay on the name, and wake waiters. Return None if it was free.
 
-    Its holders are not asked, and learn of it at their next renewal or release. Raises WrongKind for a key that is no
-    lock, and InvalidInput for no name.
+    Holders are not notified; their next renewal or release reports the loss. Raises WrongKind for a key that is not a
+    lock, and InvalidInput for an invalid name.
     """
     return run_sync(revoke_plan(name), store)
 
 
 def list_locks(store: Store, match: str = "*", *, names_max: int = DEFAULT_NAMES_MAX) -> LockNames:
-    """Return the names of held locks that match, `names_max` at most.
+    """Return up to `names_max` names of held locks that match.
 
-    `*` matches anything, `?` one byte, `[abc]` one of these, `[^abc]` another one, and a backslash makes the next
-    character plain. Not one moment's picture: the server is looked through in small steps, on a cluster one master
-    after the other, and what is acquired or released meanwhile may be missed.
+    `*` matches anything, `?` one byte, `[abc]` one of these, `[^abc]` any other, and a backslash makes the next
+    character literal. The result is not a snapshot: the scan runs in small steps, on a cluster one master after the
+    other, and may miss locks that are acquired or released meanwhile.
     """
     return run_sync(list_plan(match, names_max), store)
 
 
 async def async_show(store: AsyncStore, name: str, *, holders_max: int = DEFAULT_HOLDERS_MAX) -> LockState | None:
-    """Do what `show` does, over an asyncio store."""
+    """Return who holds the lock, as `show` does, on an async store."""
     return await run_async(show_plan(name, holders_max), store)
 
 
 async def async_revoke(store: AsyncStore, name: str) -> Revoked | None:
-    """Do what `revoke` does, over an asyncio store."""
+    """End every lease on the name, as `revoke` does, on an async store."""
     return await run_async(revoke_plan(name), store)
 
 
 async def async_list_locks(store: AsyncStore, match: str = "*", *, names_max: int = DEFAULT_NAMES_MAX) -> LockNames:
-    """Do what `list_locks` does, over an asyncio store."""
+    """Return the names of held locks, as `list_locks` does, on an async store."""
     return await run_async(list_plan(match, names_max), store)
 
 

@@ -1,24 +1,24 @@
-"""`QuorumLock`: a lock that a majority of independent servers keeps, so that it outlives the loss of a minority.
+"""`QuorumLock`: a lock kept by a majority of independent servers, so that it survives the loss of a minority.
 
-The algorithm is Redlock, from the Redis documentation ("Distributed Locks with Redis"): every server is asked at once
-for `SET NX PX` with a short time-out; the lock is held when a majority said yes, for its time to live less the time
-that asking took and an allowance for clocks that run at different rates; the release goes to all servers, also to those
-that seemed to fail. An attempt without a majority is taken back everywhere and repeated after a random pause.
+The algorithm is Redlock, from the Redis documentation ("Distributed Locks with Redis"): all servers get `SET NX PX` at
+the same time, with a short time-out; the lock is held if a majority agrees, for its time to live minus the time that
+asking took and an allowance for clocks that run at different rates; the release goes to all servers, also to those that
+seemed to fail. An attempt without a majority is undone everywhere and repeated after a random pause.
 
-Guarantees, as long as clocks run at nearly the same rate and servers keep their memory: one living lease a name, also
-with a minority of the servers gone or unreachable; and once a lease has ended, nothing is left on any server that
-answers. What failed to be removed is removed later, within a minute, or lapses.
+Guarantees, as long as clocks run at nearly the same rate and servers keep their memory: at most one live lease per
+name, even with a minority of the servers gone or unreachable; and once a lease has ended, nothing is left on any server
+that answers. A vote that could not be removed is removed later, within a minute, or expires.
 
 Not guaranteed, after Kleppmann ("How to do distributed locking", 2016) and the reply by the algorithm's author ("Is
 Redlock safe?", 2016):
 
-- A holder that sleeps through the end of its lease acts beside its successor. There is no fencing token that could stop
-  it, because no single server orders the grants, and the lease's type has none: where a mistake would cost more than
-  work done twice, use `Lock` and check its token, or a server that agrees by consensus.
-- A server that restarts empty has forgotten its votes. Where a lease had the votes of two servers out of three, one
-  such restart lets a second holder in. Keep a crashed server away for as long as the longest time to live, or have it
-  write every command to disk (`appendfsync always`). `reestablish` shortens the danger, it does not remove it.
-- The wall clock does not matter; but a server whose clock for expiry jumps ahead ends leases early.
+- A holder that is paused past the end of its lease acts at the same time as its successor. No fencing token can stop
+  it, because no single server orders the grants, so the lease's type has none: if a mistake costs more than work done
+  twice, use `Lock` and check its token, or a server that agrees by consensus.
+- A server that restarts empty has forgotten its votes. If a lease had the votes of two servers out of three, one such
+  restart lets a second holder in. Keep a crashed server down for at least the longest time to live, or let it write
+  every command to disk (`appendfsync always`). `reestablish` shortens the danger but does not remove it.
+- The wall clock does not matter; but a server whose expiry clock jumps ahead ends leases early.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ class QuorumClaim(Claim):
 
     @property
     def channel(self) -> str:
-        """One message a release and server."""
+        """Return the channel; each release sends one message per server."""
         return lock_keys(self.name).freed
 
     def acquiring(self) -> AcquireVote:
-        """Ask for the votes."""
+        """Return the operation that asks for the votes."""
         return AcquireVote(self.name, self.holder_id, self.ttl_ms)
 
     def renewing(self, ttl_ms: int) -> RenewVote:
-        """Ask for more time."""
+        """Return the operation that renews the votes."""
         return RenewVote(self.name, self.holder_id, ttl_ms, self.reestablish)
 
     def releasing(self) -> ReleaseVote:
-        """Give the votes back."""
+        """Return the operation that ends the votes."""
         return ReleaseVote(self.name, self.holder_id)
 
 
@@ -81,11 +81,11 @@ class QuorumLock(SyncHandle[QuorumLease]):
         renew_max: float = DEFAULT_RENEW_MAX,
         reestablish: bool = False,
     ) -> None:
-        """Lock `name` on the servers of `store`; a lease lives `ttl` seconds unless it is renewed.
+        """Create a lock `name` on the servers of `store`; a lease lives `ttl` seconds unless it is renewed.
 
-        With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all. A renewal
-        stands when the lease lived on at a majority. With `reestablish` it also takes the vote of a server that has
-        none, because it restarted or was away; such a vote counts from the next renewal.
+        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all. A renewal
+        succeeds if a majority still had the lease. With `reestablish`, it also takes the vote of a server that has
+        none, because the server restarted or was away; such a vote counts from the next renewal.
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         _require_quorum(store, QuorumStore)
@@ -111,9 +111,9 @@ class AsyncQuorumLock(AsyncHandle[AsyncQuorumLease]):
         renew_max: float = DEFAULT_RENEW_MAX,
         reestablish: bool = False,
     ) -> None:
-        """Lock `name` on the servers of `store`; a lease lives `ttl` seconds unless it is renewed.
+        """Create a lock `name` on the servers of `store`; a lease lives `ttl` seconds unless it is renewed.
 
-        Options as `QuorumLock`.
+        Options as for `QuorumLock`.
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         _require_quorum(store, AsyncQuorumStore)

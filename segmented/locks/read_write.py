@@ -1,21 +1,20 @@
-"""`ReadWriteLock`: many readers or one writer, each with a lease of its own; a writer that waits goes first.
+"""`ReadWriteLock`: many readers or one writer, each with its own lease; a waiting writer goes first.
 
 After the shared locks of ZooKeeper's recipes and Courtois, Heymans and Parnas ("Concurrent control with readers and
-writers", 1971, the second problem: no writer waits longer than the readers that are in). A waiting writer shuts the
-door to new readers. Nobody who waits is ever waited for except through that door, and a waiting writer waits only for
-those who are in, so there is no cycle (kazoo's issue 649). The door opens again when the writer gives up, and by itself
-soon after it has died: its presence lapses after its time to live, or ten seconds if that is less, and is renewed while
-it waits.
+writers", 1971, the second problem: no writer waits longer than the readers that are in). A waiting writer blocks new
+readers. Waiters block others only in this way, and a waiting writer waits only for current holders, so there is no
+cycle (kazoo's issue 649). New readers get in again when the writer gives up, or soon after it dies: its presence
+expires after its time to live, or ten seconds if that is less, and is renewed while it waits.
 
 Fencing tokens come from one counter, as Chubby's generation numbers do (Burrows, 2006, section 2.4): a writer gets a
-new one, and readers that overlap share the one of their phase. So a resource may compare them all the same way: it
-refuses a reader exactly when a writer, or a later phase of readers, has been there since.
+new one, and overlapping readers share the one of their phase. So a resource can compare all tokens the same way: it
+refuses a reader exactly when a writer, or a later phase of readers, has reached it since.
 
-Guarantees: never a writer beside anybody else, by the server's clock; each reader's lease lapses on its own. Not
-guaranteed: the order of writers among each other, and that readers get in while writers keep coming. A reader must not
-ask for a second lease, nor a reader for a writer's, while it holds one: with a writer waiting it would wait for itself,
-until its timeout. And as with `Lock`: neither a failover that loses the keys nor a holder that acts after its lease has
-lapsed is excluded; the fencing token is for those.
+Guarantees: a writer never holds the lock beside another holder, by the server's clock; each reader's lease expires on
+its own. Not guaranteed: the order among writers, and that readers get in while writers keep coming. A reader must not
+ask for a second lease, to read or to write, while it holds one: with a writer waiting it would wait for itself until
+its timeout. As with `Lock`, a failover that loses the keys and a holder that acts after its lease has expired are not
+excluded; use the fencing token for those.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore, Store
 
 PRESENCE_MS_MAX: Final = 10_000
-"""A waiting writer that died keeps readers out for no longer than this."""
+"""Maximum time for which a waiting writer that died blocks readers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +43,11 @@ class _ReadWriteClaim(Claim):
     kind: ClassVar[str] = "read_write"
 
     def renewing(self, ttl_ms: int) -> RenewReadWrite:
-        """Ask for more time."""
+        """Return the operation that renews the lease."""
         return RenewReadWrite(self.name, self.holder_id, ttl_ms)
 
     def releasing(self) -> ReleaseReadWrite:
-        """End the lease, or the waiting."""
+        """Return the operation that ends the lease or the wait."""
         return ReleaseReadWrite(self.name, self.holder_id)
 
 
@@ -60,39 +59,39 @@ class ReadClaim(_ReadWriteClaim):
 
     @property
     def channel(self) -> str:
-        """One message when the door is open; a reader that got in tells the next in line."""
+        """Return the channel: one message when readers may enter; each reader that enters notifies the next."""
         return read_write_keys(self.name).opened
 
     def acquiring(self) -> AcquireRead:
-        """Ask to read."""
+        """Return the operation that takes a lease to read."""
         return AcquireRead(self.name, self.holder_id, self.ttl_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTry(_ReadWriteClaim):
-    """A claim to write that does not wait, and so shuts no door."""
+    """A claim to write that does not wait, and so does not block readers."""
 
     presence_ms: int = 0
 
     @property
     def channel(self) -> str:
-        """One message when nobody is in."""
+        """Return the channel: one message when the lock is free."""
         return read_write_keys(self.name).freed
 
     def acquiring(self) -> AcquireWrite:
-        """Ask to write."""
+        """Return the operation that takes the lease to write."""
         return AcquireWrite(self.name, self.holder_id, self.ttl_ms, self.presence_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteClaim(WriteTry):
-    """A claim to write that may wait: it leaves word of its presence, to be taken back if the wait ends."""
+    """A claim to write that may wait: it records its presence, which is removed if the wait ends."""
 
     leaves_traces: ClassVar[bool] = True
 
 
 def write_claim(name: str, ttl_ms: int, timeout: float | None) -> WriteTry:
-    """Claim to write, waiting up to `timeout` seconds: a presence need not outlast the wait."""
+    """Return a claim to write that waits up to `timeout` seconds; its presence lasts no longer than the wait."""
     holder_id = new_holder_id()
     if timeout == 0:
         return WriteTry(name, holder_id, ttl_ms)
@@ -111,9 +110,9 @@ class WriteLock(FencedHandle):
     """The writers' side of a `ReadWriteLock`, for threads."""
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Lease:
-        """Wait up to `timeout` seconds (default: 60; None: for ever) and return the lease. Raises AcquireTimeout.
+        """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease. Raises AcquireTimeout.
 
-        While it waits no new reader gets in.
+        While it waits, no new reader gets in.
         """
         claim = write_claim(self.name, self.ttl_ms, checked_timeout(timeout))
         return self._lease(claim, run_sync(acquire_plan(claim, timeout), self._store))
@@ -130,7 +129,7 @@ class AsyncReadLock(AsyncFencedHandle):
 
 
 class AsyncWriteLock(AsyncFencedHandle):
-    """The writers' side of an `AsyncReadWriteLock`, for asyncio. While one waits no new reader gets in."""
+    """The writers' side of an `AsyncReadWriteLock`, for asyncio. While one waits, no new reader gets in."""
 
     async def _acquired(self, timeout: float | None) -> AsyncLease:
         claim = write_claim(self.name, self.ttl_ms, timeout)
@@ -152,9 +151,9 @@ class ReadWriteLock:
         renew: bool = False,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Lock `name` on `store`; each lease lives `ttl` seconds unless it is renewed.
+        """Create a lock `name` on `store`; each lease lives `ttl` seconds unless it is renewed.
 
-        With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all.
+        With `renew`, it is renewed in the background every third of `ttl`, for `renew_max` seconds in all.
         """
         self.read = ReadLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         """For readers: `acquire`, `try_acquire`."""
@@ -163,7 +162,7 @@ class ReadWriteLock:
         self.name = self.read.name
 
     def __repr__(self) -> str:
-        """Name the lock and its time to live."""
+        """Return the class, the name and the time to live."""
         return f"ReadWriteLock({self.name!r}, ttl={self.read.ttl_ms / 1000:g})"
 
 
@@ -179,7 +178,7 @@ class AsyncReadWriteLock:
         renew: bool = False,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Lock `name` on `store`; each lease lives `ttl` seconds unless it is renewed. As `ReadWriteLock`."""
+        """Create a lock `name` on `store`; each lease lives `ttl` seconds unless it is renewed. See `ReadWriteLock`."""
         self.read = AsyncReadLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         """For readers: `acquire`, `try_acquire`."""
         self.write = AsyncWriteLock(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
@@ -187,5 +186,5 @@ class AsyncReadWriteLock:
         self.name = self.read.name
 
     def __repr__(self) -> str:
-        """Name the lock and its time to live."""
+        """Return the class, the name and the time to live."""
         return f"AsyncReadWriteLock({self.name!r}, ttl={self.read.ttl_ms / 1000:g})"

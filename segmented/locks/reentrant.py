@@ -1,23 +1,20 @@
 """`ReentrantLock`: an owner that holds the name may acquire it again, and holds it until the last lease is released.
 
-The shape and the rhythm are those of Redisson's `RLock`: a hash of owner -> count, a lease of 30 s, renewed in the
-background every third of that, here too unless it is told not to. Four things differ. Every acquire has a lease of its
-own, so the store keeps, beside the count, the set of the leases that make it up: an acquire that is sent twice counts
-once, a release that is sent twice takes one off, and nobody else's lease can take any off. Who the owner is, is always
-said (`thread_owner`, `task_owner`, a name), never taken from where the code runs. Entering again leaves the fencing
-token as it is, because the resource has one and the same writer. And releasing one of several leases leaves the time to
-live as it is, where Redisson starts it anew.
+The data and the timing are those of Redisson's `RLock`: a hash of owner -> count, and a lease of 30 s that is renewed
+in the background every third of that, unless `renew` is False. Four things differ. Every acquire has its own lease, so
+the store keeps, beside the count, the set of its leases: an acquire that is sent twice counts once, a release that is
+sent twice counts once, and a lease of another owner cannot lower the count. You always name the owner explicitly
+(`thread_owner`, `task_owner`, a name). Entering again keeps the fencing token, because the resource still has the same
+writer. And releasing one of several leases keeps the time to live, which Redisson starts again.
 
-Guarantees: one living owner a name, as long as the server keeps its memory. While an owner holds it, its next acquire
-does not wait, also not behind others of its process. The lock lives as long as the longest-living of the owner's leases
-was promised; a shorter one never shortens it. Not guaranteed: that of several acquires that wait under one owner's name
-at the same time the second is let in with the first; it has its turn like any other's, and an owner that is one thread
-or one task is never in that place. Otherwise as `Lock`: the fencing token is what stops a holder that acts after its
-lease has lapsed.
+Guarantees: at most one live owner per name, as long as the server keeps its memory. While an owner holds the lock, its
+next acquire does not wait, not even behind others of its process. The lock lives as long as the longest of the owner's
+leases; a shorter one never shortens it. Not guaranteed: that several acquires waiting under one owner's name get in
+together; each has its own turn. An owner that is one thread or one task never waits twice. Otherwise as `Lock`: the
+fencing token stops a holder that acts after its lease has expired.
 
-The ids of threads and tasks are random, belong to the thread or task itself, and end with it. Numbers would be given to
-a later thread again, and a context variable would be inherited by every task that the owner starts; a fork has ids of
-its own.
+The ids of threads and tasks are random, belong to the thread or task, and end with it. The system's numbers are reused
+by later threads, and every task that the owner starts would inherit a context variable; a forked child has its own ids.
 """
 
 from __future__ import annotations
@@ -47,37 +44,37 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import AsyncStore, Store
 
 Owner = str | Callable[[], str]
-"""An owner, or what tells the owner of the moment: `thread_owner`, `task_owner`."""
+"""An owner, or a function that returns the current owner: `thread_owner`, `task_owner`."""
 _threads = threading.local()
 _tasks: WeakKeyDictionary[asyncio.Task[Any], str] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
 class ReentrantClaim(Claim):
-    """A claim to one more entry of an owner."""
+    """A claim to another entry of an owner."""
 
     kind: ClassVar[str] = "reentrant"
     owner: str
 
     @property
     def channel(self) -> str:
-        """One message when the last entry is released."""
+        """Return the channel: one message when the last entry is released."""
         return reentrant_keys(self.name).freed
 
     def acquiring(self) -> AcquireReentrant:
-        """Ask for the entry."""
+        """Return the operation that takes the entry."""
         return AcquireReentrant(self.name, self.owner, self.holder_id, self.ttl_ms)
 
     def acquiring_when_behind(self) -> AcquireReentrant:
-        """Ask for the entry if the owner holds the lock: those ahead in the line wait for this very owner to go."""
+        """Return an attempt that enters only if the owner holds the lock: waiters ahead of it wait for this owner."""
         return AcquireReentrant(self.name, self.owner, self.holder_id, self.ttl_ms, only_again=True)
 
     def renewing(self, ttl_ms: int) -> RenewReentrant:
-        """Ask for more time."""
+        """Return the operation that renews the entry."""
         return RenewReentrant(self.name, self.owner, self.holder_id, ttl_ms)
 
     def releasing(self) -> ReleaseReentrant:
-        """End the entry."""
+        """Return the operation that ends the entry."""
         return ReleaseReentrant(self.name, self.owner, self.holder_id)
 
 
@@ -94,34 +91,34 @@ class ReentrantLock(FencedHandle):
         renew: bool = True,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Lock `name` on `store` for `owner`: a name, `thread_owner` itself, or None to say it at every acquire.
+        """Create a lock `name` on `store` for `owner`: a name, `thread_owner` itself, or None to name it per acquire.
 
-        A lease lives `ttl` seconds unless it is renewed. Unless `renew` is False it is renewed in the background every
-        third of that, for `renew_max` seconds in all.
+        A lease lives `ttl` seconds unless it is renewed. Unless `renew` is False, it is renewed in the background every
+        third of `ttl`, for `renew_max` seconds in all.
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._owner = owner
 
     def _for(self, owner: Owner | None) -> Self:
-        """Return the same handle for an owner that is known by name, as it is now."""
+        """Return a copy of this handle with the current owner's name."""
         known = checked_owner(self._owner if owner is None else owner)
         found = copy(self)
-        found._owner = known  # noqa: SLF001  # a handle of this very class
+        found._owner = known  # noqa: SLF001  # a handle of this class
         return found
 
     def _claim(self) -> ReentrantClaim:
         return ReentrantClaim(self.name, uuid4().hex, self.ttl_ms, checked_owner(self._owner))
 
     def acquire(self, *, owner: Owner | None = None, timeout: float | None = DEFAULT_WAIT) -> Lease:
-        """Enter as `owner` (default: the handle's), at once if it holds the lock, and return a lease of its own.
+        """Enter as `owner` (default: the handle's), at once if it holds the lock, and return a new lease.
 
-        Else wait up to `timeout` seconds (default: 60; None: for ever). Raises AcquireTimeout, and InvalidInput when no
-        owner was given here or to the handle.
+        Otherwise wait up to `timeout` seconds (default: 60; None: forever). Raises AcquireTimeout, and InvalidInput if
+        no owner was given here or to the handle.
         """
         return super(ReentrantLock, self._for(owner)).acquire(timeout=timeout)
 
     def try_acquire(self, *, owner: Owner | None = None) -> Lease | None:
-        """Return a lease if the lock is free or the owner's, else None."""
+        """Return a lease if the lock is free or held by the owner, otherwise None."""
         return super(ReentrantLock, self._for(owner)).try_acquire()
 
 
@@ -138,40 +135,40 @@ class AsyncReentrantLock(AsyncFencedHandle):
         renew: bool = True,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Lock `name` on `store` for `owner`: a name, `task_owner` itself, or None to say it at every acquire.
+        """Create a lock `name` on `store` for `owner`: a name, `task_owner` itself, or None to name it per acquire.
 
-        Options as `ReentrantLock`.
+        Options as for `ReentrantLock`.
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self._owner = owner
 
     def _for(self, owner: Owner | None) -> Self:
-        """Return the same handle for an owner that is known by name, as it is now."""
+        """Return a copy of this handle with the current owner's name."""
         known = checked_owner(self._owner if owner is None else owner)
         found = copy(self)
-        found._owner = known  # noqa: SLF001  # a handle of this very class
+        found._owner = known  # noqa: SLF001  # a handle of this class
         return found
 
     def _claim(self) -> ReentrantClaim:
         return ReentrantClaim(self.name, uuid4().hex, self.ttl_ms, checked_owner(self._owner))
 
     def acquire(self, *, owner: Owner | None = None, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncLease]:
-        """`await` it for the lease, or use it as `async with lock.acquire() as lease`; otherwise as `ReentrantLock`.
+        """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`.
 
-        The owner is the one of the moment of this call, also if another task awaits it.
+        The owner is the one at this call, even if another task awaits the acquire.
         """
         return super(AsyncReentrantLock, self._for(owner)).acquire(timeout=timeout)
 
     def try_acquire(self, *, owner: Owner | None = None) -> Coroutine[Any, Any, AsyncLease | None]:
-        """Return a lease if the lock is free or the owner's, else None. The owner is the one of this call."""
+        """Return a lease if the lock is free or held by the owner, otherwise None. This call fixes the owner."""
         return super(AsyncReentrantLock, self._for(owner)).try_acquire()
 
 
 def thread_owner() -> str:
-    """Return the id of the current thread as an owner: the same for as long as the thread lives, and no other's.
+    """Return the id of the current thread as an owner. It is unique and stays the same while the thread lives.
 
-    Not for asyncio: all tasks of a loop are one thread, so they would enter each other's locks. With gevent its patches
-    must come before this module is imported; else all greenlets are one thread, too.
+    Do not use it with asyncio: all tasks of a loop share one thread, so they would enter each other's locks. With
+    gevent, patch before this module is imported; otherwise all greenlets count as one thread, too.
     """
     found: str | None = getattr(_threads, "owner", None)
     if found is None:
@@ -180,16 +177,16 @@ def thread_owner() -> str:
 
 
 def task_owner() -> str:
-    """Return the id of the current asyncio task as an owner: the same for as long as the task lives, and no other's.
+    """Return the id of the current asyncio task as an owner. It is unique and stays the same while the task lives.
 
-    A task that the owner starts is another owner. Raises InvalidInput outside of a task.
+    A task that the owner starts is another owner. Raises InvalidInput outside a task.
     """
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # no event loop runs
+    except RuntimeError:  # no event loop is running
         task = None
     if task is None:
-        message = "task_owner() is asked for outside of an asyncio task"
+        message = "task_owner() was called outside an asyncio task"
         raise InvalidInput(message)
     if task not in _tasks:
         _tasks[task] = f"task-{uuid4().hex}"
@@ -197,7 +194,7 @@ def task_owner() -> str:
 
 
 def checked_owner(owner: Owner | None) -> str:
-    """Return the owner's name; raises InvalidInput for none, and for one that no key can carry."""
+    """Return the owner's name. Raises InvalidInput if there is none, or if it cannot be in a key."""
     if owner is None:
         message = "a reentrant lock needs an owner: give thread_owner or task_owner without parentheses, or a name"
         raise InvalidInput(message)
@@ -205,7 +202,7 @@ def checked_owner(owner: Owner | None) -> str:
 
 
 def _forget_parents() -> None:
-    # The child's only thread is a copy of one of the parent's, which still holds its locks.
+    # The child's only thread is a copy of a thread of the parent that still holds its locks.
     global _threads  # noqa: PLW0603  # the ids of the whole process
     _threads = threading.local()
     _tasks.clear()

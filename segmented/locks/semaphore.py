@@ -1,17 +1,16 @@
 """`Semaphore`: up to N holders of one name at a time, each with a permit that expires by the server's clock.
 
 Permits are kept in a sorted set, holder -> end (the counting semaphore of Carlson, "Redis in Action", 2013, section
-6.3, which orders holders by their clients' clocks; here only the server's clock counts). A dead holder's permit comes
-back at its end, and every release wakes one waiter.
+6.3, which orders holders by their clients' clocks; here only the server's clock counts). A dead holder's permit is
+free again at its end, and every release wakes one waiter.
 
-The number of permits belongs to the name while any of them is held: a handle that says another number is refused with
-PermitsMismatch, which names both. A name at rest takes the number of whoever comes first, so the number can be changed
-once all permits are back.
+The number of permits belongs to the name while any permit is held: a handle with another number raises
+PermitsMismatch, which names both. When no permit is held, the next caller sets the number, so you can change it once
+all permits are back.
 
-Guarantees: never more than N living permits, as long as the server keeps its memory. Not guaranteed: an order among
-those who wait in different processes. And a permit is not exclusive: its fencing token is newer than that of every
-permit given before, which orders permits, but a resource that refuses all but the newest token would serve one holder
-of N.
+Guarantees: never more than N live permits, as long as the server keeps its memory. Not guaranteed: an order among
+waiters in different processes. And a permit is not exclusive: its fencing token is higher than that of every earlier
+permit, which orders permits, but a resource that accepts only the newest token would serve one holder of N.
 """
 
 from __future__ import annotations
@@ -42,24 +41,24 @@ class PermitClaim(Claim):
 
     @property
     def channel(self) -> str:
-        """One message a release; whoever gets in tells the next in line whether one more may."""
+        """Return the channel: one message per release; an entering waiter notifies the next if permits remain."""
         return lock_keys(self.name).freed
 
     def acquiring(self) -> AcquirePermit:
-        """Ask for a permit."""
+        """Return the operation that takes a permit."""
         return AcquirePermit(self.name, self.holder_id, self.ttl_ms, self.permits)
 
     def renewing(self, ttl_ms: int) -> RenewPermit:
-        """Ask for more time."""
+        """Return the operation that renews the permit."""
         return RenewPermit(self.name, self.holder_id, ttl_ms)
 
     def releasing(self) -> ReleasePermit:
-        """Give the permit back."""
+        """Return the operation that ends the permit."""
         return ReleasePermit(self.name, self.holder_id)
 
 
 def checked_permits(permits: int) -> int:
-    """Refuse a number of permits that is none."""
+    """Return the number of permits. Raises InvalidInput for an invalid one."""
     if not is_whole(permits) or not 1 <= permits <= PERMITS_MAX:
         message = f"permits of {permits!r} is not a number of permits: give 1 to {PERMITS_MAX:,}"
         raise InvalidInput(message)
@@ -79,10 +78,10 @@ class Semaphore(FencedHandle):
         renew: bool = False,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Give out up to `permits` of `name` on `store`; each lives `ttl` seconds unless it is renewed.
+        """Create a semaphore `name` on `store` with `permits` permits; each lives `ttl` seconds unless it is renewed.
 
-        With `renew` it is renewed in the background every third of that, for `renew_max` seconds in all. While permits
-        of another number are held, acquiring raises PermitsMismatch.
+        With `renew`, a permit is renewed in the background every third of `ttl`, for `renew_max` seconds in all. While
+        permits of a semaphore with another number are held, acquiring raises PermitsMismatch.
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self.permits = checked_permits(permits)
@@ -104,9 +103,9 @@ class AsyncSemaphore(AsyncFencedHandle):
         renew: bool = False,
         renew_max: float = DEFAULT_RENEW_MAX,
     ) -> None:
-        """Give out up to `permits` of `name` on `store`; each lives `ttl` seconds unless it is renewed.
+        """Create a semaphore `name` on `store` with `permits` permits; each lives `ttl` seconds unless it is renewed.
 
-        Options as `Semaphore`.
+        Options as for `Semaphore`.
         """
         super().__init__(store, name, ttl=ttl, renew=renew, renew_max=renew_max)
         self.permits = checked_permits(permits)

@@ -1,13 +1,13 @@
-"""A sequencer: a text that names a lock, the mode in which it is held, and the generation that holds it.
+"""A sequencer: a text with the name of a lock, the mode in which it is held, and the generation that holds it.
 
 After Chubby (Burrows, "The Chubby lock service for loosely-coupled distributed systems", 2006, section 2.4). A holder
-hands it to a resource together with its request. The resource asks the lock's server whether that generation is still
-the living one, or compares the generation with the newest one it has seen (`FenceGuard`), which needs no server.
+sends it to a resource together with its request. The resource asks the lock's server whether that generation is still
+current, or compares the generation with the newest one it has seen (`FenceGuard`), which needs no server.
 
-Guarantees: a sequencer that is current names a lock that was held in that mode and by that generation when the server
-answered. Not guaranteed: that it still is when the resource acts. Only the resource's own comparison, in one step with
-the write, closes that gap; asking is for resources that cannot remember a number, and for those that want to refuse
-early. A client that is not ours, and takes the lock's key without a token, is not told from the last holder of ours.
+Guarantees: the lock of a current sequencer was held in that mode and by that generation when the server answered. Not
+guaranteed: that it is still held when the resource acts. Only the resource's own comparison, in one step with the
+write, closes that gap; asking the server is for resources that cannot remember a number or want to refuse early. If
+another library's client takes the lock's key without a token, it cannot be told apart from our last holder.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Sequencer:
     fencing_token: int
 
     def __post_init__(self) -> None:
-        """Refuse what no lease can have given."""
+        """Raise InvalidInput for values that no lease has."""
         checked_name(self.name)
         checked_token(self.fencing_token)
         if self.mode not in {"exclusive", "shared"}:
@@ -54,38 +54,38 @@ class Sequencer:
 
     @classmethod
     def of(cls, claim: LeaseClaim, fencing_token: int) -> Sequencer:
-        """Make the sequencer of a claim that was granted under a token."""
+        """Return the sequencer of a claim that was granted with a token."""
         return cls(claim.name, cast("Mode", claim.mode), fencing_token)
 
     @classmethod
     def parse(cls, text: str) -> Sequencer:
-        """Read a text that `lease.sequencer()` returned; raises InvalidInput for any other."""
+        """Parse a text that `lease.sequencer()` returned. Raises InvalidInput for any other."""
         try:
             found = TEXT.fullmatch(text)
-        except TypeError:  # bytes, or no text at all
+        except TypeError:  # bytes or another type
             found = None
         if found is not None:
             sequencer = cls(unquote(found["name"]), cast("Mode", found["mode"]), int(found["token"]))
-            if str(sequencer) == text:  # one text for one sequencer
+            if str(sequencer) == text:  # each sequencer has exactly one text
                 return sequencer
         shown = repr(text)
         shown = shown if len(shown) <= SHOWN_MAX else f"{shown[:SHOWN_MAX]}..."
-        message = f"{shown} is no sequencer: those read v1:exclusive:NAME:TOKEN or v1:shared:NAME:TOKEN"
+        message = f"{shown} is not a sequencer: the forms are v1:exclusive:NAME:TOKEN or v1:shared:NAME:TOKEN"
         raise InvalidInput(message)
 
     def __str__(self) -> str:
-        """Write it as a text."""
+        """Return the sequencer as a text."""
         return f"v1:{self.mode}:{quote(self.name, safe='')}:{self.fencing_token}"
 
     def is_current(self, store: Store) -> bool:
-        """Ask the lock's server: is this generation the living one? False as well when nobody holds the lock.
+        """Return whether, by the lock's server, this generation holds the lock now.
 
-        Raises WrongKind for a semaphore, whose permits each have a generation of their own.
+        Raises WrongKind for a semaphore, whose permits each have their own generation.
         """
         return run_sync(self._is_current(), store)
 
     async def is_current_async(self, store: AsyncStore) -> bool:
-        """Ask as `is_current` does, for asyncio."""
+        """Return whether, by the lock's server, this generation holds the lock now; see `is_current`."""
         return await run_async(self._is_current(), store)
 
     def _is_current(self) -> Plan[bool]:
@@ -94,7 +94,7 @@ class Sequencer:
 
 
 def checked_token(token: int) -> int:
-    """Refuse what is no fencing token."""
+    """Return the token. Raises InvalidInput unless it is a fencing token."""
     if not is_whole(token) or not 1 <= token <= TOKEN_MAX:
         message = f"{token!r} is no fencing token: those are whole numbers from 1"
         raise InvalidInput(message)

@@ -1,4 +1,4 @@
-"""The edge to the drivers of the row locks: the one place where their errors become ours."""
+"""The edge to the database drivers of the row locks: the only place that translates their errors into ours."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LOCK_TABLE: Final = f"{TABLE_NAME} by create_lock_table(engine)"
 CONFLICTS: Final = frozenset(
     {
         "40P01",  # PostgreSQL: deadlock
-        "40001",  # PostgreSQL: a snapshot older than what it has to lock
+        "40001",  # PostgreSQL: a snapshot older than the row to lock
         1213,  # MySQL, MariaDB: deadlock
-        1020,  # MariaDB with innodb_snapshot_isolation: a snapshot older than what it has to lock
+        1020,  # MariaDB with innodb_snapshot_isolation: a snapshot older than the row to lock
     }
 )
 TABLE_MISSING: Final = frozenset({"42P01", 1146})
 LOST_EARLIER: Final = "8s2b"
-"""SQLAlchemy's code for a statement on a connection that was lost under an earlier one whose error was handled."""
+"""SQLAlchemy's code for a statement on a connection that an earlier statement lost, whose error was handled."""
 
 
 def code_of(error: DBAPIError) -> str | int | None:
@@ -41,7 +41,7 @@ def code_of(error: DBAPIError) -> str | int | None:
 
 
 def said(error: BaseException) -> str:
-    """Return what the driver said, in one line and without the statement or its values."""
+    """Return the driver's message in one line, without the statement or its values."""
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     words = original.args[1] if len(original.args) > 1 and isinstance(original.args[0], int) else original
     first = str(words).partition("Is the server running")[0]  # a question in the middle of our sentence
@@ -50,9 +50,9 @@ def said(error: BaseException) -> str:
 
 @contextmanager
 def translated(what: str, connection: Connection | None = None, *, table: str = LOCK_TABLE) -> Iterator[None]:
-    """Turn the drivers' errors into ours; `what` is what was asked for. A lost race ends `connection`'s transaction.
+    """Translate the drivers' errors into ours; `what` names the request. A lost race ends `connection`'s transaction.
 
-    `table` names the table, and what makes it, where it is missing.
+    `table` names the table and what creates it, for the error if it is missing.
     """
     try:
         yield
@@ -60,7 +60,7 @@ def translated(what: str, connection: Connection | None = None, *, table: str = 
         if error.connection_invalidated or isinstance(error, InterfaceError):
             message = f"{what}: the connection is lost, and with it the transaction and its locks: {said(error)}"
             raise StoreUnavailable(message) from error
-        if error.statement is None:  # it failed before any could be sent
+        if error.statement is None:  # it failed before a statement was sent
             message = f"{what}: the database cannot be reached: {said(error)}"
             raise StoreUnavailable(message) from error
         if code_of(error) in CONFLICTS:
@@ -83,11 +83,11 @@ def translated(what: str, connection: Connection | None = None, *, table: str = 
 def roll_back(connection: Connection | None) -> None:
     """Roll the whole transaction back.
 
-    The database has done so already (MySQL, MariaDB), or waits for it (PostgreSQL, where the other side of a deadlock
-    may still need our locks). Without this SQLAlchemy would believe the transaction alive, and what the caller does
-    next would be committed without what came before.
+    The database has already done so (MySQL, MariaDB), or waits for it (PostgreSQL, where the other side of a deadlock
+    may still need our locks). Without this, SQLAlchemy would consider the transaction alive, and the caller's next
+    statements would be committed without the earlier ones.
     """
     transaction = connection.get_transaction() if connection is not None else None
     if transaction is not None:
-        with suppress(SQLAlchemyError):  # a connection that is lost meanwhile has no transaction any more
+        with suppress(SQLAlchemyError):  # a connection lost meanwhile has no transaction any more
             transaction.rollback()

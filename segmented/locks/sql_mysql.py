@@ -1,16 +1,16 @@
-"""Row locks in the words of MariaDB and MySQL (InnoDB). Only MariaDB is tested: see docs/how-to/lock-a-row.md.
+"""Row locks in the SQL of MariaDB and MySQL (InnoDB). Only MariaDB is tested: see docs/how-to/lock-a-row.md.
 
-Their default isolation, REPEATABLE READ, sets the traps that this module goes around:
+This module avoids four traps of their default isolation, REPEATABLE READ:
 
-1. to look for a row that is missing locks the gap where it would be, against every insert by others, so that two who
-   look and then insert are a deadlock. Rows are therefore made beside the caller's transaction, in one of its own on
-   another connection, the first time this process uses a name; and a row that was seen is never looked for in vain;
-2. `SKIP LOCKED` locks the gap behind each row that it skips, until the transaction ends. A try is `NOWAIT` instead;
-3. a plain SELECT fixes what the whole transaction sees from then on. Before the row is locked we send none, so that a
-   caller who begins with the lock sees what its last holder committed;
+1. a locking read of a missing row locks the gap where it would be against inserts by others, so two transactions that
+   read and then insert deadlock. Rows are therefore inserted outside the caller's transaction, in a separate one on
+   another connection, the first time this process uses a name; after that, reads always find the row;
+2. `SKIP LOCKED` locks the gap behind each row that it skips, until the transaction ends. A try uses `NOWAIT` instead;
+3. a plain SELECT fixes the snapshot of the whole transaction. We send none before the row is locked, so that a caller
+   that begins with the lock sees what the last holder committed;
 4. with `innodb_rollback_on_timeout`, a lock's time-out silently rolls the whole transaction back, and MariaDB counts a
-   refused `NOWAIT` as one. A time-out of the statement (`max_statement_time`, `MAX_EXECUTION_TIME`) does not, is kept
-   to the millisecond, and belongs to the one statement.
+   refused `NOWAIT` as one. A time-out of the statement (`max_statement_time`, `MAX_EXECUTION_TIME`) does not, has
+   millisecond precision, and belongs to the one statement.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 LOCK_TIMEOUT: Final = 1205
 NOT_AT_ONCE: Final = 3572
 STATEMENT_TIMEOUTS: Final = frozenset({1969, 3024})
-"""MariaDB's, MySQL's."""
+"""Error numbers of MariaDB and MySQL."""
 SECONDS_MAX: Final = 1_000_000.0
-"""Of one statement's wait; a longer one is several."""
+"""Maximum wait of one statement; a longer wait takes several."""
 BESIDE_SECONDS: Final = 1.0
-"""How long a row may take to insert beside a try; only a gap that somebody else has locked makes it wait at all."""
+"""Seconds that the insert of a row may take during a try; it waits only if another client has locked the gap."""
 BESIDE_SECONDS_MIN: Final = 0.1
-"""For a row to be on disk."""
+"""Minimum seconds for writing a row to disk."""
 KNOWN_MAX: Final = 100_000
 
 NAMES: Final[BindParameter[Any]] = bindparam("names", expanding=True)
 SELECT: Final = "SELECT name FROM segmented_locks WHERE name = :name FOR UPDATE"
 LOCK_NOWAIT: Final = text(f"{SELECT} NOWAIT")
 LOCK_FREE: Final = text(f"{SELECT} SKIP LOCKED")
-# Literals, since a server that prepares the statement takes no parameter there.
+# Literals, since prepared statements take no parameter there.
 LOCK_MARIADB: Final = text(  # InnoDB's own time-out, in whole seconds, must not come first: it may end the transaction
     f"SET STATEMENT max_statement_time=:seconds, innodb_lock_wait_timeout=:whole_seconds FOR {SELECT}"
 ).bindparams(
@@ -73,33 +73,33 @@ ROLLS_BACK: Final = text("SELECT @@innodb_rollback_on_timeout")
 
 @dataclass(slots=True)
 class _Seen:
-    """What this process has learned about one engine's database."""
+    """What this process knows about one engine's database."""
 
     rolls_back: bool | None = None
-    """Does a lock's time-out end the whole transaction?"""
+    """Whether a lock's time-out ends the whole transaction."""
     names: set[bytes] = field(default_factory=set)
-    """Rows that were there, committed; they stay."""
+    """Committed rows that this process has seen; they stay."""
 
 
 class MySqlRows:
     """The rows of the lock table in MariaDB and MySQL."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Create the rows' access object, which has seen no row yet."""
         self._seen: WeakKeyDictionary[Engine, _Seen] = WeakKeyDictionary()
 
     def begin_creating(self, connection: Connection, lock: int) -> None:
-        """Do nothing: CREATE TABLE IF NOT EXISTS may run twice at once."""
+        """Do nothing: CREATE TABLE IF NOT EXISTS may run concurrently."""
 
     def insert_missing(self, connection: Connection, names: Sequence[str]) -> None:
-        """Insert what is not there; to insert what is there would wait for its holder."""
+        """Insert the missing rows only: inserting an existing row would wait for its holder."""
         wanted = {name.encode() for name in names}
         found = set(connection.execute(PRESENT, {"names": sorted(wanted)}).scalars()) if wanted else set()
         for name in sorted(wanted - found):
             connection.execute(INSERT, {"name": name})
 
     def try_lock(self, connection: Connection, names: Sequence[str]) -> str | None:
-        """Lock the first of the rows that is free, one statement for each that is not."""
+        """Lock the first free row, with one statement for each row tried."""
         seen = self._make_sure(connection, names, BESIDE_SECONDS)
         if seen is None:
             return None
@@ -127,7 +127,7 @@ class MySqlRows:
         return False
 
     def raise_fence(self, connection: Connection, name: str) -> int:
-        """Count in a statement of its own, whose clock is read while the row is ours; then read what it wrote."""
+        """Raise the fence in a separate statement, which reads the clock while the row is ours; then read it."""
         given = {"name": name.encode()}
         connection.execute(RAISE_FENCE, given)
         return int(connection.execute(FENCE, given).scalar_one())
@@ -145,7 +145,7 @@ class MySqlRows:
         return True
 
     def _make_sure(self, connection: Connection, names: Sequence[str], seconds: float) -> _Seen | None:
-        """See to it that the rows are there. None: an insert had to wait for too long."""
+        """Make sure that the rows exist; return None if an insert had to wait for too long."""
         engine = connection.engine
         seen = self._seen.setdefault(engine, _Seen())
         unknown = [name for name in names if name.encode() not in seen.names]
@@ -186,7 +186,7 @@ def _is_mariadb(connection: Connection) -> bool:
 
 @contextmanager
 def _beside(engine: Engine, seconds: float) -> Iterator[Connection]:
-    """Open a transaction on a connection that is not from the pool, which may have none left, and close both."""
+    """Open a transaction on a connection outside the pool, which may have none left, and close both."""
     other = Engine(engine.pool.recreate(), engine.dialect, engine.url, hide_parameters=True)
     try:
         with other.begin() as connection:

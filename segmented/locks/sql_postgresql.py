@@ -1,10 +1,10 @@
-"""Row locks in PostgreSQL's words.
+"""Row locks in PostgreSQL's SQL.
 
-A failed statement would abort the caller's transaction. A try therefore skips locked rows, which is no error, and a
-wait runs in a savepoint, which also takes its time-outs back when it fails.
+A failed statement would abort the caller's transaction. A try therefore skips locked rows, which is not an error, and a
+wait runs in a savepoint, which also resets its time-outs if it fails.
 
-`lock_timeout` alone does not keep a deadline: it begins again with each lock that a statement waits for, and in a row's
-queue that is two (a place in the queue, then the holder). `statement_timeout` covers all of them.
+`lock_timeout` alone does not keep a deadline: it begins again with each lock that a statement waits for, and a row's
+queue has two (a place in the queue, then the holder). `statement_timeout` covers all of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LOCK_TIMEOUT: Final = "55P03"
 CANCELLED: Final = "57014"
 SECONDS_MAX: Final = 2_000_000.0
-"""More than a time-out can say, which is 24 days; a longer wait has none."""
+"""Longest wait with a time-out, since a time-out is limited to 24 days; a longer wait has none."""
 NO_TIMEOUT: Final = "0"
 
 
@@ -57,16 +57,16 @@ class PostgresRows:
     """The rows of the lock table in PostgreSQL."""
 
     def begin_creating(self, connection: Connection, lock: int) -> None:
-        """Take turns: CREATE TABLE IF NOT EXISTS fails when two run at once."""
+        """Wait for an advisory lock: CREATE TABLE IF NOT EXISTS fails if two run at once."""
         connection.execute(TAKE_TURNS, {"lock": lock})
 
     def insert_missing(self, connection: Connection, names: Sequence[str]) -> None:
-        """Insert what is not there, in one order, so that two who do it at once wait for each other only one way."""
+        """Insert the missing rows in a fixed order, so that two concurrent calls cannot deadlock."""
         for name in sorted(set(names) - _present(connection, names)):
             connection.execute(INSERT, {"name": name})
 
     def try_lock(self, connection: Connection, names: Sequence[str]) -> str | None:
-        """Lock a free row; else make and so lock one that is not there."""
+        """Lock a free row; otherwise insert, and so lock, a missing one."""
         found: str | None = connection.execute(LOCK_FREE, {"names": names}).scalar()
         if found is not None:
             return found
@@ -75,7 +75,7 @@ class PostgresRows:
         return next((name for name in missing if _inserted_at_once(connection, name)), None)
 
     def wait_for(self, connection: Connection, name: str, *, deadline: float, clock: Clock) -> bool:
-        """Wait in the row's queue, or for who is inserting the row."""
+        """Wait in the row's queue, or for the transaction that is inserting the row."""
         while (seconds := deadline - clock.now()) > 0:
             try:
                 if _locked_within(connection, name, seconds):
@@ -87,7 +87,7 @@ class PostgresRows:
         return False
 
     def raise_fence(self, connection: Connection, name: str) -> int:
-        """Count in a statement of its own: its clock is read while the row is ours."""
+        """Raise the fence in a separate statement, which reads the clock while the row is ours."""
         return int(connection.execute(RAISE_FENCE, {"name": name}).scalar_one())
 
 
@@ -96,7 +96,7 @@ def _present(connection: Connection, names: Sequence[str]) -> set[str]:
 
 
 def _locked_within(connection: Connection, name: str, seconds: float) -> bool:
-    """Lock the row. False: somebody had inserted it, and has just ended, so it is there to be locked now."""
+    """Lock the row; return False if another transaction inserted it and has just ended, so that it is lockable now."""
     limit = NO_TIMEOUT if seconds > SECONDS_MAX else str(ceil(seconds * 1000))
     with connection.begin_nested(), _timeouts(connection, lock=limit, statement=limit):
         return (
@@ -106,7 +106,7 @@ def _locked_within(connection: Connection, name: str, seconds: float) -> bool:
 
 
 def _inserted_at_once(connection: Connection, name: str) -> bool:
-    """Insert a row, which nobody sees or locks before our commit; give up if somebody else is just doing it."""
+    """Insert a row, which no other sees or locks before our commit; give up if another transaction is inserting it."""
     try:
         with connection.begin_nested(), _timeouts(connection, lock="1", statement=None):
             return connection.execute(INSERT, {"name": name}).rowcount == 1
@@ -118,7 +118,7 @@ def _inserted_at_once(connection: Connection, name: str) -> bool:
 
 @contextmanager
 def _timeouts(connection: Connection, *, lock: str, statement: str | None) -> Iterator[None]:
-    """Set the time-outs (milliseconds) for a while; when the body fails, its savepoint sets them back."""
+    """Set the time-outs (milliseconds) for the body; if it fails, its savepoint resets them."""
     before = connection.execute(SET_TIMEOUTS, {"lock": lock, "statement": statement}).one()
     yield
     connection.execute(SET_TIMEOUTS, {"lock": before[0], "statement": before[1]})

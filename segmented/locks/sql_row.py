@@ -1,23 +1,23 @@
-"""`SqlRowLock`: SELECT ... FOR UPDATE on one row of a small table, for as long as the caller's transaction lasts.
+"""`SqlRowLock`: SELECT ... FOR UPDATE on one row of a small table, until the caller's transaction ends.
 
-The algorithm is the database's own row lock, reached through the primary key; nothing else in the table is locked. A
-failed try leaves the transaction as it was. The fencing token is `max(last + 1, the database's microseconds)`, as that
-of `Lock`, after Kleppmann ("How to do distributed locking", 2016).
+The algorithm is the database's own row lock through the primary key; nothing else in the table is locked. A failed try
+leaves the transaction unchanged. The fencing token is `max(last + 1, the database's microseconds)`, as for `Lock`,
+after Kleppmann ("How to do distributed locking", 2016).
 
-Guarantees: at most one open transaction holds a name, by the database's word. There is no lease to outlive and no clock
-to trust: the lock ends with the transaction, by commit, by rollback, or because the connection was lost. A new holder
-sees everything that the holders before it committed, if the acquire is the first statement of its transaction. Safe
-behind a proxy that pools by transaction (PgBouncer), because nothing of it belongs to the session.
+Guarantees: at most one open transaction holds a name; the database enforces it. There is no lease that expires and no
+clock to trust: the lock ends with the transaction, by commit, by rollback, or because the connection was lost. A new
+holder sees everything that earlier holders committed, if the acquire is the first statement of its transaction. It is
+safe behind a proxy that pools by transaction (PgBouncer), because it keeps no session state.
 
 Not guaranteed:
 
-- that a holder whose connection is lost knows it: its next statement says so, and its commit fails, but the locks are
-  free from the moment the database noticed. What it does outside the database in between is for the fencing token;
-- that a token is durable before the commit. Tokens of committed holders only grow, whatever happens. A token that was
-  rolled back, or lost with its connection, is not written down: a later one is higher than it because the database's
-  clock has gone on, unless that clock was set back, or a failover went to a server whose clock is behind;
-- the order in which those who wait are served;
-- the lock after a ROLLBACK TO a savepoint that is older than the acquire: it may free the row, and says nothing.
+- that a holder learns at once that its connection is lost: its next statement and its commit fail, but the locks are
+  free as soon as the database notices. Use the fencing token for work outside the database in between;
+- that a token is durable before the commit. Tokens of committed holders always grow. A token that was rolled back, or
+  lost with its connection, is not stored: a later one is higher because the database's clock has advanced, unless that
+  clock was set back, or a failover went to a server whose clock is behind;
+- the order in which waiters are served;
+- the lock after a ROLLBACK TO a savepoint that is older than the acquire: it may free the row without notice.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 
 CLOCK: Final[Clock] = SystemClock()
 NAMES_MAX: Final = 1_000
-"""That one call may choose from."""
+"""Maximum number of names that one call may choose from."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldRow:
     """A name that the transaction holds until it ends.
 
-    It has neither `release` nor `renew`, and is no context manager: the only ways to end it are to commit or to roll
-    back, because a row that was free before the commit would show the next holder what is not yet true.
+    It has neither `release` nor `renew` and is not a context manager: only a commit or a rollback ends it, because if
+    the row were free before the commit, the next holder would not see the uncommitted changes.
     """
 
     name: str
     fencing_token: int
-    """Higher than that of every holder that committed; durable only once this transaction commits."""
+    """Higher than the token of every holder that committed; durable only once this transaction commits."""
 
 
 class SqlRowLock:
@@ -66,25 +66,25 @@ class SqlRowLock:
     """
 
     def __init__(self, connection: Connection, name: str) -> None:
-        """Lock `name` in the transaction that `connection` has begun. Raises InvalidInput for what cannot be a name."""
+        """Create a lock `name` in the transaction begun on `connection`. Raises InvalidInput for an invalid name."""
         self.name = checked_row_name(name)
         self._connection = connection
 
     def __repr__(self) -> str:
-        """Name the lock and the kind of database."""
+        """Return the class, the name and the kind of database."""
         return f"SqlRowLock({self.name!r}, on {self._connection.dialect.name})"
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> HeldRow:
-        """Wait up to `timeout` seconds (default: 60; None: for ever; 0: one try) and hold the name.
+        """Wait up to `timeout` seconds (default: 60; None: forever; 0: one try) and hold the name.
 
-        Raises AcquireTimeout, which leaves the transaction as it was; TransactionConflict for a deadlock, after which
-        the transaction is rolled back; StoreUnavailable when the connection is lost; StoreRefused; and InvalidInput for
+        Raises AcquireTimeout, which leaves the transaction unchanged; TransactionConflict for a deadlock, after which
+        the transaction is rolled back; StoreUnavailable if the connection is lost; StoreRefused; and InvalidInput for
         a connection without a transaction.
         """
         return _acquire(self._connection, self.name, checked_timeout(timeout))
 
     def try_acquire(self) -> HeldRow | None:
-        """Hold the name if it is free now, else return None and leave the transaction unchanged.
+        """Hold the name if it is free now; otherwise return None and leave the transaction unchanged.
 
         Raises as `acquire`.
         """
@@ -92,9 +92,9 @@ class SqlRowLock:
 
     @staticmethod
     def try_acquire_any(connection: Connection, names: Iterable[str]) -> HeldRow | None:
-        """Hold one of these names (up to 1,000) that is free now, or return None; which one is not promised.
+        """Hold any one of these names (up to 1,000) that is free now, or return None.
 
-        PostgreSQL skips what is locked in one statement, MariaDB and MySQL ask name by name. Raises as `acquire`.
+        PostgreSQL skips locked rows in one statement; MariaDB and MySQL try name by name. Raises as `acquire`.
         """
         return _try_acquire(connection, _checked_names(names))
 
@@ -102,27 +102,27 @@ class SqlRowLock:
 class AsyncSqlRowLock:
     """A lock by name for the rest of a transaction, for asyncio; otherwise as `SqlRowLock`.
 
-    An acquire that is cancelled loses the connection, by SQLAlchemy's rule, and so the transaction with all its locks.
+    If an acquire is cancelled, SQLAlchemy closes the connection, which ends the transaction and all its locks.
     """
 
     def __init__(self, connection: AsyncConnection, name: str) -> None:
-        """Lock `name` in the transaction that `connection` has begun. Raises InvalidInput for what cannot be a name."""
+        """Create a lock `name` in the transaction begun on `connection`. Raises InvalidInput for an invalid name."""
         self.name = checked_row_name(name)
         self._connection = connection
 
     def __repr__(self) -> str:
-        """Name the lock and the kind of database."""
+        """Return the class, the name and the kind of database."""
         return f"AsyncSqlRowLock({self.name!r}, on {self._connection.dialect.name})"
 
     async def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> HeldRow:
-        """Wait up to `timeout` seconds (default: 60; None: for ever; 0: one try) and hold the name.
+        """Wait up to `timeout` seconds (default: 60; None: forever; 0: one try) and hold the name.
 
         Raises as `SqlRowLock.acquire`.
         """
         return await self._connection.run_sync(_acquire, self.name, checked_timeout(timeout))
 
     async def try_acquire(self) -> HeldRow | None:
-        """Hold the name if it is free now, else return None and leave the transaction unchanged.
+        """Hold the name if it is free now; otherwise return None and leave the transaction unchanged.
 
         Raises as `acquire`.
         """
@@ -130,14 +130,14 @@ class AsyncSqlRowLock:
 
     @staticmethod
     async def try_acquire_any(connection: AsyncConnection, names: Iterable[str]) -> HeldRow | None:
-        """Hold one of these names (up to 1,000) that is free now, or return None; which one is not promised.
+        """Hold any one of these names (up to 1,000) that is free now, or return None.
 
         Raises as `acquire`.
         """
         return await connection.run_sync(_try_acquire, _checked_names(names))
 
 
-# --- one body for both colours: SQLAlchemy runs it over an asyncio connection too ---
+# --- shared by the sync and async classes: SQLAlchemy runs it over an asyncio connection too ---
 
 
 def _acquire(connection: Connection, name: str, timeout: float | None) -> HeldRow:
@@ -167,7 +167,7 @@ def _checked_names(names: Iterable[str]) -> list[str]:
         raise InvalidInput(message)
     checked = list(dict.fromkeys(checked_row_name(name) for name in names))
     if not checked:
-        message = "one of no names cannot be locked"
+        message = "the list of names is empty"
         raise InvalidInput(message)
     if len(checked) > NAMES_MAX:
         message = f"one of {len(checked):,} names cannot be locked: {NAMES_MAX:,} are the most"
@@ -176,7 +176,7 @@ def _checked_names(names: Iterable[str]) -> list[str]:
 
 
 def _require_transaction(connection: Connection) -> None:
-    """Refuse a connection on which the lock would end with the statement that takes it."""
+    """Raise InvalidInput for a connection on which the lock would end with the statement that takes it."""
     if not connection.in_transaction():
         message = "a row lock lasts as long as a transaction, and this connection has not begun one"
         raise InvalidInput(message)

@@ -1,15 +1,15 @@
-"""The table of the row locks, one row a name, made once and kept for ever; and what a database offers for them.
+"""The table of the row locks, with one row per name, which is never deleted; and the interface to each database.
 
-A row is a lock's name and the last fencing token that was committed under it. We never delete one, and nobody else
-should while locks are in use.
+A row is a lock's name and the last fencing token that was committed under it. Do not delete rows while locks are in
+use.
 
 | | PostgreSQL | MariaDB, MySQL |
 | --- | --- | --- |
 | a try | `SKIP LOCKED`: no error, so no savepoint | `NOWAIT`: `SKIP LOCKED` leaves a gap locked |
 | a wait | in a savepoint, with `SET LOCAL` time-outs | a time-out for the one statement |
-| a missing row | inserted in the caller's transaction | inserted beside it, see `sql_mysql` |
+| a missing row | inserted in the caller's transaction | inserted outside it, see `sql_mysql` |
 
-Nothing outlives the transaction, so that a proxy may hand the server's connection to somebody else after it.
+Nothing outlives the transaction, so a proxy may then give the server's connection to another client.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
 
 NAME_BYTES_MAX: Final = 1_024
-"""In UTF-8: what fits into one entry of an index in every database."""
+"""In UTF-8: the size that fits into one index entry in every database."""
 CREATE_LOCK: Final = 7_341_652_099
-"""Any number that no other program is likely to use for an advisory lock."""
+"""An arbitrary number for the advisory lock that no other program is likely to use."""
 FILLFACTOR: Final = 50
-"""Percent of a page filled at first: the rest takes the new versions of rows that change with every acquire."""
+"""Percent of a page filled at first: the rest is for new versions of rows, which change with every acquire."""
 PAGE_SIZE: Final = 1_000
 lock_metadata = MetaData()
-"""For tools that make tables from metadata, such as Alembic."""
+"""For tools that create tables from metadata, such as Alembic."""
 locks = Table(
     TABLE_NAME,
     lock_metadata,
-    # Compared byte by byte: no collation takes two names for one, neither by case nor by a blank at the end.
+    # Compared byte by byte: no collation may treat two names as equal, by case or by a trailing blank.
     Column(
         "name",
         String(NAME_BYTES_MAX, collation="C").with_variant(VARBINARY(NAME_BYTES_MAX), "mysql", "mariadb"),
@@ -60,7 +60,7 @@ locks = Table(
 
 
 def checked_row_name(name: str) -> str:
-    """Refuse what is no lock's name, and a name longer than an index can hold."""
+    """Return the name. Raises InvalidInput if it is invalid or too long for an index."""
     length = len(checked_name(name, "a row lock").encode())
     if length > NAME_BYTES_MAX:
         message = f"the name of a row lock has {length} bytes in UTF-8; {NAME_BYTES_MAX} are the most"
@@ -69,10 +69,10 @@ def checked_row_name(name: str) -> str:
 
 
 def create_lock_table(engine: Engine, *, names: Iterable[str] = ()) -> None:
-    """Make the table `segmented_locks` unless it is there, and the rows of `names` unless they are there.
+    """Create the table `segmented_locks` and the rows of `names`, if they do not exist.
 
-    May run any number of times, also at once. A row that is missing is made by the first acquire of its name; made
-    here, it costs that acquire nothing. Raises InvalidInput for a database that has no row locks, and StoreError.
+    It may run repeatedly and concurrently. The first acquire of a name inserts its row if it is missing; a row inserted
+    here saves it that work. Raises InvalidInput for a database that has no row locks, and StoreError.
     """
     wanted = [checked_row_name(name) for name in names]
     with translated("the table of the row locks"), engine.connect() as connection:
@@ -80,7 +80,7 @@ def create_lock_table(engine: Engine, *, names: Iterable[str] = ()) -> None:
 
 
 async def async_create_lock_table(engine: AsyncEngine, *, names: Iterable[str] = ()) -> None:
-    """Do what `create_lock_table` does, over an asyncio engine."""
+    """Create the table `segmented_locks` and the rows of `names`, if they do not exist; see `create_lock_table`."""
     wanted = [checked_row_name(name) for name in names]
     with translated("the table of the row locks"):
         async with engine.connect() as connection:
@@ -100,19 +100,19 @@ def _create(connection: Connection, names: list[str]) -> None:
 
 
 class Rows(Protocol):
-    """The rows of the lock table, in the words of one kind of database."""
+    """The rows of the lock table, in the SQL of one kind of database."""
 
     def begin_creating(self, connection: Connection, lock: int) -> None:
-        """Take turns with others who make the table, where two at once would fail."""
+        """Wait for other clients that create the table, if two at once would fail."""
 
     def insert_missing(self, connection: Connection, names: Sequence[str]) -> None:
-        """Insert the rows of these names that are not there; `connection` is in a transaction of its own."""
+        """Insert the missing rows of these names; `connection` is in a separate transaction."""
 
     def try_lock(self, connection: Connection, names: Sequence[str]) -> str | None:
-        """Lock the row of one of these names that nobody else has locked, without waiting; return the name."""
+        """Lock the row of one of these names that is not locked, without waiting, and return the name."""
 
     def wait_for(self, connection: Connection, name: str, *, deadline: float, clock: Clock) -> bool:
-        """After a try that failed, wait in the database until the row is ours (True) or until the deadline."""
+        """After a failed try, wait in the database until the row is ours (True) or the deadline passes."""
 
     def raise_fence(self, connection: Connection, name: str) -> int:
         """Return the next fencing token of a row that we have locked: max(last + 1, the database's microseconds)."""
@@ -122,7 +122,7 @@ ROWS: Final[dict[str, Rows]] = {"postgresql": PostgresRows(), "mysql": MySqlRows
 
 
 def rows_of(connection: Connection) -> Rows:
-    """Return what speaks to this connection's database; raises InvalidInput for one that has no row locks."""
+    """Return the access object for this connection's database. Raises InvalidInput if it has no row locks."""
     found = ROWS.get(connection.dialect.name)
     if found is None:
         message = f"row locks need PostgreSQL, MariaDB or MySQL; {connection.dialect.name} cannot lock a row"

@@ -1,9 +1,9 @@
-"""Transactions of SQLAlchemy, followed by its events.
+"""Follows SQLAlchemy transactions through its events.
 
-SQLAlchemy tells of a session's end after the connections have committed or rolled back. Of a plain connection it tells
-only *before* the COMMIT is sent, which is too early for a release; so a connection's transaction counts as over when
+SQLAlchemy reports a session's end after the connections have committed or rolled back. For a plain connection it sends
+an event only *before* the COMMIT, which is too early for a release; so a connection's transaction counts as ended when
 the next one begins on it, or when it goes back to its pool, whichever is first. `with engine.begin() as connection`
-does that as it ends.
+does that at its end.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from segmented.locks.holdings import Follower, Transaction
 
 INFO_KEY: Final = "segmented.locks.followers"
-"""Where a pooled connection keeps who follows its transaction."""
+"""The key under which a pooled connection keeps the followers of its transaction."""
 
 
 class _Watch:
-    """What both watches can do for asyncio."""
+    """The asyncio support that both watches share."""
 
     def has_run(self, start: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Run a coroutine to its end under SQLAlchemy's asyncio, whose events are told inside a greenlet."""
+        """Run a coroutine to its end under SQLAlchemy's asyncio, which sends events inside a greenlet."""
         try:
             is_possible = in_greenlet()
         except ImportError:  # greenlet is not installed, so nothing runs in one
@@ -46,19 +46,19 @@ class _Watch:
 
 
 class SessionWatch(_Watch):
-    """Follows the transactions of a session; for one that has joined the transaction of a connection, that one."""
+    """Follows the transactions of a session, or of the connection whose transaction it has joined."""
 
     def __init__(self, session: Session) -> None:
-        """Watch nothing yet."""
+        """Create a watch of `session` without followers."""
         self._session = session
 
     def is_open(self) -> bool:
-        """Has a transaction begun, in the session or in the connection that it was given?"""
+        """Return whether a transaction has begun, in the session or in the connection that it joined."""
         outer = _outer(self._session)
         return self._session.in_transaction() or (outer is not None and outer.in_transaction())
 
     def follow(self, follower: Follower) -> None:
-        """Tell `follower` from now on."""
+        """Notify `follower` from now on."""
         with _guard:
             is_new = self._session not in _followers
             _followers.setdefault(self._session, []).append(follower)
@@ -67,7 +67,7 @@ class SessionWatch(_Watch):
             event.listen(self._session, "after_transaction_end", _after_session_end)
 
     def leave(self, follower: Follower) -> None:
-        """Tell it no more."""
+        """Stop notifying `follower`."""
         _discard(_followers.get(self._session, []), follower)
         outer = _outer(self._session)
         if outer is not None and not (outer.closed or outer.invalidated):
@@ -78,15 +78,15 @@ class ConnectionWatch(_Watch):
     """Follows the transactions of a connection."""
 
     def __init__(self, connection: Connection) -> None:
-        """Watch nothing yet."""
+        """Create a watch of `connection` without followers."""
         self._connection = connection
 
     def is_open(self) -> bool:
-        """Has a transaction begun and not ended?"""
+        """Return whether a transaction has begun and not ended."""
         return self._connection.in_transaction()
 
     def follow(self, follower: Follower) -> None:
-        """Tell `follower` from now on, until the connection goes back to its pool."""
+        """Notify `follower` from now on, until the connection goes back to its pool."""
         self._connection.info.setdefault(INFO_KEY, []).append(follower)
         for target, name, listener in (
             (self._connection, "commit", _before_connection_commit),
@@ -98,14 +98,14 @@ class ConnectionWatch(_Watch):
                     event.listen(target, name, listener)
 
     def leave(self, follower: Follower) -> None:
-        """Tell it no more."""
+        """Stop notifying `follower`."""
         if not (self._connection.closed or self._connection.invalidated):
             _discard(self._connection.info.get(INFO_KEY, []), follower)
 
 
 def watched(found: object, where: str) -> Transaction:
-    """Return the watch of a Session or Connection, also of an asynchronous or a scoped one. Raises InvalidInput."""
-    if hasattr(found, "registry") and callable(found):  # a scoped session gives the session of the moment
+    """Return the watch of a Session or Connection, sync, async or scoped. Raises InvalidInput."""
+    if hasattr(found, "registry") and callable(found):  # a scoped session returns the current session
         found = found()
     sync = getattr(found, "sync_session", None) or getattr(found, "sync_connection", None) or found
     if isinstance(sync, Session):
@@ -116,7 +116,7 @@ def watched(found: object, where: str) -> Transaction:
     raise InvalidInput(message)
 
 
-# --- listeners: module functions, so that each is registered once a session or connection ---
+# --- listeners: module functions, so that each is registered once per session or connection ---
 
 _followers: WeakKeyDictionary[Session, list[Follower]] = WeakKeyDictionary()
 _guard = threading.Lock()
@@ -141,7 +141,7 @@ def _after_session_end(session: Session, transaction: SessionTransaction) -> Non
         return
     outer = _outer(session)
     followers = list(_followers.get(session, []))
-    if outer is not None and outer.in_transaction():  # the session only took part: its work is not committed yet
+    if outer is not None and outer.in_transaction():  # the session only joined: its work is not committed yet
         watch = ConnectionWatch(outer)
         for follower in followers:
             _discard(outer.info.get(INFO_KEY, []), follower)

@@ -1,9 +1,9 @@
 """What to do when Redis cannot be reached: raise at once, or keep the work for later; an alarm either way.
 
-A policy is put around the statement that acquires, be it `with lock.acquire()` or the call of a `lockable` function.
-Guarantees: only a lock that could not be acquired has its work recorded (LockUnreachable); the body has not begun then.
-A store that goes away in the middle, so that a release or a renewal fails, is raised as it is: the body ran, or part of
-it, and is not to be done again from a letter.
+A policy surrounds the statement that acquires, either `with lock.acquire()` or the call of a `lockable` function.
+Guarantees: work is recorded only if its lock could not be acquired (LockUnreachable); its body has not begun then. If
+the store fails later, so that a release or a renewal fails, the error is raised unchanged: the body, or part of it, ran
+and must not be repeated from a letter.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ if TYPE_CHECKING:
     from segmented.locks.dead_letters import DeadLetters, Work
 
 Alarm = Callable[[LockUnreachable, str], object]
-"""Called with the error and the name of the lock. May be a coroutine function for `async with`."""
+"""A function called with the error and the lock's name; for `async with` it may be a coroutine function."""
 
 _log = logging.getLogger("segmented.locks")
 
 
 @dataclass(frozen=True, slots=True)
 class UnreachablePolicy:
-    """What happens when a lock's store cannot be reached. Without `record_to` the error is raised at once."""
+    """What to do when a lock's store cannot be reached. Without `record_to` the error is raised at once."""
 
     record_to: DeadLetters | None = None
-    """Where the work is kept instead: anywhere but on the Redis that is away."""
+    """Where to keep the work instead: anywhere but on the unreachable Redis."""
     alarm: Alarm | None = None
-    """Called each time, whether the work was kept or not. What it raises is logged and hides nothing."""
+    """Called each time, whether the work was kept or not. Its own errors are logged and hide nothing."""
 
     def around(self, work: Work, *, lock_name: str | None = None) -> Around:
-        """Return what to put around an acquire and its body, as `with` or `async with`.
+        """Return a context manager for an acquire and its body, for `with` or `async with`.
 
-        With `record_to` the block ends without an error where the lock could not be reached, and `is_recorded` says so.
-        If the work could not be kept either, the error is raised with a note of that.
+        With `record_to`, the block ends without an error if the lock is unreachable, and `is_recorded` is True. If the
+        work could not be kept either, the error is raised with a note that says so.
 
-        A body that acquires another lock of its own may fail there, after it has begun: give the `lock_name` that the
-        block is about, and the failures of other locks are raised.
+        A body that acquires another lock may fail there, after it has begun: pass the block's own `lock_name`, so that
+        the failures of other locks are raised.
         """
         return Around(self, work, lock_name)
 
 
 class Around:
-    """One use of a policy; made by `UnreachablePolicy.around`."""
+    """One use of a policy, returned by `UnreachablePolicy.around`."""
 
     def __init__(self, policy: UnreachablePolicy, work: Work, lock_name: str | None) -> None:
-        """Wait for what happens."""
+        """Create a block that applies `policy` to `work` and the lock `lock_name` (None: any lock)."""
         self._policy = policy
         self._work = work
         self._lock_name = lock_name
         self.is_recorded = False
-        """True once the work was kept for later; its body has not run."""
+        """Whether the work was kept for later; if so, its body has not run."""
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -68,13 +68,13 @@ class Around:
         return self
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> bool:
-        """Record the work, or let the error go on."""
+        """Record the work, or let the error propagate."""
         if not self._concerns(error):
             return False
         self._record(error)
         try:
             self._ring(error)
-        except Exception:  # noqa: BLE001  # the caller's own, and it must not hide what happened
+        except Exception:  # noqa: BLE001  # an error of the caller's alarm must not hide the first one
             _log.exception("lock.alarm_failed", extra={"lock": error.name})
         return self.is_recorded
 
@@ -85,7 +85,7 @@ class Around:
     async def __aexit__(
         self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
     ) -> bool:
-        """Record the work in a thread, or let the error go on."""
+        """Record the work in a thread, or let the error propagate."""
         if not self._concerns(error):
             return False
         await asyncio.to_thread(self._record, error)
@@ -105,7 +105,7 @@ class Around:
             return
         try:
             self._policy.record_to.record(self._work)
-        except Exception as failure:  # noqa: BLE001  # of any store, the caller's own too: the caller must learn of both
+        except Exception as failure:  # noqa: BLE001  # an error of any store: the caller must see both
             error.add_note(f"and {self._work.name!r} could not be recorded for later: {failure}")
         else:
             self.is_recorded = True

@@ -1,17 +1,17 @@
-"""`ZooKeeperLock`: a fair lock as a line of ephemeral sequential nodes, through kazoo.
+"""`ZooKeeperLock`: a fair lock as a queue of ephemeral sequential nodes, through kazoo.
 
-The algorithm is the lock recipe of the ZooKeeper documentation; `zookeeper_plan` says what we settle beyond it, and
-`stores.zookeeper.trust` for how long a lease is believed in.
+The algorithm is the lock recipe of the ZooKeeper documentation; `zookeeper_plan` lists our additions, and
+`stores.zookeeper.trust` says how long a lease is trusted.
 
-Guarantees: first come, first served; one living lease a name, as long as the ensemble keeps its promises; a holder or
-waiter that dies is out of the line when its session ends; a holder whose session is lost is told within the session
-time; an acquire that fails, in whatever way, leaves no node behind. The fencing token is the zxid that created the
+Guarantees: first come, first served; at most one live lease per name, as long as the ensemble keeps its promises; a
+holder or waiter that dies leaves the queue when its session ends; a holder whose session is lost is notified within the
+session time; an acquire that fails for any reason leaves no node behind. The fencing token is the zxid that created the
 holder's node. ZooKeeper numbers all its changes with one counter, so the token grows with every grant of every lock,
-also after the lock's parent node was deleted and made again, which a count by the parent does not survive. It starts
-anew only when the ensemble has lost its data.
+even after the lock's parent node was deleted and created again, where a count kept by the parent would not. It starts
+again only if the ensemble has lost its data.
 
-Not guaranteed: exclusion of a holder that acts after its lease is lost; the fencing token is for that. Deleting a
-holder's node by hand takes its lease away, and it learns so within an eighth of the session time.
+Not guaranteed: exclusion of a holder that acts after its lease is lost; use the fencing token for that. Deleting a
+holder's node by hand ends its lease, and the holder is notified within an eighth of the session time.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ DEFAULT_ROOT: Final = "/segmented/locks"
 
 
 class _Handle:
-    """Name and place. Nothing about a holder is kept here, so threads and tasks may share a handle."""
+    """The name and the path of a lock. It keeps nothing about a holder, so threads and tasks may share a handle."""
 
     def __init__(self, client: KazooClient, name: str, *, root: str = DEFAULT_ROOT) -> None:
-        """Lock `name` with a kazoo client, which the caller starts and stops; locks stand under the path `root`.
+        """Create a lock `name` with a kazoo client, which the caller starts and stops; locks are under the path `root`.
 
-        ZooKeeper 3.5 or newer is needed. Raises InvalidInput when kazoo is missing (the extra `zookeeper`).
+        It needs ZooKeeper 3.5 or newer. Raises InvalidInput if kazoo is missing (the extra `zookeeper`).
         """
         self.name = checked_name(name)
         self.path = lock_path(checked_root(root), name)
-        """The parent of the line. It stays when the line is empty; an empty one may be deleted."""
+        """The parent node of the queue. It stays when the queue is empty; you may delete an empty one."""
         self._session = session_of(client)
 
     def _claim(self) -> Claim:
         return Claim(self.name, uuid4().hex, self.path)
 
     def __repr__(self) -> str:
-        """Show the name and where it stands."""
+        """Return the class, the name and the path."""
         return f"{type(self).__name__}({self.name!r}, path={self.path!r})"
 
 
@@ -61,10 +61,10 @@ class ZooKeeperLock(_Handle):
     """A lock by name, for threads."""
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> ZooKeeperLease:
-        """Wait up to `timeout` seconds (default: 60; None: for ever) and return the lease.
+        """Wait up to `timeout` seconds (default: 60; None: forever) and return the lease.
 
-        Raises AcquireTimeout when others hold it for longer, StoreUnavailable when ZooKeeper cannot be reached in that
-        time or the session ends, and StoreRefused when the client is closed.
+        Raises AcquireTimeout if others hold the lock for longer, StoreUnavailable if ZooKeeper cannot be reached in
+        that time or the session ends, and StoreRefused if the client is closed.
         """
         timeout = checked_timeout(timeout)
         claim = self._claim()
@@ -74,34 +74,34 @@ class ZooKeeperLock(_Handle):
             return lease
 
     def try_acquire(self) -> ZooKeeperLease | None:
-        """Return the lease if the lock is free now, else None."""
+        """Return the lease if the lock is free now, otherwise None."""
         try:
             return self.acquire(timeout=0)
         except AcquireTimeout:
             return None
 
     def contenders(self) -> tuple[Contender, ...]:
-        """Return who stands in line, in order: the first holds the lock, the others wait."""
+        """Return the queue in order: the first holds the lock, the others wait."""
         with self._session.store() as store:
             return run_sync(line_plan(self._claim()), store)
 
 
 class AsyncZooKeeperLock(_Handle):
-    """A lock by name, for asyncio. kazoo works in threads of its own; the event loop never waits for them."""
+    """A lock by name, for asyncio. kazoo works in its own threads; the event loop never waits for them."""
 
     def acquire(self, *, timeout: float | None = DEFAULT_WAIT) -> Acquiring[AsyncZooKeeperLease]:
-        """`await` it for the lease, or use it as `async with lock.acquire() as lease`. Otherwise as `ZooKeeperLock`."""
+        """Return an acquire to `await`, or to use as `async with lock.acquire() as lease`; see `ZooKeeperLock`."""
         return Acquiring(self, checked_timeout(timeout))
 
     async def try_acquire(self) -> AsyncZooKeeperLease | None:
-        """Return the lease if the lock is free now, else None."""
+        """Return the lease if the lock is free now, otherwise None."""
         try:
             return await self.acquire(timeout=0)
         except AcquireTimeout:
             return None
 
     async def contenders(self) -> tuple[Contender, ...]:
-        """Return who stands in line, in order: the first holds the lock, the others wait."""
+        """Return the queue in order: the first holds the lock, the others wait."""
         with self._session.async_store() as store:
             return await run_async(line_plan(self._claim()), store)
 

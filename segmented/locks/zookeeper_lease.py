@@ -1,7 +1,7 @@
-"""A lease that lives as long as a ZooKeeper session, in both colours.
+"""A lease that lives as long as a ZooKeeper session, sync and async.
 
-It has no time to live and nothing to renew: the session's heartbeats keep it. `Trust` says when it is in doubt, and
-when it is lost.
+It has no time to live and needs no renewal: the session's heartbeats keep it alive. `Trust` decides when it is in doubt
+and when it is lost.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _log = logging.getLogger("segmented.locks")
 
 
 class ZooKeeperLeaseState(StaysInItsProcess, Held):
-    """What both colours know. Made by `acquire`, never by hand; of use in the process that acquired it."""
+    """The state of sync and async leases. `acquire` creates it; it is usable in the process that acquired it."""
 
     def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
-        """Have the session look after it."""
+        """Create a lease that `session` watches."""
         super().__init__()
         self.name = claim.name
         self.holder_id = claim.holder_id
         self.fencing_token = turn.entered.fencing_token
-        """The zxid that created the holder's node: it grows with every grant, whatever is deleted in between."""
+        """The zxid that created the holder's node: it grows with every grant, even if nodes are deleted in between."""
         self.path = turn.entered.contender.path
-        """The node that is the lease; whoever deletes it takes the lease away."""
+        """The lease's node; deleting it ends the lease."""
         self.has_ended = False
-        """True once it was released."""
+        """Whether the lease was released."""
         self._session = session
         self._claim = claim
         self._turn = turn
@@ -54,29 +54,29 @@ class ZooKeeperLeaseState(StaysInItsProcess, Held):
 
     @property
     def is_lost(self) -> bool:
-        """Has the holder learned, from ZooKeeper or from its own clock, that it no longer holds?"""
+        """Return whether the holder knows, from ZooKeeper or its own clock, that it no longer holds the lock."""
         if self.is_lost_untold():
             self._lose()
         return self._is_lost
 
     @property
     def is_trusted(self) -> bool:
-        """May the holder still act on the lease? False also while the connection is away: then it is in doubt."""
+        """Return whether the holder may still act on the lease; False also while the connection is lost (in doubt)."""
         return self.remaining() > 0
 
     @property
     def trusted_until(self) -> float:
-        """The local time until which it may be trusted, unless the session is confirmed before, as it mostly is."""
+        """Return the local time until which it may be trusted; a confirmation of the session usually extends it."""
         return self._session.trusted_until(self._turn.era, self._seen_link)
 
     def remaining(self) -> float:
-        """Return the seconds for which it may be trusted if nothing more is heard from ZooKeeper; 0 when in doubt."""
+        """Return the seconds for which it may be trusted without an answer from ZooKeeper, or 0 if it is in doubt."""
         if self.is_lost or self.is_over():
             return 0.0
         return max(0.0, self.trusted_until - self._session.clock.now())
 
     def require(self) -> None:
-        """Raise LeaseLost when it is lost or released, and StoreUnavailable while it is in doubt.
+        """Raise LeaseLost if it is lost or released, and StoreUnavailable while it is in doubt.
 
         Call it before each protected step.
         """
@@ -90,22 +90,22 @@ class ZooKeeperLeaseState(StaysInItsProcess, Held):
         )
         raise StoreUnavailable(message)
 
-    # --- asked and told by the session's caretaker, in threads of its own ---
+    # --- called by the session's caretaker, in its own threads ---
 
     def is_lost_untold(self) -> bool:
-        """Is the lease lost, and the holder not told?"""
+        """Return whether the lease is lost and the holder not yet notified."""
         return not self.is_over() and (self._is_gone or self._session.is_over(self._turn.era))
 
     def is_over(self) -> bool:
-        """Is there nothing left to look after: released, or lost and told?"""
+        """Return whether it is released, or lost and the holder notified, so that it needs no more watching."""
         return self.has_ended or self._is_releasing or self._is_lost
 
     def tell(self) -> None:
-        """Tell the holder that the lease is lost."""
+        """Notify the holder that the lease is lost."""
         self._lose()
 
     def note_seen(self, link: int) -> None:
-        """Note that the node was there, on connection `link`."""
+        """Note that the node existed, on connection `link`."""
         self._seen_link = link
 
     def note_gone(self) -> None:
@@ -128,15 +128,15 @@ class ZooKeeperLeaseState(StaysInItsProcess, Held):
                 return
             self._is_lost = True
             callbacks, self._on_lost = self._on_lost, []
-        self._session.abandon(self._claim.parent, self.holder_id)  # the server may believe in the session for longer
+        self._session.abandon(self._claim.parent, self.holder_id)  # the server may keep the session for longer
         for callback in callbacks:
             try:
                 callback()
-            except Exception:  # noqa: BLE001  # the caller's own, and it must not end the caretaker of all other leases
+            except Exception:  # noqa: BLE001  # a callback's error must not end the caretaker of all other leases
                 _log.exception("lease.callback_failed", extra={"lock": self.name})
 
     def _is_to_be_released(self) -> bool:
-        """Begin a release. Raises LeaseLost when there is nothing left to release; False when it was released."""
+        """Begin a release and return True; return False if already released. Raises LeaseLost if the lease is lost."""
         self._require_own_process()
         if self.has_ended:
             return False
@@ -161,43 +161,43 @@ class ZooKeeperLeaseState(StaysInItsProcess, Held):
         if self._session.is_over(self._turn.era):
             self._end()
             raise LeaseLost(self.name, self.holder_id) from failure
-        message = f"whether lock {self.name!r} is released is unknown; it is being seen to in the background"
+        message = f"whether lock {self.name!r} is released is unknown; the release continues in the background"
         raise StoreUnavailable(message) from failure
 
     def __repr__(self) -> str:
-        """Show the name, the token and the state."""
+        """Return the name, the token and the state."""
         over = "lost" if self._is_lost else "ended" if self.has_ended else ""
         state = over or ("trusted" if self.is_trusted else "in doubt")
         return f"<{type(self).__name__} {self.name!r} token={self.fencing_token} {state}>"
 
 
 class ZooKeeperLease(EndsWithItsBlock, ZooKeeperLeaseState):
-    """A held lock, for threads. Usable in a `with` statement, which releases it.
+    """A held lock, for threads. A `with` statement releases it.
 
-    At most one lease a name is trusted, as long as ZooKeeper keeps its promises and this machine's clock runs at the
-    right rate. That does not stop a holder that sleeps through its own end: give `fencing_token` to the protected
-    resource, which must refuse a lower one than it has seen.
+    At most one lease per name is trusted, as long as ZooKeeper keeps its promises and this machine's clock runs at the
+    right rate. This does not stop a holder that is paused past its lease's end: pass `fencing_token` to the protected
+    resource, which must refuse a lower token than the highest it has seen.
     """
 
     def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
-        """Have the session look after it."""
+        """Create a lease that `session` watches."""
         self._lost = threading.Event()
         super().__init__(session, claim, turn)
         self._add_callback(self._lost.set)
 
     @property
     def lost(self) -> threading.Event:
-        """The event that is set as soon as the lease is lost."""
+        """Return the event that is set as soon as the lease is lost."""
         return self._lost
 
     def on_lost(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once when the lease is lost, from a thread of ours; at once if it is lost already."""
+        """Call `callback` once when the lease is lost, from another thread, or at once if it is already lost."""
         self._add_callback(callback)
 
     def release(self) -> None:
-        """Leave the line, within 5 s. Raises LeaseLost if it had ended without us; calling it again does nothing.
+        """Release within 5 s. Raises LeaseLost if the lease had already ended; calling it again does nothing.
 
-        Raises StoreUnavailable when ZooKeeper does not answer in that time: the node is then deleted in the background.
+        Raises StoreUnavailable if ZooKeeper does not answer in that time: the node is then deleted in the background.
         """
         if not self._is_to_be_released():
             return
@@ -215,7 +215,7 @@ class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
     """A held lock, for asyncio; otherwise as `ZooKeeperLease`."""
 
     def __init__(self, session: ZooKeeperSession, claim: Claim, turn: Turn) -> None:
-        """Have the session look after it. Belongs to the running event loop."""
+        """Create a lease that `session` watches. It belongs to the running event loop."""
         self._lost = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         super().__init__(session, claim, turn)
@@ -223,21 +223,21 @@ class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
 
     @property
     def lost(self) -> asyncio.Event:
-        """The event that is set as soon as the lease is lost."""
+        """Return the event that is set as soon as the lease is lost."""
         return self._lost
 
     def on_lost(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once when the lease is lost, in the event loop; at once if it is lost already."""
+        """Call `callback` once when the lease is lost, in the event loop, or at once if it is already lost."""
         self._add_callback(callback)
 
     def cancel_scope(self) -> CancelScope:
-        """Return a scope for `async with`: its body is cancelled at the loss of the lease and LeaseLost is raised."""
+        """Return a scope for `async with` that cancels its body when the lease is lost, and raises LeaseLost."""
         return CancelScope(cast("AsyncHeldLease", self))  # it needs a name, a holder id, `require` and `on_lost`
 
     async def release(self) -> None:
-        """Leave the line, within 5 s. Raises LeaseLost if it had ended without us; calling it again does nothing.
+        """Release within 5 s. Raises LeaseLost if the lease had already ended; calling it again does nothing.
 
-        Raises StoreUnavailable when ZooKeeper does not answer in that time: the node is then deleted in the background.
+        Raises StoreUnavailable if ZooKeeper does not answer in that time: the node is then deleted in the background.
         """
         if not self._is_to_be_released():
             return
@@ -251,5 +251,5 @@ class AsyncZooKeeperLease(EndsWithItsAsyncBlock, ZooKeeperLeaseState):
         self._note_release(is_released=is_released)
 
     def tell(self) -> None:
-        """Tell the holder that the lease is lost. It is told in its event loop."""
+        """Notify the holder that the lease is lost. This happens in its event loop."""
         self._session.post(self._loop, self._lose)

@@ -1,15 +1,15 @@
-"""The protocols of a lock in ZooKeeper: standing in line, leaving it, reading it. One body for both colours.
+"""The protocols of a lock in ZooKeeper: entering the queue, leaving it, reading it. Sync and async share them.
 
 The recipe is that of the ZooKeeper documentation ("Recipes and Solutions", Locks): create an ephemeral, sequential
-node; whoever has the lowest sequence holds the lock; everyone else watches the one just ahead, so a release wakes one.
-What that page leaves open is settled here:
+node; the lowest sequence holds the lock; every other client watches the one just ahead, so a release wakes one.
+We add rules for cases that the page leaves open:
 
-1. a create whose reply was lost may have been done: the line is searched for our holder id before another is sent;
-2. a connection that is lost and comes back within the session costs nothing but time;
-3. an attempt belongs to one session: when that ends, the attempt fails, and nothing in line is taken for ours;
-4. one deadline covers everything, however many go before us;
-5. however an attempt ends, other than with a lease, its node is deleted: at once where that can be done, else by the
-   session's caretaker (`stores.zookeeper`).
+1. a create whose reply was lost may have succeeded: we search the queue for our holder id before we send another;
+2. a connection that is lost and comes back within the session costs only time;
+3. an attempt belongs to one session: when that ends, the attempt fails, and no node in the queue counts as ours;
+4. one deadline covers everything, however many waiters are ahead;
+5. an attempt that ends without a lease has its node deleted: at once if possible, otherwise by the session's caretaker
+   (`stores.zookeeper`).
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
 
 ONE_TRY_SECONDS: Final = 5.0
-"""What a try without waiting, a release, or a look at the line may take."""
+"""Maximum duration of a try without waiting, a release, or a read of the queue."""
 WITHDRAW_SECONDS: Final = 0.5
-"""For how long leaving the line may keep the caller, before it goes on in the background."""
+"""Seconds for which leaving the queue may delay the caller, before it continues in the background."""
 
 AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who wants which lock."""
+    """A claim of one holder to one lock."""
 
     name: str
     holder_id: str
@@ -63,7 +63,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """We are first in line."""
+    """The answer that we are first in the queue."""
 
     entered: Entered
     era: int
@@ -72,27 +72,27 @@ class Turn:
 
 @dataclass(slots=True)
 class Attempt:
-    """What one plan knows on its way."""
+    """The state of one plan."""
 
     claim: Claim
     timeout: float
     """0: one try; infinite: no limit."""
     deadline: float
     place: Place
-    """Where it is woken: everything that may matter to it signals the channel of its holder id."""
+    """The place in which it waits: all relevant events signal the channel of its holder id."""
     era: int = -1
     """-1: no session was seen yet."""
     link: int = 0
     entered: Entered | None = None
     has_asked: bool = False
-    """Has a create been sent?"""
+    """Whether a create was sent."""
 
 
 def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Turn]:
-    """Stand in line until first (`timeout` None: for ever; 0: one try).
+    """Wait in the queue until first (`timeout` None: forever; 0: one try).
 
-    Raises AcquireTimeout, StoreUnavailable when the connection or the session was not there, and LeaseLost when
-    somebody took our place out of the line; nothing is left behind.
+    Raises AcquireTimeout, StoreUnavailable if there was no connection or session, and LeaseLost if another client
+    deleted our node; nothing is left behind.
     """
     attempt = yield from _begun(claim, inf if timeout is None else timeout)
     try:
@@ -105,9 +105,9 @@ def acquire_plan(claim: Claim, timeout: float | None) -> Plan[Turn]:
 
 
 def release_plan(claim: Claim, turn: Turn, *, was_tried: bool) -> Plan[bool]:
-    """Leave the line. False: the node had been taken away before, and not by an earlier try of ours.
+    """Leave the queue; return False if the node was already gone, but not by an earlier try of ours.
 
-    Raises StoreUnavailable when that is not known in time, or the session is over.
+    Raises StoreUnavailable if the answer does not come in time, or the session is over.
     """
     attempt = yield from _begun(claim, 0)
     attempt.era = turn.era
@@ -115,7 +115,7 @@ def release_plan(claim: Claim, turn: Turn, *, was_tried: bool) -> Plan[bool]:
 
 
 def line_plan(claim: Claim) -> Plan[tuple[Contender, ...]]:
-    """Read the line."""
+    """Return the queue."""
     attempt = yield from _begun(claim, 0)
     return (yield from _leaving(attempt, _asked(attempt, partial(ListContenders, parent=claim.parent))))
 
@@ -129,10 +129,10 @@ def _begun(claim: Claim, timeout: float) -> Plan[Attempt]:
 
 
 def _leaving(attempt: Attempt, body: Plan[AnswerT]) -> Plan[AnswerT]:
-    """Give the place up when the body has ended, however it did."""
+    """Run the body and give up the place when it ends for any reason."""
     try:
         outcome = yield from body
-    except GeneratorExit:  # the process is gone, or the event loop is: the store cleans up
+    except GeneratorExit:  # the process or the event loop is ending: the store cleans up
         raise
     except BaseException:
         yield from perform(Leave(attempt.place, inf))
@@ -142,7 +142,7 @@ def _leaving(attempt: Attempt, body: Plan[AnswerT]) -> Plan[AnswerT]:
 
 
 def _withdrawn(attempt: Attempt) -> Plan[None]:
-    """Leave the line as far as that can be done at once; the store's caretaker does the rest."""
+    """Leave the queue at once if possible; otherwise the store's caretaker does it."""
     if not attempt.has_asked:
         return
     until = (yield from perform(Now())) + WITHDRAW_SECONDS
@@ -181,7 +181,7 @@ def _turn(attempt: Attempt) -> Plan[Turn]:
 
 
 def _entered(attempt: Attempt) -> Plan[Entered]:
-    """Take the last place in line, once, however often the connection is lost meanwhile."""
+    """Enter the queue at its end, only once even if the connection is lost meanwhile."""
     parent, holder_id = attempt.claim.parent, attempt.claim.holder_id
     is_unsure = False
     while attempt.entered is None:
@@ -202,7 +202,7 @@ def _entered(attempt: Attempt) -> Plan[Entered]:
 
 
 def _own(attempt: Attempt, until: float) -> Plan[Contender | None]:
-    """Search the line for our holder id. Confirmed first: a server that lags must not hide what was created."""
+    """Search the queue for our holder id, after a sync: a server that lags must not hide a created node."""
     yield from perform(Within(ConfirmSession(attempt.era), until))
     line = yield from perform(Within(ListContenders(attempt.era, attempt.claim.parent), until))
     return next((one for one in line if one.holder_id == attempt.claim.holder_id), None)
@@ -219,7 +219,7 @@ def _released(attempt: Attempt, contender: Contender, *, is_repeat: bool) -> Pla
 
 
 def _asked(attempt: Attempt, question: Callable[[int], Operation[AnswerT]]) -> Plan[AnswerT]:
-    """Ask, and ask again after each lost connection: for what changes nothing, and for what may be done twice."""
+    """Ask, and ask again after each lost connection; only for operations that are safe to repeat."""
     while True:
         yield from _connected(attempt)
         try:
@@ -229,7 +229,7 @@ def _asked(attempt: Attempt, question: Callable[[int], Operation[AnswerT]]) -> P
 
 
 def _connected(attempt: Attempt) -> Plan[SessionSeen]:
-    """Wait for the connection. Raises StoreUnavailable when the attempt's session is over, or the deadline comes."""
+    """Wait for the connection. Raises StoreUnavailable if the attempt's session is over or the deadline passes."""
     while True:
         seen = yield from perform(LookAtSession(None if attempt.era < 0 else attempt.era))
         if (yield from perform(Now())) >= attempt.deadline:

@@ -1,7 +1,7 @@
 """Plans: protocols as generators that yield effects and receive replies, and the drivers that run them.
 
-A plan reads no clock, opens no socket and knows no asyncio. The same plan runs under `run_sync` (threads, gevent),
-`run_async` (asyncio) and the simulator, so what the simulator proves is what production runs.
+A plan reads no clock, opens no socket and does not use asyncio. The same plan runs under `run_sync` (threads, gevent),
+`run_async` (asyncio) and the simulator, so the simulator tests the code that runs in production.
 """
 
 from segmented.plans.drivers import run_async, run_sync

@@ -1,4 +1,4 @@
-"""Drivers: they perform what a plan yields. One body an algorithm runs under each of them."""
+"""Drivers perform the effects that a plan yields. Each algorithm is one plan that runs under every driver."""
 
 from __future__ import annotations
 
@@ -23,87 +23,87 @@ OutcomeT = TypeVar("OutcomeT")
 
 
 class Wakeups(Protocol):
-    """The lines of one process and what wakes them, for threads."""
+    """The waiting queues of one process and their wake-ups, for threads."""
 
     def is_waited_for(self, channel: str) -> bool:
-        """Is anybody in the channel's line?"""
+        """Return whether the channel's queue has waiters."""
 
     def join(self, channel: str) -> Place:
-        """Take the last place in the channel's line."""
+        """Join the channel's queue at its end."""
 
     def listen(self, channel: str, deadline: float) -> None:
-        """Return once messages on the channel are sure to arrive."""
+        """Return once the subscription to the channel is confirmed."""
 
     def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
         """Sleep until woken (True) or until the deadline (False)."""
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Give the place up."""
+        """Leave the queue."""
 
 
 class AsyncWakeups(Protocol):
-    """The lines of one event loop and what wakes them."""
+    """The waiting queues of one event loop and their wake-ups."""
 
     def is_waited_for(self, channel: str) -> bool:
-        """Is anybody in the channel's line?"""
+        """Return whether the channel's queue has waiters."""
 
     def join(self, channel: str) -> Place:
-        """Take the last place in the channel's line."""
+        """Join the channel's queue at its end."""
 
     async def listen(self, channel: str, deadline: float) -> None:
-        """Return once messages on the channel are sure to arrive."""
+        """Return once the subscription to the channel is confirmed."""
 
     async def park(self, place: Place, due: float, deadline: float, offer: Offer | None = None) -> bool:
         """Sleep until woken (True) or until the deadline (False)."""
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Give the place up."""
+        """Leave the queue."""
 
 
 class Store(Protocol):
-    """Where operations run, for threads."""
+    """A store that runs operations, for threads."""
 
     clock: Clock
 
     @property
     def wakeups(self) -> Wakeups:
-        """Return the lines of this process."""
+        """Return the waiting queues of this process."""
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Perform one operation in one step; raises StoreUnavailable when the local time `deadline` comes first."""
+        """Run one operation atomically. Raises StoreUnavailable if the local time `deadline` comes first."""
 
     def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform operations that do not depend on each other; one answer or failure each, in their order."""
+        """Run independent operations and return one answer or failure for each, in their order."""
 
     def close(self) -> None:
-        """Give up every connection."""
+        """Close all connections."""
 
 
 class AsyncStore(Protocol):
-    """Where operations run, for asyncio."""
+    """A store that runs operations, for asyncio."""
 
     clock: Clock
 
     @property
     def wakeups(self) -> AsyncWakeups:
-        """Return the lines of this event loop."""
+        """Return the waiting queues of this event loop."""
 
     async def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        """Perform one operation in one step; raises StoreUnavailable when the local time `deadline` comes first."""
+        """Run one operation atomically. Raises StoreUnavailable if the local time `deadline` comes first."""
 
     async def execute_many(
         self, operations: Sequence[Operation[AnswerT]], *, deadline: float = inf
     ) -> list[AnswerT | SegmentedError]:
-        """Perform operations that do not depend on each other; one answer or failure each, in their order."""
+        """Run independent operations and return one answer or failure for each, in their order."""
 
     async def close(self) -> None:
-        """Give up every connection."""
+        """Close all connections."""
 
 
 def run_sync(plan: Plan[OutcomeT], store: Store) -> OutcomeT:
-    """Run a plan in this thread. An exception, also KeyboardInterrupt, reaches the plan, which may clean up first."""
+    """Run a plan in this thread. The plan receives every exception, also KeyboardInterrupt, so that it can clean up."""
     reply: Any = None
     failure: BaseException | None = None
     while True:
@@ -114,12 +114,12 @@ def run_sync(plan: Plan[OutcomeT], store: Store) -> OutcomeT:
         reply, failure = None, None
         try:
             reply = _perform(effect, store)
-        except BaseException as error:  # noqa: BLE001  # every exception belongs to the plan
+        except BaseException as error:  # noqa: BLE001  # the plan handles every exception
             failure = error
 
 
 def _perform(effect: Effect[Any], store: Store) -> Any:  # noqa: ANN401  # the answer's type is the effect's parameter
-    kind = type(effect)  # the two that every plan has are told by a look, and cost no pattern
+    kind = type(effect)  # a type check is cheaper than a pattern for the two most frequent effects
     if kind is Now:
         return store.clock.now()
     if kind is Within:
@@ -151,9 +151,9 @@ def _refuse(effect: object) -> NoReturn:
 async def run_async(plan: Plan[OutcomeT], store: AsyncStore) -> OutcomeT:
     """Run a plan in this task.
 
-    A cancellation that arrives while an operation is under way is delivered to the plan after the operation has ended:
-    the plan then knows what it has to undo, and the undoing cannot be overtaken by a request still on the wire. The
-    delay is bounded by the store's own time-out.
+    If a cancellation arrives during an operation, the plan receives it after the operation has ended: the plan then
+    knows what to undo, and no request still on the wire can overtake the undoing. The store's time-out limits the
+    delay.
     """
     reply: Any = None
     failure: BaseException | None = None
@@ -165,7 +165,7 @@ async def run_async(plan: Plan[OutcomeT], store: AsyncStore) -> OutcomeT:
         reply, failure = None, None
         try:
             reply = await _perform_async(effect, store)
-        except BaseException as error:  # noqa: BLE001  # every exception belongs to the plan
+        except BaseException as error:  # noqa: BLE001  # the plan handles every exception
             failure = error
 
 
@@ -195,12 +195,12 @@ async def _perform_async(effect: Effect[Any], store: AsyncStore) -> Any:  # noqa
 
 
 async def _finished(store: AsyncStore, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
-    if getattr(store, "ends_before_cancelled", False):  # it sees to that by itself, at less cost than a task
+    if getattr(store, "ends_before_cancelled", False):  # the store does that itself, cheaper than a task
         return await ask()
     task = asyncio.create_task(begun(ask))
     try:
         return await asyncio.shield(task)
-    except GeneratorExit:  # closed from outside: nobody would clean up what is asked from now on
+    except GeneratorExit:  # closed from outside: nothing would clean up after further requests
         if not task.get_loop().is_closed():
             task.cancel()
         raise
@@ -209,7 +209,7 @@ async def _finished(store: AsyncStore, ask: Callable[[], Coroutine[Any, Any, Ans
             try:
                 await asyncio.wait([task])
             except asyncio.CancelledError:
-                continue  # cancelled again: still only the store's time-out ends it
+                continue  # cancelled again: only the store's time-out ends the wait
         if not task.cancelled():
-            task.exception()  # retrieved, so that no warning is printed; the cancellation is what the plan must see
+            task.exception()  # retrieved, so that no warning is printed; the plan gets the cancellation
         raise

@@ -1,4 +1,4 @@
-"""Effects beyond one operation: a deadline for it, several at once, time, and a place in this process's line."""
+"""Effects other than one operation: with a deadline, several at once, time, and a place in this process's queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 AnswerT = TypeVar("AnswerT")
 Plan = Generator[Effect[Any], Any, AnswerT]
-"""A generator that yields effects, is sent their answers, and returns the protocol's outcome."""
+"""A generator that yields effects, receives their answers, and returns the protocol's outcome."""
 
 
 def perform(effect: Effect[AnswerT]) -> Plan[AnswerT]:
@@ -25,7 +25,7 @@ def perform(effect: Effect[AnswerT]) -> Plan[AnswerT]:
 
 @dataclass(frozen=True, slots=True)
 class Within(Effect[AnswerT]):
-    """Perform one operation, retries of the transport included, by the local time `deadline`, else StoreUnavailable."""
+    """Run one operation, including transport retries, until the local time `deadline`, then raise StoreUnavailable."""
 
     operation: Operation[AnswerT]
     deadline: float
@@ -33,7 +33,7 @@ class Within(Effect[AnswerT]):
 
 @dataclass(frozen=True, slots=True)
 class Batch(Effect[list[AnswerT | SegmentedError]]):
-    """Perform operations that do not depend on each other, in few round trips; each has its own answer or failure."""
+    """Run independent operations in few round trips; each has its own answer or failure."""
 
     operations: tuple[Operation[AnswerT], ...]
     deadline: float
@@ -46,21 +46,21 @@ class Now(Effect[float]):
 
 @dataclass(frozen=True, slots=True)
 class IsWaitedFor(Effect[bool]):
-    """Ask whether anybody is in the line for a channel: if not, one may try without joining it."""
+    """Ask whether a channel's queue has waiters: if not, a caller may try without joining it."""
 
     channel: str
 
 
 @dataclass(frozen=True, slots=True)
 class Join(Effect["Place"]):
-    """Take the last place in the line for a channel. The place says whether others are ahead."""
+    """Join a channel's queue at its end. The place says whether others are ahead."""
 
     channel: str
 
 
 @dataclass(frozen=True, slots=True)
 class Listen(Effect[None]):
-    """Return once messages on the channel are sure to arrive here; raise if that is not so by the deadline."""
+    """Return once the subscription to the channel is confirmed; raise if it is not by the deadline."""
 
     channel: str
     deadline: float
@@ -70,9 +70,9 @@ class Listen(Effect[None]):
 class Park(Effect[bool]):
     """Sleep until a wake-up for this place (True), or until the deadline (False).
 
-    `due` is the local time at which the thing waited for may be free without any message; only the head of the line
-    wakes then. Both are monotonic seconds and may be infinite. With an `offer` somebody else of this process may make
-    the waiter's attempt: the answer is then found in the place.
+    `due` is the local time at which the awaited lock may be free without a message; only the head of the queue wakes
+    then. Both are monotonic seconds and may be infinite. With an `offer`, another caller in this process may make the
+    waiter's attempt; the place then holds the answer.
     """
 
     place: Place
@@ -83,9 +83,9 @@ class Park(Effect[bool]):
 
 @dataclass(frozen=True, slots=True)
 class Leave(Effect[None]):
-    """Give the place up; a wake-up that was not used goes to the next in line, which also learns the new `due`.
+    """Leave the queue; an unused wake-up goes to the next waiter, which also gets the new `due`.
 
-    Not `in_time`: the waiter was cancelled, so an attempt that somebody is making for it is to be undone.
+    If not `in_time`, the waiter was cancelled, so an attempt that another caller is making for it must be undone.
     """
 
     place: Place

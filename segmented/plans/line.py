@@ -1,16 +1,16 @@
-"""The line of those who wait in one process for one channel: first in, first out, one wake-up a message.
+"""The queue of waiters of one process for one channel: first in, first out, one wake-up per message.
 
-Pure bookkeeping, shared by the threaded, the asyncio and the simulated waiting; none of it sleeps. Four rules keep a
-wake-up from being lost or multiplied:
+It only keeps state, for threaded, asyncio and simulated waiting, and does not sleep. Four rules keep a wake-up from
+being lost or multiplied:
 
-1. a message takes the head out of the line and wakes it; nobody else stirs;
-2. whoever was woken and leaves without having needed it passes the wake-up on;
-3. only the head minds `due`, the time at which something may be free without a message (a holder died), so a dead
-   holder costs one attempt a process, not one a waiter;
-4. a message that finds nobody in the line is kept while somebody is out trying: the reply on its way may be older.
+1. a message takes the head out of the queue and wakes it, and no other waiter;
+2. a woken waiter that leaves without using its wake-up passes it on;
+3. only the head watches `due`, the time at which the lock may be free without a message (a holder died), so a dead
+   holder costs one attempt per process, not one per waiter;
+4. a message that finds the queue empty is kept while a waiter is trying: the reply on its way may be older.
 
-Hand-off: whoever frees the thing may make the head's attempt for it, right behind its own release and in the same round
-trip. The head leaves the line for that, as if woken, and gets the answer with its wake-up.
+Hand-off: a caller that frees the lock may make the head's attempt for it, right after its own release and in the same
+round trip. For that the head leaves the queue, as if woken, and gets the answer with its wake-up.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
 
 HAND_OFFS_MAX: Final = 16
 HANDING_SECONDS: Final = 0.05
-"""After so many hand-offs in a row, or so long, waiters of other processes get the same chance as ours."""
+"""After these limits of hand-offs in a row, or seconds, waiters of other processes get the same chance as ours."""
 LATE_SECONDS: Final = 0.1
-"""How long a waiter whose deadline has come waits for the answer to an attempt that somebody makes for it just then."""
+"""Seconds that a waiter past its deadline waits for the answer to an attempt that another caller is making for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What somebody else of the process may do for a parked waiter."""
+    """The attempt that another caller in the process may make for a parked waiter."""
 
     attempt: Operation[Any]
     undo: Operation[object] | None
-    """Undoes the attempt, if the waiter was gone when the answer came."""
+    """Undoes the attempt if the waiter was gone when the answer came."""
     is_undone_late: bool
-    """Undo also for a waiter whose deadline came, not only for one that was cancelled?"""
+    """Whether to undo it also for a waiter whose deadline passed, not only for a cancelled one."""
 
 
 class Place:
-    """One waiter's place in a line."""
+    """One waiter's place in a queue."""
 
     __slots__ = ("arrival", "handed", "has_left", "is_behind", "is_under_way", "line", "notify", "offer", "woken")
 
     def __init__(self, line: Line, arrival: int, notify: Callable[[], None], *, is_behind: bool) -> None:
-        """Belong to `line`; `notify` makes the waiter look at `Line.next_step` again."""
+        """Create a place in `line`; `notify` makes the waiter check `Line.next_step` again."""
         self.line = line
         self.arrival = arrival
         self.notify = notify
@@ -58,9 +58,9 @@ class Place:
         self.woken = False
         self.offer: Offer | None = None
         self.is_under_way = False
-        """Is somebody making this waiter's attempt?"""
+        """Whether another caller is making this waiter's attempt."""
         self.handed: tuple[Any, float] | None = None
-        """The answer to that attempt, and the local time just before it was asked for."""
+        """The answer to that attempt, and the local time just before it was sent."""
         self.has_left = False
 
     def take_handed(self) -> tuple[Any, float] | None:
@@ -70,12 +70,12 @@ class Place:
 
 
 class Line:
-    """First in, first out; not thread-safe by itself: the wake-ups of each colour guard it."""
+    """First in, first out. It is not thread-safe; the sync and async wake-ups guard it."""
 
     __slots__ = ("_arrivals", "_due", "_handing_since", "_in_a_row", "_members", "_places", "_unheard", "channel")
 
     def __init__(self, channel: str) -> None:
-        """Start empty."""
+        """Create an empty queue for `channel`."""
         self.channel = channel
         self._places: deque[Place] = deque()
         self._arrivals = 0
@@ -86,11 +86,11 @@ class Line:
         self._handing_since = 0.0
 
     def __len__(self) -> int:
-        """Count those who joined and have not left: who was woken and is trying may come back to park."""
+        """Return the number of waiters that joined and have not left; a woken one may come back to park."""
         return self._members
 
     def join(self, notify: Callable[[], None]) -> Place:
-        """Take the last place."""
+        """Join the queue at its end."""
         self._arrivals += 1
         self._members += 1
         place = Place(self, self._arrivals, notify, is_behind=bool(self._places))
@@ -98,7 +98,7 @@ class Line:
         return place
 
     def signal(self) -> None:
-        """Wake the head; if all are out trying, the first to come back tries again, as its reply may be older."""
+        """Wake the head; if all waiters are trying, the first to come back tries again, as its reply may be older."""
         self._unheard = not self._places and self._members > 0
         if self._places:
             place = self._places.popleft()
@@ -107,7 +107,7 @@ class Line:
             self._notify_head()
 
     def lets_others(self, now: float) -> bool:
-        """Is it time to free the thing by a message alone, so that waiters of other processes get their chance?"""
+        """Return whether to free the lock by a message alone, so that waiters of other processes get a chance."""
         if self._in_a_row == 0:
             self._handing_since = now
         if self._in_a_row < HAND_OFFS_MAX and now < self._handing_since + HANDING_SECONDS:
@@ -116,7 +116,7 @@ class Line:
         return True
 
     def take_offer(self) -> Place | None:
-        """Take the head out of the line, to make its attempt for it; `hand` must follow. None: it has to try itself."""
+        """Take the head out of the queue, to make its attempt, then call `hand`. None: it must try itself."""
         if not self._places or self._places[0].offer is None:
             return None
         place = self._places.popleft()
@@ -126,7 +126,7 @@ class Line:
         return place
 
     def hand(self, place: Place, handed: tuple[Any, float] | None) -> bool:
-        """Wake a place with the answer to its attempt (None: it has to try itself); False when it has left."""
+        """Wake a place with the answer to its attempt (None: it must try itself); return False if it has left."""
         place.is_under_way = False
         if place.has_left:
             return False
@@ -136,10 +136,10 @@ class Line:
         return True
 
     def park(self, place: Place, due: float, offer: Offer | None = None) -> None:
-        """Return to the line after an attempt that failed, in order of arrival, with news of when to try again.
+        """Return to the queue after a failed attempt, in order of arrival, with the time of the next try.
 
-        A message may have come while the place was out trying. Then it is to try again at once, and stays out of the
-        line: somebody else's attempt for it, beside its own, could take what nobody would ever end.
+        If a message came while the place was trying, it tries again at once and stays out of the queue: a second
+        attempt made for it by another caller could take a lease that nobody would end.
         """
         place.offer = offer
         if not place.woken and place not in self._places:
@@ -152,7 +152,7 @@ class Line:
         self._expect(due)
 
     def next_step(self, place: Place, now: float, deadline: float) -> bool | float:
-        """Tell a parked waiter: True, wake up; False, the deadline has come; a number, look again then."""
+        """Return True if a parked waiter must wake, False if its deadline has passed, or the time of the next check."""
         if place.woken:
             place.woken = False
             return True
@@ -170,9 +170,9 @@ class Line:
         return deadline
 
     def leave(self, place: Place, due: float, *, in_time: bool = True) -> None:
-        """Give the place up and tell the next in line what was learnt.
+        """Leave the queue and pass the new `due` to the next waiter.
 
-        Not `in_time`: the waiter was cancelled, so an attempt that somebody is making for it is to be undone.
+        If not `in_time`, the waiter was cancelled, so an attempt that another caller is making for it must be undone.
         """
         self._members -= 1
         place.has_left = True
@@ -186,8 +186,8 @@ class Line:
         self._expect(due)
 
     def _expect(self, due: float) -> None:
-        # The earlier one wins, even if it passed unclaimed, while the next in line was still subscribing: an attempt
-        # too many is harmless, one too late is a wait.
+        # The earlier one wins, even if it passed unused while the next waiter was still subscribing: an extra attempt
+        # is harmless, a late one delays the waiter.
         self._due = min(due, self._due)
         self._notify_head()
 

@@ -1,7 +1,7 @@
-"""Whether a store is for threads or for asyncio, and one sentence for a store that is neither or the wrong one.
+"""Checks whether a store is for threads or for asyncio, with one error sentence for a wrong one.
 
-Decorators are given the store itself, or a callable that gives it when a call needs it. A decorator runs at import,
-when the program may not have connected yet; a callable puts that off.
+Decorators take the store itself, or a callable that returns it when a call needs it. A decorator runs at import, when
+the program may not have connected yet; a callable delays that.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ def is_sync_store(store: object) -> TypeGuard[Store]:
 
 
 def _execute_of(store: object) -> object:
-    """Return the class's own method: one that is put on a store, as tests do, may wrap either colour."""
+    """Return the class's own method: one patched onto the object, as tests do, may wrap a sync or an async one."""
     return getattr(type(store), "execute", None) or getattr(store, "execute", None)
 
 
 def is_client(given: object) -> bool:
-    """Return whether it is a client of a Redis library, a pipeline of one included, of which a store is made."""
+    """Return whether it is a client, or a pipeline, of a Redis library, from which a store can be created."""
     return any(
         kind.__module__.partition(".")[0] in {"redis", "valkey", "fakeredis", "glide"} for kind in type(given).__mro__
     )
 
 
 def checked_sync(store: GivenT, who: str) -> GivenT:
-    """Return a store for threads as it is; raises InvalidInput for anything else that `who` was given."""
+    """Return a store for threads unchanged. Raises InvalidInput for anything else that `who` got."""
     if not is_sync_store(cast("object", store)):
         raise wrong_store(store, who, is_async=False)
     return store
 
 
 def checked_async(store: GivenT, who: str) -> GivenT:
-    """Return a store for asyncio as it is; raises InvalidInput for anything else that `who` was given."""
+    """Return a store for asyncio unchanged. Raises InvalidInput for anything else that `who` got."""
     if not is_async_store(cast("object", store)):
         raise wrong_store(store, who, is_async=True)
     return store
 
 
 def wrong_store(store: object, who: str, *, is_async: bool) -> InvalidInput:
-    """Say what `who` needs in place of `store`."""
+    """Return an error that says what `who` needs instead of `store`."""
     wanted, use = ("AsyncRedisStore", "asyncio") if is_async else ("RedisStore", "threads")
     if is_client(store):
         return InvalidInput(f"{who} needs a store, and got the client {type(store).__name__}: give {wanted}(client)")
@@ -65,7 +65,7 @@ def wrong_store(store: object, who: str, *, is_async: bool) -> InvalidInput:
 
 
 def check_given(store: object, who: str, *, is_async: bool) -> None:
-    """Refuse, as early as it can be known, what is no store and no callable, or a store of the other kind."""
+    """Raise InvalidInput early for anything but a store of the right kind or a callable."""
     if is_async_store(store) or is_sync_store(store) or is_client(store):
         _check_kind(store, who, is_async=is_async)
     elif not callable(store):
@@ -74,14 +74,14 @@ def check_given(store: object, who: str, *, is_async: bool) -> None:
 
 
 def sync_store(given: Store | Callable[[], Store], who: str) -> Store:
-    """Return the store for threads that was given, or that the given callable gives now."""
+    """Return the given store for threads, or the one that the given callable returns now."""
     found = given if is_sync_store(given) else _asked(given)
     _check_kind(found, who, is_async=False)
     return found  # type: ignore[return-value]  # just checked
 
 
 def async_store(given: AsyncStore | Callable[[], AsyncStore], who: str) -> AsyncStore:
-    """Return the store for asyncio that was given, or that the given callable gives now."""
+    """Return the given store for asyncio, or the one that the given callable returns now."""
     found = given if is_async_store(given) else _asked(given)
     _check_kind(found, who, is_async=True)
     return found  # type: ignore[return-value]  # just checked

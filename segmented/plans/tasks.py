@@ -1,6 +1,6 @@
-"""Tasks in event loops: begun before anybody can leave them, and cancelled at a deadline by an alarm.
+"""Tasks in event loops: coroutines that may be dropped before they begin, and an alarm that cancels at a deadline.
 
-Tasks may be left at any moment, also before they have taken their first step. An alarm takes its cancellation back.
+A task may be dropped at any moment, also before its first step. An alarm undoes its own cancellation.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ OutcomeT = TypeVar("OutcomeT")
 
 
 def begun(make: Callable[[], Coroutine[Any, Any, OutcomeT]]) -> Coroutine[Any, Any, OutcomeT]:
-    """Return a coroutine for a task, which makes the one that matters in the task's first step, and awaits it.
+    """Return a coroutine for a task that creates the real one in the task's first step, and awaits it.
 
-    A loop that is left drops the tasks that have not begun, and Python warns of each of their coroutines: it "was never
-    awaited". The one returned here is no longer at its start, so it is dropped without a word, and no other exists yet.
+    An event loop that ends drops the tasks that have not begun, and Python warns that their coroutines were "never
+    awaited". The coroutine returned here has already started, so it is dropped without a warning, and no other exists.
     """
     found = _making(make)
     found.send(None)
@@ -38,16 +38,16 @@ def _stand() -> Generator[None, None, None]:
 
 
 class Alarm:
-    """Cancels the task that made it after some seconds; as a `with` statement, it raises TimeoutError then.
+    """Cancels the task that created it after some seconds; as a `with` statement, it then raises TimeoutError.
 
-    `asyncio.timeout` at half the cost, paid by each exchange. Before Python 3.11.3, and Debian 12 has 3.11.2, that one
-    raises CancelledError in the clean-up of a task that was cancelled: the same is done here as it does since.
+    It costs half of `asyncio.timeout`, which matters for each exchange. Before Python 3.11.3 (Debian 12 has 3.11.2),
+    `asyncio.timeout` raises CancelledError in the clean-up of a cancelled task; this class behaves like the later one.
     """
 
     __slots__ = ("_cancellations", "_handle", "_task", "has_rung")
 
     def __init__(self, seconds: float) -> None:
-        """Begin to count."""
+        """Create an alarm that rings after `seconds`."""
         loop = asyncio.get_running_loop()
         self._task = asyncio.current_task(loop)
         self._cancellations = self._task.cancelling() if self._task is not None else 0
@@ -60,18 +60,18 @@ class Alarm:
             self._task.cancel()
 
     def is_silenced(self) -> bool:
-        """Take its own cancellation back, if it rang; return whether it rang and nobody else cancelled the task."""
+        """Undo its own cancellation if it rang; return whether it rang and nothing else cancelled the task."""
         return self.has_rung and self._task is not None and self._task.uncancel() <= self._cancellations
 
     def stop(self) -> None:
-        """Count no more."""
+        """Stop the alarm."""
         self._handle.cancel()
 
     def __enter__(self) -> None:
-        """Count since it was made."""
+        """Do nothing: the time counts from the creation."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Raise TimeoutError where it rang, and nobody else cancelled the task."""
+        """Raise TimeoutError if it rang and nothing else cancelled the task."""
         self.stop()
         if self.is_silenced() and kind is not None and issubclass(kind, asyncio.CancelledError):
             raise TimeoutError from error

@@ -1,8 +1,8 @@
-"""The one way to wait for a lock or a segment: never a blind poll.
+"""Waiting for a lock or a segment, without polling.
 
 Try, subscribe, confirm the subscription, try again, then park until a wake-up, the holder's remaining time to live, or
-the deadline, whichever is first. The second try closes the gap in which a release goes unheard (a waiter that
-subscribes too late); the time to live covers a holder that died without a word. (Redisson waits in this order.)
+the deadline, whichever is first. The second try covers a release that came before the subscription; the time to live
+covers a holder that died without a release. (Redisson waits in this order.)
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 MILLISECOND = 0.001
 AT_ONCE = 0.0
 ATTEMPT_SECONDS = 0.1
-"""How long an attempt may take that begins just before the deadline; a server in good order answers sooner."""
+"""Seconds for an attempt that begins just before the deadline; a healthy server answers sooner."""
 TRY_SECONDS = 2.0
-"""How long the one attempt of a wait of 0 may take, connecting included."""
+"""Seconds for the only attempt of a wait of 0, connecting included."""
 UNANSWERED = "no answer yet to the attempt that was made when the thing was freed"
 LOOK_SECONDS = 12.0
-"""After so long the head of a line looks again whatever was said: a key may be gone without a word."""
+"""Seconds after which the head of a queue checks again in any case: a key may vanish without a message."""
 UNDO_SECONDS = 0.25
-"""How long beyond the deadline an undoing may take: a wait that failed should still leave nothing behind."""
+"""Seconds for undoing after the deadline: a failed wait should leave nothing behind."""
 
 
 AttemptT = TypeVar("AttemptT")
 Handed = Literal["undone late", "kept late"]
-"""What becomes of an attempt that was made for a waiter whose deadline came before its answer."""
+"""What to do with an attempt made for a waiter whose deadline passed before the answer."""
 
 
 def wait_for(
@@ -52,21 +52,22 @@ def wait_for(
 ) -> Plan[tuple[AttemptT | None, float]]:
     """Repeat an idempotent `operation` until its answer is not busy, or `timeout` seconds have passed.
 
-    An answer that took something, or found it taken, carries `free_in_ms`: when it is worth looking again without a
-    message (None: unknown). Whoever finds others ahead in the line performs `when_behind` once, if it is given, before
-    it waits for its turn; whoever finds nobody tries without joining it.
-    With `handed`, whoever of this process frees the thing may make the head's attempt for it (`plans.line`).
-    Returns the last answer (None when the deadline came before a first turn in the line) and the local time just before
-    it was asked for, from which a lease may be trusted. If the wait ends by an exception (a cancellation, a signal, a
-    lost connection), the operation that `undo` returns is performed first, so that nothing is left behind; except after
-    those that `stands` names, which are answers, or leave a state that a repeat continues.
+    An answer that took the lock, or found it taken, has `free_in_ms`: when to check again without a message (None:
+    unknown). A caller that finds others ahead in the queue performs `when_behind` once, if given, before it waits for
+    its turn; a caller that finds the queue empty tries without joining it. With `handed`, a caller in this process that
+    frees the lock may make the head's attempt for it (`plans.line`).
+
+    Returns the last answer (None if the deadline passed before its first turn) and the local time just before it was
+    sent, from which a lease may be trusted. If the wait ends by an exception (a cancellation, a signal, a lost
+    connection), the operation that `undo` returns is performed first, so that nothing is left behind; except for
+    exceptions in `stands`, which are answers, or leave a state that a repeat continues.
     """
     asked_at: float = yield Now()
     if timeout == 0:
         return (yield from _once(operation, undo, stands, asked_at, asked_at + TRY_SECONDS)), asked_at
     deadline = inf if timeout is None else asked_at + timeout
     is_waited_for: bool = yield IsWaitedFor(channel)
-    if not is_waited_for:  # a try without joining the line passes nobody over
+    if not is_waited_for:  # a try without joining the queue overtakes nobody
         first_answer = yield from _once(operation, undo, stands, asked_at, deadline)
         if not is_busy(first_answer):
             return first_answer, asked_at
@@ -81,11 +82,11 @@ def wait_for(
             is_busy=is_busy,
             offer=None if handed is None else Offer(operation, undo and undo(), handed == "undone late"),
         )
-    except GeneratorExit:  # the process is gone: a dead one cleans nothing up
+    except GeneratorExit:  # the process is ending and cleans nothing up
         raise
     except BaseException as error:
-        # First the place, which a second cancellation must not leave behind. The wake-up that brought us here was
-        # perhaps not used; what the undoing frees wakes somebody by itself.
+        # Leave the queue first, since a second cancellation must not leave the place behind. Our wake-up may be unused;
+        # the undoing wakes another waiter on its own.
         it_stands = isinstance(error, stands)
         yield from perform(Leave(place, AT_ONCE, in_time=it_stands))
         yield from undone(None if it_stands else undo, deadline)
@@ -95,7 +96,7 @@ def wait_for(
 
 
 def pause(channel: str, until: float) -> Plan[None]:
-    """Sleep until the local time `until`, in a line that no message reaches: nobody listens to `channel`."""
+    """Sleep until the local time `until`, in a queue that no message reaches: nobody listens to `channel`."""
     place = yield from perform(Join(channel))
     try:
         yield from perform(Park(place, inf, until))
@@ -150,7 +151,7 @@ def _attempts(
                 return answer, asked_at, due
         if not (yield from perform(Park(place, due, deadline, offer))):
             if place.is_under_way and offer is not None and not offer.is_undone_late:
-                raise StoreUnavailable(UNANSWERED)  # what was taken stays, for a repeat
+                raise StoreUnavailable(UNANSWERED)  # a lease that was taken stays, for a repeat
             return answer, asked_at, due
         found = place.take_handed()
         if found is not None and not is_busy(found[0]):
@@ -165,14 +166,14 @@ def _attempt(operation: Operation[AttemptT], deadline: float) -> Plan[tuple[Atte
 
 
 def _due(answer: AttemptT) -> Plan[float]:
-    """Return the local time at which it is worth looking again, as far as an answer knows."""
+    """Return the local time of the next check, as far as the answer says."""
     if not hasattr(answer, "free_in_ms") or getattr(answer, "is_in_hand", False):
-        return AT_ONCE  # it took nothing: what was free still is, so the next may try at once
+        return AT_ONCE  # it took nothing, so the next waiter may try at once
     free_in_ms: int | None = answer.free_in_ms
     now = yield from perform(Now())
     if free_in_ms is None:
         return now + LOOK_SECONDS
-    # one millisecond more: the server rounds a remaining life down
+    # one millisecond more: the server rounds the remaining time down
     return now + min((free_in_ms + (1 if free_in_ms else 0)) * MILLISECOND, LOOK_SECONDS)
 
 
@@ -181,5 +182,5 @@ def undone(undo: Callable[[], Operation[object]] | None, deadline: float) -> Pla
     if undo is None:
         return
     soon = (yield from perform(Now())) + UNDO_SECONDS
-    with suppress(SegmentedError):  # it had taken nothing, or what it took lapses; the first failure is the one to tell
+    with suppress(SegmentedError):  # it took nothing, or the lease expires; the first failure is the one to report
         yield from perform(Within(undo(), max(deadline, soon)))

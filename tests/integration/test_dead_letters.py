@@ -191,7 +191,10 @@ def test_a_file_that_was_taken_away_is_begun_anew(tmp_path: Path) -> None:
             lambda: SqlDeadLetters("nosuch://host/name"),
             "dead letters cannot be kept there: SQLAlchemy knows no 'nosuch'",
         ),
-        (lambda: FileDeadLetters("/dev/null"), "the dead letters at /dev/null cannot be kept: that is no plain file"),
+        (
+            lambda: FileDeadLetters("/dev/null"),
+            "the dead letters at /dev/null cannot be kept: it is not a regular file",
+        ),
     ],
 )
 def test_what_cannot_be_kept_is_refused_in_one_sentence(make: Callable[[], Any], sentence: str) -> None:

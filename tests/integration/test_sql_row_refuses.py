@@ -144,7 +144,7 @@ def test_several_names_are_a_list_with_something_in_it(postgres_sql_side: SqlSid
     with postgres_sql_side.engine.begin() as connection:
         with pytest.raises(InvalidInput, match="several names are a list, not the text 'ab'"):
             SqlRowLock.try_acquire_any(connection, "ab")
-        with pytest.raises(InvalidInput, match="one of no names cannot be locked"):
+        with pytest.raises(InvalidInput, match="the list of names is empty"):
             SqlRowLock.try_acquire_any(connection, [])
         with pytest.raises(InvalidInput, match="one of 1,001 names cannot be locked: 1,000 are the most"):
             SqlRowLock.try_acquire_any(connection, map(str, range(1_001)))

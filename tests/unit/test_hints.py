@@ -22,7 +22,7 @@ LEASE: Any = LOCK.acquire()
     [
         (LOCK, "release", "Lock has no 'release': the lease that acquire() returned has it: lease.release()"),
         (LOCK, "locked", "Lock has no 'locked': the lock tells it: lock.is_locked()"),
-        (LOCK, "owned", "Lock has no 'owned': the lease that acquire() returned tells it: lease.is_trusted"),
+        (LOCK, "owned", "Lock has no 'owned': use the lease that acquire() returned: lease.is_trusted"),
         (ASYNC_LOCK, "blocking", "AsyncLock has no 'blocking': use await lock.try_acquire() to try without waiting"),
         (LEASE, "reacquire", "Lease has no 'reacquire': it is called renew: lease.renew()"),
         (LEASE, "adopt", "Lease has no 'adopt': the lock has it: lock.adopt(holder_id)"),

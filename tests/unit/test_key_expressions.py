@@ -192,7 +192,7 @@ WHERE = "key expression {!r} of tests.unit.test_key_expressions.sell: "
 @pytest.mark.parametrize(
     ("expression", "sentence"),
     [
-        ("{oder.id}", "'oder' is no argument; there are order, quantity, lines, channel, payload"),
+        ("{oder.id}", "'oder' is not an argument; there are order, quantity, lines, channel, payload"),
         ("{order}{quantity}", "{order} and {quantity} need a character such as : between them"),
         ("{order}A0%{quantity}", "{order} and {quantity} need a character such as : between them"),
         ("{order", "the brace at 0 is not closed"),
@@ -265,7 +265,7 @@ def test_a_call_with_wrong_arguments_fails_as_the_call_itself_does() -> None:
 
 
 def test_a_function_whose_arguments_cannot_be_told_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"of dict.update: its arguments cannot be told"):
+    with pytest.raises(InvalidInput, match=r"of dict.update: its signature cannot be read"):
         CallKey("{x}", dict.update)
 
 

@@ -131,11 +131,11 @@ def test_the_key_of_a_call_can_be_asked_for() -> None:
         ),
         (
             {"lease_as": "quantity", "expression": "{quantity}"},
-            f"key expression '{{quantity}}' of {HERE}.plain: 'quantity' is no argument; there are sku",
+            f"key expression '{{quantity}}' of {HERE}.plain: 'quantity' is not an argument; there are sku",
         ),
         (
             {"transaction": "session"},
-            f"transaction 'session' in lockable on {HERE}.plain: 'session' is no argument; there are sku, quantity",
+            f"transaction 'session' in lockable on {HERE}.plain: 'session' is not an argument; there are sku, quantity",
         ),
         (
             {"transaction": "sku._session"},

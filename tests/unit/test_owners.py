@@ -86,7 +86,7 @@ def test_a_task_whose_place_in_memory_is_used_again_is_another_owner() -> None:
 
 
 def test_outside_of_a_task_there_is_no_task_to_be_the_owner() -> None:
-    with pytest.raises(InvalidInput, match=r"^task_owner\(\) is asked for outside of an asyncio task$"):
+    with pytest.raises(InvalidInput, match=r"^task_owner\(\) was called outside an asyncio task$"):
         task_owner()
 
 

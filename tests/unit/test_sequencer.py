@@ -62,9 +62,11 @@ def test_what_no_lease_has_given_is_refused_in_one_sentence(text: str) -> None:
 
 
 def test_a_refusal_shows_the_text_and_what_it_should_look_like() -> None:
-    with pytest.raises(InvalidInput, match=r"^'7' is no sequencer: those read v1:exclusive:NAME:TOKEN or v1:shared:"):
+    with pytest.raises(
+        InvalidInput, match=r"^'7' is not a sequencer: the forms are v1:exclusive:NAME:TOKEN or v1:shared:"
+    ):
         Sequencer.parse("7")
-    with pytest.raises(InvalidInput, match=r"^b'v1:shared:a:7' is no sequencer"):
+    with pytest.raises(InvalidInput, match=r"^b'v1:shared:a:7' is not a sequencer"):
         Sequencer.parse(b"v1:shared:a:7")  # type: ignore[arg-type]  # what is tested
 
 

@@ -219,7 +219,7 @@ def test_what_cannot_be_kept_is_refused_at_the_decoration() -> None:
     for decorate, wrong, kind in refused:
         with pytest.raises(InvalidInput, match=f"^a single flight {kind}$"):
             decorate("{sku}")(wrong)
-    with pytest.raises(InvalidInput, match="'size' is no argument; there are sku"):
+    with pytest.raises(InvalidInput, match="'size' is not an argument; there are sku"):
         flight("{size}")(function)
 
 

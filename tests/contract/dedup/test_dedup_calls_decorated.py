@@ -153,7 +153,7 @@ async def coroutine(order: Order, units: int = 1) -> None:
 
 
 BAD_KEYS = [
-    ("{ordr.id}", "'ordr' is no argument; there are order, units"),
+    ("{ordr.id}", "'ordr' is not an argument; there are order, units"),
     ("fixed", "names no argument, so all its calls would be one"),
     ("{order", "key expression '{order' of"),
     (7, "is an expression or a callable, not 7"),

@@ -136,7 +136,7 @@ def test_a_pool_that_is_not_open_has_no_ledger_to_trim(side: Side) -> None:
 
 def test_a_pool_whose_totals_do_not_add_up_is_not_trimmed(shop: Trimming) -> None:
     shop.side.execute(op.MendNumber(shop.sku, "total", "available", 4, 998))
-    with pytest.raises(PoolDrifted, match="do not add up: somebody else wrote to it"):
+    with pytest.raises(PoolDrifted, match="do not add up: another client wrote to it"):
         shop.trim(0)
     shop.side.execute(op.MendNumber(shop.sku, "total", "available", 5, 997))
     shop.side.execute(op.MendNumber(shop.sku, "segment", "0", 6, 2))
@@ -150,7 +150,7 @@ def test_a_pool_with_a_unit_too_many_in_a_segment_and_in_the_total_is_not_trimme
     units = shop.state().stock[0]
     shop.side.execute(op.MendNumber(shop.sku, "total", "available", 4, 998))
     shop.side.execute(op.MendNumber(shop.sku, "segment", "0", 5, units + 1))
-    with pytest.raises(PoolDrifted, match="do not add up: somebody else wrote to it"):
+    with pytest.raises(PoolDrifted, match="do not add up: another client wrote to it"):
         shop.trim(0)
     shop.side.run(repair_plan(shop.audit(), LONG_MS, yes=True))
     assert shop.state().available == 997
