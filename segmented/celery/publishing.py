@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from celery import Celery
 
 BACKLOG_MAX: Final = 50
-"""Messages that may wait in the queue before the sweep adds no more than one at a time: what waits there is not lost,
-and publishing it again would only make the queue longer."""
+"""Queue length from which the sweep adds only one message at a time: waiting messages are not lost, and publishing them
+again would only make the queue longer."""
 AWAY: Final = (OperationalError, CeleryOperationalError, OSError)
 
 
@@ -59,7 +59,7 @@ def publisher(app: Celery | None = None) -> EnvelopePublisher:
         return max(1, BACKLOG_MAX - waiting(app, TASK))
 
     made = EnvelopePublisher(send, room=room, envelope_max=settings().envelope_max)
-    atexit.register(made.close)  # a program that submits and ends at once has its messages sent
+    atexit.register(made.close)  # messages of a program that submits and ends at once are sent
     return made
 
 
@@ -74,7 +74,7 @@ def waiting(app: Celery, task: str) -> int:
     with app.connection_or_acquire() as connection:
         try:
             count = connection.default_channel.queue_declare(queue, passive=True).message_count
-        except connection.channel_errors:  # on a Redis broker an empty queue is no queue
+        except connection.channel_errors:  # on a Redis broker an empty queue does not exist
             return 0
         except (*AWAY, *connection.connection_errors) as error:
             message = f"the broker did not say how many messages wait: {error}"

@@ -97,7 +97,7 @@ def finish_plan(
 
 @dataclass(frozen=True, slots=True)
 class StoreEffect:
-    """Lua that runs in the step that keeps a run's outcome, on the same server. Its JSON return value is the result.
+    """Lua that runs in the step that keeps a run's outcome, on the same server. It returns the result, as JSON.
 
     `script` is the body of a function with its own `KEYS` and `ARGV`. It runs once per key, however often the message is
     delivered, and never for a holder that was overtaken. A script does not roll back: check everything before the first

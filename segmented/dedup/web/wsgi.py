@@ -112,7 +112,7 @@ class Rest(io.RawIOBase):
 
 
 def read_body(environ: WSGIEnvironment, size_max: int) -> bytes | None:
-    """Read the body ahead and put it back. Returns None if it exceeds `size_max`. Raises BodyCut if it is incomplete."""
+    """Read the body ahead and put it back. Returns None if it exceeds `size_max`. Raises BodyCut if it is cut off."""
     length = environ.get("CONTENT_LENGTH", "")
     has_length = length.isdecimal()
     if has_length and int(length) > size_max:
