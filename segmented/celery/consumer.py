@@ -1,14 +1,14 @@
 """The worker's consumer and its pool: no message is lost when it cannot be decoded, or when the pool stops.
 
-A message whose body cannot be decoded is kept: Celery acknowledges some with a line in its log, and ends at others. It
-would put those back into the queue, to end the next worker.
+A message whose body cannot be decoded is kept. Celery acknowledges some of them with a line in its log, and exits at
+others, which would return to the queue and end the next worker.
 
-A prefork pool that is stopped reads what its children say until the last of them has ended. Celery stops reading once
-it knows of no task in a child's hands. But it forgets some: on stopping, and when the broker is lost, it drops each
-task whose beginning no child has reported, and such a task may stand in a child's pipe already. The child runs it to
-its end all the same. Then it waits half a minute for somebody who reads its answer, and the worker waits for the child;
-a task that hangs is not ended at its time limit; and the message of a finished task goes back into the queue, to be
-worked on again. A worker under load meets that at one stop of every few.
+A prefork pool that is stopped reads its children's answers until the last child has ended. Celery stops reading once it
+knows of no task in a child's hands, but it forgets some: on stopping, and when the broker is lost, it drops each task
+whose beginning no child has reported. Such a task may already be in a child's pipe, and the child runs it to its end.
+Then the child waits half a minute for its answer to be read, and the worker waits for the child; a task that hangs is
+not ended at its time limit; and the message of a finished task returns to the queue and runs again. A worker under
+load meets this at one stop of every few.
 """
 
 from __future__ import annotations

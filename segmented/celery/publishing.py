@@ -34,17 +34,17 @@ AWAY: Final = (OperationalError, CeleryOperationalError, OSError)
 
 @cache
 def publisher(app: Celery | None = None) -> EnvelopePublisher:
-    """Return this process's publisher through an app with our tasks; without one, through `segmented.celery.app`.
+    """Return this process's publisher through an app with the library's tasks, by default `segmented.celery.app`.
 
-    The app's own routes decide which queue the messages go to. What waits at the end of the program is sent then.
-    Raises InvalidInput where the app's broker is on the server of the stock.
+        The app's own routes choose the queue of the messages. Messages that wait at the end of the program are sent then.
+    Raises InvalidInput if the app's broker is on the server of the stock.
     """
     if app is None:
         from segmented.celery.app import app as own  # noqa: PLC0415  # importing it reads the environment
 
         return publisher(own)
     check_broker(app.conf)
-    app.amqp  # noqa: B018  # what is loaded late is loaded here: a fork while another thread does it leaves half a module
+    app.amqp  # noqa: B018  # load now: a fork during another thread's import leaves half a module
     app.connection_for_write().get_transport_cls()
 
     def send(sku: str, order_ids: Sequence[str]) -> None:

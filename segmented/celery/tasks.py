@@ -1,4 +1,4 @@
-"""The tasks. Each makes one library call per order; an order may arrive twice, even concurrently, and has one effect."""
+"""The tasks, each one library call per order. An order may arrive twice, also concurrently, and has one effect."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
 
 
 def _terms() -> WorkTerms:
-    """Return the terms of this worker: once they are republished, its orders and segment lease belong to another worker."""
+    """Return the terms of this worker: once republished, its orders and its segment's lease belong to another."""
     said = settings()
     return WorkTerms(
         ttl=said.publish_after,

@@ -163,7 +163,7 @@ class Dedup(DedupBase):
 
 
 class AsyncDedup(DedupBase):
-    """Runs a coroutine function once per key, for asyncio; otherwise like `Dedup`."""
+    """Runs a coroutine function once per key, for asyncio; otherwise as `Dedup`."""
 
     def __init__(
         self,

@@ -234,7 +234,7 @@ class ExternalEffect(EffectBase):
 
 
 class AsyncExternalEffect(EffectBase):
-    """Calls a provider outside under a stated policy, for asyncio; otherwise like `ExternalEffect`."""
+    """Calls a provider outside under a stated policy, for asyncio; otherwise as `ExternalEffect`."""
 
     def __init__(
         self,

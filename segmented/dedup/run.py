@@ -179,7 +179,7 @@ class Run(RunState, HeldLease):
 
 
 class AsyncRun(RunState, AsyncHeldLease):
-    """A run, for asyncio; otherwise like `Run`."""
+    """A run, for asyncio; otherwise as `Run`."""
 
     def __init__(self, store: AsyncStore, claim: RunClaim, begun: Begun, form: OutcomeForm) -> None:
         """Create a run that holds `claim` and renews it."""

@@ -57,7 +57,7 @@ class SaleReport:
 
     @property
     def promise_held(self) -> bool:
-        """Return whether every order is decided, nothing is oversold or wrongly refused, and every unit is accounted for."""
+        """Return whether every order is decided, none is oversold or wrongly refused, and every unit is explained."""
         accounts = self.accounts
         return not (accounts.drift or accounts.oversold or accounts.refused_wrongly or self.book.undecided)
 

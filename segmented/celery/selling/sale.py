@@ -157,7 +157,7 @@ def read_states(pools: Mapping[str, Pool], *, stock: int, segment_count: int) ->
 def open_sale(
     pools: Mapping[str, Pool], states: Mapping[str, PoolState | None], gate: Gate, *, stock: int, segment_count: int
 ) -> None:
-    """Open a pool per sku with its rows in the database, unless they are open. Raises InvalidInput, with nothing opened.
+    """Open a pool per sku with its database rows, unless they are open. Raises InvalidInput, with nothing opened.
 
     Rows first, so that an existing pool always has its gate. The next run completes a run that dies in between.
     """
@@ -227,7 +227,7 @@ class Follower:
 
 
 def read_decided(store: RedisStore, file: OrdersFile, sku: str) -> Iterator[tuple[str, Outcome]]:
-    """Yield the file's orders that have an outcome. Raises InvalidInput for an order whose content differs in the pool."""
+    """Yield the file's orders that have an outcome. Raises InvalidInput if the pool knows one with other content."""
     lines = [line for line in file.orders.values() if line.sku == sku]
     for first in range(0, len(lines), PAGE):
         page = lines[first : first + PAGE]

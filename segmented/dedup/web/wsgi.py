@@ -34,7 +34,7 @@ class WsgiIdempotencyMiddleware:
     app.wsgi_app = WsgiIdempotencyMiddleware(app.wsgi_app, Dedup(store, "api"), WebOptions(scope=tenant))
     ```
 
-    Otherwise like `IdempotencyMiddleware`.
+    Otherwise as `IdempotencyMiddleware`.
     """
 
     def __init__(self, app: WSGIApplication, dedup: Dedup, options: WebOptions | None = None) -> None:
