@@ -40,7 +40,7 @@ class Advice:
     """Whether to split the stock into several segments."""
     segments: int
     is_locked: bool
-    """True: work under the segment's lock (`pool.grant`). False: no work is slow enough to need one (`pool.reserve`)."""
+    """True: work under the segment's lock (`pool.grant`). False: no work is slow enough (`pool.reserve`)."""
     orders_per_second: float
     wait_mean: float
     wait_p95: float

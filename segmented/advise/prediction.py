@@ -1,23 +1,24 @@
-"""How many orders a second, and how long an order waits, for a given number of segments. Pure arithmetic.
+"""Predicts throughput and waiting time for a given number of segments. Pure arithmetic.
 
-Each of W workers goes round: wait for a free segment, hold it for S (its lease's time), then spend Z outside. Any free
-segment serves any order, and who waits stands in one line. With K segments:
+Each of W workers repeats a cycle: wait for a free segment, hold it for S (its lease's time), then spend Z outside. Any
+free segment serves any order, and waiting orders form one queue. With K segments:
 
     orders/s    X = min(K / S, W / (S + Z), and what server and database take)
     mean wait   W / X - S - Z
 
 The first is the asymptotic bound of a closed system, the second the interactive response time law (P. J. Denning and
 J. P. Buzen, "The Operational Analysis of Queueing Network Models", ACM Computing Surveys 10(3), 1978). The bound is
-reached when holds hardly vary; where K is close to W and holds vary much, a few per cent less come through.
+reached when holds hardly vary; if K is close to W and holds vary much, throughput is a few per cent lower.
 
-The 95th percentile is for holds that vary like an exponential distribution: who joins the line waits for about X times
-the mean wait departures (J. D. C. Little, 1961), so the wait is a gamma distribution with that many stages, here by the
-cube-root approximation of E. B. Wilson and M. M. Hilferty (1931). With constant holds all wait about the mean.
+The 95th percentile is for holds that vary like an exponential distribution: an order that joins the queue waits for
+about X times the mean wait departures (J. D. C. Little, 1961), so the wait is a gamma distribution with that many
+stages, here by the cube-root approximation of E. B. Wilson and M. M. Hilferty (1931). With constant holds all wait
+about the mean.
 
-Where it is known how many orders come a second (`arrivals`), and fewer come than X, the wait is that of a line before
-c lanes that together do X a second: the delay formula of A. K. Erlang (1917) for random arrivals and holds that vary
-like an exponential distribution. Constant holds wait about half as long. If more come than X, the line grows until the
-stock is gone; who comes last waits for the difference of the two times in which so many orders come and are served.
+If the arrival rate (`arrivals`) is known and lower than X, the wait is that of a queue for c servers that together do X
+orders per second: the delay formula of A. K. Erlang (1917) for random arrivals and holds that vary like an exponential
+distribution. Constant holds wait about half as long. If the rate is higher than X, the queue grows until the stock is
+gone; the last order waits for the difference between the time to serve all orders and the time in which they arrive.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def publisher(app: Celery | None = None) -> EnvelopePublisher:
 
         return publisher(own)
     check_broker(app.conf)
-    app.amqp  # noqa: B018  # load now: a fork during another thread's import leaves half a module
+    app.amqp  # noqa: B018  # load now: a fork during another thread's import leaves half
     app.connection_for_write().get_transport_cls()
 
     def send(sku: str, order_ids: Sequence[str]) -> None:

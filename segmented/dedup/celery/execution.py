@@ -2,11 +2,11 @@
 
 1. this message gets the run: the body works under a renewed lease, and its outcome is kept in one step with the end of
    the run;
-2. the message has ended already (it was delivered again), or it is a repeat of one that has: the kept outcome is this
-   task's as well, so that Celery stores it, moves the chord on and sends what follows;
-3. a later attempt of the message was published: this copy is a fork of its retries, and is dropped;
-4. another holder has this very message: it was delivered again while the first copy is worked on. One copy goes round,
-   so that the message is not lost should that holder die; further copies are dropped;
+2. the message has already ended (it was delivered again), or it repeats one that has: this task gets the kept outcome
+   too, so that Celery stores it, advances the chord and sends what follows;
+3. a later attempt of the message was published: this copy is an outdated retry, and is dropped;
+4. another holder has this very message: it was delivered again while the first copy is running. One copy is republished,
+   so that the message is not lost if that holder dies; further copies are dropped;
 5. another message has the key: the rule's `on_execute` decides.
 """
 

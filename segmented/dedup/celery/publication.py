@@ -1,11 +1,11 @@
-"""Publishing a deduplicated task: claim its key first, and decide about a repeat.
+"""Publish a deduplicated task: claim its key first, and decide about a repeat.
 
-1. the key is free: the message is published, and carries in a header which record it belongs to;
-2. the key is taken, or its outcome kept: the rule's `on_publish` decides. A repeat that has an id of its own to answer
-   for (in a chord, group or chain, with callbacks, or with a task id of the caller's) is published all the same, as a
-   follower: the worker gives it the outcome of the first;
+1. the key is free: the message is published, with a header that names its record;
+2. the key is taken, or its outcome kept: the rule's `on_publish` decides. A repeat whose own id needs an outcome (in a
+   chord, group or chain, with callbacks, or with a task id that the caller chose) is still published, as a follower:
+   the worker gives it the outcome of the first;
 3. the key was used with another payload: OtherPayload;
-4. the message of the key has waited for long: it is sent once more under its own id, since it may be lost.
+4. the message of the key has waited for long: it is published again under its own id, since it may be lost.
 """
 
 from __future__ import annotations

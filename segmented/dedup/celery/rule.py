@@ -47,7 +47,7 @@ class OnceRule:
     """How a task is deduplicated. All times are in seconds. Checked when it is created.
 
     `key` is an expression over the task's arguments such as `"{order.id}"`, a callable that takes them, or None for all
-    of them, defaults included. `point` says until when the key is taken:
+    of them, defaults included. `point` sets how long the key is taken:
 
     | point | from | until |
     | --- | --- | --- |
@@ -58,7 +58,7 @@ class OnceRule:
     | `until_and_while_executing` | publication; again as it begins | it begins; it ends: one waits while one runs |
     | `exactly_once` | publication | as `until_executed`; the result is kept with a `StoreEffect`, or a row in SQL |
 
-    Whatever the point, a message that is delivered again does not run again: copies are recognised for `remember`.
+    With any point, a message that is delivered again does not run again: copies are recognised for `remember`.
     """
 
     key: str | Callable[..., object] | None = None

@@ -1,11 +1,11 @@
-"""Where records are, and what happens when they cannot be reached: settings of the Celery app, one store a process.
+"""Settings of the Celery app: where records are, and what happens if they cannot be reached. One store per process.
 
 | setting | meaning |
 | --- | --- |
 | `once_url` | the server of the records, such as `redis://localhost:6379/2`: not the broker's database |
-| `once_store` | in its place: a store, or a callable that gives one |
-| `once_namespace` | apart from what other apps keep there; the app's name if it is not set |
-| `once_when_down` | `refuse` (the default) or `run`: what a task does when the records cannot be reached |
+| `once_store` | instead of `once_url`: a store, or a callable that returns one |
+| `once_namespace` | separates the app's records from those of other apps; default: the app's name |
+| `once_when_down` | `refuse` (the default) or `run`: what a task does if the records cannot be reached |
 """
 
 from __future__ import annotations
