@@ -36,7 +36,7 @@ AWAY: Final = (OperationalError, CeleryOperationalError, OSError)
 def publisher(app: Celery | None = None) -> EnvelopePublisher:
     """Return this process's publisher through an app with the library's tasks, by default `segmented.celery.app`.
 
-        The app's own routes choose the queue of the messages. Messages that wait at the end of the program are sent then.
+    The app's own routes choose the queue of the messages. Messages that wait at the program's end are sent then.
     Raises InvalidInput if the app's broker is on the server of the stock.
     """
     if app is None:

@@ -90,7 +90,7 @@ class Dedup(DedupBase):
         load: Callable[[str], Any] = json.loads,
         size_max: int = DEFAULT_SIZE_MAX,
     ) -> None:
-        """Create a Dedup that keeps its records on `store`, under keys of `namespace`.
+        """Create an instance that keeps its records on `store`, under keys of `namespace`.
 
         Results are kept for `keep` seconds, failures for `keep_failures` seconds (0: a repeat runs again). A call whose
         process dies keeps its key for `lease` seconds; a running call renews its lease. `dump` turns a result into
@@ -177,7 +177,7 @@ class AsyncDedup(DedupBase):
         load: Callable[[str], Any] = json.loads,
         size_max: int = DEFAULT_SIZE_MAX,
     ) -> None:
-        """Create an AsyncDedup that keeps its records on `store`; see `Dedup`."""
+        """Create an instance that keeps its records on `store`; see `Dedup`."""
         super().__init__(namespace, DedupOptions(keep, keep_failures, lease, dump, load, size_max))
         check_given(store, WHO, is_async=True)
         self._given = store

@@ -99,9 +99,9 @@ def finish_plan(
 class StoreEffect:
     """Lua that runs in the step that keeps a run's outcome, on the same server. It returns the result, as JSON.
 
-    `script` is the body of a function with its own `KEYS` and `ARGV`. It runs once per key, however often the message is
-    delivered, and never for a holder that was overtaken. A script does not roll back: check everything before the first
-    write, so that a failing effect leaves nothing. On a cluster its keys must be in the slot of the record: put
+    `script` is the body of a function with its own `KEYS` and `ARGV`. It runs once per key, however often the message
+    is delivered, and never for a holder that was overtaken. A script does not roll back: check everything before the
+    first write, so that a failing effect leaves nothing. On a cluster its keys must be in the slot of the record: put
     `Run.hash_tag` into their names.
 
     ```python

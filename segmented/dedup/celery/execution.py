@@ -5,7 +5,7 @@
 2. the message has already ended (it was delivered again), or it repeats one that has: this task gets the kept outcome
    too, so that Celery stores it, advances the chord and sends what follows;
 3. a later attempt of the message was published: this copy is an outdated retry, and is dropped;
-4. another holder has this very message: it was delivered again while the first copy is running. One copy is republished,
+4. another holder has this very message: it was delivered again while the first runs. One copy is republished,
    so that the message is not lost if that holder dies; further copies are dropped;
 5. another message has the key: the rule's `on_execute` decides.
 """
