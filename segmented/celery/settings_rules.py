@@ -119,7 +119,7 @@ def check_broker(url: str) -> None:
     broker = kombu_url(url)
     scheme, _, rest = broker.partition("://")
     if "://" not in broker or scheme.partition("+")[0] not in {*TRANSPORT_ALIASES, *SOCKET_SCHEMES, *TCP_SCHEMES}:
-        message = f"{masked(url)} is no broker that Celery knows"
+        message = f"{masked(url)} is not a broker that Celery knows"
         raise InvalidInput(message)
     named = {name for name, _ in parse_qsl(rest.partition("?")[2], keep_blank_values=True)}
     wrong = named - SOCKET_OPTIONS if scheme in SOCKET_SCHEMES else set()
@@ -134,7 +134,7 @@ def check_broker(url: str) -> None:
         message = f"{masked(url)} needs the package {error.name}, which is not installed"
         raise InvalidInput(message) from None
     if wrong:
-        message = f"{masked(url)} is no broker that Celery can use: {unknown('option', min(wrong), BROKER_OPTIONS)}"
+        message = f"{masked(url)} is not a broker that Celery can use: {unknown('option', min(wrong), BROKER_OPTIONS)}"
         raise InvalidInput(message)
 
 
@@ -233,7 +233,7 @@ def refuse_unknown(environment: Iterable[str], known: Sequence[str]) -> None:
         is_ours = name.upper().startswith(PREFIX)
         if is_ours and name.upper() not in known and not SERVICE_LINK.fullmatch(name.upper()):
             (nearest,) = get_close_matches(name.upper(), known, n=1, cutoff=0.0)
-            message = f"{shortened(name)[1:-1]} is no setting of the workers: is {nearest} meant?"
+            message = f"{shortened(name)[1:-1]} is not a worker setting: did you mean {nearest}?"
             raise InvalidInput(message)
 
 

@@ -67,7 +67,7 @@ def _tagged(value: object, where: str, depth: int) -> Any:  # noqa: ANN401  # an
 
 def _pair(key: object, item: object, where: str, depth: int) -> list[Any]:
     if not isinstance(key, str):
-        message = f"{where} has the key {key!r}, which is no text: JSON would change it on its way"
+        message = f"{where} has the key {key!r}, which is not a text: JSON would change it"
         raise InvalidInput(message)
     return [_checked_text(key, where), _tagged(item, f"{where}[{key!r}]", depth + 1)]
 

@@ -78,7 +78,7 @@ def namespaces_plan(key: str = "") -> Plan[tuple[str, ...]]:
 def list_plan(namespace: str | None = None, *, state: State | None = None, limit: int = LIMIT) -> Plan[HeldKeys]:
     """List held keys of one namespace or all, in one state or any."""
     if not is_whole(limit) or limit < 1:
-        message = f"a limit of {limit!r} keys is none: give a whole number of 1 or more"
+        message = f"the limit of {limit!r} keys is wrong: give a whole number of 1 or more"
         raise InvalidInput(message)
     names = (yield from namespaces_plan()) if namespace is None else (checked_namespace(namespace),)
     seen_max = limit + 1 if state is None else LOOKED_AT_MAX
@@ -117,10 +117,10 @@ def find_plan(
         return living[0]
     if living:
         places = ", ".join(f"{record.key} in {record.namespace!r}" for record in living)
-        message = f"key {key!r} stands for several records; say --namespace or --scope: {places}"
+        message = f"key {key!r} stands for several records; give --namespace or --scope: {places}"
         raise InvalidInput(message)
     where = "any namespace" if namespace is None else f"namespace {namespace!r}"
-    hint = "" if is_given else "; if it is a key that a caller gave, say so (--given)"
+    hint = "" if is_given else "; for a key that a caller gave, pass --given"
     message = f"nothing is known of key {key!r} in {where}: it was never used there, or is forgotten{hint}"
     raise InvalidInput(message)
 
@@ -184,7 +184,7 @@ def _scopes(key: str, namespace: str | None, scope: str | None, *, is_given: boo
     if scope is not None:
         return [scope]
     if namespace is None:
-        message = f"the given key {key!r} may have been used anywhere: say its namespace or its scope"
+        message = f"the given key {key!r} may have been used anywhere: give its namespace or its scope"
         raise InvalidInput(message)
     return [namespace, effect_scope(namespace)]
 

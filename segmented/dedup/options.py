@@ -22,7 +22,7 @@ NAMESPACE_LENGTH_MAX: Final = 100
 def window_ms(seconds: object, what: str) -> int:
     """Convert a window from seconds to milliseconds; 0 means none. Raises InvalidInput for a negative one."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0:
-        message = f"{what} of {seconds!r} s is no window: give 0 or more seconds"
+        message = f"{what} of {seconds!r} s is not a window: give 0 or more seconds"
         raise InvalidInput(message)
     return 0 if seconds == 0 else milliseconds(seconds, what)
 

@@ -52,7 +52,7 @@ def reap_plan(namespace: str, *, limit: int = LIMIT, remember: float = DAY) -> P
     """Go over the partitions until no expired claim is left, or `limit` claims were checked."""
     checked_namespace(namespace)
     if not is_whole(limit) or limit < 1:
-        message = f"a limit of {limit!r} claims is none: give a whole number of 1 or more"
+        message = f"the limit of {limit!r} claims is wrong: give a whole number of 1 or more"
         raise InvalidInput(message)
     remember_ms = milliseconds(remember, "remember")
     count = ReapCount()

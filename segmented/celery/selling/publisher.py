@@ -40,7 +40,7 @@ class Publisher:
             self._connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
             self._producer = self._app.amqp.Producer(self._connection)
         except KeyError as error:
-            message = f"{self._where} is no broker that Celery knows"
+            message = f"{self._where} is not a broker that Celery knows"
             raise InvalidInput(message) from error
         except Exception as error:  # each transport has its own errors
             message = f"no broker answers at {self._where}: {error}"

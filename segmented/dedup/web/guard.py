@@ -79,7 +79,7 @@ class Guard:
                 what = "this idempotency key was used with another request"
                 return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "other_payload", what)
             case DedupError():
-                what = "the request with this idempotency key was not run, and must be looked at"
+                what = "the request with this idempotency key was not run; an operator must check it"
                 return problem(HTTPStatus.CONFLICT, "unsettled", what)
         _log.warning("idempotency.store_down", extra={"key": key, "kind": type(error).__name__})
         if self.options.when_down == "run":

@@ -98,7 +98,7 @@ class WebOptions:
             ("retry_after", self.retry_after),
         ):
             if not is_whole(number) or number < 0:
-                message = f"{what} of {number!r} is no whole number of 0 or more"
+                message = f"{what} of {number!r} is not a whole number of 0 or more"
                 raise InvalidInput(message)
         for what, choice in (("when_down", self.when_down), ("large_requests", self.large_requests)):
             if choice not in {"refuse", "run"}:
