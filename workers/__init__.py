@@ -1,1 +1,1 @@
-"""The Celery app of a checkout, to start as it is (`celery -A workers worker`) or to copy."""
+"""The Celery app of a checkout: start it unchanged (`celery -A workers worker`), or copy it."""

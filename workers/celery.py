@@ -1,4 +1,4 @@
-"""The app of `celery -A workers worker`: start it as it is, or copy this file and add tasks of your own."""
+"""The app of `celery -A workers worker`: start it unchanged, or copy this file and add your own tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The advisor: whether to segment a stock at all, into how many segments, and what that lets through.
+"""The advisor: whether to segment a stock, into how many segments, and the resulting throughput.
 
 Arithmetic on what you know of your own work (`advise`); and what you may not know of it: the cost of a call, found by a
 short run against your own server (`measure`), and the hold, found in the ledger of a pool that has sold (`past_hold`).

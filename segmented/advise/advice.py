@@ -1,4 +1,4 @@
-"""Whether to segment, into how many segments, and why, in sentences with the numbers in them."""
+"""Whether to segment, into how many segments, and why, in sentences that contain the numbers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from segmented.advise.workload import Workload
 
 ALIKE: Final = 1 - 1e-9
-"""Of the best pace: what is less is rounding."""
+"""Share of the best throughput; a smaller difference is rounding."""
 TRIED: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 4_000)
 DEEP: Final = 10
-"""Largest orders in a segment's first stock from which on hardly any order has to gather."""
+"""Largest orders per segment's initial stock, from which on hardly any order has to gather."""
 LONG: Final = 999.5
-"""Seconds; from here on they are written whole."""
+"""Seconds; from here on they are written as whole numbers."""
 MILLISECOND: Final = 0.001
 SHOWN_MIN: Final = 0.5e-6
 LIMITS: Final[dict[Limit, str]] = {
@@ -34,13 +34,13 @@ LIMITS: Final[dict[Limit, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do, what to expect from it, and what else there is. Times are seconds."""
+    """The recommendation, the expected result, and the alternatives. Times are in seconds."""
 
     segment: bool
-    """Is it worth to split the stock into several segments?"""
+    """Whether to split the stock into several segments."""
     segments: int
     is_locked: bool
-    """True: work under the segment's lock (`pool.grant`). False: nothing is slow enough for one (`pool.reserve`)."""
+    """True: work under the segment's lock (`pool.grant`). False: no work is slow enough (`pool.reserve`)."""
     orders_per_second: float
     wait_mean: float
     wait_p95: float
@@ -48,20 +48,20 @@ class Advice:
     """Whole sentences, the most important one first."""
     expected: Prediction
     lock_free: Prediction
-    """The same work outside any lock, which is allowed only where two orders may do it at the same time."""
+    """The same work outside any lock, which is allowed only if two orders may do it at the same time."""
     alternatives: tuple[Prediction, ...]
-    """Numbers of segments under their locks, fewest first; the best one of them is there, and one that is larger."""
+    """Numbers of segments under their locks, in ascending order; they include the best number and a larger one."""
 
 
 def advise(workload: Workload) -> Advice:
-    """Advise on a sale; exact about the arithmetic, not about the guesses in it.
+    """Advise on a sale. The arithmetic is exact; the guesses in it are not.
 
-    The fewest segments that let through as much as any number would; never more than there are orders in the stock.
-    Where `arrivals` are known, as many more as it takes that 95 % of the orders wait no longer than their own slow work
-    takes, if any number can do that.
-    With several servers a multiple of their number, so that each has as many. Where the slow work is no longer than a
-    round trip, a lock would cost more than it guards: then the advice is one script without any lock. What it does NOT
-    know: how much your holds vary, what else your servers do, and whether the slow work may overlap at all.
+    Recommends the fewest segments that reach the maximum throughput, never more than there are orders in the stock. If
+    `arrivals` are known, it adds segments until 95 % of the orders wait no longer than their own slow work takes, if
+    any number achieves that. With several servers the number is a multiple of theirs, so that each has the same number.
+    If the slow work is no longer than a round trip, a lock would cost more than it protects: the advice is then one
+    script without a lock. It does NOT know how much your holds vary, what else your servers do, and whether the slow
+    work may overlap at all.
     """
     is_locked = workload.hold > workload.round_trip
     segments = _fewest(workload, is_locked=is_locked)
@@ -92,7 +92,7 @@ def _predicted(workload: Workload, segments: int, *, is_locked: bool) -> Predict
 
 
 def _fewest(workload: Workload, *, is_locked: bool) -> int:
-    """Return the smallest count that is as good as any; no count is worse than a smaller one, so halving finds it."""
+    """Return the smallest count that is as good as any. No count is worse than a smaller one, so bisection finds it."""
     low, high = 1, max(1, min(SEGMENT_COUNT_MAX, int(workload.orders)))
     best = _predicted(workload, high, is_locked=is_locked)
     bearable = inf if workload.arrivals is None else max(workload.cycle, best.wait_p95)
@@ -168,7 +168,7 @@ def _servers(workload: Workload, expected: Prediction) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Write seconds in the unit that suits them."""
+    """Return seconds as text in a suitable unit."""
     if seconds >= LONG:
         return f"{seconds:,.0f} s"
     if seconds >= 1:

@@ -1,4 +1,4 @@
-"""How long the slow work took in a past sale: from each order's grant to its confirmation, by the server's clock."""
+"""Measures the slow work of a past sale: from each order's grant to its confirmation, by the server's clock."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from segmented.stores.redis import RedisStore
 
 ENTRIES_MAX: Final = 20_000
-"""Changes that are looked at, the latest ones; of each shard."""
+"""Maximum number of ledger entries to read per shard, the latest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastHold:
-    """How long segments were held. Seconds."""
+    """How long segments were held, in seconds."""
 
     locked: float
     """The mean time from grant to confirmation: the slow work and one round trip."""
     orders: int
-    """How many orders it is the mean of."""
+    """Number of orders in the mean."""
 
     def hold(self, *, round_trip: float) -> float:
         """Return the slow work alone."""
@@ -33,8 +33,9 @@ class PastHold:
 def past_hold(store: RedisStore, sku: str) -> PastHold:
     """Read the latest part of a pool's ledger; nothing is changed.
 
-    Counts orders that were granted and confirmed there. One that was granted again, to a second worker, counts from
-    then. Raises InvalidInput where there is none, as in a pool whose orders are reserved without a lock.
+    Counts orders that were granted and confirmed there. An order that was granted again, to a second worker, counts
+    from the later grant. Raises InvalidInput if there is no such order, as in a pool whose orders are reserved without
+    a lock.
     """
     found = find_pool(store, sku)
     spans: list[int] = []

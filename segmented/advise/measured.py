@@ -1,7 +1,7 @@
-"""A short run against your own server: how long one call of the pool takes, and how much of that the server thinks.
+"""A short run against your own server: the duration of a call of the pool, and the server's share of it.
 
-One worker takes and confirms single units from a pool of its own, under a name that nobody else uses, whose keys are
-removed at the end. It adds the load of one busy client for that time, and nothing else is touched.
+One worker takes and confirms single units from its own pool, under a unique name, whose keys are removed at the end.
+Meanwhile it adds the load of one busy client; it touches nothing else.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ SCRIPTS: Final = ("cmdstat_evalsha", "cmdstat_eval", "cmdstat_fcall")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a call costs. Times are seconds."""
+    """The cost of a call. Times are in seconds."""
 
     round_trip: float
     """The median of all calls, from this process to the server and back."""
     server_time: float | None
-    """Of the server's thread, for both calls of an order; None where its statistics cannot be read, as on a cluster.
+    """Time of the server's thread, for both calls of an order; None if its statistics cannot be read, as on a cluster.
 
-    A mean over all scripts that the server ran meanwhile, other programs' among them.
+    A mean over all scripts that the server ran meanwhile, including those of other programs.
     """
     orders: int
-    """How many orders were taken and confirmed."""
+    """Number of orders that were taken and confirmed."""
 
 
 def measure(store: RedisStore, *, seconds: float = SECONDS) -> Measured:
-    """Measure for about so many seconds, in one thread. The pool made for it is gone afterwards, whatever happens.
+    """Measure for about `seconds` seconds, in one thread. The pool made for it is always removed afterwards.
 
-    Unless the server itself goes away meanwhile: then a few small keys stay, under a sku that begins with `advise-`.
+    If the server itself goes away meanwhile, a few small keys stay, under a sku that begins with `advise-`.
     """
     check_seconds(seconds)
     sku = f"advise-{uuid4().hex}"
@@ -60,7 +60,7 @@ def measure(store: RedisStore, *, seconds: float = SECONDS) -> Measured:
 
 
 def check_seconds(seconds: float) -> None:
-    """Raise InvalidInput for a time that a measurement should not last."""
+    """Raise InvalidInput for a duration that is too short or too long."""
     check_within("time to measure", seconds, SECONDS_MIN, SECONDS_MAX, "s")
 
 
@@ -94,7 +94,7 @@ def _sell(pool: Pool, order_id: str) -> tuple[float, float]:
 
 
 def _script_stats(store: RedisStore) -> tuple[int, int] | None:
-    """Return how many scripts the server has run, and for how many microseconds; None where it does not say."""
+    """Return how many scripts the server has run, and for how many microseconds; None if it does not report that."""
     if not isinstance(store.client, redis.Redis):
         return None
     try:

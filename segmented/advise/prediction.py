@@ -1,23 +1,24 @@
-"""How many orders a second, and how long an order waits, for a given number of segments. Pure arithmetic.
+"""Predicts throughput and waiting time for a given number of segments. Pure arithmetic.
 
-Each of W workers goes round: wait for a free segment, hold it for S (its lease's time), then spend Z outside. Any free
-segment serves any order, and who waits stands in one line. With K segments:
+Each of W workers repeats a cycle: wait for a free segment, hold it for S (its lease's time), then spend Z outside. Any
+free segment serves any order, and waiting orders form one queue. With K segments:
 
     orders/s    X = min(K / S, W / (S + Z), and what server and database take)
     mean wait   W / X - S - Z
 
 The first is the asymptotic bound of a closed system, the second the interactive response time law (P. J. Denning and
 J. P. Buzen, "The Operational Analysis of Queueing Network Models", ACM Computing Surveys 10(3), 1978). The bound is
-reached when holds hardly vary; where K is close to W and holds vary much, a few per cent less come through.
+reached when holds hardly vary; if K is close to W and holds vary much, throughput is a few per cent lower.
 
-The 95th percentile is for holds that vary like an exponential distribution: who joins the line waits for about X times
-the mean wait departures (J. D. C. Little, 1961), so the wait is a gamma distribution with that many stages, here by the
-cube-root approximation of E. B. Wilson and M. M. Hilferty (1931). With constant holds all wait about the mean.
+The 95th percentile is for holds that vary like an exponential distribution: an order that joins the queue waits for
+about X times the mean wait departures (J. D. C. Little, 1961), so the wait is a gamma distribution with that many
+stages, here by the cube-root approximation of E. B. Wilson and M. M. Hilferty (1931). With constant holds all wait
+about the mean.
 
-Where it is known how many orders come a second (`arrivals`), and fewer come than X, the wait is that of a line before
-c lanes that together do X a second: the delay formula of A. K. Erlang (1917) for random arrivals and holds that vary
-like an exponential distribution. Constant holds wait about half as long. If more come than X, the line grows until the
-stock is gone; who comes last waits for the difference of the two times in which so many orders come and are served.
+If the arrival rate (`arrivals`) is known and lower than X, the wait is that of a queue for c servers that together do X
+orders per second: the delay formula of A. K. Erlang (1917) for random arrivals and holds that vary like an exponential
+distribution. Constant holds wait about half as long. If the rate is higher than X, the queue grows until the stock is
+gone; the last order waits for the difference between the time to serve all orders and the time in which they arrive.
 """
 
 from __future__ import annotations
@@ -37,27 +38,27 @@ ROUNDED: Final = 1 + 1e-9
 LATE: Final = 0.05
 """The share of orders that waits longer than the 95th percentile."""
 NO_WAIT: Final = 1e-9
-"""Seconds; below that a wait is rounding."""
+"""Seconds; a shorter wait is rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What so many segments let through, and how long an order waits. Times are seconds."""
+    """Throughput and wait for a given number of segments. Times are in seconds."""
 
     segments: int
     is_locked: bool
-    """Does an order hold a segment's lock while it does its slow work? Else units are reserved, and nothing waits."""
+    """Whether an order holds a segment's lock during its slow work. Otherwise units are reserved, and nothing waits."""
     orders_per_second: float
     wait_mean: float
     wait_p95: float
     sale_seconds: float
-    """How long the stock lasts at this pace, with orders of middle size."""
+    """How long the stock lasts at this throughput, with orders of average size."""
     limited_by: Limit
-    """What would have to grow for more orders a second."""
+    """The resource that limits the throughput."""
 
 
 def predict(workload: Workload, *, segments: int) -> Prediction:
-    """Predict a pool of so many segments, each order under the lock of one (`pool.grant`)."""
+    """Predict a pool with this number of segments, each order under the lock of one (`pool.grant`)."""
     bounds: dict[Limit, float] = {**_bounds(workload, segments), "segments": segments / workload.locked}
     return _prediction(workload, segments, bounds, is_locked=True)
 
@@ -68,7 +69,7 @@ def predict_lock_free(workload: Workload, *, segments: int = 1) -> Prediction:
 
 
 def _bounds(workload: Workload, segments: int) -> dict[Limit, float]:
-    """Return what each resource lets through by itself."""
+    """Return the maximum throughput of each resource."""
     bounds: dict[Limit, float] = {
         "workers": workload.busy / workload.cycle,
         "servers": workload.servers / workload.server_time,
@@ -82,7 +83,7 @@ def _bounds(workload: Workload, segments: int) -> dict[Limit, float]:
 
 def _prediction(workload: Workload, segments: int, bounds: dict[Limit, float], *, is_locked: bool) -> Prediction:
     most = min(bounds.values())
-    # Of equal ones the first, so that segments are named only where more of them would help.
+    # The first of equal ones, so that segments are named only if more of them would help.
     limit = next(name for name, bound in bounds.items() if bound <= most * ROUNDED)
     pace = most
     if workload.arrivals is None:
@@ -114,7 +115,7 @@ def _rush(workload: Workload, pace: float) -> tuple[float, float]:
 
 
 def _erlang(arrivals: float, most: float, lanes: int) -> tuple[float, float]:
-    """Return mean and 95th percentile of the wait before so many lanes that together do `most` a second."""
+    """Return mean and 95th percentile of the wait for `lanes` servers that together do `most` orders per second."""
     load = lanes * arrivals / most
     blocked = 1.0  # that all of no lanes are busy; then one lane more at a time, which stays exact for any number
     for lane in range(1, lanes + 1):

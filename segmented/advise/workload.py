@@ -1,4 +1,4 @@
-"""What the advisor is told, checked once. Every refusal is one sentence that names the number."""
+"""The advisor's input, checked once. Every refusal is one sentence that names the number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from segmented.errors import InvalidInput
 from segmented.models import QUANTITY_MAX, STOCK_MAX
 
 ROUND_TRIP: Final = 0.0005
-"""Seconds; an assumption, for two machines of one data centre. `measure` finds the real one."""
+"""Seconds; an assumption, for two machines of one data centre. `measure` finds the real value."""
 SERVER_TIME: Final = 0.0002
 """Seconds; two scripts of about 0.1 ms each, as a busy machine of 2 cores took them, with Valkey 9.1."""
 HOLD_MAX: Final = 3_600
@@ -21,33 +21,33 @@ RATE_MAX: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """The work of one order and who does it. Times are seconds, rates are orders a second.
+    """The work of one order, and its workers. Times are in seconds, rates in orders per second.
 
-    Raises InvalidInput for numbers that no sale can have.
+    Raises InvalidInput for impossible numbers.
     """
 
     hold: float
-    """The slow work of one order while its segment is locked: a payment, a commit. Not the round trips to Redis."""
+    """The slow work of one order while its segment is locked: a payment, a commit. Without the round trips to Redis."""
     workers: int
-    """Who works on orders at once, over all processes. Without `arrivals` all are busy all the time: the rush."""
+    """Concurrent workers across all processes. Without `arrivals` all are always busy."""
     stock: int
     quantity: tuple[int, int] = (1, 1)
-    """The smallest and the largest order; those between are taken to be as frequent."""
+    """The smallest and the largest order; all sizes between are assumed equally frequent."""
     servers: int = 1
     """Redis or Valkey masters over which the pool is spread."""
     round_trip: float = ROUND_TRIP
-    """One call of the pool, from worker to server and back."""
+    """Round trip of one call of the pool, from worker to server and back."""
     server_time: float = SERVER_TIME
-    """Time of the server's one thread for one order, taking units and confirming them together."""
+    """Time of the server's one thread for one order, taking and confirming together."""
     row_rate: float | None = None
-    """Commits a second that one row of the order database takes, if each segment has a row there."""
+    """Commits per second that one row of the order database takes, if each segment has a row there."""
     database_rate: float | None = None
-    """Commits a second that the whole order database takes, over however many rows."""
+    """Commits per second that the whole order database takes, over any number of rows."""
     arrivals: float | None = None
-    """Orders a second that come, at random moments; None: there is always one more for a worker that is done."""
+    """Arrival rate, orders per second, at random moments; None: saturated."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Check all numbers. Raises InvalidInput."""
         check_within("hold", self.hold, 0, HOLD_MAX, "s")
         _whole("workers", self.workers, WORKERS_MAX)
         _whole("stock", self.stock, STOCK_MAX)
@@ -76,12 +76,12 @@ class Workload:
 
     @property
     def orders(self) -> float:
-        """How many orders of middle size the stock is."""
+        """The number of orders of average size in the stock."""
         return 2 * self.stock / sum(self.quantity)
 
     @property
     def busy(self) -> int:
-        """Workers that can have an order each: no more than there are orders in the stock."""
+        """The number of workers that can have an order each: at most the number of orders in the stock."""
         return min(self.workers, max(1, int(self.orders)))
 
     @property

@@ -1,4 +1,4 @@
-"""Celery workers that take submitted orders: the tasks, their settings, and the app that runs them as it stands."""
+"""Celery workers that process submitted orders: the tasks, their settings, and a ready-made app that runs them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LATE: Final = {
     "make_app": "segmented.celery.apps",
     "publisher": "segmented.celery.publishing",
 }
-"""Imported when asked for, and from where."""
+"""Names that are imported on first use, and their modules."""
 
-if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
     __getattr__, __dir__ = late(__name__, LATE)

@@ -1,4 +1,4 @@
-"""`python -m segmented.celery`: starts a worker of `segmented.celery.app` without importing from the current folder."""
+"""`python -m segmented.celery` starts a worker of `segmented.celery.app` without importing from the current folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from celery import maybe_patch_concurrency
 
 if __name__ == "__main__":
-    maybe_patch_concurrency()  # before anything else is loaded: `--pool gevent` changes Python's own modules
+    maybe_patch_concurrency()  # before any other import: `--pool gevent` patches Python's own modules
 
     from segmented.errors import InvalidInput
     from segmented.imports import without_collecting
@@ -21,5 +21,5 @@ if __name__ == "__main__":
         except InvalidInput as error:
             end(error, EXIT_WRONG)
         app.loader.import_default_modules()
-    gc.freeze()  # or a collection in a child would copy every page of what was imported
+    gc.freeze()  # or a garbage collection in a child would copy every page of the imported modules
     app.worker_main(["worker", *sys.argv[1:]])

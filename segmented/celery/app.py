@@ -1,4 +1,4 @@
-"""The Celery app that runs as it stands (`celery -A segmented.celery.app worker`), configured by the environment."""
+"""The ready-made Celery app (`celery -A segmented.celery.app worker`), configured by the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Celery apps that take submitted orders: one of the user's own with our tasks in it, or one that is only ours."""
+"""Celery apps that process submitted orders: the user's own app with these tasks added, or a ready-made one."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ LIFETIME: Final = "segmented.celery.lifetime"
 
 
 def add_tasks(app: Celery, settings: WorkerSettings | None = None) -> None:
-    """Add the tasks that finish submitted orders to an app, and the periodic ones to its beat schedule.
+    """Add the tasks that finish submitted orders to an app, and the periodic tasks to its beat schedule.
 
     The app keeps its broker, queues, routes, serializer and worker settings: `task_routes` decides where messages go,
-    the default queue takes what no route names. The tasks set for themselves that they are acknowledged late and
-    store no result. `settings` says where stock and order database are; without it the variables SEGMENTED_URL,
-    SEGMENTED_DATABASE and the others are read when the app is configured.
+    and the default queue takes the rest. The tasks themselves set late acknowledgement and store no result. `settings`
+    names the stock and the order database; without it the variables SEGMENTED_URL, SEGMENTED_DATABASE and the others
+    are read when the app is configured.
 
-    Raises InvalidInput when the environment has a wrong value, or the app's broker is on the stock's server; the
-    `celery` command ends with the sentence instead.
+    Raises InvalidInput if the environment has a wrong value or the app's broker is on the stock's server; the `celery`
+    command ends with the sentence instead.
     """
     if not isinstance(app, Celery):
         message = f"add_tasks takes a Celery app, not {type(app).__name__}"
         raise InvalidInput(message)
     if settings is not None:
         current.use(settings)
-    if getattr(app, "configured", False):  # celery-types does not know it
+    if getattr(app, "configured", False):  # celery-types lacks it
         _add(app.conf)
     app.on_after_configure.connect(_add, weak=False)  # again whenever a configuration is loaded
 
 
 def make_app(name: str) -> Celery:
-    """Return an app that does nothing but take orders, with all its settings from the environment.
+    """Return an app that only processes orders, with all its settings from the environment.
 
-    Its workers open their connections before they take a message, end with one sentence if they cannot, and keep
+    Its workers open their connections before they take a message, exit with one sentence if they cannot, and keep
     messages that cannot be read.
     """
     settings = current.settings()
@@ -55,14 +55,14 @@ def make_app(name: str) -> Celery:
 
 
 def check_broker(source: Any) -> None:  # noqa: ANN401  # as below
-    """Raise InvalidInput where the broker of an app's configuration is not apart from the stock."""
+    """Raise InvalidInput if the broker of an app's configuration is not separate from the stock."""
     for broker in filter(None, (source.broker_read_url, source.broker_write_url)):
         urls = broker if isinstance(broker, str) else ";".join(broker)
         check_apart(current.settings(), urls, "the broker of the Celery app")
 
 
 def _add(source: Any, **_: object) -> None:  # noqa: ANN401  # Celery's settings, untyped
-    """Complete the app's configuration; `source` is what was just loaded."""
+    """Complete the app's configuration; `source` is the configuration that was just loaded."""
     source.include = [*source.include, *(module for module in TASK_MODULES if module not in source.include)]
     source.beat_schedule = {**schedule(current.settings()), **source.beat_schedule}
     with ending_a_command():

@@ -1,4 +1,4 @@
-"""The broker's address: which one goes with a stock server, and how Celery spells it."""
+"""The broker's address: the default for a stock server, and Celery's spelling of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TLS_OPTIONS: Final = frozenset(
         *("ssl_check_hostname", "ssl_ciphers"),
     }
 )
-"""Options of a stock's URL that its broker needs, too, and that Celery reads alike."""
+"""Options of a stock's URL that its broker needs too, and that Celery reads in the same way."""
 
 
 def broker_beside(url: str) -> str:
@@ -30,7 +30,7 @@ def broker_beside(url: str) -> str:
 
 
 def kombu_url(url: str) -> str:
-    """Return the URL as Celery wants it: a socket is `redis+socket://`, and its database is called virtual_host."""
+    """Return the URL as Celery expects it: a socket is `redis+socket://`, and its database is called virtual_host."""
     parts = urlsplit(url)
     if parts.scheme != "unix":
         return url
@@ -45,7 +45,7 @@ def database_of(url: str) -> int:
 
 
 def _database(parts: SplitResult) -> int:
-    """Read the number as redis-py does: from the query, else, over TCP, from the path."""
+    """Read the number as redis-py does: from the query or, over TCP, from the path."""
     query = dict(parse_qsl(parts.query))
     found = query.get("db") or query.get("virtual_host") or ""
     if not found and parts.scheme in TCP_SCHEMES:
@@ -62,7 +62,7 @@ def _with_database(parts: SplitResult, options: list[tuple[str, str]], number: i
 
 
 def _with_account(parts: SplitResult) -> str:
-    """Return host and port, with the account before them also where redis-py may read it from the options."""
+    """Return host and port, preceded by the account, which redis-py may also read from the options."""
     query = dict(parse_qsl(parts.query))
     user = parts.username or quote(query.get("username", ""), safe="")
     password = parts.password or quote(query.get("password", ""), safe="")

@@ -1,4 +1,4 @@
-"""The periodic tasks: publishing again, giving back, bringing home, checking. Each is safe to run twice."""
+"""The periodic tasks: republish orders, release holds, complete transfers, audit. Each is safe to run twice."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 LEADER_TTL: Final = 10.0
 PILE_MAX: Final = 20
-"""Periodic messages that may wait behind one that is still of use; the later ones will do the same work."""
+"""Periodic messages that may wait behind a useful one; later ones will do the same work."""
 RETRY_MOST: Final = 12
-"""The time until an order is published once more doubles up to so many times the first."""
+"""The time until an order is republished doubles, up to this many times the first."""
 
 
 @shared_task(bind=True, name="segmented.sweep", **DELIVERY)
 def sweep(self: Task[Any, Any]) -> dict[str, dict[str, int]]:
-    """Publish again what no worker has finished, of all pools. One worker at a time does; two would cost duplicates."""
+    """Republish the unfinished orders of all pools. Only one worker does so; two would make duplicates."""
     if _is_piled_up(self):
         return {}
     try:
@@ -90,7 +90,7 @@ def _swept(app: Celery, sku: str, terms: SweepTerms, fencing_token: int) -> dict
 
 @shared_task(bind=True, name="segmented.expire", **DELIVERY)
 def expire(self: Task[Any, Any]) -> dict[str, int]:
-    """Give back what lapsed holds kept; in a gated pool, what the order database has voided."""
+    """Release expired holds; in a gated pool, those that the order database has voided."""
     if _is_piled_up(self):
         return {}
     shared = connections()
@@ -105,7 +105,7 @@ def expire(self: Task[Any, Any]) -> dict[str, int]:
 
 @shared_task(bind=True, name="segmented.relay", **DELIVERY)
 def relay(self: Task[Any, Any]) -> dict[str, int]:
-    """Bring home units that are on their way between shards, where who sent them died."""
+    """Complete transfers of units between shards whose sender died."""
     if _is_piled_up(self):
         return {}
     return _counted("relayed", lambda pool: pool.finish_transfers() if isinstance(pool, ShardedPool) else 0)
@@ -113,7 +113,7 @@ def relay(self: Task[Any, Any]) -> dict[str, int]:
 
 @shared_task(bind=True, name="segmented.audit", **DELIVERY)
 def audit(self: Task[Any, Any]) -> dict[str, int]:
-    """Compare every pool's numbers with its ledger; what differs is in the log, for `segmented pool audit`."""
+    """Compare every pool's numbers with its ledger; the log shows differences, for `segmented pool audit`."""
     if _is_piled_up(self):
         return {}
 
@@ -136,7 +136,7 @@ def audit(self: Task[Any, Any]) -> dict[str, int]:
 def _is_piled_up(task: Task[Any, Any]) -> bool:
     """Return whether messages piled up while no worker took them. They are counted, as a worker's clock may be wrong.
 
-    Where the periodic tasks share the orders' queue, what waits there says nothing about them.
+    If the periodic tasks share the orders' queue, its length says nothing about them.
     """
     name = str(task.name)
     if queue_of(task.app, name) == queue_of(task.app, TASK):
@@ -148,7 +148,7 @@ def _is_piled_up(task: Task[Any, Any]) -> bool:
 
 
 def _counted(what: str, work: Callable[[Pool | ShardedPool], int]) -> dict[str, int]:
-    """Do something with every pool; one that fails does not keep the others from it."""
+    """Do something with every pool; an error in one pool does not stop the others."""
     counts: dict[str, Any] = {}
     try:
         skus = list(_skus())
@@ -168,6 +168,6 @@ def _counted(what: str, work: Callable[[Pool | ShardedPool], int]) -> dict[str, 
 
 
 def _skus() -> Iterator[str]:
-    """Name every pool that orders were submitted to, and those of the settings; of a shard, its pool."""
+    """Return every pool that orders were submitted to, and those of the settings; for a shard, its pool."""
     noted = connections().store.execute(op.ListOutboxes())
     yield from dict.fromkeys([*(sku.partition(SHARD_MARK)[0] for sku in noted), *settings().skus])

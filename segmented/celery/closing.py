@@ -1,4 +1,4 @@
-"""A worker's process closes its connections at its end, in whatever app the tasks run."""
+"""A worker's process closes its connections at its end, in any app that runs the tasks."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from segmented.celery.connections import disconnect
 @worker_process_shutdown.connect
 @worker_shutdown.connect
 def close_connections(**_: object) -> None:
-    """Close what this process opened: a pool's child at its own end, any other worker at the worker's."""
+    """Close the process's connections: a pool's child at its own end, any other worker at the worker's end."""
     disconnect()

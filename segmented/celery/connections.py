@@ -1,6 +1,6 @@
-"""One store, one gate and a pool a sku for each process: opened at its start, closed at its end, shared in no fork.
+"""One store, one gate and one pool per sku for each process: opened at its start, closed at its end, in no fork.
 
-A first contact that fails because the database is away is tried again; one that the database refuses is not.
+A first contact that fails because a server is away is retried; one that the server refuses is not.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from segmented.stock import Pool
 
 POOLS_MAX: Final = 1_000
-"""Skus whose pools are kept; of more, the one that was not asked for the longest is made anew."""
+"""Number of skus whose pools are cached; beyond it, the least recently used pool is created again."""
 WAIT_SECONDS: Final = 60.0
 """For servers that start together with the workers."""
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 2.0
 log = logging.getLogger(__name__)
 ANSWERED: Final = "FATAL"
-"""How a PostgreSQL server begins a refusal; what the driver says by itself has no such word."""
+"""How a PostgreSQL server's refusal begins; errors of the driver itself lack this word."""
 MISSAID: Final = re.compile(r"invalid (connection option|\w+ value|port number)")
-"""What the driver says of an address before it has asked any server."""
+"""Errors of the driver about an address, before it contacts a server."""
 PASSING: Final = (
     *("starting up", "shutting down", "not yet accepting", "in recovery"),
     *("too many", "connection slots", "database is locked"),
@@ -46,13 +46,13 @@ PASSING: Final = (
 
 
 class Connections:
-    """What the tasks of one process share; safe for threads."""
+    """The connections that the tasks of one process share; thread-safe."""
 
     def __init__(self, said: WorkerSettings, *, pool_size: int) -> None:
         """Connect, with at most `pool_size` connections to the database.
 
-        Raises InvalidInput for a server that refuses us or is not fit, StoreUnavailable or DatabaseUnavailable for one
-        that is not there now.
+        Raises InvalidInput for a server that refuses the connection or is unsuitable, StoreUnavailable or
+        DatabaseUnavailable for one that is away now.
         """
         self.process_id = os.getpid()
         self._said = said
@@ -74,7 +74,7 @@ class Connections:
         self._pools_guard = threading.Lock()
 
     def pool(self, sku: str) -> Pool:
-        """Return the pool of a sku, or the shard that a message names. Raises InvalidInput for what names neither."""
+        """Return the pool of a sku, or the shard that a message names. Raises InvalidInput for any other name."""
         with self._pools_guard:
             pool = self._pools.get(sku)
             if pool is None:
@@ -85,25 +85,25 @@ class Connections:
             return pool
 
     def close(self) -> None:
-        """Give up every connection."""
+        """Close every connection."""
         self.store.close()
         self.gate.close()
 
     def abandon(self) -> None:
-        """Let go of them after a fork: the sockets are the parent's, and nothing may be said on them."""
+        """Abandon the connections after a fork: the sockets are the parent's, and nothing may be sent on them."""
         self.engine.dispose(close=False)
 
 
 _guard = threading.Lock()
 _made: list[Connections] = []
 _abandoned: list[Connections] = []
-"""Kept, so that no destructor says goodbye in the parent's name."""
+"""Kept alive, so that no destructor ends the parent's sessions."""
 
 
 def connections() -> Connections:
-    """Return this process's connections. Where there are none they are made now, once.
+    """Return this process's connections; if there are none, they are opened now, once.
 
-    Raises StoreUnavailable or DatabaseUnavailable: whatever is wrong with a server now may be put right later.
+    Raises StoreUnavailable or DatabaseUnavailable for any error, since a server's problem may be solved later.
     """
     try:
         return open_connections(pool_size=settings().concurrency)
@@ -112,7 +112,7 @@ def connections() -> Connections:
 
 
 def open_connections(*, pool_size: int) -> Connections:
-    """Return this process's connections, made by the first call. Raises as `Connections` does."""
+    """Return this process's connections, opened by the first call. Raises the errors of `Connections`."""
     with _guard:
         if _made and _made[0].process_id != os.getpid():
             _abandoned.append(_made.pop())
@@ -129,9 +129,10 @@ def open_when_there(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Connections:
-    """Open the connections; servers that are not there yet are waited for, `seconds` at most.
+    """Open the connections, waiting up to `seconds` for servers that are not there yet.
 
-    Raises InvalidInput at once for a server that refuses us, StoreUnavailable or DatabaseUnavailable at the end.
+    Raises InvalidInput at once for a server that refuses the connection, StoreUnavailable or DatabaseUnavailable at the
+    end.
     """
     deadline = now() + seconds
     pause = PAUSE_SECONDS
@@ -148,7 +149,7 @@ def open_when_there(
 
 
 def disconnect() -> None:
-    """Close what this process opened, if it did."""
+    """Close this process's connections, if it opened any."""
     with _guard:
         while _made:
             made = _made.pop()
@@ -157,7 +158,7 @@ def disconnect() -> None:
 
 
 def is_database_away(error: InvalidInput) -> bool:
-    """Did no server answer, or one that takes no connections for the moment?"""
+    """Return whether no server answered, or one that accepts no connections at the moment."""
     cause = error.__cause__
     if not isinstance(cause, DBAPIError) or cause.orig is None:
         return False

@@ -1,14 +1,14 @@
 """The worker's consumer and its pool: no message is lost when it cannot be decoded, or when the pool stops.
 
-A message whose body cannot be decoded is kept: Celery acknowledges some with a line in its log, and ends at others. It
-would put those back into the queue, to end the next worker.
+A message whose body cannot be decoded is kept. Celery acknowledges some of them with a line in its log, and exits at
+others, which would return to the queue and end the next worker.
 
-A prefork pool that is stopped reads what its children say until the last of them has ended. Celery stops reading once
-it knows of no task in a child's hands. But it forgets some: on stopping, and when the broker is lost, it drops each
-task whose beginning no child has reported, and such a task may stand in a child's pipe already. The child runs it to
-its end all the same. Then it waits half a minute for somebody who reads its answer, and the worker waits for the child;
-a task that hangs is not ended at its time limit; and the message of a finished task goes back into the queue, to be
-worked on again. A worker under load meets that at one stop of every few.
+A prefork pool that is stopped reads its children's answers until the last child has ended. Celery stops reading once it
+knows of no task in a child's hands, but it forgets some: on stopping, and when the broker is lost, it drops each task
+whose beginning no child has reported. Such a task may already be in a child's pipe, and the child runs it to its end.
+Then the child waits half a minute for its answer to be read, and the worker waits for the child; a task that hangs is
+not ended at its time limit; and the message of a finished task returns to the queue and runs again. A worker under
+load meets this at one stop of every few.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ PREFORK: Final = "celery.concurrency.prefork"
 
 
 class KeepingConsumer(Consumer):
-    """Celery's consumer, which lives on."""
+    """A Celery consumer that survives such messages."""
 
     def on_close(self) -> None:
-        """Give up what nobody has begun, but not what a child is about to begin."""
+        """Discard tasks that nobody has begun, but not those that a child is about to begin."""
         with remembered(self.pool):
             super().on_close()
 
     def stop(self) -> None:
-        """Stop; the pool is stopped next. `on_close` is left out where there is no broker."""
+        """Stop; the pool is stopped next. `on_close` is left out if there is no broker."""
         super().stop()
         listen_to_the_end(self.pool)
 
@@ -45,15 +45,15 @@ class KeepingConsumer(Consumer):
         super().on_decode_error(message, exc)
 
     def create_task_handler(self, promise: type[promise] = promise) -> Callable[..., Any]:
-        """Return Celery's handler of messages, behind a look at the body; it is decoded once all the same."""
+        """Return Celery's handler of messages, preceded by a check of the body, which is still decoded only once."""
         handle = super().create_task_handler(promise)
 
         def handle_readable(message: Any) -> None:  # noqa: ANN401  # kombu's
             try:
                 wrong = _fault_of(message.payload)
             except (DecodeError, ContentDisallowed):
-                wrong = ""  # Celery has an answer to these
-            except Exception as error:  # noqa: BLE001  # whatever a decoder says to what is no body of ours
+                wrong = ""  # Celery handles these
+            except Exception as error:  # noqa: BLE001  # a decoder may raise anything for a foreign body
                 wrong = str(error) or type(error).__name__
             if wrong:
                 _keep(message, ValueError(wrong))
@@ -65,7 +65,7 @@ class KeepingConsumer(Consumer):
 
 
 def _fault_of(payload: object) -> str:
-    """Say what Celery would stumble over in a decoded body: an object, or arguments, named arguments and the rest."""
+    """Return what Celery would reject in a decoded body: an object, or arguments, named arguments and the rest."""
     match payload:
         case dict() | [list() | tuple(), dict(), _]:
             return ""
@@ -81,9 +81,9 @@ def _keep(message: Any, reason: BaseException) -> None:  # noqa: ANN401  # kombu
 
 @contextmanager
 def remembered(pool: Any) -> Iterator[None]:  # noqa: ANN401  # Celery's pool, of any kind
-    """Keep such tasks in mind over what is done here, if the pool is about to end in order: they are acknowledged then.
+    """Remember tasks that were handed to a pool that is shutting down in order: they are acknowledged then.
 
-    When the broker is lost they are rightly forgotten: what it had sent will be delivered anew.
+    When the broker is lost it is right to forget them: its messages will be delivered again.
     """
     processes = _ending(pool)
     jobs = _handed_over(processes) if processes is not None else []
@@ -93,41 +93,41 @@ def remembered(pool: Any) -> Iterator[None]:  # noqa: ANN401  # Celery's pool, o
 
 
 def listen_to_the_end(pool: Any) -> None:  # noqa: ANN401  # Celery's pool, of any kind
-    """Have a prefork pool that is about to end in order listen until it has no children any more.
+    """Make a prefork pool that is shutting down in order read answers until it has no children left.
 
-    It listens as long as there is a task, so it gets one that nobody has and that never ends.
+    It reads as long as there is a task, so it gets a task that belongs to nobody and never ends.
     """
     processes = _ending(pool)
     if processes is not None:
-        from billiard.pool import ApplyResult  # noqa: PLC0415  # only prefork's workers have it loaded
+        from billiard.pool import ApplyResult  # noqa: PLC0415  # loaded only by prefork workers
 
         ApplyResult(processes._cache, None)  # noqa: SLF001  # it enters itself
 
 
 def _ending(pool: Any) -> Any:  # noqa: ANN401  # billiard's
-    """Return the processes of a prefork pool that takes no more tasks; None for others, and for one that is cut off.
+    """Return the processes of a prefork pool that takes no more tasks; None for other pools and for a terminated one.
 
-    None, too, for what Celery makes where it has no event loop: that listens in a thread, and forgets nothing.
+    Also None for the pool that Celery creates without an event loop: that one reads in a thread, and forgets nothing.
     """
     if type(pool).__module__ != PREFORK or getattr(pool, "flush", None) is None:
         return None
     from billiard.pool import CLOSE  # noqa: PLC0415  # as above
 
-    processes = pool._pool  # noqa: SLF001  # the one thing that knows its children
-    return processes if processes is not None and processes._state == CLOSE else None  # noqa: SLF001  # as Celery asks
+    processes = pool._pool  # noqa: SLF001  # only it knows its children
+    return processes if processes is not None and processes._state == CLOSE else None  # noqa: SLF001  # as Celery does
 
 
 def _handed_over(processes: Any) -> list[Any]:  # noqa: ANN401  # billiard's
-    """Return the tasks that are wholly in the pipe of a living child, and not yet begun."""
+    """Return the tasks that are complete in the pipe of a living child but have not begun."""
     return [
         job
-        for job in processes._cache.values()  # noqa: SLF001  # the tasks whose answers are waited for
-        if not job._accepted and _is_written(job) and job._write_to._is_alive()  # noqa: SLF001  # as Celery asks
+        for job in processes._cache.values()  # noqa: SLF001  # the tasks that await an answer
+        if not job._accepted and _is_written(job) and job._write_to._is_alive()  # noqa: SLF001  # as Celery does
     ]
 
 
 def _is_written(job: Any) -> bool:  # noqa: ANN401  # billiard's
-    if job._write_to is None:  # noqa: SLF001  # it waits in the pool for a child that is free
+    if job._write_to is None:  # noqa: SLF001  # it waits in the pool for a free child
         return False
     writer = getattr(job, "_writer", None)  # a weak reference to a generator, gone or exhausted at the end
     generator = writer() if writer is not None else None

@@ -1,4 +1,4 @@
-"""The worker settings of this process: those given to `add_tasks`, else those of the environment."""
+"""The worker settings of this process: those given to `add_tasks`, or else those of the environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _in_use: Final[list[WorkerSettings]] = []
 
 
 def settings() -> WorkerSettings:
-    """Return the settings in use. The first call reads the environment, unless settings were given before."""
+    """Return the current settings. The first call reads the environment, unless settings were given before."""
     if not _in_use:
         _in_use.append(settings_or_end())
     return _in_use[0]

@@ -1,4 +1,4 @@
-"""The message that carries submitted orders: written by publishers, read with care by workers."""
+"""The message that carries submitted orders. Publishers write it; workers validate and read it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Envelope:
     order_ids: tuple[str, ...]
 
     def body(self) -> dict[str, Any]:
-        """Return what is sent: plain types only."""
+        """Return the message's argument, of plain types only."""
         return {"v": VERSION, "sku": self.sku, "orders": list(self.order_ids)}
 
 
 def read_envelope(parts: Sequence[object], named: dict[str, object]) -> Envelope:
-    """Read a message's arguments. Raises InvalidInput, with one sentence, for whatever is no envelope."""
+    """Read a message's arguments. Raises InvalidInput, with one sentence, for anything that is not an envelope."""
     body: Any = parts[0] if len(parts) == 1 and not named else None
     if not isinstance(body, dict):
         message = f"a message of {TASK} has one argument, an object: this one has {shortened((list(parts), named))}"

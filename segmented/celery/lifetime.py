@@ -1,6 +1,6 @@
-"""A worker of our own app opens its connections first, keeps unreadable messages, and may end with its starter.
+"""A worker of the ready-made app opens its connections first, keeps unreadable messages, and can end with its starter.
 
-What must not begin ends here: Celery lets SystemExit pass where it only logs the other exceptions of its signals.
+Start-up errors exit here: Celery lets SystemExit pass, but only logs other exceptions of its signals.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from segmented.celery.steps import step
 from segmented.errors import InvalidInput, SegmentedError
 
 GRACE_SECONDS: Final = 5.0
-"""For the order in hand, once the starter is gone."""
+"""Seconds to finish the current order once the starter is gone."""
 EXIT_ABANDONED: Final = 1
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ task_rejected.connect(keep_rejected)
 
 
 class _Worker(Protocol):
-    """What we ask of Celery's worker, which says it before its pool is made."""
+    """Options of Celery's worker, which it announces before it creates its pool."""
 
     pool_cls: Any
     concurrency: int | str
@@ -42,7 +42,7 @@ class _Worker(Protocol):
 
 @worker_init.connect
 def begin(sender: _Worker, **_: object) -> None:
-    """Open the connections before the first message is asked for: a wrong address is known at the start."""
+    """Open the connections before the first message is requested, so that a wrong address fails at the start."""
     if settings().ends_with_stdin:
         threading.Thread(target=_end_with_stdin, name="segmented-starter", daemon=True).start()
     kind = get_implementation(sender.pool_cls).__module__
@@ -56,7 +56,7 @@ def begin(sender: _Worker, **_: object) -> None:
     except SegmentedError as error:
         end(error, EXIT_UNREACHABLE)
     if kind == "celery.concurrency.prefork":
-        disconnect()  # it was to see whether they can be had: no child may inherit them
+        disconnect()  # it was only a test: no child may inherit the connections
 
 
 @worker_process_init.connect
@@ -69,12 +69,12 @@ def begin_child(**_: object) -> None:
 
 
 def _tasks_at_once(worker: _Worker) -> int:
-    """Return what the command line or the settings say; `auto` is as many as there are processors."""
+    """Return the value of the command line or the settings; `auto` means the number of processors."""
     return worker.concurrency if isinstance(worker.concurrency, int) else os.cpu_count() or settings().concurrency
 
 
 def _require_patches() -> None:
-    from gevent import monkey  # noqa: PLC0415  # its pool was asked for, so it is there
+    from gevent import monkey  # noqa: PLC0415  # its pool was requested, so it is installed
 
     if not monkey.is_module_patched("socket"):
         message = (
@@ -84,9 +84,9 @@ def _require_patches() -> None:
 
 
 def _end_with_stdin() -> None:
-    """Wait until the pipe ends, which a SIGKILL of the starter brings about too; then end, within bounds."""
+    """Wait until the pipe closes, also by a SIGKILL of the starter; then end, within a time limit."""
     stdin = sys.stdin.fileno()
-    select.select([stdin], [], [])  # under gevent, a read alone would stop everybody
+    select.select([stdin], [], [])  # under gevent, a read alone would block all greenlets
     while os.read(stdin, 4_096):
         select.select([stdin], [], [])
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Messages that no worker can read are kept for `segmented orders dead`, not lost with a line in a log."""
+"""Messages that no worker can read are kept for `segmented orders dead`, instead of lost with a line in a log."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from segmented.errors import SegmentedError
 from segmented.stores.redis import RedisStore
 
 TEXT_MAX: Final = 64 * 1024
-"""Characters of a message that are kept: an envelope of a thousand orders has fewer."""
+"""Maximum number of characters of a message to keep; an envelope of a thousand orders has fewer."""
 log = logging.getLogger(__name__)
 
 
 def keep(store: RedisStore, text: str, reason: str) -> None:
-    """Keep a message, once; where that cannot be, say so in the log, which is all that is left then."""
+    """Keep a message once. If that fails, log it, which is then the only trace."""
     digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
     log.error("a message cannot be read (%s); kept as %s", reason, digest)
     try:
@@ -29,7 +29,7 @@ def keep(store: RedisStore, text: str, reason: str) -> None:
 
 
 def text_of(parts: object, named: object) -> str:
-    """Write a task's arguments down as the message had them."""
+    """Return a task's arguments as text, as the message had them."""
     return json.dumps([parts, named], ensure_ascii=False, default=repr)
 
 
@@ -44,7 +44,7 @@ def keep_rejected(message: object = None, exc: BaseException | None = None, **_:
 
 
 def _keep_from_parent(message: object, reason: str) -> None:
-    """Keep it by a connection of its own: the parent of a prefork pool has no other."""
+    """Keep it through a separate connection: the parent of a prefork pool has no other."""
     body = getattr(message, "body", "")
     text = bytes(body).decode(errors="replace") if isinstance(body, bytes | memoryview) else str(body)
     try:

@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from celery import Celery
 
 BACKLOG_MAX: Final = 50
-"""Messages that may wait in the queue before the sweep adds no more than one at a time: what waits there is not lost,
-and publishing it again would only make the queue longer."""
+"""Queue length from which the sweep adds only one message at a time: waiting messages are not lost, and publishing them
+again would only make the queue longer."""
 AWAY: Final = (OperationalError, CeleryOperationalError, OSError)
 
 
 @cache
 def publisher(app: Celery | None = None) -> EnvelopePublisher:
-    """Return this process's publisher through an app with our tasks; without one, through `segmented.celery.app`.
+    """Return this process's publisher through an app with the library's tasks, by default `segmented.celery.app`.
 
-    The app's own routes decide which queue the messages go to. What waits at the end of the program is sent then.
-    Raises InvalidInput where the app's broker is on the server of the stock.
+    The app's own routes choose the queue of the messages. Messages that wait at the program's end are sent then.
+    Raises InvalidInput if the app's broker is on the server of the stock.
     """
     if app is None:
         from segmented.celery.app import app as own  # noqa: PLC0415  # importing it reads the environment
 
         return publisher(own)
     check_broker(app.conf)
-    app.amqp  # noqa: B018  # what is loaded late is loaded here: a fork while another thread does it leaves half a module
+    app.amqp  # noqa: B018  # load now: a fork during another thread's import leaves half
     app.connection_for_write().get_transport_cls()
 
     def send(sku: str, order_ids: Sequence[str]) -> None:
@@ -59,7 +59,7 @@ def publisher(app: Celery | None = None) -> EnvelopePublisher:
         return max(1, BACKLOG_MAX - waiting(app, TASK))
 
     made = EnvelopePublisher(send, room=room, envelope_max=settings().envelope_max)
-    atexit.register(made.close)  # a program that submits and ends at once has its messages sent
+    atexit.register(made.close)  # messages of a program that submits and ends at once are sent
     return made
 
 
@@ -74,7 +74,7 @@ def waiting(app: Celery, task: str) -> int:
     with app.connection_or_acquire() as connection:
         try:
             count = connection.default_channel.queue_declare(queue, passive=True).message_count
-        except connection.channel_errors:  # on a Redis broker an empty queue is no queue
+        except connection.channel_errors:  # on a Redis broker an empty queue does not exist
             return 0
         except (*AWAY, *connection.connection_errors) as error:
             message = f"the broker did not say how many messages wait: {error}"

@@ -1,4 +1,4 @@
-"""Writes the reference page of the workers' settings from the settings themselves (`make docs`)."""
+"""Generate the reference page of the worker settings from the settings themselves (`make docs`)."""
 
 from __future__ import annotations
 

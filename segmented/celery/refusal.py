@@ -1,4 +1,4 @@
-"""How a worker ends that cannot begin: one sentence on standard error, and an exit code."""
+"""How a worker that cannot start exits: one sentence on standard error, and an exit code."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXIT_WRONG: Final = 2
-"""What was said is wrong: to start again is no use."""
+"""The configuration is wrong: a restart cannot help."""
 EXIT_UNREACHABLE: Final = 1
-"""A server did not come: another time may cure it."""
+"""A server did not answer: a later start may succeed."""
 
 
 def settings_or_end() -> WorkerSettings:
-    """Return the settings of the environment; where a command line is being run, wrong ones end it.
+    """Return the settings of the environment; wrong ones end a running command line.
 
-    In any other program InvalidInput is raised. Celery would show its own commands' user a traceback.
+    Other programs get InvalidInput. Otherwise Celery's own commands would show the user a traceback.
     """
     with ending_a_command():
         return WorkerSettings()
@@ -29,7 +29,7 @@ def settings_or_end() -> WorkerSettings:
 
 @contextmanager
 def ending_a_command() -> Iterator[None]:
-    """Where a command line is being run, let what is wrong end it with its sentence; else it is raised."""
+    """End a running command line with the error's sentence; other programs get the error."""
     try:
         yield
     except InvalidInput as error:
@@ -39,17 +39,17 @@ def ending_a_command() -> Iterator[None]:
 
 
 def end(reason: SegmentedError, exit_code: int) -> NoReturn:
-    """Say why, in one sentence, and end. Celery lets SystemExit pass where it only logs other exceptions."""
+    """Print the reason in one sentence, and exit. Celery lets SystemExit pass, but only logs other exceptions."""
     print(f"segmented: {reason}", file=sys.stderr, flush=True)  # noqa: T201  # before Celery has set up its log
     raise SystemExit(exit_code) from None
 
 
 def _is_celery_command() -> bool:
-    """Is the command `celery` loading the app? It has a click context then, below its own group of commands."""
+    """Return whether the command `celery` is loading the app: it then has a click context below its own group."""
     commands = sys.modules.get("celery.bin.celery")
     if commands is None:
         return False
-    import click  # noqa: PLC0415  # Celery has loaded it already, or there is nothing to ask
+    import click  # noqa: PLC0415  # either Celery has loaded it, or there is no context
 
     context = click.get_current_context(silent=True)
     return context is not None and context.find_root().command is commands.celery

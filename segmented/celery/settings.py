@@ -1,4 +1,4 @@
-"""What a worker is told from outside: environment variables with the prefix SEGMENTED_, checked once, at the start."""
+"""The settings of a worker: environment variables with the prefix SEGMENTED_, checked once, at the start."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _local_url() -> str:
 
 
 def _local_database(validated: dict[str, Any]) -> SecretStr:
-    """Return the database that `segmented server` runs beside this stock, if it does."""
+    """Return the database that `segmented server` runs beside this stock, if there is one."""
     found = announced()
     url: SecretStr | None = validated.get("url")
     is_beside = found is not None and url is not None and found.url == url.get_secret_value()
@@ -63,23 +63,23 @@ def _local_database(validated: dict[str, Any]) -> SecretStr:
 class _Files(PydanticBaseSettingsSource):
     """The settings with passwords, from the files that SEGMENTED_URL_FILE and the like name."""
 
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002  # as the base class asks
-        """Return what the file of one setting holds, its name, and that it is plain text. Raises InvalidInput."""
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002  # the base class's signature
+        """Return the content of one setting's file, its name, and that it is plain text. Raises InvalidInput."""
         found = said_in_file(f"{PREFIX}{field_name.upper()}", check=CHECKS[field_name])
         return found, field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        """Return what the files hold of what was not given to the class. Raises InvalidInput."""
+        """Return the settings from files that were not given to the class. Raises InvalidInput."""
         asked = (name for name in sorted(SECRET) if name not in self.current_state)
         found = (self.get_field_value(self.settings_cls.model_fields[name], name) for name in asked)
         return {name: value for value, name, _ in found if value is not None}
 
 
 class WorkerSettings(BaseSettings):
-    """Where stock, orders and messages are, and how workers treat them.
+    """Addresses of stock, orders and messages, and how workers treat them.
 
-    Raises InvalidInput, with one sentence, for a variable that is unknown, a value that cannot be, and values that do
-    not fit together. The URLs may hold passwords, so none of them is ever shown.
+    Raises InvalidInput, with one sentence, for an unknown variable, an impossible value, and values that contradict
+    each other. The URLs may hold passwords, so they are never shown.
     """
 
     model_config = SettingsConfigDict(
@@ -91,55 +91,54 @@ class WorkerSettings(BaseSettings):
     )
 
     url: SecretStr = Field(default_factory=lambda: SecretStr(_local_url()))
-    """The server that holds the stock, with `maxmemory-policy noeviction`: `redis://`, `rediss://`, `unix://`,
+    """Server that holds the stock, with `maxmemory-policy noeviction`: `redis://`, `rediss://`, `unix://`,
     `redis+sentinel://` or `redis+cluster://`."""
     database: SecretStr = Field(default_factory=_local_database)
-    """The order database: `postgresql://` or `sqlite:///path`."""
+    """Order database: `postgresql://` or `sqlite:///path`."""
     broker: SecretStr | None = None
     """Celery's broker, on another server than the stock; a socket as `unix:///path?db=1`."""
     broker_on_stock_server: bool = False
-    """Take a broker on the stock's own server, in another database: for a laptop, not for a shop."""
+    """Allow a broker on the stock's own server, in another database: for a laptop, not for production."""
     queue: str = Field(default=QUEUE, min_length=1, max_length=200, pattern=r"^[^\s\x00-\x1f\x7f]+$")
-    """The queue to serve; the periodic tasks have one beside it, with `-chores` at its end."""
+    """Queue to serve; the periodic tasks use a second queue whose name ends with `-chores`."""
     pool: Literal["threads", "prefork", "solo", "gevent"] = "threads"
-    """How a worker does several things at once; for gevent say `-P gevent`, too."""
+    """Celery pool that runs tasks concurrently; for gevent also pass `-P gevent`."""
     concurrency: int = Field(default=4, ge=1, le=CONCURRENCY_MOST)
-    """Orders that one worker takes side by side, each with a database connection of its own."""
+    """Orders that one worker processes concurrently, each with its own database connection."""
     segment_ttl: Seconds = DEFAULT_TTL
-    """Seconds that a segment's lease lives under `segmented.take_order`; after a kill the order in hand waits as
-    long."""
+    """Lease of a segment under `segmented.take_order`, seconds; after a kill the current order waits that long."""
     hold: Seconds = DEFAULT_HOLD
-    """Seconds that the units of an unfinished order stay reserved that is in no outbox: one of `segmented.take_order`,
-    or one in the dead-letter set; not less than `SEGMENTED_SEGMENT_TTL` and `SEGMENTED_PUBLISH_AFTER`."""
+    """Seconds for which an unfinished order keeps its units if it is in no outbox: an order of `segmented.take_order`,
+    or one in the dead-letter set; at least `SEGMENTED_SEGMENT_TTL` and `SEGMENTED_PUBLISH_AFTER`."""
     segment_wait: Seconds = 15.0
-    """Seconds that an order waits for a free segment before its task is put off; less than
+    """Seconds that an order waits for a free segment before its task is deferred; less than
     `SEGMENTED_TASK_TIME_LIMIT`."""
     task_time_limit: Seconds = 20.0
-    """Seconds after which a task is ended by force; prefork and gevent can do that, threads and solo cannot."""
+    """Time limit of a task, seconds; enforced by prefork and gevent, not by threads and solo."""
     visibility_timeout: Seconds = 60.0
-    """Seconds after which a message that no worker acknowledged is delivered again; at least twice
-    `SEGMENTED_TASK_TIME_LIMIT`, and the same for every worker and publisher of the queue."""
+    """Seconds after which an unacknowledged message is delivered again; at least twice `SEGMENTED_TASK_TIME_LIMIT`, and
+    the same for every worker and publisher of the queue."""
     envelope_max: int = Field(default=100, ge=1, le=ENVELOPE_MOST)
-    """Orders in one message at most."""
+    """Maximum orders per message."""
     publish_after: Seconds = 5.0
-    """Seconds after which an accepted order that nobody has finished is published again; after a kill the worker's
-    orders and its segment wait as long."""
+    """Seconds after which an accepted, unfinished order is published again; after a kill the worker's orders and its
+    segment wait that long."""
     attempts_max: int = Field(default=5, ge=1, le=ATTEMPTS_MOST)
-    """Times that an order is begun and not finished before it goes to the dead-letter set."""
+    """Attempts to finish an order before it goes to the dead-letter set."""
     sweep_every: Every = 1.0
-    """Seconds between two looks for orders to publish again; 0: never."""
+    """Interval of republishing orders, seconds; 0: never."""
     expire_every: Every = 5.0
-    """Seconds between two looks for holds that have lapsed; 0: never."""
+    """Interval of releasing expired holds, seconds; 0: never."""
     relay_every: Every = 10.0
-    """Seconds between two looks for units on their way between shards; 0: never."""
+    """Interval of completing transfers between shards, seconds; 0: never."""
     audit_every: Every = 600.0
-    """Seconds between two audits of every pool; 0: never."""
+    """Interval of auditing every pool, seconds; 0: never."""
     skus: Annotated[tuple[str, ...], NoDecode] = ()
-    """Skus for the periodic tasks beside those that orders were submitted to, with a comma between two."""
+    """Comma-separated skus for the periodic tasks, in addition to those that orders were submitted to."""
     step: str | None = None
     """Your own step for each order, as `module:function`."""
     ends_with_stdin: bool = False
-    """End when standard input does: for a worker whose starter holds the other end of that pipe."""
+    """End when standard input closes: for a worker whose starter holds the other end of that pipe."""
 
     @classmethod
     def settings_customise_sources(
@@ -150,7 +149,7 @@ class WorkerSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # none is read
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # a folder of files: none is read
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return where settings come from: what is given to the class, then files for secrets, then the environment."""
+        """Return the sources of settings: arguments of the class, then files for secrets, then the environment."""
         return init_settings, _Files(settings_cls), env_settings
 
     @field_validator("skus", mode="before")
@@ -160,34 +159,34 @@ class WorkerSettings(BaseSettings):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _in_one_sentence(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:  # noqa: ANN401  # whatever stands in the environment
+    def _in_one_sentence(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:  # noqa: ANN401  # any environment
         names = [f"{PREFIX}{name.upper()}" for name in cls.model_fields]
         refuse_unknown(os.environ, [*names, *(f"{PREFIX}{name.upper()}{SUFFIX}" for name in SECRET)])
         try:
             settings = handler(values)
         except ValidationError as error:
             message = sentence_of(error, cls.model_fields)
-            raise InvalidInput(message) from None  # the error has the values, and they may be passwords
+            raise InvalidInput(message) from None  # the error holds the values, which may be passwords
         check_settings(settings)
         return settings
 
     @property
     def broker_url(self) -> str:
-        """The broker's address in Celery's words. Raises InvalidInput where none is said and it has to be."""
+        """The broker's address in Celery's spelling. Raises InvalidInput if it is required but not set."""
         return derived_broker(self) if self.broker is None else kombu_url(self.broker.get_secret_value())
 
     @property
     def chores_queue(self) -> str:
-        """The queue of the periodic tasks: orders that wait in the other one do not hold them up."""
+        """The queue of the periodic tasks, so that waiting orders do not delay them."""
         return f"{self.queue}-chores"
 
     def environment(self) -> dict[str, str]:
-        """Return these settings as the environment of another process: with the passwords, so not for showing.
+        """Return these settings as the environment of another process. It includes passwords, so do not show it.
 
-        A variable that names a file here is empty there, as the value itself is said.
+        A variable that names a file here is empty there, since the value itself is given.
         """
         values = self.model_dump() | {"broker": self.broker_url, "skus": ",".join(self.skus)}
-        # What was a default here is said there, and what was taken here is to be taken there.
+        # A default here is explicit there, and a derived value here is given there.
         values["broker_on_stock_server"] = self.broker_on_stock_server or (
             not broker_is_said(self) and is_on_stock_server(self)
         )

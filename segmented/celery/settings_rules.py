@@ -1,7 +1,7 @@
-"""What settings must be together, though each is fine alone: names of variables, servers that differ, times that fit.
+"""Rules across settings that are valid alone: names of variables, servers that must differ, times that must fit.
 
-SEGMENTED_URL and SEGMENTED_DATABASE are variables of the command `segmented`, too; it has no others. Two spellings of
-one server are recognised as one.
+The command `segmented` reads SEGMENTED_URL and SEGMENTED_DATABASE too, and no others. Two spellings of one server are
+recognised as the same.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 STEP: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 BROKER_OPTIONS: Final = frozenset({"password", "virtual_host", "heartbeat", "connect_timeout", "login_method"})
-"""Those that are offered in place of a mistyped one; what Celery takes, it decides itself."""
+"""Schemes to suggest for a mistyped one; Celery decides which others it accepts."""
 SOCKET_OPTIONS: Final = frozenset({"virtual_host", "credential_provider"})
-"""What Celery takes for a socket, where it looks only as it connects."""
+"""Schemes that Celery accepts for a socket, and checks only when it connects."""
 LIMITS_IN_VISIBILITY: Final = 2
-"""A task that is ended by force has its message requeued before the broker does that by itself."""
+"""A task that is ended by force has its message requeued before the broker redelivers it."""
 REDIS_PORT: Final = 6_379
 LOCAL: Final = "localhost"
 UNKNOWN: Final = -1
@@ -47,11 +47,11 @@ SECRET: Final = frozenset({"url", "database", "broker"})
 SERVICE_LINK: Final = re.compile(
     r"SEGMENTED_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)"
 )
-"""What Kubernetes adds by itself to every container for a service whose name begins with `segmented`."""
+"""Variables that Kubernetes adds to every container for a service whose name begins with `segmented`."""
 
 
 def check_settings(settings: WorkerSettings) -> None:
-    """Raise InvalidInput with one sentence, in which no password stands."""
+    """Raise InvalidInput with one sentence that contains no password."""
     _check_addresses(settings)
     if settings.broker is not None:
         check_apart(settings, settings.broker_url, "SEGMENTED_BROKER")
@@ -64,18 +64,18 @@ def check_settings(settings: WorkerSettings) -> None:
 
 
 def broker_is_said(settings: WorkerSettings) -> bool:
-    """Was one of the two addresses chosen? With neither, all is on this machine, in two databases of one server."""
+    """Return whether one of the two addresses was chosen. With neither, all is in two local databases."""
     return bool({"url", "broker"} & settings.model_fields_set)
 
 
 def is_on_stock_server(settings: WorkerSettings) -> bool:
-    """Do stock and broker share a server, as far as their addresses tell?"""
+    """Return whether stock and broker share a server, as far as their addresses show."""
     stock = {named.endpoint for named in stock_servers(settings.url.get_secret_value())}
     return any(named.endpoint in stock for named in broker_servers(settings.broker_url))
 
 
 def derived_broker(settings: WorkerSettings) -> str:
-    """Return the broker of an app of ours where none is said. Raises InvalidInput where it has to be."""
+    """Return the default broker of the ready-made app. Raises InvalidInput if it must be set."""
     url = settings.url.get_secret_value()
     if parse_address(url).deployment is not Deployment.SINGLE:
         message = "SEGMENTED_BROKER is not set, and no broker can be derived from Sentinels or a cluster: name a server"
@@ -86,7 +86,7 @@ def derived_broker(settings: WorkerSettings) -> str:
 
 
 def check_apart(settings: WorkerSettings, broker: str, named: str) -> None:
-    """Raise InvalidInput where a broker, which a sentence calls `named`, is not apart from the stock."""
+    """Raise InvalidInput if a broker, called `named` in the sentence, is not separate from the stock."""
     stock, servers = stock_servers(settings.url.get_secret_value()), broker_servers(broker)
     if not set(stock).isdisjoint(servers):
         message = f"{named} names the database of SEGMENTED_URL: stock and messages must not share one"
@@ -105,21 +105,21 @@ def _endangering(what: str) -> str:
 
 
 def check_url(url: str) -> None:
-    """Refuse what names no stock server."""
+    """Refuse a URL that is not a stock server's."""
     if parse_address(url).deployment is Deployment.SINGLE:
         try:
             parse_url(url)
-        except ValueError:  # it may quote a piece of the password
+        except ValueError:  # it may quote part of the password
             message = f"{masked(url)!r} is not a Redis URL, as redis://:PASSWORD@HOST:6379/0 is"
             raise InvalidInput(message) from None
 
 
 def check_broker(url: str) -> None:
-    """Refuse what Celery would not take for a broker."""
+    """Refuse a URL that Celery would not accept as a broker."""
     broker = kombu_url(url)
     scheme, _, rest = broker.partition("://")
     if "://" not in broker or scheme.partition("+")[0] not in {*TRANSPORT_ALIASES, *SOCKET_SCHEMES, *TCP_SCHEMES}:
-        message = f"{masked(url)} is no broker that Celery knows"
+        message = f"{masked(url)} is not a broker that Celery knows"
         raise InvalidInput(message)
     named = {name for name, _ in parse_qsl(rest.partition("?")[2], keep_blank_values=True)}
     wrong = named - SOCKET_OPTIONS if scheme in SOCKET_SCHEMES else set()
@@ -127,19 +127,19 @@ def check_broker(url: str) -> None:
         Connection(broker)
     except TypeError as error:
         wrong = {name for name in named if repr(name) in str(error)} or {"that is meant"}
-    except ValueError:  # it may quote a piece of the password
+    except ValueError:  # it may quote part of the password
         message = f"{masked(url)} cannot be read as an address: in a password, / ? # and @ must be percent-encoded"
         raise InvalidInput(message) from None
     except ImportError as error:
         message = f"{masked(url)} needs the package {error.name}, which is not installed"
         raise InvalidInput(message) from None
     if wrong:
-        message = f"{masked(url)} is no broker that Celery can use: {unknown('option', min(wrong), BROKER_OPTIONS)}"
+        message = f"{masked(url)} is not a broker that Celery can use: {unknown('option', min(wrong), BROKER_OPTIONS)}"
         raise InvalidInput(message)
 
 
 CHECKS: Final[Mapping[str, Callable[[str], object]]] = {"url": check_url, "database": parse, "broker": check_broker}
-"""What each address must be by itself."""
+"""Check each address alone."""
 
 
 def _check_addresses(settings: WorkerSettings) -> None:
@@ -183,29 +183,29 @@ class Endpoint(NamedTuple):
 
 
 class Named(NamedTuple):
-    """A server, and which of its databases."""
+    """A server and one of its databases."""
 
     endpoint: Endpoint
     database: int
 
 
 def stock_servers(url: str) -> list[Named]:
-    """Return the server of a stock; of several all that its URL names, Sentinels included. Raises InvalidInput."""
+    """Return the server of a stock, or all that its URL names, including Sentinels. Raises InvalidInput."""
     address = parse_address(url)
     if address.deployment is Deployment.SINGLE:
         return list(_named(url))
-    # Where a Sentinel sends a client is not known here, so not in which database it ends up either.
+    # The server and database to which a Sentinel sends a client are not known here.
     database = 0 if address.deployment is Deployment.CLUSTER else UNKNOWN
     return [Named(Endpoint(_host(host.name), host.port), database) for host in address.hosts]
 
 
 def broker_servers(url: str) -> list[Named]:
-    """Return the servers of a broker, of which Celery takes several with `;` between two."""
+    """Return the servers of a broker; Celery accepts several, separated by `;`."""
     return [named for one in url.split(";") for named in _named(one)]
 
 
 def _named(url: str) -> Iterator[Named]:
-    """Give the server if the URL can be read and it may be one that holds a stock."""
+    """Yield the server if the URL can be read and the server may hold a stock."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -228,20 +228,20 @@ def _host(name: str) -> str:
 
 
 def refuse_unknown(environment: Iterable[str], known: Sequence[str]) -> None:
-    """Raise InvalidInput for the first variable with our prefix that nobody reads: it would be silent for ever."""
+    """Raise InvalidInput for the first unknown variable with this prefix, which would otherwise be ignored silently."""
     for name in sorted(environment):
         is_ours = name.upper().startswith(PREFIX)
         if is_ours and name.upper() not in known and not SERVICE_LINK.fullmatch(name.upper()):
             (nearest,) = get_close_matches(name.upper(), known, n=1, cutoff=0.0)
-            message = f"{shortened(name)[1:-1]} is no setting of the workers: is {nearest} meant?"
+            message = f"{shortened(name)[1:-1]} is not a worker setting: did you mean {nearest}?"
             raise InvalidInput(message)
 
 
 def sentence_of(error: ValidationError, settings: Iterable[str]) -> str:
-    """Return what is wrong with the first variable that cannot be; the values of URLs are not shown."""
+    """Return what is wrong with the first impossible variable; the values of URLs are not shown."""
     wrong = error.errors(include_url=False, include_context=False)[0]
     field = str(wrong["loc"][0]) if wrong["loc"] else ""
-    if wrong["type"] == "extra_forbidden":  # only a program can say it, and its value may be a password
+    if wrong["type"] == "extra_forbidden":  # only a program can pass it, and its value may be a password
         return unknown("setting", field, settings)
     name = f"{PREFIX}{field.upper()}"
     said = wrong["msg"].removeprefix("Input ").partition(", unable to")[0]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @cache
 def step() -> Callable[[BegunOrder], None] | None:
-    """Return the function; None when none is named. Raises InvalidInput for a name that leads nowhere."""
+    """Return the function, or None if none is named. Raises InvalidInput for a name that cannot be resolved."""
     named = settings().step
     if named is None:
         return None
@@ -29,7 +29,7 @@ def step() -> Callable[[BegunOrder], None] | None:
     except (ImportError, AttributeError) as error:
         message = f"SEGMENTED_STEP is {named!r}: {error}"
         raise InvalidInput(message) from error
-    except Exception as error:  # whatever a user's module does when it is loaded: Celery would log it and go on
+    except Exception as error:  # a user's module may raise anything on import; Celery would log it and continue
         message = f"SEGMENTED_STEP is {named!r}: its module cannot be loaded: {one_line(repr(error))}"
         raise InvalidInput(message) from error
     if not callable(found):

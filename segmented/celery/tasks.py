@@ -1,4 +1,4 @@
-"""The tasks. Each is one call of the library an order; an order may arrive twice, also at once, and has one effect."""
+"""The tasks, each one library call per order. An order may arrive twice, also concurrently, and has one effect."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ RETRY_SECONDS_MAX: Final = 10.0
 
 
 class OrderInHand(SegmentedError):
-    """Another delivery of the order is being worked on, or its worker died and its lease lives on."""
+    """Another delivery of the order is in progress, or its worker died and its lease has not expired."""
 
     def __init__(self, seconds: float) -> None:
-        """Remember when the lease may have lapsed."""
+        """Create the error with the seconds after which the lease may have expired."""
         super().__init__()
         self.seconds = seconds
 
 
 class NoSegmentFree(SegmentedError):
-    """No segment was free for as long as a task may wait."""
+    """No segment became free within a task's maximum wait."""
 
 
 PUT_OFF: Final = (OrderInHand, NoSegmentFree, StoreUnavailable, DatabaseUnavailable)
-"""What another time may cure. After the last retry the order is undecided; its units, if any, stay held for it."""
+"""Errors that a retry may fix. After the last retry the order is undecided, and its units, if any, stay reserved."""
 
 
 @shared_task(bind=True, name="segmented.take_order", max_retries=RETRIES_MAX, **DELIVERY)
@@ -65,10 +65,10 @@ def take_order(self: Task[Any, Any], sku: str, order_id: str, quantity: int, cus
 
 @shared_task(bind=True, name="segmented.take_orders", max_retries=RETRIES_MAX, **DELIVERY)
 def take_orders(self: Task[Any, Any], sku: str, orders: list[tuple[str, int, str | None]]) -> dict[str, str]:
-    """Take orders that share a message, one after the other, each as `take_order` does. Returns their states.
+    """Take the orders of one message, one after the other, each as `take_order` does. Returns their states.
 
-    A message costs about as much as an order does. What cannot be taken now is put off, in one message; an order that
-    can never be taken fails the task once the others are done.
+    A message costs about as much as an order. Orders that cannot be taken now are deferred in one message; an order
+    that can never be taken fails the task once the others are done.
     """
     states: dict[str, str] = {}
     later: list[tuple[str, int, str | None]] = []
@@ -80,7 +80,7 @@ def take_orders(self: Task[Any, Any], sku: str, orders: list[tuple[str, int, str
         except OrderInHand as error:
             later.append(line)
             reason = error
-        except PUT_OFF as error:  # the next ones would meet the same trouble
+        except PUT_OFF as error:  # the next orders would fail in the same way
             later += orders[index:]
             reason = error
             break
@@ -97,8 +97,8 @@ def take_orders(self: Task[Any, Any], sku: str, orders: list[tuple[str, int, str
 def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
     """Finish the submitted orders that a message names, each once, however often it is named. Returns counts.
 
-    A message that cannot be read is kept in the dead-letter set. What cannot be finished now stands in the outbox: the
-    task is not tried again by Celery, which would hold it in memory meanwhile.
+    A message that cannot be read is kept in the dead-letter set. Orders that cannot be finished now are in the outbox:
+    Celery does not retry the task, since it would hold it in memory meanwhile.
     """
     shared = connections()
     try:
@@ -112,7 +112,7 @@ def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
     except (StoreUnavailable, DatabaseUnavailable) as error:
         log.warning("an envelope is left to the sweep: %s", error)
         return {}
-    if report.alone:  # they have been published again in smaller envelopes, or will be
+    if report.alone:  # they were republished in smaller envelopes, or will be
         log.info("%d orders of %r go with fewer others", len(report.alone), envelope.sku)
     for order_id, reason in report.put_off.items():
         log.warning("order %r of %r is tried again later: %s", order_id, envelope.sku, reason)
@@ -120,7 +120,7 @@ def take_envelope(*parts: object, **passed_on: object) -> dict[str, int]:
 
 
 def _terms() -> WorkTerms:
-    """Return the terms of this worker: its orders, and its segment's lease, are another's once they are republished."""
+    """Return the terms of this worker: once republished, its orders and its segment's lease belong to another."""
     said = settings()
     return WorkTerms(
         ttl=said.publish_after,
@@ -136,7 +136,7 @@ def _take(sku: str, order: Order) -> str:
     if isinstance(answer, Busy) and not answer.is_in_hand:
         answer = _try(sku, order, timeout=settings().segment_wait)
     if isinstance(answer, Busy):
-        # An order in somebody's hand is not waited for: it would cost a thread for as long as a dead worker's lease.
+        # The task does not wait for another holder's order: that could block a thread for a dead worker's whole lease.
         raise OrderInHand((answer.free_in_ms or 0) / 1_000) if answer.is_in_hand else NoSegmentFree
     return answer.state if isinstance(answer, Settled) else "refused"
 
@@ -147,7 +147,7 @@ def _try(sku: str, order: Order, *, timeout: float) -> Settled | Refusal:
 
 
 def _pause(task: Task[Any, Any], reason: SegmentedError) -> float:
-    """Return the seconds until the next attempt: until a lease may have lapsed, else 1, 2, 4 and so on."""
+    """Return the seconds until the next attempt: until a lease may have expired, otherwise 1, 2, 4 and so on."""
     if isinstance(reason, OrderInHand):
         return min(reason.seconds + 0.1, RETRY_SECONDS_MAX)
     return min(1 << int(task.request.retries), RETRY_SECONDS_MAX)

@@ -1,4 +1,4 @@
-"""Deduplication: once means once, and repeats get the answer. For Celery tasks see `segmented.dedup.celery`."""
+"""Deduplication: work runs once per key; repeats get its result. For Celery tasks see `segmented.dedup.celery`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ LATE: Final = from_modules(
         "segmented.dedup.sql": "OnceTable",
     }
 )
-"""Imported when asked for, and from where."""
+"""Names that are imported on first use, and their modules."""
 
-if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
     __getattr__, __dir__ = late(__name__, LATE)

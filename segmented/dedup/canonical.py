@@ -1,9 +1,9 @@
-"""One text for one value, with its types: what keys and fingerprints are made of.
+"""Write a value as canonical text, including its types. Keys and fingerprints are made of this text.
 
-Two values have the same text exactly when they are equal and of the same types, after JSON has made lists of tuples.
-`1`, `1.0`, `"1"` and `True` differ. A list is tagged, so that no text of a user can look like a tagged value. Of some
-types it is the written form that must be equal: `Decimal("1.0")` and `Decimal("1.00")` differ, and so does one instant
-in two time zones.
+Two values have the same text exactly when they are equal and of the same types; tuples count as lists, as in JSON. `1`,
+`1.0`, `"1"` and `True` differ. A list is tagged, so that a user's value cannot look like a tagged value. Some types
+compare by their written form: `Decimal("1.0")` and `Decimal("1.00")` differ, and so does the same instant in two time
+zones.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from uuid import UUID
 from segmented.errors import InvalidInput
 
 DIGEST_LENGTH: Final = 32
-"""Hexadecimal digits of SHA-256 that are kept: 128 bits."""
+"""Number of hexadecimal digits of SHA-256 that are kept: 128 bits."""
 DEPTH_MAX: Final = 64
 INTEGER_BITS_MAX: Final = 4_096
 
 
 def canonical(value: object, where: str) -> str:
-    """Return the text; raises InvalidInput, naming `where`, for a value that has none."""
+    """Return the canonical text of a value. Raises InvalidInput, which names `where`, if the value has none."""
     return _text(value, where, 0)
 
 
@@ -41,13 +41,13 @@ def _text(value: object, where: str, depth: int) -> str:
     return json.dumps(_tagged(value, where, depth), ensure_ascii=True, separators=(",", ":"))
 
 
-def _tagged(value: object, where: str, depth: int) -> Any:  # noqa: ANN401  # any JSON; one return a type
+def _tagged(value: object, where: str, depth: int) -> Any:  # noqa: ANN401  # any JSON; a return per type
     if depth > DEPTH_MAX:
         message = f"{where} is nested deeper than {DEPTH_MAX} levels, or holds itself"
         raise InvalidInput(message)
     match value:
         case Enum():
-            name: str | None = value.name  # a flag may be of no member
+            name: str | None = value.name  # a combination of flags may have no name
             return ["enum", type(value).__qualname__, str(value.value) if name is None else name]
         case None | bool():
             return value
@@ -67,7 +67,7 @@ def _tagged(value: object, where: str, depth: int) -> Any:  # noqa: ANN401  # an
 
 def _pair(key: object, item: object, where: str, depth: int) -> list[Any]:
     if not isinstance(key, str):
-        message = f"{where} has the key {key!r}, which is no text: JSON would change it on its way"
+        message = f"{where} has the key {key!r}, which is not a text: JSON would change it"
         raise InvalidInput(message)
     return [_checked_text(key, where), _tagged(item, f"{where}[{key!r}]", depth + 1)]
 
@@ -106,7 +106,7 @@ def _checked_number(number: float, where: str) -> float:
     if not isfinite(number):
         message = f"{where} is {number!r}, which equals nothing: it cannot be part of a key"
         raise InvalidInput(message)
-    return number + 0.0  # -0.0 equals 0.0
+    return number + 0.0  # -0.0 becomes 0.0, which equals it
 
 
 def _checked_text(text: str, where: str) -> str:

@@ -1,4 +1,4 @@
-"""Idempotent execution for plain functions, coroutines and web handlers: once a key, and repeats get the answer."""
+"""Idempotent execution for functions, coroutines and web handlers: work runs once per key; repeats get its result."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ NOTHING: Final = object()
 
 
 class DedupBase:
-    """Namespace and options of both colours."""
+    """Namespace and options of the sync and the async class."""
 
     def __init__(self, namespace: str, options: DedupOptions) -> None:
-        """Check the namespace."""
+        """Create the shared part of both classes: the checked namespace and the options."""
         self.namespace = checked_namespace(namespace)
         self._options = options
         self._terms = options.terms(namespace)
         self._form = options.form
 
     def __repr__(self) -> str:
-        """Name the namespace."""
+        """Return the class name and the namespace."""
         return f"{type(self).__name__}({self.namespace!r})"
 
     def _identity(self, key: str, payload: object) -> Identity:
@@ -61,7 +61,7 @@ class DedupBase:
 
 
 class Dedup(DedupBase):
-    """Runs a function once a key, for threads; see `AsyncDedup` for asyncio.
+    """Runs a function once per key, for threads; see `AsyncDedup` for asyncio.
 
     ```python
     payments = Dedup(store, "payments", keep=86_400)
@@ -72,10 +72,10 @@ class Dedup(DedupBase):
             run.finish(answer)
     ```
 
-    Guarantees, by the store's clock and as long as the store loses nothing: at most one call a key has a living lease,
-    and once one has finished, repeats get its result for `keep` seconds. Not guaranteed: that a call which stands still
-    for longer than its lease does not go on beside the next, or that one which died has done nothing. After `lease`
-    seconds another one runs, and what the first had done outside the store is done again; see `ExternalEffect`.
+    Guaranteed, by the store's clock and as long as the store loses nothing: at most one call per key has a valid lease,
+    and once a call has finished, repeats get its result for `keep` seconds. Not guaranteed: a call that stalls for
+    longer than its lease may continue beside the next one, and a call that died may have done some of its work. After
+    `lease` seconds another call runs and repeats the first one's effects outside the store; see `ExternalEffect`.
     """
 
     def __init__(
@@ -90,26 +90,28 @@ class Dedup(DedupBase):
         load: Callable[[str], Any] = json.loads,
         size_max: int = DEFAULT_SIZE_MAX,
     ) -> None:
-        """Keep records on `store`; keys are those of `namespace`.
+        """Create an instance that keeps its records on `store`, under keys of `namespace`.
 
-        Results are kept for `keep` seconds, failures for `keep_failures` (0: a repeat runs again). A call that dies
-        keeps its key for `lease` seconds; a living one renews. `dump` makes a text of a result, `load` reads it.
+        Results are kept for `keep` seconds, failures for `keep_failures` seconds (0: a repeat runs again). A call whose
+        process dies keeps its key for `lease` seconds; a running call renews its lease. `dump` turns a result into
+        text, `load` reads it back.
         """
         super().__init__(namespace, DedupOptions(keep, keep_failures, lease, dump, load, size_max))
         check_given(store, WHO, is_async=False)
         self._given = store
 
     def begin(self, key: str, *, payload: object = NOTHING, wait: float | None = 0.0) -> Run | Replay:
-        """Begin the run of `key`, or get the replay of the one that has ended.
+        """Begin the run of `key`, or return the replay of the run that has ended.
 
-        With a `payload` (whatever `canonical` can write), a key that was used with another one is refused. Waits up to
-        `wait` seconds for a call in flight. Raises InFlight (409), OtherPayload (422), CallCancelled, EffectUnknown.
+        With a `payload` (any value that `canonical` can write), a key that was used with another payload is refused.
+        Waits up to `wait` seconds for a call in flight. Raises InFlight (409), OtherPayload (422), CallCancelled,
+        EffectUnknown.
         """
         identity = self._identity(key, payload)
         return self._begun(self._claim(identity, None, key), identity, wait)
 
     def call(self, key: str, function: Callable[[], V], *, payload: object = NOTHING, wait: float | None = 0.0) -> V:
-        """Return what `function` gives, or gave the first time; see `begin`. A repeat gets what `load` makes of it."""
+        """Return the result of `function`, or the kept result of its first call, read by `load`; see `begin`."""
         return self._called(self.begin(key, payload=payload, wait=wait), function)
 
     def __call__(
@@ -119,10 +121,11 @@ class Dedup(DedupBase):
         payload: str | Callable[..., object] | bool = True,
         wait: float | None = 0.0,
     ) -> Callable[[Callable[P, V]], Callable[P, V]]:
-        """Decorate a function: calls with equal keys are one call.
+        """Decorate a function: calls with equal keys run once.
 
-        `key` is an expression over the arguments such as `"{order.id}"`, a callable that takes them, or None for all of
-        them. `payload` says what else must be equal (True: all arguments), or OtherPayload is raised.
+        `key` is an expression over the arguments such as `"{order.id}"`, a callable that takes the arguments, or None
+        for all of them. `payload` selects what else must be equal (True: all arguments); otherwise OtherPayload is
+        raised.
         """
         checked_timeout(wait)
 
@@ -140,11 +143,11 @@ class Dedup(DedupBase):
         return decorate
 
     def read(self, key: str) -> RecordState | None:
-        """Return all that is known of a key; None when it was never used, or is forgotten."""
+        """Return the record of a key, or None if the key was never used or is forgotten."""
         return run_sync(perform(ReadRecord(self._record(key))), sync_store(self._given, WHO))
 
     def free(self, key: str) -> Freed:
-        """End whatever holds a key, and forget its outcome. A call that is being run cannot keep its own any more."""
+        """End the run or message that holds a key, and forget its outcome. A running call cannot keep its result."""
         return run_sync(perform(FreeKey(self._record(key))), sync_store(self._given, WHO))
 
     def _begun(self, claim: RunClaim, identity: Identity, wait: float | None) -> Run | Replay:
@@ -160,7 +163,7 @@ class Dedup(DedupBase):
 
 
 class AsyncDedup(DedupBase):
-    """Runs a coroutine function once a key, for asyncio; otherwise as `Dedup`."""
+    """Runs a coroutine function once per key, for asyncio; otherwise as `Dedup`."""
 
     def __init__(
         self,
@@ -174,20 +177,20 @@ class AsyncDedup(DedupBase):
         load: Callable[[str], Any] = json.loads,
         size_max: int = DEFAULT_SIZE_MAX,
     ) -> None:
-        """Keep records on `store`; see `Dedup`."""
+        """Create an instance that keeps its records on `store`; see `Dedup`."""
         super().__init__(namespace, DedupOptions(keep, keep_failures, lease, dump, load, size_max))
         check_given(store, WHO, is_async=True)
         self._given = store
 
     async def begin(self, key: str, *, payload: object = NOTHING, wait: float | None = 0.0) -> AsyncRun | Replay:
-        """Begin the run of `key`, or get the replay of the one that has ended; see `Dedup.begin`."""
+        """Begin the run of `key`, or return the replay of the run that has ended; see `Dedup.begin`."""
         identity = self._identity(key, payload)
         return await self._begun(self._claim(identity, None, key), identity, wait)
 
     async def call(
         self, key: str, function: Callable[[], Awaitable[V]], *, payload: object = NOTHING, wait: float | None = 0.0
     ) -> V:
-        """Return what `function` gives, or gave the first time; see `Dedup.call`."""
+        """Return the result of `function`, or the kept result of its first call; see `Dedup.call`."""
         return await self._called(await self.begin(key, payload=payload, wait=wait), function)
 
     def __call__(
@@ -214,11 +217,11 @@ class AsyncDedup(DedupBase):
         return decorate
 
     async def read(self, key: str) -> RecordState | None:
-        """Return all that is known of a key; None when it was never used, or is forgotten."""
+        """Return the record of a key, or None if the key was never used or is forgotten."""
         return await run_async(perform(ReadRecord(self._record(key))), async_store(self._given, WHO))
 
     async def free(self, key: str) -> Freed:
-        """End whatever holds a key, and forget its outcome; see `Dedup.free`."""
+        """End the run or message that holds a key, and forget its outcome; see `Dedup.free`."""
         return await run_async(perform(FreeKey(self._record(key))), async_store(self._given, WHO))
 
     async def _begun(self, claim: RunClaim, identity: Identity, wait: float | None) -> AsyncRun | Replay:

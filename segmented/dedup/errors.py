@@ -1,4 +1,4 @@
-"""What a call under deduplication may be told instead of running, or after it."""
+"""Errors of a deduplicated call that was not run, or whose outcome was not kept."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ class DedupError(SegmentedError):
     """The call was not run."""
 
     def __init__(self, message: str, key: str, *parts: object) -> None:
-        """Carry the key. Made again from `key` and `parts`, which `args` holds: so it crosses any result backend."""
+        """Create the error. `args` holds `key` and `parts`, so that any result backend can rebuild it."""
         super().__init__(message)
         self.key = key
         self.args = (key, *parts)
         self._message = message
 
     def __str__(self) -> str:
-        """Return the sentence."""
+        """Return the message."""
         return self._message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Survive a result backend, or a pool of processes, that pickles."""
+        """Support pickling, for result backends and process pools."""
         return _unpickled, (type(self), str(self)), vars(self)
 
 
@@ -33,10 +33,10 @@ def _unpickled(kind: type[DedupError], message: str) -> DedupError:
 
 
 class InFlight(DedupError):
-    """Another call with the key is waiting or being worked on; in HTTP, 409."""
+    """Another call with the key is waiting or running; in HTTP, 409."""
 
     def __init__(self, key: str, message_id: str, state: str, free_in: float | None) -> None:
-        """Name the message that has the key, its state, and the seconds after which it lapses unless it is renewed."""
+        """Create the error with the message that holds the key, its state, and the seconds until it expires."""
         lapses = "" if free_in is None else f", and lapses in {free_in:g} s unless it is renewed"
         super().__init__(
             f"key {key!r} is taken: message {message_id!r} is {state}{lapses}", key, message_id, state, free_in
@@ -50,16 +50,16 @@ class OtherPayload(DedupError):
     """The key was used with another payload; in HTTP, 422."""
 
     def __init__(self, key: str, message_id: str) -> None:
-        """Name the message that used it first."""
+        """Create the error with the id of the message that used the key first."""
         super().__init__(f"key {key!r} was used with another payload, by message {message_id!r}", key, message_id)
         self.message_id = message_id
 
 
 class EffectUnknown(DedupError):
-    """Whether the work was done is unknown: its holder died, or the other side did not answer."""
+    """It is unknown whether the work was done: its holder died, or the other side did not answer."""
 
     def __init__(self, key: str, message_id: str) -> None:
-        """Name the message whose holder died."""
+        """Create the error with the id of the message whose holder died."""
         what = "it is not known whether the work was done; settle it by hand or with a resolver"
         super().__init__(f"key {key!r} of message {message_id!r}: {what}", key, message_id)
         self.message_id = message_id
@@ -69,24 +69,24 @@ class CallCancelled(DedupError):
     """The message was cancelled before it began."""
 
     def __init__(self, key: str) -> None:
-        """Name the key."""
+        """Create the error for a key."""
         super().__init__(f"the message under key {key!r} was cancelled", key)
 
 
 class AttemptSuperseded(DedupError):
-    """A later attempt of the same message was published already, so this copy is not run."""
+    """A later attempt of the same message was already published, so this copy is not run."""
 
     def __init__(self, key: str, attempt: int) -> None:
-        """Name the attempt that is expected."""
+        """Create the error with the number of the attempt that is expected."""
         super().__init__(f"attempt {attempt} of the message under key {key!r} was published already", key, attempt)
         self.attempt = attempt
 
 
 class FailedBefore(DedupError):
-    """The first call with the key failed, and repeats are told so."""
+    """The first call with the key failed, and repeats get its error."""
 
     def __init__(self, key: str, kind: str, detail: str) -> None:
-        """Carry the type and the text of the first call's error."""
+        """Create the error with the type and the text of the first call's error."""
         super().__init__(f"the first call with key {key!r} failed: {kind}: {detail}", key, kind, detail)
         self.kind = kind
         self.detail = detail
@@ -96,15 +96,15 @@ class ResultUnkept(DedupError):
     """The first call with the key ended, but its result could not be kept for repeats."""
 
     def __init__(self, key: str, detail: str) -> None:
-        """Say why it was not kept."""
+        """Create the error with the reason why the result was not kept."""
         super().__init__(f"the first call with key {key!r} ended, but its result was not kept: {detail}", key, detail)
         self.detail = detail
 
 
 class RunLost(DedupError):
-    """The run went to another holder, was freed, or its record is gone, so its outcome was not kept."""
+    """The outcome was not kept: another holder has the run, an operator freed it, or its record is gone."""
 
     def __init__(self, key: str) -> None:
-        """Name the key."""
+        """Create the error for a key."""
         what = "it lapsed and went to another holder, was freed, or the store lost its memory"
         super().__init__(f"the run under key {key!r} is lost, and its outcome not kept: {what}", key)

@@ -1,7 +1,7 @@
-"""Effects outside: a text message, a payment, a parcel. Nothing here can make them happen exactly once.
+"""Effects outside the store: a text message, a payment, a parcel. Nothing here can make them happen exactly once.
 
 The provider is not part of any transaction of ours. When a process dies in the call, or the call raises, it may have
-been made or not, and only the provider knows. What to do then is a policy, and has to be said for each effect:
+been made or not, and only the provider knows. You choose a policy for this case for each effect:
 
 | policy | after a death or an error in the call | so the provider is called |
 | --- | --- | --- |
@@ -9,13 +9,13 @@ been made or not, and only the provider knows. What to do then is a policy, and 
 | `at_most_once` | unknown: not called again until a resolver or a human settles it | once or never |
 | `at_least_once` | called again | once or more, and may do it more than once |
 
-All three hold for as long as the record is kept (`keep` seconds), on a store that loses nothing. A Redis that was
-emptied, or failed over to a replica that was behind, has forgotten what was done, and the provider is called again;
-only a provider that recognises keys knows better, because the key is made of the namespace and the key alone.
+All three hold as long as the record is kept (`keep` seconds), on a store that loses nothing. A Redis that was emptied,
+or that failed over to a replica that lagged, has forgotten what was done, and the provider is called again. Only a
+provider that recognises keys can detect this, because the key is made of the namespace and the key alone.
 
-A process that stands still in the call for longer than its lease is taken for dead, and may make its call afterwards.
-So a resolver's `NotDone` may be overtaken: say it only when the provider would refuse such a late call, or after a time
-by which no process can still be standing.
+A process that stalls in the call for longer than its lease counts as dead, and may make its call afterwards. So a late
+call may overtake a resolver's `NotDone`: return it only if the provider would refuse such a call, or after a time by
+which no process can still be stalled.
 """
 
 from __future__ import annotations
@@ -54,36 +54,36 @@ WHO: Final = "an ExternalEffect"
 JSON: Final = OutcomeForm()
 CALLED: Final = "the provider was called, and its result may not have been kept"
 SETTLED_MAX: Final = 10
-"""How often one call settles a key that others make unknown again meanwhile."""
+"""How often one call settles a key that other calls make unknown again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A resolver's answer: it was done, and this is the result that repeats get."""
+    """A resolver's answer: the effect was done, and repeats get this result."""
 
     result: object = None
 
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
-    """A resolver's answer: it was not done, and cannot be done any more by a call of before. It is called again."""
+    """A resolver's answer: the effect was not done, and no earlier call can still do it. It is called again."""
 
 
 @dataclass(frozen=True, slots=True)
 class StillUnknown:
-    """A resolver's answer: it cannot be told, or not yet."""
+    """A resolver's answer: it is not known, or not yet."""
 
 
 Resolution = Done | NotDone | StillUnknown
 
 
 def effect_scope(namespace: str) -> str:
-    """Return the scope of an effect's keys: apart from those of a `Dedup` of the same namespace."""
+    """Return the scope of an effect's keys. It differs from that of a `Dedup` of the same namespace."""
     return f"effect:{namespace}"
 
 
 class EffectBase:
-    """Policy, records and keys of both colours."""
+    """Policy, records and keys of the sync and the async class."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class EffectBase:
         resolver: object,
         certain: tuple[type[BaseException], ...],
     ) -> None:
-        """Refuse what does not fit together."""
+        """Create the shared part of both classes. Raises InvalidInput if the arguments contradict each other."""
         self.namespace = checked_namespace(namespace)
         self.policy = _checked_policy(policy, resolver, certain)
         milliseconds(options.keep, "keep")
@@ -103,11 +103,11 @@ class EffectBase:
         self._terms = replace(terms, on_lapse="unknown") if policy == "at_most_once" else terms
 
     def __repr__(self) -> str:
-        """Name the namespace and the policy."""
+        """Return the class name, the namespace and the policy."""
         return f"{type(self).__name__}({self.namespace!r}, policy={self.policy!r})"
 
     def provider_key(self, key: str) -> str:
-        """Return what the provider is given with `key`: the same in every attempt, process and version.
+        """Return the key that the provider gets for `key`: the same in every attempt, process and version.
 
         It is also the key of the record, as `segmented dedup list` shows it.
         """
@@ -123,7 +123,7 @@ class EffectBase:
         return self.policy == "at_most_once" and not isinstance(error, (NeverAwaited, *self._certain))
 
     def _settling(self, key: str, found: Resolution, of_message: str = "") -> Plan[bool]:
-        """Say what became of an unknown call; False where there is none, or not that of the message any more."""
+        """Settle an unknown call. Returns False if it is not unknown, or the unknown call is another message's."""
         kind, body = self._form.written(found.result) if isinstance(found, Done) else (None, "")
         times = (self._terms.remember_ms, self._terms.keep_ms)
         operation = SettleRun(self._record(key), times[0], kind, body, keep_ms=times[1], of_message=of_message)
@@ -138,8 +138,8 @@ class ExternalEffect(EffectBase):
     sms.perform(order.id, lambda provider_key: provider.send(order.mobile, text, reference=provider_key))
     ```
 
-    Guaranteed, by the store's clock and for `keep` seconds: at most one call a key is under way, and once one has
-    returned, repeats get its result without a call. What a death or an error in the call means is the policy's, see
+    Guaranteed, by the store's clock and for `keep` seconds: at most one call per key is under way, and once a call has
+    returned, repeats get its result without a call. The policy decides what a death or an error in the call means; see
     this module. Not guaranteed, because nobody can: that the provider does it exactly once.
     """
 
@@ -155,13 +155,13 @@ class ExternalEffect(EffectBase):
         keep: float = DAY,
         form: OutcomeForm = JSON,
     ) -> None:
-        """Keep records on `store`; `namespace` names the effect, and is part of its keys.
+        """Create an effect that keeps its records on `store`; `namespace` names the effect and is part of its keys.
 
-        With `at_most_once`: errors of the `certain` types prove that nothing was sent, so the key is free after one;
-        `resolver(key, provider_key)` asks the provider what became of an unknown call, and says `Done(result)`,
-        `NotDone()` or `StillUnknown()`. A call that dies keeps its key for `lease` seconds. Results are kept for `keep`
-        seconds, written by `form` (as JSON); then the key is new, so take more than the longest time after which a
-        repeat may come.
+        With `at_most_once`, errors of the `certain` types prove that nothing was sent, so they free the key.
+        `resolver(key, provider_key)` asks the provider what became of an unknown call, and returns `Done(result)`,
+        `NotDone()` or `StillUnknown()`. A call whose process dies keeps its key for `lease` seconds. Results are kept
+        for `keep` seconds, written by `form` (default: JSON). After that the key counts as new, so choose `keep` longer
+        than the latest time at which a repeat may arrive.
         """
         super().__init__(namespace, _options(keep, lease, form), policy, resolver, certain)
         if iscoroutinefunction(resolver):
@@ -174,11 +174,11 @@ class ExternalEffect(EffectBase):
     def perform(
         self, key: str, function: Callable[[str], V], *, payload: object = NOTHING, wait: float | None = 0.0
     ) -> V:
-        """Return what `function` gives for this key, or gave the first time; it is given the provider's key.
+        """Return the result of `function`, or the kept result of its first call; `function` gets the provider's key.
 
-        An error in the call is raised as it is. Waits up to `wait` seconds for a call in flight. Raises InFlight,
-        EffectUnknown (at_most_once), OtherPayload where a `payload` is given and was another one, and RunLost where the
-        call was made and its result could not be kept.
+        An error in the call is raised unchanged. Waits up to `wait` seconds for a call in flight. Raises InFlight,
+        EffectUnknown (at_most_once), OtherPayload if the key was used with another `payload`, and RunLost if the call
+        was made but its result could not be kept.
         """
         if iscoroutinefunction(function):
             message = f"an ExternalEffect calls a function, and {name_of(function)} is a coroutine function"
@@ -194,15 +194,15 @@ class ExternalEffect(EffectBase):
         raise EffectUnknown(key, "?")
 
     def settle(self, key: str, *, done: object) -> bool:
-        """Say that the unknown call was made, with the result `done` for repeats; False where nothing was unknown."""
+        """Settle the unknown call as made, with the result `done` for repeats. Returns False if nothing was unknown."""
         return run_sync(self._settling(key, Done(done)), self._store())
 
     def settle_not_done(self, key: str) -> bool:
-        """Say that the unknown call was never made, so the next perform calls; False where nothing was unknown."""
+        """Settle the unknown call as never made, so the next perform calls. Returns False if nothing was unknown."""
         return run_sync(self._settling(key, NotDone()), self._store())
 
     def read(self, key: str) -> RecordState | None:
-        """Return all that is known of a key; None when it was never used, or is forgotten."""
+        """Return the record of a key, or None if the key was never used or is forgotten."""
         return run_sync(perform(ReadRecord(self._record(key))), self._store())
 
     def _store(self) -> Store:
@@ -248,7 +248,7 @@ class AsyncExternalEffect(EffectBase):
         keep: float = DAY,
         form: OutcomeForm = JSON,
     ) -> None:
-        """Keep records on `store`; `namespace` names the effect, and is part of its keys.
+        """Create an effect that keeps its records on `store`; `namespace` names the effect and is part of its keys.
 
         The resolver is a coroutine function. See `ExternalEffect`.
         """
@@ -263,9 +263,9 @@ class AsyncExternalEffect(EffectBase):
     async def perform(
         self, key: str, function: Callable[[str], Awaitable[V]], *, payload: object = NOTHING, wait: float | None = 0.0
     ) -> V:
-        """Return what `function` gives for this key, or gave the first time; see `ExternalEffect.perform`.
+        """Return the result of `function`, or the kept result of its first call; see `ExternalEffect.perform`.
 
-        A call that is cancelled has raised: under at_most_once it is unknown.
+        Cancelling the call counts as an error in it: under at_most_once the call is then unknown.
         """
         seen = "" if payload is NOTHING else payload_print(payload)
         for _ in range(SETTLED_MAX):
@@ -278,15 +278,15 @@ class AsyncExternalEffect(EffectBase):
         raise EffectUnknown(key, "?")
 
     async def settle(self, key: str, *, done: object) -> bool:
-        """Say that the unknown call was made, with the result `done` for repeats; False where nothing was unknown."""
+        """Settle the unknown call as made, with the result `done` for repeats. Returns False if nothing was unknown."""
         return await run_async(self._settling(key, Done(done)), self._store())
 
     async def settle_not_done(self, key: str) -> bool:
-        """Say that the unknown call was never made, so the next perform calls; False where nothing was unknown."""
+        """Settle the unknown call as never made, so the next perform calls. Returns False if nothing was unknown."""
         return await run_async(self._settling(key, NotDone()), self._store())
 
     async def read(self, key: str) -> RecordState | None:
-        """Return all that is known of a key; None when it was never used, or is forgotten."""
+        """Return the record of a key, or None if the key was never used or is forgotten."""
         return await run_async(perform(ReadRecord(self._record(key))), self._store())
 
     def _store(self) -> AsyncStore:

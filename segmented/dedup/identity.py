@@ -1,7 +1,7 @@
-"""Which calls are the same: the key of a call, and a fingerprint of its payload.
+"""Decide which calls are the same: the key of a call, and a fingerprint of its payload.
 
-A key is a digest of the scope (the name of the task or function), how the key is made, and typed values. It is never
-shown to say what it was made of, so that a personal number in an argument does not end up in Redis.
+A key is a digest of the scope (the name of the task or function), the way the key is made, and typed values. It does
+not reveal these values, so a personal number in an argument does not end up in Redis.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 KEY_LENGTH_MAX: Final = 255
-"""Of an explicit idempotency key, as in the IETF draft on the Idempotency-Key header."""
+"""Maximum length of an explicit idempotency key, as in the IETF draft on the Idempotency-Key header."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The key of one call, and the fingerprint of its payload; "" where there is nothing to compare."""
+    """The key of a call, and the fingerprint of its payload ("" if there is nothing to compare)."""
 
     key: str
     payload_print: str
 
 
 def checked_key(key: object, what: str = "an idempotency key") -> str:
-    """Refuse an explicit key that is empty, too long, or cannot be printed."""
+    """Return an explicit key. Raises InvalidInput if it is empty, too long or not printable."""
     if not isinstance(key, str) or not key or len(key) > KEY_LENGTH_MAX or not key.isprintable():
         message = f"{what} is a text of 1 to {KEY_LENGTH_MAX} characters that can be printed, not {key!r:.80}"
         raise InvalidInput(message)
@@ -48,7 +48,7 @@ def payload_print(payload: object) -> str:
 
 
 class CallIdentity:
-    """How the calls of one function are told apart. Made once, when the function is decorated."""
+    """Computes the identity of one function's calls. Created once, when the function is decorated."""
 
     def __init__(
         self,
@@ -58,10 +58,10 @@ class CallIdentity:
         key: str | Callable[..., object] | None = None,
         payload: str | Callable[..., object] | bool = True,
     ) -> None:
-        """Check both expressions against the function's signature; raises InvalidInput with what does not fit.
+        """Create the identity, and check both expressions against the function's signature (raises InvalidInput).
 
-        `key`: an expression over the arguments such as `"{order.id}"`, a callable that takes them, or None for all of
-        them. `payload`: what else must be equal in a repeat; True for all arguments, False for nothing.
+        `key`: an expression over the arguments such as `"{order.id}"`, a callable that takes the arguments, or None for
+        all of them. `payload`: what else must be equal in a repeat; True for all arguments, False for nothing.
         """
         self._scope = scope
         self._bound = CallKey(_whole_call, function)
@@ -71,7 +71,7 @@ class CallIdentity:
         self._compares_all = payload is True
 
     def of(self, arguments: Sequence[Any], options: Mapping[str, Any], *, given: str | None = None) -> Identity:
-        """Return the identity of one call; a `given` key, chosen by the caller, takes the place of the expression.
+        """Return the identity of one call; a `given` key, chosen by the caller, replaces the expression.
 
         Raises TypeError where the call itself would, and InvalidInput for an argument that has no stable text.
         """
@@ -80,7 +80,7 @@ class CallIdentity:
             return Identity(explicit_key(self._scope, given), self._fingerprint(call))
         made = ["all", self._whole(call)] if self._key is None else [self._key.text, self._key.values(call)]
         key = digest(canonical([self._scope, *made], f"the key of {self._where}"))
-        return Identity(key, "" if self._key is None else self._fingerprint(call))  # a key of all says it all
+        return Identity(key, "" if self._key is None else self._fingerprint(call))  # all arguments are in the key
 
     def _fingerprint(self, call: Call) -> str:
         if self._payload is not None:
@@ -96,7 +96,7 @@ class CallIdentity:
 
 
 class _Selection:
-    """Some of the arguments: by an expression, or by a callable."""
+    """Selects some of the arguments, by an expression or by a callable."""
 
     def __init__(
         self, what: str, selector: str | Callable[..., object], function: Callable[..., object], where: str
@@ -104,7 +104,7 @@ class _Selection:
         self._paths: tuple[Path, ...] = ()
         self._callable: Callable[..., object] | None = None
         if isinstance(selector, str):
-            CallKey(selector, function)  # names what is wrong, expression and function both
+            CallKey(selector, function)  # raises InvalidInput, naming expression and function
             self._paths = KeyExpression(selector).paths
             self.text = selector
             if not self._paths:
@@ -124,5 +124,5 @@ class _Selection:
 
 
 def _whole_call(*_: object, **__: object) -> str:
-    """Stand in for an expression where only the binding of arguments is wanted."""
+    """Replace an expression when only the binding of arguments is needed."""
     return "all"

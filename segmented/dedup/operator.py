@@ -1,4 +1,4 @@
-"""For an operator: list the keys that are held, look at one, free it, or settle what is unknown."""
+"""For operators: list the held keys, show one, free it, or settle an unknown run."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from segmented.plans.drivers import Store
 
 State = Literal["waiting", "running", "unknown", "lapsed"]
-"""`lapsed`: its holder died, or its message did not come in time; nobody is kept out, and the reaper will free it."""
+"""`lapsed`: the holder died, or the message did not arrive in time. It blocks nobody; the reaper will free it."""
 LIMIT: Final = 1_000
 LOOKED_AT_MAX: Final = 10_000
-"""Claims of one partition that are looked at where only one state is wanted."""
+"""Maximum number of claims of one partition to check when only one state is wanted."""
 READ_AT_ONCE: Final = 200
 HOLDER_SHOWN: Final = 8
-"""Digits of a holder id: whoever knows the whole could end its run."""
+"""Digits of a holder id to show; the whole id would allow ending its run."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldKey:
-    """Who holds a key."""
+    """A held key and its holder."""
 
     namespace: str
     key: str
@@ -45,22 +45,22 @@ class HeldKey:
     message: str
     attempt: int
     holder_id_start: str
-    """Empty for a message that waits."""
+    """Empty for a waiting message."""
     ends_in_ms: int | None
-    """Unless it is renewed; None: not by itself."""
+    """Milliseconds until it ends unless renewed; None if it does not end on its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldKeys:
-    """Keys that were held while the server was looked through, those first that end first."""
+    """Keys that were held while the server was searched, in the order in which they end."""
 
     keys: tuple[HeldKey, ...]
     is_complete: bool
-    """False when there were more than asked for, or than are looked at."""
+    """False if there were more keys than asked for, or more than are checked."""
 
 
 def namespaces_plan(key: str = "") -> Plan[tuple[str, ...]]:
-    """Name the namespaces in which a key is held; with a `key`, those that know it. Looks through every master."""
+    """Return the namespaces in which a key is held, or with a `key` those that know it. Searches every master."""
     found: set[str] = set()
     masters = yield from perform(ListMasters())
     slots: list[int | None] = [ranges[0][0] for ranges in masters]
@@ -76,9 +76,9 @@ def namespaces_plan(key: str = "") -> Plan[tuple[str, ...]]:
 
 
 def list_plan(namespace: str | None = None, *, state: State | None = None, limit: int = LIMIT) -> Plan[HeldKeys]:
-    """List held keys, of one namespace or of all, in one state or in any."""
+    """List held keys of one namespace or all, in one state or any."""
     if not is_whole(limit) or limit < 1:
-        message = f"a limit of {limit!r} keys is none: give a whole number of 1 or more"
+        message = f"the limit of {limit!r} keys is wrong: give a whole number of 1 or more"
         raise InvalidInput(message)
     names = (yield from namespaces_plan()) if namespace is None else (checked_namespace(namespace),)
     seen_max = limit + 1 if state is None else LOOKED_AT_MAX
@@ -98,10 +98,10 @@ def list_plan(namespace: str | None = None, *, state: State | None = None, limit
 def find_plan(
     key: str, *, namespace: str | None = None, is_given: bool = False, scope: str | None = None
 ) -> Plan[RecordName]:
-    """Find the record of a key as the list shows it, or, where `is_given`, as a caller gave it under `scope`.
+    """Find the record of a key as the list shows it or, with `is_given`, as a caller gave it under `scope`.
 
-    Without a namespace all are looked through. Without a scope that of a `Dedup` and of an `ExternalEffect` are tried.
-    Raises InvalidInput where nothing, or more than one record, is known.
+    Without a namespace all are searched. Without a scope, those of a `Dedup` and of an `ExternalEffect` are tried.
+    Raises InvalidInput if no record or more than one is found.
     """
     scopes = _scopes(key, namespace, scope, is_given=is_given)
     if namespace is not None:
@@ -117,10 +117,10 @@ def find_plan(
         return living[0]
     if living:
         places = ", ".join(f"{record.key} in {record.namespace!r}" for record in living)
-        message = f"key {key!r} stands for several records; say --namespace or --scope: {places}"
+        message = f"key {key!r} stands for several records; give --namespace or --scope: {places}"
         raise InvalidInput(message)
     where = "any namespace" if namespace is None else f"namespace {namespace!r}"
-    hint = "" if is_given else "; if it is a key that a caller gave, say so (--given)"
+    hint = "" if is_given else "; for a key that a caller gave, pass --given"
     message = f"nothing is known of key {key!r} in {where}: it was never used there, or is forgotten{hint}"
     raise InvalidInput(message)
 
@@ -128,45 +128,45 @@ def find_plan(
 def list_keys(
     store: Store, namespace: str | None = None, *, state: State | None = None, limit: int = LIMIT
 ) -> HeldKeys:
-    """Return the keys that are held, at most `limit`; not one moment's picture, for they are read one by one."""
+    """Return the held keys, at most `limit`. They are read one by one, so this is not a snapshot of one moment."""
     return run_sync(list_plan(namespace, state=state, limit=limit), store)
 
 
 def find(
     store: Store, key: str, *, namespace: str | None = None, is_given: bool = False, scope: str | None = None
 ) -> RecordName:
-    """Return the record that a key stands for; see `find_plan`."""
+    """Return the record of a key; see `find_plan`."""
     return run_sync(find_plan(key, namespace=namespace, is_given=is_given, scope=scope), store)
 
 
 def read(store: Store, record: RecordName, *, message: str = "") -> RecordState | None:
-    """Return all that is known of a record, or of one of its messages."""
+    """Return the state of a record, or of one of its messages."""
     return run_sync(perform(ReadRecord(record, _checked_message(message))), store)
 
 
 def free(store: Store, record: RecordName, *, message: str = "") -> Freed:
-    """End whatever holds a key, and give its outcome to no repeat; with a `message`, end that one's own run.
+    """End whatever holds a key and discard its outcome; with a `message`, end that message's own run.
 
-    A holder at work is not stopped, but it cannot keep its outcome.
+    A holder that is working is not stopped, but it cannot keep its outcome.
     """
     return run_sync(perform(FreeKey(record, _checked_message(message))), store)
 
 
 def settle_done(store: Store, record: RecordName, result: Any, *, keep: float = DAY, message: str = "") -> bool:  # noqa: ANN401  # any JSON
-    """Say that the unknown run was done, with this result for repeats. False where nothing is unknown."""
+    """Settle the unknown run as done, with this result for repeats. Returns False if nothing is unknown."""
     keep_ms = milliseconds(keep, "keep")
     try:
         body = json.dumps(result)
     except (TypeError, ValueError, RecursionError) as error:
         message = f"the result of a settlement has no form in JSON: {error}"
         raise InvalidInput(message) from error
-    # An "effect": read as JSON, whatever `load` the call has for its own results, which is not known here.
+    # An "effect" is read as JSON. The call's own `load` is not known here.
     settling = SettleRun(record, keep_ms, "effect", body, keep_ms=keep_ms, message=_checked_message(message))
     return not isinstance(run_sync(perform(settling), store), NotUnknown)
 
 
 def settle_not_done(store: Store, record: RecordName, *, message: str = "") -> bool:
-    """Say that the unknown run was never done, so the next one begins. False where nothing is unknown."""
+    """Settle the unknown run as not done, so that the next call runs. Returns False if nothing is unknown."""
     settling = SettleRun(record, milliseconds(DAY, "remember"), None, message=_checked_message(message))
     return not isinstance(run_sync(perform(settling), store), NotUnknown)
 
@@ -184,7 +184,7 @@ def _scopes(key: str, namespace: str | None, scope: str | None, *, is_given: boo
     if scope is not None:
         return [scope]
     if namespace is None:
-        message = f"the given key {key!r} may have been used anywhere: say its namespace or its scope"
+        message = f"the given key {key!r} may have been used anywhere: give its namespace or its scope"
         raise InvalidInput(message)
     return [namespace, effect_scope(namespace)]
 

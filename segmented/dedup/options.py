@@ -1,4 +1,4 @@
-"""How long things last under deduplication, checked as it is given."""
+"""Durations and formats of deduplication, checked when they are given."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NAMESPACE_LENGTH_MAX: Final = 100
 
 
 def window_ms(seconds: object, what: str) -> int:
-    """Turn a window in seconds into milliseconds; 0 for none. Raises InvalidInput for a negative one."""
+    """Convert a window from seconds to milliseconds; 0 means none. Raises InvalidInput for a negative one."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0:
-        message = f"{what} of {seconds!r} s is no window: give 0 or more seconds"
+        message = f"{what} of {seconds!r} s is not a window: give 0 or more seconds"
         raise InvalidInput(message)
     return 0 if seconds == 0 else milliseconds(seconds, what)
 
 
 def checked_namespace(namespace: str) -> str:
-    """Refuse a namespace that cannot be part of a key."""
+    """Return a namespace. Raises InvalidInput if it cannot be part of a key."""
     if len(checked_name(namespace, "a namespace of deduplication")) > NAMESPACE_LENGTH_MAX:
         message = f"the namespace of deduplication has {len(namespace)} characters; {NAMESPACE_LENGTH_MAX} are the most"
         raise InvalidInput(message)
@@ -37,26 +37,26 @@ def checked_namespace(namespace: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DedupOptions:
-    """All lives are seconds."""
+    """Options of deduplication. All durations are in seconds."""
 
     keep: float = DAY
-    """For how long a result is given to repeats."""
+    """Seconds for which repeats get a result."""
     keep_failures: float = 0.0
-    """For how long a failure is; 0: the next call with the key runs again."""
+    """Seconds for which repeats get a failure; 0: the next call with the key runs again."""
     lease: float = DEFAULT_LEASE
-    """For how long a process that died keeps its key; a living one renews."""
+    """Seconds for which a process that died keeps its key; a live one renews its lease."""
     dump: Callable[[Any], str] = json.dumps
     load: Callable[[str], Any] = json.loads
     size_max: int = DEFAULT_SIZE_MAX
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense, in one sentence."""
+        """Check all options. Raises InvalidInput for the first wrong one."""
         self.terms("")
         _ = self.form
 
     @property
     def form(self) -> OutcomeForm:
-        """How results are written."""
+        """The format in which results are written."""
         return OutcomeForm(self.dump, self.load, self.size_max)
 
     def terms(self, task: str) -> RunTerms:

@@ -1,4 +1,4 @@
-"""How a result or a failure is written into a record, and read for a repeat."""
+"""Write a result or a failure into a record, and read it for a repeat."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ DEFAULT_SIZE_MAX: Final = 1_048_576
 
 @dataclass(frozen=True, slots=True)
 class OutcomeForm:
-    """`dump` makes a text of a result, of at most `size_max` bytes, and `load` the result again; as they are, JSON."""
+    """`dump` turns a result into text of at most `size_max` bytes, and `load` turns it back. The default is JSON."""
 
     dump: Callable[[Any], str] = json.dumps
     load: Callable[[str], Any] = json.loads
     size_max: int = DEFAULT_SIZE_MAX
 
     def __post_init__(self) -> None:
-        """Refuse what is no serializer, or no size."""
+        """Check the callables and the size."""
         serializer: tuple[object, object] = (self.dump, self.load)
         if not all(callable(one) for one in serializer):
             message = "dump and load are callables: one makes a text of a result, the other the result again"
@@ -41,20 +41,20 @@ class OutcomeForm:
             raise InvalidInput(message)
 
     def written(self, result: object) -> tuple[OutcomeKind, str]:
-        """Return what to keep of a result. One that cannot be kept does not fail the call, whose work is done."""
+        """Return the kind and text of a result. A result that cannot be kept does not fail the call."""
         try:
             body = self.dump(result)
             if not isinstance(body, str):
                 return "unkept", f"its dump gave {type(body).__name__}, not str"
             size = len(body.encode())
-        except Exception as error:  # noqa: BLE001  # whatever a serializer raises
+        except Exception as error:  # noqa: BLE001  # a serializer may raise anything
             return "unkept", f"{type(error).__name__}: {error}"[:DETAIL_LENGTH_MAX]
         if size > self.size_max:
             return "unkept", f"it has {size} bytes; {self.size_max} are the most"
         return "value", body
 
-    def read(self, key: str, outcome: OutcomeKept) -> Any:  # noqa: ANN401  # whatever was kept
-        """Return the kept result; raises FailedBefore for a failure, ResultUnkept where there is none to give."""
+    def read(self, key: str, outcome: OutcomeKept) -> Any:  # noqa: ANN401  # any result
+        """Return the kept result. Raises FailedBefore for a failure, ResultUnkept if no result was kept."""
         match outcome.kind:
             case "value":
                 return self.load(outcome.body)
@@ -66,11 +66,11 @@ class OutcomeForm:
 
 
 class NeverAwaited(InvalidInput):
-    """A function gave a coroutine where a result was wanted, so nothing was done."""
+    """A function returned a coroutine instead of a result, so nothing was done."""
 
 
 def awaited(result: V, function: Callable[..., object]) -> V:
-    """Return a result as it is. A coroutine is closed and refused: its work would be noted as done, and never be."""
+    """Return a result unchanged. Closes and refuses a coroutine, which would be recorded as done without running."""
     if iscoroutine(result):
         result.close()
         message = f"{name_of(function)} gave a coroutine, which nothing awaits here: use the class for asyncio"
@@ -79,9 +79,9 @@ def awaited(result: V, function: Callable[..., object]) -> V:
 
 
 def failure_written(error: BaseException) -> str:
-    """Return what to keep of a failure: its type, and the beginning of its text."""
+    """Return the kind and text of a failure: its type, and the beginning of its message."""
     try:
         detail = str(error)
-    except Exception as failure:  # noqa: BLE001  # whatever an error of the user's raises
+    except Exception as failure:  # noqa: BLE001  # a user's error may raise anything
         detail = f"its text cannot be made: {type(failure).__name__}"
     return json.dumps({"kind": type(error).__qualname__, "detail": detail[:DETAIL_LENGTH_MAX]})

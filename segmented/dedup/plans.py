@@ -1,6 +1,7 @@
-"""The protocol of a deduplicated call: begin it or learn why not, and keep what became of it.
+"""The protocol of a deduplicated call: begin it or learn why not, and keep its outcome.
 
-A `StoreEffect` is an effect in the store itself, done in the same script that keeps the outcome: once, or not at all.
+A `StoreEffect` is an effect in the store itself. It runs in the same script that keeps the outcome: once, or not at
+all.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ if TYPE_CHECKING:
     from segmented.protocol import BeginRun, FinishRun
 
 Begun = tuple[RunBegun, float]
-"""The answer, and the local time from which its lease counts."""
+"""The server's answer, and the local time at which its lease starts."""
 
 
 def is_in_flight(answer: object) -> bool:
-    """Is it worth waiting for? Not for what only a human or a resolver can end."""
+    """Return whether waiting can help: not if only a human or a resolver can end the state."""
     return isinstance(answer, KeyHeld) and answer.state != "unknown"
 
 
 def begin_plan(claim: RunClaim, beginning: BeginRun, timeout: float | None) -> Plan[Begun | OutcomeKept]:
-    """Begin the run, waiting up to `timeout` seconds for another call with the key to end (0: not at all).
+    """Begin the run, waiting up to `timeout` seconds for another call with the key to end (0: do not wait).
 
-    Raises what `refusal` makes of the answer, and RunLost where it took longer than the lease lasts; nothing is left
+    Raises the error of `refusal` for the answer, and RunLost if beginning took longer than the lease; nothing is left
     behind then.
     """
     answer, asked_at = yield from wait_for(
@@ -53,7 +54,7 @@ def begin_plan(claim: RunClaim, beginning: BeginRun, timeout: float | None) -> P
         now = yield from perform(Now())
         if now < trusted_until(asked_at, answer.ttl_ms):
             return answer, asked_at
-        with suppress(SegmentedError):  # it lapses anyway
+        with suppress(SegmentedError):  # the lease expires on its own
             yield from perform(Within(claim.releasing(), now + UNDO_SECONDS))
         raise RunLost(claim.name)
     if isinstance(answer, OutcomeKept):
@@ -76,13 +77,13 @@ def refusal(
             return CallCancelled(key)
         case AttemptOutdated(attempt):
             return AttemptSuperseded(key, attempt)
-    return InFlight(key, "?", "waiting", None)  # the deadline came before a first turn in the line
+    return InFlight(key, "?", "waiting", None)  # the deadline came before its first turn in the queue
 
 
 def finish_plan(
     claim: RunClaim, finishing: FinishRun, effect: StoreEffect | None, deadline: float
 ) -> Plan[RunFinished]:
-    """Keep the outcome, with the effect in the same step; raises RunLost when the run is not the holder's any more."""
+    """Keep the outcome and perform the effect in the same step. Raises RunLost if the run has another holder."""
     operation = (
         finishing
         if effect is None
@@ -96,12 +97,12 @@ def finish_plan(
 
 @dataclass(frozen=True, slots=True)
 class StoreEffect:
-    """Lua that is run with the outcome of a run, on the same server; what it returns, as JSON, is the result.
+    """Lua that runs in the step that keeps a run's outcome, on the same server. It returns the result, as JSON.
 
-    `script` is the body of a function that sees its own `KEYS` and `ARGV`. It is done once for a key, however often the
-    message is delivered, and not at all by a holder that was overtaken. A script does not roll back: check everything
-    before the first write, so that a failing effect leaves nothing. On a cluster its keys must be in the slot of the
-    record: put `Run.hash_tag` into their names.
+    `script` is the body of a function with its own `KEYS` and `ARGV`. It runs once per key, however often the message
+    is delivered, and never for a holder that was overtaken. A script does not roll back: check everything before the
+    first write, so that a failing effect leaves nothing. On a cluster its keys must be in the slot of the record: put
+    `Run.hash_tag` into their names.
 
     ```python
     StoreEffect("return redis.call('INCRBY', KEYS[1], ARGV[1])", keys=["points:7"], arguments=[10])
@@ -113,7 +114,7 @@ class StoreEffect:
     arguments: Sequence[str | int] = field(default=())
 
     def __post_init__(self) -> None:
-        """Refuse an effect that cannot be sent."""
+        """Check the script, keys and arguments."""
         text: object = self.script
         if not isinstance(text, str) or not text.strip():
             message = "an effect needs the text of its Lua"

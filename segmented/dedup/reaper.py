@@ -1,8 +1,8 @@
-"""The reaper: frees what the dead hold, and never what lives.
+"""The reaper frees what dead holders left, and never what a live holder has.
 
-A holder lives as long as its lease, by the store's clock, which is looked at in the same step that frees. So any number
-of reapers may run at once, in any process and with any clock of its own. Nothing depends on one: a lapsed claim keeps
-nobody out. A reaper wakes at once who waits for it, keeps the list of held keys short, and marks what became unknown.
+A holder is live until its lease expires, by the store's clock, which is read in the same step that frees. So any number
+of reapers may run at once, in any process and with any local clock. Nothing depends on a reaper: an expired claim
+blocks nobody. A reaper wakes the waiters at once, keeps the list of held keys short, and marks unknown runs.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 LIMIT: Final = 10_000
 PAGE: Final = 100
-"""Claims of one partition that are asked for, and reaped, at once."""
+"""Claims of one partition that are read and reaped at once."""
 BATCH_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReapCount:
-    """What a pass did with the claims that had lapsed."""
+    """The outcome of one pass over the expired claims."""
 
     freed: int = 0
     unknown: int = 0
-    """Became unknown: to be settled by a resolver or a human."""
+    """Number of claims that became unknown: a resolver or a human must settle them."""
     held: int = 0
-    """Were renewed, settled or freed by somebody else, between the look and the step."""
+    """Number of claims that another process renewed, settled or freed between the read and the reaping."""
 
     @property
     def looked_at(self) -> int:
-        """How many claims were looked at."""
+        """Return how many claims were checked."""
         return self.freed + self.unknown + self.held
 
 
 def reap_plan(namespace: str, *, limit: int = LIMIT, remember: float = DAY) -> Plan[ReapCount]:
-    """Go over the partitions until nothing is left that has lapsed, or `limit` claims were looked at."""
+    """Go over the partitions until no expired claim is left, or `limit` claims were checked."""
     checked_namespace(namespace)
     if not is_whole(limit) or limit < 1:
-        message = f"a limit of {limit!r} claims is none: give a whole number of 1 or more"
+        message = f"the limit of {limit!r} claims is wrong: give a whole number of 1 or more"
         raise InvalidInput(message)
     remember_ms = milliseconds(remember, "remember")
     count = ReapCount()
@@ -68,21 +68,21 @@ def reap_plan(namespace: str, *, limit: int = LIMIT, remember: float = DAY) -> P
 
 
 def reap(store: Store, namespace: str, *, limit: int = LIMIT, remember: float = DAY) -> ReapCount:
-    """Free the claims of a namespace that have lapsed, at most `limit`, and say how many.
+    """Free the expired claims of a namespace, at most `limit`, and return the counts.
 
-    `remember`: for how many seconds what else is known of such a key is kept at least. Safe to run at any time, in any
-    number of processes. What is unknown stays so until it is settled.
+    `remember`: minimum seconds for which the rest of the key's record is kept. Safe to run at any time, in any number
+    of processes. Unknown runs stay unknown until they are settled.
     """
     return run_sync(reap_plan(namespace, limit=limit, remember=remember), store)
 
 
 async def reap_async(store: AsyncStore, namespace: str, *, limit: int = LIMIT, remember: float = DAY) -> ReapCount:
-    """Do what `reap` does, over an asyncio store."""
+    """Free the expired claims of a namespace over an asyncio store; see `reap`."""
     return await run_async(reap_plan(namespace, limit=limit, remember=remember), store)
 
 
 def batch(operations: tuple[Operation[AnswerT], ...]) -> Plan[list[AnswerT]]:
-    """Perform operations that do not depend on each other; raises the first failure."""
+    """Perform operations that do not depend on each other. Raises the first failure."""
     if not operations:
         return []
     now = yield from perform(Now())

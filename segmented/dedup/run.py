@@ -1,4 +1,4 @@
-"""A run: the work on one key, under a lease that is renewed while the body works. And its replay, for repeats."""
+"""A run is the work on one key, under a lease that is renewed while the body works. A replay answers repeats."""
 
 from __future__ import annotations
 
@@ -30,50 +30,50 @@ if TYPE_CHECKING:
 
 EndT = TypeVar("EndT")
 RENEW_MAX: Final = 7 * 24 * 3600.0
-"""Seconds for which a run is renewed at most: a body that hangs for ever must not hold its key for ever."""
+"""Maximum seconds for which a run is renewed, so that a hanging body does not hold its key forever."""
 RENEWAL: Final = Renewal(is_wanted=True, seconds_max=RENEW_MAX)
 
 
 class RunState(LeaseState):
-    """What both colours of a run know."""
+    """The shared part of a sync and an async run."""
 
     claim: RunClaim
     is_replay = False
     fencing_token: int
-    """Give it to what the body writes to: it grows with every run of the key."""
+    """Return the fencing token. It grows with every run of the key; pass it to the systems that the body writes to."""
     _form: OutcomeForm
 
     @property
     def key(self) -> str:
-        """The record's key."""
+        """Return the record's key."""
         return self.claim.record.key
 
     @property
     def message_id(self) -> str:
-        """The message, or call, that is being run."""
+        """Return the id of the message or call that is being run."""
         return self.claim.message
 
     @property
     def hash_tag(self) -> str:
-        """The hash tag of the record, with its braces: keys that have it are in the same slot of a cluster."""
+        """Return the record's hash tag with its braces. Keys that contain it are in the same slot of a cluster."""
         record = once_keys(self.claim.record.namespace, self.claim.record.key).record
         return record[record.index("{") : record.index("}") + 1]
 
     def provider_key(self, effect: str) -> str:
-        """Return a key for a provider outside: the same in every attempt at this effect of this key."""
+        """Return a key for an external provider: the same in every attempt at this effect of this key."""
         return f"{self.key}-{effect}"
 
     def written(self, result: object) -> tuple[OutcomeKind, str]:
-        """Return a result as it is kept: its kind, and its text."""
+        """Return the kind and text of a result, as they are kept."""
         return self._form.written(result)
 
     def replay_of(self, outcome: OutcomeKept) -> Replay:
-        """Return what a repeat gets of an outcome of this key that was kept elsewhere."""
+        """Return the replay for an outcome of this key that was kept elsewhere."""
         return Replay(self.name, outcome, self._form)
 
     @property
     def _is_decided(self) -> bool:
-        """Was an end of the run sent? Then its `with` statement sends no other, whatever became of the answer."""
+        """Return whether an end of the run was sent, even without an answer. The `with` statement then sends none."""
         return self.has_ended or self._releases_asked > 0
 
     def _finishing(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> Plan[str]:
@@ -85,7 +85,7 @@ class RunState(LeaseState):
         self.note_release_asked()
         try:
             answer = yield from finish_plan(self.claim, finishing, effect, self.release_deadline())
-        except (StoreRefused, InvalidInput):  # an effect that cannot be done: nothing has changed, and the run goes on
+        except (StoreRefused, InvalidInput):  # the effect failed: nothing has changed, and the run goes on
             self._renew_at, self._renew_until = renewal
             self._releases_asked -= 1
             raise
@@ -112,12 +112,12 @@ class RunState(LeaseState):
 class Run(RunState, HeldLease):
     """A run, for threads. At the end of its `with` statement it is finished, or abandoned if the body failed.
 
-    By the store's clock at most one run of a key has a living lease. That does not stop a body that sleeps through its
-    own end: it is overtaken, and its outcome not kept, but what it did outside stands.
+    By the store's clock at most one run of a key has a valid lease. A body that sleeps past its lease is not stopped:
+    another run overtakes it and its outcome is not kept, but its effects outside the store remain.
     """
 
     def __init__(self, store: Store, claim: RunClaim, begun: Begun, form: OutcomeForm) -> None:
-        """Hold `claim`, and keep it renewed."""
+        """Create a run that holds `claim` and renews it."""
         answer, asked_at = begun
         self.fencing_token = answer.fencing_token
         self._form = form
@@ -125,11 +125,11 @@ class Run(RunState, HeldLease):
         super().__init__(store, claim, RENEWAL, acquired, asked_at)
 
     def finish(self, result: object = None) -> None:
-        """Keep the result for repeats, and end the run. Raises RunLost when another holder has it now."""
+        """Keep the result for repeats, and end the run. Raises RunLost if the run has another holder now."""
         self._finish(*self._form.written(result))
 
-    def finish_with(self, effect: StoreEffect) -> Any:  # noqa: ANN401  # what the effect returns
-        """Do an effect in the store and keep its result, in one step; return the result."""
+    def finish_with(self, effect: StoreEffect) -> Any:  # noqa: ANN401  # any return value of the effect
+        """Perform an effect in the store and keep its result in one step. Returns the result."""
         return json.loads(self._finish("effect", "", effect))
 
     def fail(self, error: BaseException) -> None:
@@ -141,11 +141,11 @@ class Run(RunState, HeldLease):
         self.release()
 
     def doubt(self) -> None:
-        """End the run in the unknown state: nobody runs the key again until it is settled, or freed by an operator."""
+        """End the run in the unknown state. Nobody runs the key again until it is settled, or freed by an operator."""
         self._ended(self._doubting())
 
     def put_off(self, next_attempt: int, *, wait_ms: int, delay_ms: int) -> None:
-        """End the run; its message keeps what it holds until its next attempt arrives."""
+        """End the run; its message keeps its holds until its next attempt arrives."""
         self._ended(self._putting_off(next_attempt, wait_ms, delay_ms))
 
     def _finish(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> str:
@@ -162,7 +162,7 @@ class Run(RunState, HeldLease):
                 self._watch()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Finish with None what was not finished; after an error, keep it or abandon, as was asked."""
+        """Finish the run with None if it has not ended; after an error, keep the error or abandon, as configured."""
         if self._is_decided:
             return
         try:
@@ -182,7 +182,7 @@ class AsyncRun(RunState, AsyncHeldLease):
     """A run, for asyncio; otherwise as `Run`."""
 
     def __init__(self, store: AsyncStore, claim: RunClaim, begun: Begun, form: OutcomeForm) -> None:
-        """Hold `claim`, and keep it renewed."""
+        """Create a run that holds `claim` and renews it."""
         answer, asked_at = begun
         self.fencing_token = answer.fencing_token
         self._form = form
@@ -190,11 +190,11 @@ class AsyncRun(RunState, AsyncHeldLease):
         super().__init__(store, claim, RENEWAL, acquired, asked_at)
 
     async def finish(self, result: object = None) -> None:
-        """Keep the result for repeats, and end the run. Raises RunLost when another holder has it now."""
+        """Keep the result for repeats, and end the run. Raises RunLost if the run has another holder now."""
         await self._finish(*self._form.written(result))
 
-    async def finish_with(self, effect: StoreEffect) -> Any:  # noqa: ANN401  # what the effect returns
-        """Do an effect in the store and keep its result, in one step; return the result."""
+    async def finish_with(self, effect: StoreEffect) -> Any:  # noqa: ANN401  # any return value of the effect
+        """Perform an effect in the store and keep its result in one step. Returns the result."""
         return json.loads(await self._finish("effect", "", effect))
 
     async def fail(self, error: BaseException) -> None:
@@ -206,7 +206,7 @@ class AsyncRun(RunState, AsyncHeldLease):
         await self.release()
 
     async def doubt(self) -> None:
-        """End the run in the unknown state: nobody runs the key again until it is settled, or freed by an operator."""
+        """End the run in the unknown state. Nobody runs the key again until it is settled, or freed by an operator."""
         await self._ended(self._doubting())
 
     async def _finish(self, kind: OutcomeKind, body: str, effect: StoreEffect | None = None) -> str:
@@ -225,7 +225,7 @@ class AsyncRun(RunState, AsyncHeldLease):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Finish with None what was not finished; after an error, keep it or abandon, as was asked."""
+        """Finish the run with None if it has not ended; after an error, keep the error or abandon, as configured."""
         if self._is_decided:
             return
         try:
@@ -242,26 +242,26 @@ class AsyncRun(RunState, AsyncHeldLease):
 
 
 class Replay:
-    """What a repeat gets in the place of a run: the outcome of the first. Its `with` statement does nothing."""
+    """The answer to a repeat instead of a run: the outcome of the first call. Its `with` statement does nothing."""
 
     is_replay = True
 
     def __init__(self, key: str, outcome: OutcomeKept, form: OutcomeForm) -> None:
-        """Open `outcome` when asked."""
+        """Create a replay that reads `outcome` on demand."""
         self.key = key
         self.message_id = outcome.message
         self.age = outcome.age_ms / 1000
-        """Seconds since the first ended."""
+        """Return the seconds since the first call ended."""
         self._outcome = outcome
         self._form = form
 
     @property
-    def result(self) -> Any:  # noqa: ANN401  # whatever the first gave
-        """The kept result. Raises FailedBefore for a failure, and ResultUnkept where there is none."""
+    def result(self) -> Any:  # noqa: ANN401  # any result of the first call
+        """Return the kept result. Raises FailedBefore for a failure, and ResultUnkept if no result was kept."""
         return self._form.read(self.key, self._outcome)
 
     def __repr__(self) -> str:
-        """Show whose outcome it is, and its age; never the result."""
+        """Return the message and the age of the outcome, never the result."""
         return f"<Replay of {self.message_id!r}, {self.age:.3f} s old>"
 
     def __enter__(self) -> Self:
@@ -280,9 +280,9 @@ class Replay:
 
 
 def begun(store: Store, claim: RunClaim, seen: str, wait: float | None, form: OutcomeForm) -> Run | Replay:
-    """Begin a run, or get the replay of the one that has ended; `seen` is the fingerprint of the payload.
+    """Begin a run, or return the replay of the run that has ended; `seen` is the fingerprint of the payload.
 
-    Waits up to `wait` seconds for a call in flight; raises what `begin_plan` does.
+    Waits up to `wait` seconds for a call in flight. Raises the errors of `begin_plan`.
     """
     found = run_sync(begin_plan(claim, claim.beginning(seen), checked_timeout(wait)), store)
     if isinstance(found, OutcomeKept):
@@ -301,14 +301,14 @@ async def begun_async(
 
 
 class AlreadyDone(DedupError):
-    """The effect under this key was committed before; roll the transaction back and take the stored outcome."""
+    """The effect under this key was committed before: roll the transaction back and use the stored outcome."""
 
     def __init__(self, key: str, replay: Replay) -> None:
-        """Carry the stored outcome."""
+        """Create the error with the stored outcome."""
         super().__init__(f"key {key!r} was done before, by message {replay.message_id!r}: roll back", key)
         self.replay = replay
 
     @property
-    def result(self) -> Any:  # noqa: ANN401  # whatever the first gave
-        """The stored result; raises ResultUnkept where it could not be stored."""
+    def result(self) -> Any:  # noqa: ANN401  # any result of the first call
+        """Return the stored result. Raises ResultUnkept if it could not be stored."""
         return self.replay.result

@@ -1,11 +1,11 @@
-"""Exactly once in a database: the user's effect, and the row that says that it was done, in one transaction.
+"""Exactly once in a database: the user's effect and the row that records it, in one transaction.
 
-The row is the judge. Whatever Redis remembers, forgot, or was told by a clock that jumped: a second row of the same key
+The row decides, whatever Redis remembers, has forgotten, or got from a clock that jumped: a second row of the same key
 cannot be inserted, and without its row the effect is not committed. So an effect in this database is done once, for as
-long as its row is kept. Redis keeps other callers away meanwhile, and answers repeats without asking the database.
+long as its row is kept. Meanwhile Redis keeps other callers away, and answers repeats without asking the database.
 
-Works on PostgreSQL, SQLite, MariaDB and MySQL, over SQLAlchemy Core, in both colours. Not promised: anything about an
-effect outside the transaction, see `ExternalEffect`.
+Works on PostgreSQL, SQLite, MariaDB and MySQL, over SQLAlchemy Core, sync and async. Makes no promise about an effect
+outside the transaction; see `ExternalEffect`.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 LOCKING: Final = frozenset({"mysql", "mariadb"})
-"""Databases where a plain SELECT shows what was when the transaction began, and only one that locks shows what is."""
+"""Databases where a plain SELECT reads the transaction's snapshot, and only a locking SELECT reads the current rows."""
 INSERTS: Final[dict[str, Callable[[Table], Any]]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
-"""Databases that insert a row or tell that it is there, without an error, which would end a transaction."""
+"""Databases that can report an existing row on insert without an error, which would end the transaction."""
 TRIES: Final = 3
-"""Of a transaction that the database rolls back, because another one with the same key was faster."""
+"""Attempts for a transaction that the database rolls back because another one with the same key was faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredOutcome:
-    """The row of a key that was done."""
+    """The row of a finished key."""
 
     namespace: str
     key: str
     message: str
     payload_print: str
-    """Empty where no payload was given."""
+    """Empty if no payload was given."""
     fencing_token: int
     kind: OutcomeKind
     body: str
     finished_at: datetime
-    """By the database's clock; without a time zone where the database keeps none."""
+    """By the database's clock; without a time zone if the database stores none."""
 
     def replay(self, run: Run | AsyncRun, now: datetime) -> Replay:
-        """Return what a repeat gets, read as the run writes results."""
+        """Return the replay for a repeat, read with the run's format."""
         age_ms = max(0, round((now - self.finished_at).total_seconds() * 1000))
         return run.replay_of(OutcomeKept(self.message, self.kind, self.body, age_ms))
 
@@ -81,26 +81,26 @@ class OnceTable:
             table.perform(engine, run, lambda connection: book(connection, order))
     ```
 
-    By hand: ask `stored` first, do the effect, then `finish_in` on the same connection, commit, and `run.finish`. On
-    AlreadyDone roll back and take its result.
+    Without `perform`: call `stored` first, do the effect, call `finish_in` on the same connection, commit, then call
+    `run.finish`. On AlreadyDone roll back and use its result.
     """
 
     def create(self, engine: Engine) -> None:
-        """Make the tables unless they are there; may run any number of times, also at once."""
+        """Create the tables unless they exist. Safe to run any number of times, also concurrently."""
         create_tables(engine)
 
     async def async_create(self, engine: AsyncEngine) -> None:
-        """Do what `create` does, over an asyncio engine."""
+        """Create the tables over an asyncio engine; see `create`."""
         await async_create_tables(engine)
 
     def finish_in(
         self, connection: Connection, run: Run | AsyncRun, result: object = None, *, payload: object = NOTHING
     ) -> None:
-        """Insert the row that the key is done, in the transaction that `connection` is in; it is not committed here.
+        """Insert the row that marks the key as done, in the transaction of `connection`, without committing it.
 
-        Waits while another transaction has the same row uncommitted. Raises AlreadyDone where the row exists, and
-        OtherPayload where it is of another `payload`; StaleToken for a run that is no younger than rows that were
-        forgotten; after each of them roll back. Raises TransactionConflict where the database rolled back by itself.
+        Waits while another transaction holds the same row uncommitted. Raises AlreadyDone if the row exists,
+        OtherPayload if it belongs to another `payload`, and StaleToken if the run is not newer than rows that were
+        forgotten; after each of them roll back. Raises TransactionConflict if the database itself rolled back.
         """
         record, seen = run.claim.record, "" if payload is NOTHING else payload_print(payload)
         kind, body = run.written(result)
@@ -125,22 +125,23 @@ class OnceTable:
     async def async_finish_in(
         self, connection: AsyncConnection, run: Run | AsyncRun, result: object = None, *, payload: object = NOTHING
     ) -> None:
-        """Do what `finish_in` does, over an asyncio connection."""
+        """Insert the row over an asyncio connection; see `finish_in`."""
         await connection.run_sync(self.finish_in, run, result, payload=payload)
 
     def perform(self, engine: Engine, run: Run, function: Callable[[Connection], V], *, payload: object = NOTHING) -> V:
-        """Call `function` in a transaction of its own together with the row, commit, and finish the run.
+        """Call `function` in a new transaction together with the row, commit, and finish the run.
 
-        What the function does has to be undone by a rollback: where the database asks for it, it is called again.
-        Returns what it gave, or gave the first time; then it is not called, or what it did is rolled back. That Redis
-        lost the run meanwhile does not matter any more once the row is committed. Raises as `finish_in`; and StoreError
-        where the store did not answer after the commit: then it is done, and a repeat gets the stored result.
+        A rollback must be able to undo the function: it is called again if the database asks for it. Returns the result
+        of the function or the stored result; in the latter case it is not called, or its work is rolled back. Once the
+        row is committed, it does not matter whether Redis lost the run. Raises the errors of `finish_in`, and
+        StoreError if the store did not answer after the commit: then the work is done, and a repeat gets the stored
+        result.
         """
         try:
             result = self._transacted(engine, run, function, payload)
         except AlreadyDone as done:
             result = done.result
-        with suppress(RunLost):  # what is committed stands, and the row will say so
+        with suppress(RunLost):  # the commit stands, and the row proves it
             run.finish(result)
         return result
 
@@ -152,7 +153,7 @@ class OnceTable:
         *,
         payload: object = NOTHING,
     ) -> V:
-        """Do what `perform` does, over an asyncio engine."""
+        """Call `function` in a new transaction over an asyncio engine; see `perform`."""
         try:
             result = await self._async_transacted(engine, run, function, payload)
         except AlreadyDone as done:
@@ -162,19 +163,19 @@ class OnceTable:
         return result
 
     def stored(self, connection: Connection, key: str, *, namespace: str) -> StoredOutcome | None:
-        """Return the row of a record's key (`run.key`); None when it was not done, or is forgotten."""
+        """Return the row of a record's key (`run.key`), or None if it was not done or is forgotten."""
         with translated(f"key {key!r}", connection, table=TABLES):
             return _row(connection, namespace, key)
 
     async def async_stored(self, connection: AsyncConnection, key: str, *, namespace: str) -> StoredOutcome | None:
-        """Do what `stored` does, over an asyncio connection."""
+        """Return the row of a key over an asyncio connection; see `stored`."""
         return await connection.run_sync(self.stored, key, namespace=namespace)
 
     def forget(self, connection: Connection, *, older_than: float, namespace: str | None = None) -> int:
         """Delete the rows that were finished more than `older_than` seconds ago, and return how many.
 
-        In the caller's transaction. A key whose row is gone may be done again, so take longer than a message can come
-        back. Holders that have stood still since before are refused by their fencing tokens.
+        Runs in the caller's transaction. A key whose row is deleted may run again, so choose a time longer than any
+        message can take to return. Holders that have been stalled since before are refused by their fencing tokens.
         """
         age = timedelta(milliseconds=milliseconds(older_than, "older_than"))
         with translated("the finished keys", connection, table=TABLES):
@@ -198,7 +199,7 @@ class OnceTable:
     async def async_forget(
         self, connection: AsyncConnection, *, older_than: float, namespace: str | None = None
     ) -> int:
-        """Do what `forget` does, over an asyncio connection."""
+        """Delete old rows over an asyncio connection; see `forget`."""
         return await connection.run_sync(self.forget, older_than=older_than, namespace=namespace)
 
     def _transacted(self, engine: Engine, run: Run, function: Callable[[Connection], V], payload: object) -> V:
@@ -233,7 +234,7 @@ class OnceTable:
                     raise
 
     def _check_first(self, connection: Connection, run: Run | AsyncRun, payload: object) -> None:
-        """Refuse before the effect runs into what it did the first time, such as a row of its own that exists."""
+        """Refuse a key that is done before the effect collides with its own earlier work, such as an existing row."""
         seen = "" if payload is NOTHING else payload_print(payload)
         with translated(f"key {run.name!r}", connection, table=TABLES):
             if _row(connection, run.claim.record.namespace, run.key) is not None:
@@ -241,20 +242,20 @@ class OnceTable:
 
 
 def _is_inserted(connection: Connection, table: Table, row: dict[str, Any]) -> bool:
-    """Insert a row; False, with the transaction as it was, where its key exists."""
+    """Insert a row. Returns False, with the transaction unchanged, if its key exists."""
     into = INSERTS.get(connection.dialect.name)
-    if into is not None:  # asked by RETURNING: the count of inserted rows is not told for every statement
+    if into is not None:  # RETURNING tells; not every statement reports the number of inserted rows
         statement = into(table).values(row).on_conflict_do_nothing().returning(table.c.fence)
         return connection.execute(statement).first() is not None
     try:
         connection.execute(insert(table).values(row))
-    except IntegrityError:  # undoes the statement alone on MariaDB and MySQL
+    except IntegrityError:  # on MariaDB and MySQL only the statement is undone
         return False
     return True
 
 
 def _row(connection: Connection, namespace: str, key: str, *, is_there: bool = False) -> StoredOutcome | None:
-    """Read a row; `is_there`: it is known to exist, maybe since after this transaction began."""
+    """Read a row; `is_there`: it is known to exist, perhaps only since after this transaction began."""
     wanted = select(once).where(once.c.namespace == namespace, once.c.record_key == key)
     row = connection.execute(_as_it_is(connection, wanted) if is_there else wanted).one_or_none()
     return None if row is None else StoredOutcome(*row)
@@ -272,21 +273,21 @@ def _refuse(connection: Connection, run: Run | AsyncRun, seen: str) -> None:
 
 
 def _mark(connection: Connection, namespace: str) -> int | None:
-    """Return the highest token of a row that was forgotten. Fails where this transaction cannot see the latest one."""
+    """Return the highest token of a forgotten row. Fails if this transaction cannot see the latest one."""
     wanted = select(forgotten.c.fence).where(forgotten.c.namespace == namespace)
     if connection.dialect.name != "postgresql":
         return connection.execute(_as_it_is(connection, wanted)).scalar()
     level, mark = connection.execute(
         select(func.current_setting("transaction_isolation"), wanted.scalar_subquery())
     ).one()
-    if level != "read committed":  # what was forgotten since it began is not shown to it, but is in the way of a row
+    if level != "read committed":  # rows forgotten since it began are invisible to it, but block an insert
         _is_inserted(connection, forgotten, {"namespace": namespace, "fence": 0})
     return cast("int | None", mark)
 
 
 @contextmanager
 def _conflicts_told(run: Run | AsyncRun) -> Iterator[None]:
-    """Turn a race that the user's statements, or the commit, lost into ours: the transaction is done again then."""
+    """Convert a lost race of the user's statements or the commit into TransactionConflict, to retry it."""
     try:
         yield
     except DBAPIError as error:
@@ -301,7 +302,7 @@ def _as_it_is(connection: Connection, statement: Select[Any]) -> Select[Any]:
 
 
 def _require_transaction(connection: Connection) -> None:
-    """Refuse a connection on which the row would be committed without the effect, or the effect without the row."""
+    """Refuse a connection that would commit the row without the effect, or the effect without the row."""
     driver_connection = connection.connection.dbapi_connection
     if driver_connection is None or connection.dialect.detect_autocommit_setting(driver_connection):
         message = (

@@ -1,4 +1,4 @@
-"""The tables of finished keys: one row a key that was done, and one a namespace of which rows were forgotten."""
+"""The tables of finished keys: one row per finished key, and one per namespace whose rows were forgotten."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 KEY_LENGTH_MAX: Final = 255
 DIGEST_LENGTH: Final = 32
 CREATE_LOCK: Final = 7_341_652_100
-"""Any number that no other program is likely to use for an advisory lock."""
+"""An arbitrary number that other programs are unlikely to use for an advisory lock."""
 TABLES: Final = "segmented_once by OnceTable().create(engine)"
 
 
 def _identifier(length: int) -> String:
-    """Return a text that is compared byte by byte everywhere: no collation takes two keys for one."""
+    """Return a text type that is compared byte by byte everywhere, so that no collation equates two keys."""
     binary = String(length, collation="utf8mb4_bin")
     return (
         String(length)
@@ -34,7 +34,7 @@ def _identifier(length: int) -> String:
 
 
 once_metadata = MetaData()
-"""For tools that make tables from metadata, such as Alembic."""
+"""For tools that create tables from metadata, such as Alembic."""
 
 once = Table(
     "segmented_once",
@@ -56,7 +56,7 @@ forgotten = Table(
     "segmented_once_forgotten",
     once_metadata,
     Column("namespace", _identifier(NAMESPACE_LENGTH_MAX), primary_key=True),
-    # The highest token of a row that was forgotten: a run that is not younger may be one whose row is gone.
+    # The highest token of a forgotten row: the row of a run with no higher token may be among the deleted ones.
     Column("fence", BigInteger, nullable=False),
     mysql_engine="InnoDB",
     mariadb_engine="InnoDB",
@@ -64,13 +64,13 @@ forgotten = Table(
 
 
 def create_tables(engine: Engine) -> None:
-    """Make both tables unless they are there; may run any number of times, also at once."""
+    """Create both tables unless they exist. Safe to run any number of times, also concurrently."""
     with translated("the tables of finished keys"), engine.connect() as connection:
         _create(connection)
 
 
 async def async_create_tables(engine: AsyncEngine) -> None:
-    """Do what `create_tables` does, over an asyncio engine."""
+    """Create both tables over an asyncio engine; see `create_tables`."""
     with translated("the tables of finished keys"):
         async with engine.connect() as connection:
             await connection.run_sync(_create)
@@ -81,7 +81,7 @@ def _create(connection: Connection) -> None:
     if is_postgresql:
         connection.execution_options(isolation_level="READ COMMITTED")
     with connection.begin():
-        if is_postgresql:  # CREATE TABLE IF NOT EXISTS fails there when two run at once
+        if is_postgresql:  # concurrent CREATE TABLE IF NOT EXISTS fails on PostgreSQL
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
         for table in once_metadata.sorted_tables:
             if not connection.dialect.has_table(connection, table.name):

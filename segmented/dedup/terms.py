@@ -1,4 +1,4 @@
-"""What a run is under: its record, its message, and how long things last. The same for every face of deduplication."""
+"""The terms of a run: its record, its message and its durations. All forms of deduplication use them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RunTerms:
     """How a kind of call is deduplicated."""
 
     task: str
-    """As operators see it: the name of the task or function."""
+    """The name of the task or function, as operators see it."""
     ttl_ms: int
     remember_ms: int
     keep_ms: int
@@ -41,11 +41,11 @@ class RunClaim(LeaseClaim):
 
     @property
     def channel(self) -> str:
-        """Where those who wait for the key are told that it may be free, or has an outcome."""
+        """Return the channel that notifies waiters that the key may be free or has an outcome."""
         return once_keys(self.record.namespace, self.record.key).freed
 
     def beginning(self, seen: str, *, attempt: int = 0, follows: str = "", round_number: int = 0) -> BeginRun:
-        """Ask for the run; `seen` is the fingerprint of the payload."""
+        """Return the operation that begins the run; `seen` is the fingerprint of the payload."""
         return BeginRun(
             self.record,
             self.message,
@@ -64,17 +64,17 @@ class RunClaim(LeaseClaim):
         )
 
     def renewing(self, ttl_ms: int) -> RenewRun:
-        """Push the end of the lease out."""
+        """Return the operation that extends the lease."""
         return RenewRun(
             self.record, self.message, self.holder_id, ttl_ms, self.terms.remember_ms, run_on=self.terms.run_on
         )
 
     def releasing(self) -> AbandonRun:
-        """End the run without an outcome."""
+        """Return the operation that ends the run without an outcome."""
         return self.abandoning()
 
     def abandoning(self, *, next_attempt: int | None = None, wait_ms: int = 0, delay_ms: int = 0) -> AbandonRun:
-        """End the run without an outcome; its message keeps what it holds until a `next_attempt` arrives."""
+        """Return the operation that ends the run without an outcome; its holds stay until a `next_attempt`."""
         return AbandonRun(
             self.record,
             self.message,
@@ -88,11 +88,11 @@ class RunClaim(LeaseClaim):
         )
 
     def doubting(self) -> DoubtRun:
-        """End the run in the unknown state."""
+        """Return the operation that ends the run in the unknown state."""
         return DoubtRun(self.record, self.message, self.holder_id, self.terms.remember_ms, run_on=self.terms.run_on)
 
     def finishing(self, fencing_token: int, kind: OutcomeKind, body: str) -> FinishRun:
-        """Keep the outcome: for repeats as long as the terms say."""
+        """Return the operation that keeps the outcome for repeats, for as long as the terms say."""
         return FinishRun(
             self.record,
             self.message,

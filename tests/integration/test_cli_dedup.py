@@ -197,8 +197,8 @@ def test_a_given_key_is_found_by_its_scope_or_its_namespace(desk: Desk) -> None:
     [
         (["explain", "nothing"], "nothing is known of key 'nothing' in any namespace"),
         (["explain", "nothing", "--namespace", "tasks"], "nothing is known of key 'nothing' in namespace 'tasks'"),
-        (["explain", "both"], "stands for several records; say --namespace or --scope"),
-        (["explain", "k", "--given"], "may have been used anywhere: say its namespace or its scope"),
+        (["explain", "both"], "stands for several records; give --namespace or --scope"),
+        (["explain", "k", "--given"], "may have been used anywhere: give its namespace or its scope"),
         (["explain", "k", "--scope", "s"], "a scope belongs to a key that was given by a caller"),
         (
             ["explain", "both", "--namespace", "tasks", "--message", "m"],

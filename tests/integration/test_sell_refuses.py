@@ -109,11 +109,11 @@ def test_servers_that_do_not_answer_are_refused(
         ((*own_servers, "--broker", "redis://:pw@127.0.0.1:1/0"), "no broker answers at redis://:***@127.0.0.1:1/0: "),
         (
             (*own_servers, "--broker", "foo://host"),
-            "--broker cannot be used: foo://host is no broker that Celery knows",
+            "--broker cannot be used: foo://host is not a broker that Celery knows",
         ),
         (
             (*own_servers, "--broker", "redis://127.0.0.1:1/0?pasword=hunter2"),
-            "--broker cannot be used: redis://127.0.0.1:1/0?pasword=*** is no broker that Celery can use: there is no ",
+            "--broker cannot be used: redis://127.0.0.1:1/0?pasword=*** is not a broker that Celery can use: ",
         ),
     ):
         assert refuse(file, *TEN_IN_TWO, *options).startswith(begin)

@@ -165,7 +165,7 @@ def test_a_server_that_comes_later_is_waited_for(
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"SEGMENTED_DATABSE": "x"}, "SEGMENTED_DATABSE is no setting of the workers: is SEGMENTED_DATABASE meant?"),
+        ({"SEGMENTED_DATABSE": "x"}, "SEGMENTED_DATABSE is not a worker setting: did you mean SEGMENTED_DATABASE?"),
         (
             {"SEGMENTED_URL": "redis://:secret@stock/0", "SEGMENTED_BROKER": "redis://:secret@stock/1"},
             ON_STOCK_SERVER,

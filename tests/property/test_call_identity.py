@@ -222,7 +222,7 @@ def nested(depth: int, wrap: Callable[[object], object]) -> object:
         (2**4096, "it is a whole number of more than 4096 bits"),
         (nested(100, lambda value: [value]), "is nested deeper than 64 levels"),
         (nested(100, lambda value: frozenset([value])), "is nested deeper than 64 levels"),
-        ({1: 2}, "it has the key 1, which is no text"),
+        ({1: 2}, "it has the key 1, which is not a text"),
         ({"a": [1, object()]}, r"it\['a'\]\[1\] is object, which has no text"),
         (iter(()), "it is tuple_iterator, which has no text"),
         (Colour, "it is EnumType, which has no text"),

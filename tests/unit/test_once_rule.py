@@ -92,13 +92,13 @@ CASES: list[tuple[dict[str, Any], str]] = [
         "window is None with point until_expired: until_expired needs a window, and no other has one",
     ),
     ({"window": 5}, "window is 5 with point until_executed: until_expired needs a window, and no other has one"),
-    ({"keep": -1}, "keep of -1 s is no window: give 0 or more seconds"),
-    ({"keep_failures": -0.5}, "keep_failures of -0.5 s is no window: give 0 or more seconds"),
-    ({"queue_for": -1}, "queue_for of -1 s is no window: give 0 or more seconds"),
-    ({"resend_after": -1}, "resend_after of -1 s is no window: give 0 or more seconds"),
-    ({"timeout": -1}, "timeout of -1 s is no window: give 0 or more seconds"),
-    ({"keep": True}, "keep of True s is no window: give 0 or more seconds"),
-    ({"keep": "1h"}, "keep of '1h' s is no window: give 0 or more seconds"),
+    ({"keep": -1}, "keep of -1 s is not a window: give 0 or more seconds"),
+    ({"keep_failures": -0.5}, "keep_failures of -0.5 s is not a window: give 0 or more seconds"),
+    ({"queue_for": -1}, "queue_for of -1 s is not a window: give 0 or more seconds"),
+    ({"resend_after": -1}, "resend_after of -1 s is not a window: give 0 or more seconds"),
+    ({"timeout": -1}, "timeout of -1 s is not a window: give 0 or more seconds"),
+    ({"keep": True}, "keep of True s is not a window: give 0 or more seconds"),
+    ({"keep": "1h"}, "keep of '1h' s is not a window: give 0 or more seconds"),
 ]
 
 
@@ -204,5 +204,5 @@ def test_messages_run_one_after_another_at_the_points_that_only_keep_runs_apart(
 @pytest.mark.parametrize("countdown", ["3", float("inf"), float("nan")])
 def test_a_countdown_that_is_no_number_of_seconds_is_one_sentence(app: Celery, countdown: float) -> None:
     task = app.task(base=Once, name="due", once="{order_id}", lazy=False, shared=False)(work)
-    with pytest.raises(InvalidInput, match=f"a countdown of {countdown!r} is no number of seconds"):
+    with pytest.raises(InvalidInput, match=f"a countdown of {countdown!r} is not a number of seconds"):
         task.apply_async(("a",), countdown=countdown)

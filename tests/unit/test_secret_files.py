@@ -111,7 +111,9 @@ def test_a_value_that_is_said_twice_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_other_settings_have_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEGMENTED_QUEUE_FILE", "/run/secrets/queue")
-    with pytest.raises(InvalidInput, match=r"^SEGMENTED_QUEUE_FILE is no setting of the workers: is SEGMENTED_QUEUE"):
+    with pytest.raises(
+        InvalidInput, match=r"^SEGMENTED_QUEUE_FILE is not a worker setting: did you mean SEGMENTED_QUEUE"
+    ):
         WorkerSettings()
 
 

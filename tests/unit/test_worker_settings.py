@@ -123,11 +123,11 @@ def test_settings_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("settings", "refusal"),
     [
-        ({"SEGMENTED_URLS": "x"}, "SEGMENTED_URLS is no setting of the workers: is SEGMENTED_URL meant?"),
-        ({"segmented_ttl": ""}, "segmented_ttl is no setting of the workers: is SEGMENTED_URL meant?"),
+        ({"SEGMENTED_URLS": "x"}, "SEGMENTED_URLS is not a worker setting: did you mean SEGMENTED_URL?"),
+        ({"segmented_ttl": ""}, "segmented_ttl is not a worker setting: did you mean SEGMENTED_URL?"),
         (
             {"SEGMENTED_VISIBILTY_TIMEOUT": "60"},
-            "SEGMENTED_VISIBILTY_TIMEOUT is no setting of the workers: is SEGMENTED_VISIBILITY_TIMEOUT meant?",
+            "SEGMENTED_VISIBILTY_TIMEOUT is not a worker setting: did you mean SEGMENTED_VISIBILITY_TIMEOUT?",
         ),
         ({"SEGMENTED_CONCURRENCY": "four"}, "SEGMENTED_CONCURRENCY is 'four': it should be a valid integer"),
         ({"SEGMENTED_CONCURRENCY": "0"}, "SEGMENTED_CONCURRENCY is '0': it should be greater than or equal to 1"),
@@ -189,19 +189,19 @@ def test_settings_stay_as_they_are() -> None:
         ),
         (
             {"SEGMENTED_BROKER": "foo://:secret@host"},
-            "SEGMENTED_BROKER cannot be used: foo://:***@host is no broker that Celery knows",
+            "SEGMENTED_BROKER cannot be used: foo://:***@host is not a broker that Celery knows",
         ),
         (
             {"SEGMENTED_BROKER": "redis://localhost:1/1?pasword=secret"},
             (
-                "SEGMENTED_BROKER cannot be used: redis://localhost:1/1?pasword=*** is no broker that Celery can use: "
-                "there is no option pasword; did you mean password?"
+                "SEGMENTED_BROKER cannot be used: redis://localhost:1/1?pasword=*** is not a broker that Celery "
+                "can use: there is no option pasword; did you mean password?"
             ),
         ),
         (
             {"SEGMENTED_BROKER": "unix:///run/x.sock?db=1&pasword=secret"},
             (
-                "SEGMENTED_BROKER cannot be used: unix:///run/x.sock?db=1&pasword=*** is no broker that Celery can "
+                "SEGMENTED_BROKER cannot be used: unix:///run/x.sock?db=1&pasword=*** is not a broker that Celery can "
                 "use: there is no option pasword; did you mean password?"
             ),
         ),

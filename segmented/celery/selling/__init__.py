@@ -1,1 +1,1 @@
-"""Selling a file of orders: what `segmented sell` does, one concern a module."""
+"""Sell a file of orders: the parts of `segmented sell`, one concern per module."""

@@ -1,8 +1,8 @@
-"""The book of a sale: which orders are decided, which are on their way, and what to publish next. Pure.
+"""The book of a sale: which orders are decided, which are in progress, and what to publish next. Pure functions.
 
-A message may be lost, so an order that stays undecided is published again. When it is due is told by the others, since
-a queue serves in order: an order that a later one has overtaken is waited for `republish_after` seconds more, and when
-nothing at all is decided for as long, everything on its way is due. So a long queue alone repeats nothing.
+A message may be lost, so an order that stays undecided is published again. A queue serves in order, so the other orders
+show when it is due: `republish_after` seconds after a later order was decided. If no order is decided for that long,
+all orders in progress are due. So a long queue alone causes no republishing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from segmented.models import OrderState
 
 PUBLICATIONS_MAX: Final = 5
-"""Of one order; after that it is left undecided, and the sale says so."""
+"""Maximum publications of one order; after that it stays undecided, and the sale reports it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """An order's fate and the ledger entry that tells it. A refused order has neither segment nor token."""
+    """An order's outcome and the ledger entry that records it. A refused order has neither segment nor token."""
 
     state: OrderState
     segment: int | None
@@ -39,15 +39,15 @@ class _Publication:
 
 
 class Book:
-    """Everything that one run knows about its orders."""
+    """The state of all orders in one run."""
 
     def __init__(self, orders: Mapping[str, FileOrder], *, republish_after: float) -> None:
-        """Begin with nothing decided and nothing published."""
+        """Create a book in which no order is decided or published."""
         self.orders = orders
         self.outcomes: dict[str, Outcome] = {}
         self.counts: Counter[OrderState] = Counter()
         self.replayed = 0
-        """Orders that had been decided before this run."""
+        """Orders that were decided before this run."""
         self.published_again = 0
         self._republish_after = republish_after
         self._fresh = deque(orders)
@@ -69,15 +69,15 @@ class Book:
 
     @property
     def is_over(self) -> bool:
-        """Is there nothing left to publish or to wait for?"""
+        """Return whether no order is left to publish or to wait for."""
         return not self._fresh and not self._under_way
 
     def skus_under_way(self) -> list[str]:
-        """Name the pools that will decide something."""
+        """Return the pools that still have orders to decide."""
         return [sku for sku, count in self._under_way_by_sku.items() if count]
 
     def begin(self, decided: Mapping[str, Outcome]) -> None:
-        """Take over what had been decided before this run."""
+        """Add the orders that were decided before this run."""
         for order_id, outcome in decided.items():
             self._decide(order_id, outcome)
         self.replayed = len(self.outcomes)
@@ -93,7 +93,7 @@ class Book:
         return [self.orders[order_id] for order_id in taken]
 
     def decide(self, found: Iterable[tuple[str, Outcome]], now: float) -> int:
-        """Note outcomes, and return how many were new; of orders that are not ours they change nothing."""
+        """Record outcomes, and return how many were new; outcomes of foreign orders change nothing."""
         new = 0
         for order_id, outcome in found:
             if order_id not in self.orders or order_id in self.outcomes:
@@ -108,7 +108,7 @@ class Book:
         return new
 
     def overdue(self, now: float) -> list[FileOrder]:
-        """Take the orders to publish again. One that was published often enough is given up instead."""
+        """Take the orders to publish again. An order that reached the maximum is given up instead."""
         again = []
         for order_id in self._due(now):
             publication = self._take_back(order_id)

@@ -1,4 +1,4 @@
-"""What the user of `segmented sell` asked for, checked as far as that goes without touching a server."""
+"""The options of `segmented sell`, checked as far as possible without contacting a server."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Choices:
 
     @property
     def is_kept(self) -> bool:
-        """Will the servers still be there when the sale is over?"""
+        """Return whether the servers outlive the sale."""
         return self.data is not None or None not in (self.url, self.database)
 
     def check(self) -> None:
-        """Refuse what cannot be done. Raises InvalidInput."""
+        """Check the options. Raises InvalidInput."""
         _check_range("--stock", self.stock, STOCK_MAX)
         _check_range("--segments", self.segment_count, SEGMENT_COUNT_MAX)
         _check_range("--workers", self.worker_count, WORKERS_MAX)

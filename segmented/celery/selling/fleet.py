@@ -1,10 +1,10 @@
-"""The worker processes of one sale: started, watched, started again when one dies, and gone when we are.
+"""The worker processes of one sale: started, watched, restarted when one dies, and ended with the command.
 
-Each runs in a session of its own, so that Ctrl-C reaches the command alone, which decides the order of things; and each
-holds the reading end of a pipe whose end tells it that the command is gone, however that happened. Their output goes to
-files without a name, which nobody has to remove.
+Each runs in its own session, so that Ctrl-C reaches only the command, which shuts down in order. Each also holds the
+reading end of a pipe that closes when the command ends, however it ends. Their output goes to unnamed files, which
+nobody has to remove.
 
-Their peak memory is read at the end. Linux tells it for each process; elsewhere only a maximum is known.
+Their peak memory is read at the end. Linux reports it for each process; other systems only report a maximum.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from segmented.celery.settings import WorkerSettings
 
 DEATHS_MAX: Final = 5
-"""In a row, without an order decided in between."""
+"""Maximum deaths in a row without an order decided in between."""
 STOP_SECONDS: Final = 8.0
 TAIL_LINES: Final = 12
 TAIL_BYTES: Final = 16_384
@@ -50,17 +50,17 @@ class _Worker:
     log: IO[bytes]
 
     def tail(self) -> str:
-        """Return the last lines it wrote."""
+        """Return the last lines that it wrote."""
         self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - TAIL_BYTES))
         lines = [line.rstrip() for line in self.log.read().decode(errors="replace").splitlines()]
         return "\n".join([line for line in lines if line][-TAIL_LINES:])
 
 
 class Fleet:
-    """As many workers as asked for, from `start` to the end of the `with` statement."""
+    """A number of workers that run from `start` to the end of the `with` statement."""
 
     def __init__(self, settings: WorkerSettings, count: int) -> None:
-        """Start nothing yet."""
+        """Create a fleet without starting a worker."""
         self.restarted = 0
         self._environment = {**os.environ, **settings.environment()}
         self._count = count
@@ -70,21 +70,21 @@ class Fleet:
 
     @property
     def pids(self) -> list[int]:
-        """The process ids, in the order of their numbers."""
+        """The process ids, in the order of the workers' numbers."""
         return [worker.process.pid for worker in self._workers]
 
     def start(self) -> None:
-        """Start them all."""
+        """Start all workers."""
         for number in range(1, self._count + 1):
             self._workers.append(self._start(f"worker {number}"))
 
     def note_decided(self) -> None:
-        """Forgive the deaths so far: the workers get on."""
+        """Reset the count of deaths, since the workers make progress."""
         self._has_decided = True
         self._deaths = 0
 
     def look(self) -> None:
-        """Start again whoever died. Raises SegmentedError, with their last words, when that is no use."""
+        """Restart dead workers. Raises SegmentedError, with their last words, if they die too often."""
         for index, worker in enumerate(self._workers):
             code = worker.process.poll()
             if code is None:
@@ -98,11 +98,11 @@ class Fleet:
             self.restarted += 1
 
     def tail(self) -> str:
-        """Return the last words of the workers that said anything."""
+        """Return the last words of the workers that wrote anything."""
         return "\n".join(f"{worker.name}:\n{words}" for worker in self._workers if (words := worker.tail()))
 
     def stop(self) -> None:
-        """Let each finish the order in hand, then end it; bounded. A second call does nothing."""
+        """Let each worker finish its current order, then end it, within a time limit. A second call does nothing."""
         deadline = time.monotonic() + STOP_SECONDS
         for worker in self._workers:
             _signal(worker.process, signal.SIGTERM)
@@ -120,11 +120,11 @@ class Fleet:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop."""
+        """Stop the workers."""
         self.stop()
 
     def _start(self, name: str) -> _Worker:
-        log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as its worker
+        log = tempfile.TemporaryFile()  # noqa: SIM115  # stays open as long as its worker
         process = subprocess.Popen(  # noqa: S603  # our own module, run by our own interpreter
             [*COMMAND, "--hostname", f"{name.replace(' ', '-')}.{os.getpid()}@%h"],
             env=self._environment,
@@ -136,7 +136,7 @@ class Fleet:
         return _Worker(name, process, log)
 
     def _bury(self, worker: _Worker) -> None:
-        """End whatever is left of it, children included, and close what we hold of it."""
+        """End the remaining processes, including children, and close their files and pipes."""
         with suppress(ProcessLookupError):
             os.killpg(worker.process.pid, signal.SIGKILL)
         worker.process.wait()
@@ -155,16 +155,16 @@ def _ended(code: int) -> str:
 
 
 def own_peak_mib() -> float:
-    """Return the most memory this process ever had."""
-    # Not getrusage first: on Linux a process inherits the peak of the one that started it there.
+    """Return the peak memory of this process."""
+    # Not getrusage first: on Linux a process inherits the peak of its starter there.
     peak = _status_mib(PROC / "self")
     return peak if peak is not None else _rusage_mib(resource.RUSAGE_SELF)
 
 
 def children_peak_mib(names: Mapping[int, str]) -> dict[str, float]:
-    """Return the peak of the largest process of each name among those started by us, and by them.
+    """Return the peak of the largest process of each name among our descendants.
 
-    `names` are better ones for some process ids than the system's.
+    `names` are better names than the system's for some process ids.
     """
     if not (PROC / "self" / "stat").exists():
         return {"largest": _rusage_mib(resource.RUSAGE_CHILDREN)}

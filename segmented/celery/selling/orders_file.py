@@ -1,8 +1,8 @@
-"""The orders file: a CSV with a header, read and checked as a whole before anything is sold.
+"""The orders file: a CSV with a header, read and checked completely before anything is sold.
 
-Needs the columns `order_id` and `quantity`; knows `customer_id` and `sku`; leaves others out. Accepts what spreadsheets
-and exports write: a byte order mark, CRLF, quoted fields, blank lines, gzip. Everything else is refused with the file,
-the line and the value in one sentence, because an order that is guessed at is sold to somebody.
+Required columns: `order_id` and `quantity`; optional: `customer_id` and `sku`; others are ignored. Accepts what
+spreadsheets and exports write: a byte order mark, CRLF, quoted fields, blank lines, gzip. Everything else is refused
+with the file, the line and the value in one sentence, because a misread order would still be sold.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT_SKU: Final = "default"
 GZIP_MAGIC: Final = b"\x1f\x8b"
 BYTE_ORDER_MARK: Final = "\ufeff"
 SHOWN_MAX: Final = 60
-"""Characters of a wrong value that an error repeats."""
+"""Maximum characters of a wrong value that an error repeats."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _WHOLE: Final = re.compile(r"[0-9]{1,18}")
@@ -36,7 +36,7 @@ _WHOLE: Final = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class FileOrder:
-    """An order, the pool that it is for, and the line that it stands on."""
+    """An order, its pool, and its line."""
 
     order: Order
     sku: str
@@ -45,13 +45,13 @@ class FileOrder:
 
 @dataclass(frozen=True, slots=True)
 class OrdersFile:
-    """A file that was read to its end and is right."""
+    """A file that was read to its end and is valid."""
 
     path: Path
     orders: dict[str, FileOrder]
     """By order id, in the file's order."""
     repeated: int
-    """Lines that say again what an earlier one said; each order counts once."""
+    """Number of lines that repeat an earlier line; each order counts once."""
     ignored_columns: tuple[str, ...]
 
     @property
@@ -112,7 +112,7 @@ def _lines(path: Path, raw: BinaryIO | gzip.GzipFile) -> Iterator[str]:
 
 
 def _rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row that is not blank with the number of its first line."""
+    """Yield each non-blank row with the number of its first line."""
     reader = csv.reader(lines, strict=True)
     while True:
         first = reader.line_num + 1
@@ -128,7 +128,7 @@ def _rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 class _Columns:
-    """Which field of a row is what."""
+    """Which field of a row has which meaning."""
 
     def __init__(self, path: Path, line: int, header: list[str], sku: str | None) -> None:
         self._path = path
@@ -153,7 +153,7 @@ class _Columns:
         self.ignored = tuple(name for name, plain in zip(header, names, strict=True) if plain not in KNOWN)
 
     def order(self, line: int, row: list[str]) -> FileOrder:
-        """Make the order of a row. Raises InvalidInput."""
+        """Return the order of a row. Raises InvalidInput."""
         if len(row) != self._count:
             count = f"{len(row)} fields, but the header has {self._count}"
             message = f"{self._path}, line {line}: {count}: {_shown(','.join(row))}"

@@ -1,4 +1,4 @@
-"""Publishing orders as Celery tasks."""
+"""Publishes orders as Celery tasks."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 TASK: Final = "segmented.take_orders"
 CONNECT_SECONDS: Final = 5
 ORDERS_PER_TASK: Final = 10
-"""A message costs as much as an order does; ten to one leave little of that, and little to repeat after a kill."""
+"""Orders per message. A message costs as much as an order; ten per message make that small, and repeat little after a
+kill."""
 
 
 class Publisher:
-    """One connection to the broker, on which orders go out, a few to a message."""
+    """One connection to the broker, which sends several orders per message."""
 
     def __init__(self, settings: WorkerSettings) -> None:
-        """Connect. Raises InvalidInput when no broker answers."""
+        """Connect. Raises InvalidInput if no broker answers."""
         self._where = masked(settings.broker_url)
         self._queue = settings.queue
         self._app = Celery("segmented-sell", set_as_current=False)
@@ -39,9 +40,9 @@ class Publisher:
             self._connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
             self._producer = self._app.amqp.Producer(self._connection)
         except KeyError as error:
-            message = f"{self._where} is no broker that Celery knows"
+            message = f"{self._where} is not a broker that Celery knows"
             raise InvalidInput(message) from error
-        except Exception as error:  # each transport has errors of its own
+        except Exception as error:  # each transport has its own errors
             message = f"no broker answers at {self._where}: {error}"
             raise InvalidInput(message) from error
         self._errors: tuple[type[BaseException], ...] = (
@@ -51,7 +52,7 @@ class Publisher:
         )
 
     def publish(self, lines: Iterable[FileOrder]) -> None:
-        """Send tasks. Raises StoreUnavailable; what was sent before stays sent."""
+        """Send tasks. Raises StoreUnavailable; tasks that were already sent stay sent."""
         by_sku: dict[str, list[Order]] = {}
         for line in lines:
             by_sku.setdefault(line.sku, []).append(line.order)
@@ -67,7 +68,7 @@ class Publisher:
         )
 
     def empty(self) -> None:
-        """Drop what is left in the queue: repeats of orders that are decided, or orders that a second run publishes."""
+        """Delete the rest of the queue: repeats of decided orders, or orders that a second run publishes."""
         with self._translated():
             self._app.amqp.queues[self._queue](self._connection.default_channel).purge()
 

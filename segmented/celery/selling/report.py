@@ -1,7 +1,7 @@
-"""What the user sees of a sale: its progress, its report, its accounts, and the files of its results.
+"""What the user sees of a sale: its progress, its report, its accounts, and its result files.
 
-The accounts are the audit of every pool, and what the order database says beside it. The report is a
-table or JSON. Progress is a bar on a terminal, and a plain line every few seconds elsewhere.
+The accounts are the audit of every pool, compared with the order database. The report is a table or JSON. Progress is a
+bar on a terminal, and a plain line every few seconds elsewhere.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from segmented.stock import Pool
 
 NAMED_MAX: Final = 100
-"""Differences named, of each kind and pool."""
+"""Maximum number of differences to list, of each kind and pool."""
 COLUMNS: Final = ("order_id", "sku", "quantity", "outcome", "segment", "fencing_token", "sequence")
 UNDECIDED: Final = "undecided"
 CHUNK_ROWS: Final = 10_000
@@ -47,9 +47,9 @@ class SaleReport:
     book: Book
     accounts: Accounts
     seconds: float
-    """From the first look at the servers to the end of the audit."""
+    """From the first contact with the servers to the end of the audit."""
     selling_seconds: float
-    """Of these, from the start of the workers to the last decision."""
+    """The part from the start of the workers to the last decision."""
     own_peak_mib: float
     children_peak_mib: dict[str, float]
     workers_restarted: int
@@ -57,7 +57,7 @@ class SaleReport:
 
     @property
     def promise_held(self) -> bool:
-        """Is every order decided, nothing oversold, nobody refused wrongly, and every unit explained?"""
+        """Return whether every order is decided, none is oversold or wrongly refused, and every unit is explained."""
         accounts = self.accounts
         return not (accounts.drift or accounts.oversold or accounts.refused_wrongly or self.book.undecided)
 
@@ -143,7 +143,7 @@ class SaleReport:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """What was found. Drift names every place where records, ledger and database disagree; there should be none."""
+    """Findings. Drift lists every place where records, ledger and database disagree; there should be none."""
 
     drift: tuple[str, ...]
     oversold: int
@@ -174,7 +174,7 @@ def settle_accounts(
 
 
 def _totals_drift(pool: Pool, gate: Gate, *, confirmed_before: int, sold: int) -> Iterator[str]:
-    """Compare totals. The database comes first in every order, so it lies between two readings of the pool."""
+    """Compare totals. The database is always written first, so its total lies between two readings of the pool."""
     after = pool.state()
     if not confirmed_before <= sold <= after.confirmed + after.reserved:
         yield f"pool {pool.sku!r} has {after.confirmed} units confirmed, the order database has {sold}"
@@ -204,7 +204,7 @@ def _compare_orders(sku: str, gate: Gate, file: OrdersFile, outcomes: Mapping[st
 
 
 def write_results(path: Path, book: Book) -> None:
-    """Write one line an order, in the file's order."""
+    """Write one line per order, in the file's order."""
     with whole_file(path) as file:
         file.writelines(_result_lines(book))
 
@@ -234,10 +234,10 @@ def _result_lines(book: Book) -> Iterator[str]:
 
 
 class Screen:
-    """Shows the book of a sale."""
+    """Shows the progress of a sale."""
 
     def __init__(self, console: Console, book: Book, clock: Clock) -> None:
-        """Show nothing yet."""
+        """Create a display that shows nothing yet."""
         self._console = console
         self._book = book
         self._clock = clock
@@ -256,7 +256,7 @@ class Screen:
         self._task = self._progress.add_task("selling", total=len(book.orders), counts="")
 
     def show(self) -> None:
-        """Show how far the sale is, if it is time to."""
+        """Show the progress, if an update is due."""
         counts = self._book.counts
         done = len(self._book.outcomes)
         text = f"{counts['confirmed']:,} confirmed, {counts['refused']:,} refused"
@@ -274,5 +274,5 @@ class Screen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         self._progress.stop()

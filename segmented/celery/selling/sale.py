@@ -1,7 +1,7 @@
-"""One run of a sale: open, learn what is decided, publish the rest, follow the ledger until all is decided, check.
+"""One run of a sale: open, read what is decided, publish the rest, follow the ledger until all is decided, check.
 
-The gate's rows are opened first, then the pools. If another sale is already there, nothing is opened. What was decided
-before is read from the records, what is decided now from the ledger.
+The gate's rows are opened first, then the pools. If another sale is already there, nothing is opened. Earlier decisions
+are read from the records, new ones from the ledger.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from segmented.models import LedgerEntry, OrderRecord, OrderState, PoolState
 
 WINDOW: Final = 1_000
-"""Orders under way at once: enough to keep every worker busy between two looks, few enough to be decided soon."""
+"""Maximum orders in progress: enough to keep every worker busy between two reads, few enough to be decided soon."""
 BATCH: Final = 200
-"""Orders published between two looks at the ledger."""
+"""Orders published between two reads of the ledger."""
 PAUSE_SECONDS: Final = 0.05
 PAGE: Final = 1_000
 DECIDED: Final[Mapping[str, OrderState]] = {
@@ -44,14 +44,14 @@ DECIDED: Final[Mapping[str, OrderState]] = {
     "expired": "expired",
     "refused": "refused",
 }
-"""Ledger entry -> the state it ends in. What is not here, such as `reserved`, leaves the order undecided."""
+"""Ledger entry -> the final state. Other entries, such as `reserved`, leave the order undecided."""
 
 
 class Sale:
     """A file of orders, to be sold on running servers."""
 
     def __init__(self, choices: Choices, file: OrdersFile, servers: Servers, console: Console, clock: Clock) -> None:
-        """Touch nothing yet."""
+        """Create a sale without contacting a server."""
         self.book = Book(file.orders, republish_after=choices.republish_after)
         self._choices = choices
         self._file = file
@@ -64,9 +64,9 @@ class Sale:
         self._children_peak_mib: dict[str, float] = {}
 
     def run(self, *, since: float) -> SaleReport:
-        """Sell, and check what came of it; the report's seconds count from `since`, by the sale's clock.
+        """Sell, and check the result; the report's seconds count from `since`, by the sale's clock.
 
-        Raises InvalidInput, with nothing opened, for servers that do not fit.
+        Raises InvalidInput, with nothing opened, for unsuitable servers.
         """
         with ExitStack() as stack:
             store = stack.enter_context(RedisStore.from_url(self._settings.url.get_secret_value()))
@@ -94,7 +94,7 @@ class Sale:
         )
 
     def _open(self, store: RedisStore, gate: Gate, pools: dict[str, Pool]) -> dict[str, Follower]:
-        """Check everything that is there before the first change, then open what is missing."""
+        """Check everything that exists before the first change, then open what is missing."""
         stock, segment_count = self._choices.stock, self._choices.segment_count
         states = read_states(pools, stock=stock, segment_count=segment_count)
         decided = {
@@ -105,7 +105,7 @@ class Sale:
         }
         open_sale(pools, states, gate, stock=stock, segment_count=segment_count)
         self.book.begin(decided)
-        # From before the records were read, so that no decision falls in between.
+        # Taken before the records are read, so that no decision falls in between.
         return {
             sku: Follower(store, sku, after=0 if state is None else state.sequence) for sku, state in states.items()
         }
@@ -146,7 +146,7 @@ class Sale:
 
 
 def read_states(pools: Mapping[str, Pool], *, stock: int, segment_count: int) -> dict[str, PoolState | None]:
-    """Read the pools that are open. Raises InvalidInput for one that is another sale."""
+    """Read the pools that are open. Raises InvalidInput for a pool of another sale."""
     states = {sku: state_of(pool) for sku, pool in pools.items()}
     for state in states.values():
         if state is not None:
@@ -157,9 +157,9 @@ def read_states(pools: Mapping[str, Pool], *, stock: int, segment_count: int) ->
 def open_sale(
     pools: Mapping[str, Pool], states: Mapping[str, PoolState | None], gate: Gate, *, stock: int, segment_count: int
 ) -> None:
-    """Open a pool a sku with its rows in the database, unless they are open. Raises InvalidInput, with nothing opened.
+    """Open a pool per sku with its database rows, unless they are open. Raises InvalidInput, with nothing opened.
 
-    Rows first: a pool that exists has its judge. A run that dies between the two is finished by the next one.
+    Rows first, so that an existing pool always has its gate. The next run completes a run that dies in between.
     """
     gate.create()
     for sku, state in states.items():
@@ -194,7 +194,7 @@ def _check_rows(sku: str, state: PoolState | None, gate: Gate, stock: int, segme
             "no such pool: name the server it was opened on"
         )
         raise InvalidInput(message)
-    # Beside a pool the rows may be more: of segments that went away, and of a restock that is not finished.
+    # There may be more rows than the pool shows: of removed segments, and of an unfinished restock.
     is_same = (totals.quota, len(totals.segments)) == (stock, segment_count)
     is_enough = state is not None and totals.quota >= state.stocked and len(totals.segments) >= segment_count
     if not (is_same or is_enough):
@@ -206,16 +206,16 @@ def _check_rows(sku: str, state: PoolState | None, gate: Gate, stock: int, segme
 
 
 class Follower:
-    """Reads one pool's ledger on from where it last stopped."""
+    """Reads one pool's ledger from where it last stopped."""
 
     def __init__(self, store: RedisStore, sku: str, *, after: int) -> None:
-        """Begin after a sequence number."""
+        """Create a reader that begins after a sequence number."""
         self._store = store
         self._sku = sku
         self._after = after
 
     def read(self) -> Iterator[tuple[str, Outcome]]:
-        """Yield the outcomes that were written since."""
+        """Yield the outcomes that were written since the last call."""
         while True:
             entries = self._store.execute(op.ReadLedger(self._sku, self._after, PAGE))
             if not entries:
@@ -227,7 +227,7 @@ class Follower:
 
 
 def read_decided(store: RedisStore, file: OrdersFile, sku: str) -> Iterator[tuple[str, Outcome]]:
-    """Yield the orders of the file that have an outcome. Raises InvalidInput for one with other content in the pool."""
+    """Yield the file's orders that have an outcome. Raises InvalidInput if the pool knows one with other content."""
     lines = [line for line in file.orders.values() if line.sku == sku]
     for first in range(0, len(lines), PAGE):
         page = lines[first : first + PAGE]

@@ -1,4 +1,4 @@
-"""The servers of a sale: those the user names, and embedded ones in the place of the others."""
+"""The servers of a sale: those that the user names, and embedded servers for the others."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from segmented.celery.selling.choices import Choices
 
 OWN_CONNECTIONS: Final = 8
-"""Of the command itself, with room for an onlooker."""
+"""Connections of the command itself, with spare ones for an observer."""
 CONCURRENCY: Final = 4
-"""Orders that each worker takes side by side: while one waits for its commit, another uses the processor."""
+"""Orders that each worker processes concurrently: while one waits for its commit, another uses the processor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where stock, orders and messages are."""
+    """The addresses of stock, orders and messages."""
 
     settings: WorkerSettings
-    """What the workers of the sale are told."""
+    """The settings of the sale's workers."""
     embedded: tuple[ValkeyServer | PostgresServer, ...]
 
     def look(self) -> None:
-        """Raise SegmentedError if a server of ours is gone: waiting for it would be for nothing."""
+        """Raise SegmentedError if an embedded server has stopped, since waiting for it would be useless."""
         for server in self.embedded:
             if server.wait(0):
                 last = "".join(f": {line}" for line in server.log_tail(1))
@@ -48,8 +48,8 @@ class Servers:
 
 @contextmanager
 def servers(choices: Choices) -> Iterator[Servers]:
-    """Start what was not named, and stop it at the end. Raises InvalidInput."""
-    # First those that may be wrong, so that nothing is started, or made on disk, for a name with a typing error.
+    """Start the servers that were not named, and stop them at the end. Raises InvalidInput."""
+    # First those that may be wrong, so that a mistyped name starts nothing and creates nothing on disk.
     if choices.url is not None:
         RedisStore.from_url(choices.url).close()
     if choices.database is not None:
@@ -70,13 +70,13 @@ def servers(choices: Choices) -> Iterator[Servers]:
 
 
 def _settings(url: str, database: str, broker: str | None) -> WorkerSettings:
-    """Return what is ours to say; the rest, such as `segment_wait`, comes from the environment as for any worker."""
+    """Return the sale's settings; others, such as `segment_wait`, come from the environment as for any worker."""
     try:
         return WorkerSettings(
             url=SecretStr(url),
             database=SecretStr(database),
             broker=None if broker is None else SecretStr(broker),
-            broker_on_stock_server=True,  # a sale of one file, with one command: it may
+            broker_on_stock_server=True,  # allowed: a sale of one file, with one command
             queue=queue_name(url, database),
             concurrency=CONCURRENCY,
             ends_with_stdin=True,
@@ -86,16 +86,16 @@ def _settings(url: str, database: str, broker: str | None) -> WorkerSettings:
 
 
 def _in_options(sentence: str) -> str:
-    """Say it in the words of whoever gave the option, not the variable."""
+    """Name the option that the user gave, instead of the variable."""
     for option in ("url", "database", "broker"):
         sentence = re.sub(rf"\bSEGMENTED_{option.upper()}\b", f"--{option}", sentence)
     return sentence
 
 
 def queue_name(url: str, database: str) -> str:
-    """Name the queue after stock and orders: sales that share a broker and nothing else never take each other's orders.
+    """Name the queue after stock and orders: sales that share only a broker never take each other's orders.
 
-    The same servers give the same name, so that a second run finds, and finishes, what the first one left in the queue.
+    The same servers give the same name, so that a second run finds and finishes the messages of the first.
     """
     where = f"{masked(url)} {database_shown(parse(database))}"
     return f"segmented-sell-{hashlib.sha256(where.encode()).hexdigest()[:12]}"

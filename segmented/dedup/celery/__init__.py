@@ -16,12 +16,12 @@ __all__ = ["Once", "OnceResult", "OnceRule", "signals"]
 
 LATE: Final = from_modules(
     {
-        "segmented.dedup.celery.signals": "Once",  # with the task come the signals that it needs
+        "segmented.dedup.celery.signals": "Once",  # the task needs these signals
         "segmented.dedup.celery.result": "OnceResult",
         "segmented.dedup.celery.rule": "OnceRule",
     }
 )
-"""Imported when asked for, and from where."""
+"""Names that are imported on first use, and their modules."""
 
-if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
     __getattr__, __dir__ = late(__name__, LATE)

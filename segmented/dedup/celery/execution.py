@@ -1,11 +1,12 @@
-"""Running a deduplicated task in a worker: begin its run, or find out what this copy of the message is to do instead.
+"""Run a deduplicated task in a worker: begin its run, or handle a copy or repeat of its message.
 
-1. the run is ours: the body works under a renewed lease, and its outcome is kept in one step with the end of the run;
-2. the message has ended already (it was delivered again), or it is a repeat of one that has: the kept outcome is this
-   task's as well, so that Celery stores it, moves the chord on and sends what follows;
-3. a later attempt of the message was published: this copy is a fork of its retries, and is dropped;
-4. another holder has this very message: it was delivered again while the first copy is worked on. One copy goes round,
-   so that the message is not lost should that holder die; further copies are dropped;
+1. this message gets the run: the body works under a renewed lease, and its outcome is kept in one step with the end of
+   the run;
+2. the message has already ended (it was delivered again), or it repeats one that has: this task gets the kept outcome
+   too, so that Celery stores it, advances the chord and sends what follows;
+3. a later attempt of the message was published: this copy is an outdated retry, and is dropped;
+4. another holder has this very message: it was delivered again while the first runs. One copy is republished,
+   so that the message is not lost if that holder dies; further copies are dropped;
 5. another message has the key: the rule's `on_execute` decides.
 """
 
@@ -51,9 +52,9 @@ if TYPE_CHECKING:
 
 ROUND_SECONDS: Final = 0.1
 ROUND_SECONDS_MAX: Final = 5.0
-"""A message whose key is taken comes back after 0.1, 0.2, 0.4 s and so on, up to this."""
+"""Maximum delay in seconds of a message whose key is taken; it returns after 0.1, 0.2, 0.4 s and so on."""
 DOWN_SECONDS: Final = 5.0
-"""After which a message comes back that found the records out of reach."""
+"""Seconds after which a message returns that could not reach the records."""
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ Answer = RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | 
 
 
 def _is_at_work(answer: object) -> bool:
-    """Is it worth a worker's while to wait? Not for a message that waits itself, perhaps for this very worker."""
+    """Return whether a worker should wait: not for a message that waits itself, perhaps for this very worker."""
     return isinstance(answer, KeyHeld) and answer.state == "running"
 
 
@@ -75,8 +76,8 @@ class Execution:
     arguments: tuple[Any, ...]
     options: dict[str, Any]
 
-    def execute(self) -> Any:  # noqa: ANN401  # what the task gives
-        """Run the body, or do what a copy or a repeat does; return the result, or raise what Celery understands."""
+    def execute(self) -> Any:  # noqa: ANN401  # any result of the task
+        """Run the body, or handle a copy or repeat. Returns the result, or raises what Celery understands."""
         header = self._header()
         claim = self.plan.claim(header)
         runs_when_down = self.plan.runs_when_down
@@ -102,10 +103,10 @@ class Execution:
                     header.message, "cancelled", request=self.request, store_result=is_stored
                 )
                 raise Ignore
-        raise Ignore  # a fork of its retries
+        raise Ignore  # a superseded copy of its retries
 
     def _store(self, header: OnceHeader) -> Store:
-        """Return the store; a message is kept for when the server of the records no longer refuses us."""
+        """Return the store. If the records' server refuses the connection, the message returns later."""
         try:
             return self.plan.store
         except StoreRefused as error:
@@ -119,7 +120,7 @@ class Execution:
             return found
         identity = self.plan.identity(self.arguments, self.options)
         header = OnceHeader(message, identity.key, identity.payload_print)
-        self.request.headers = header.carried(self.request.headers)  # its further attempts are of the same record
+        self.request.headers = header.carried(self.request.headers)  # its further attempts use the same record
         return header
 
     def _beginning(self, claim: RunClaim, header: OnceHeader) -> Plan[tuple[Answer | None, float]]:
@@ -136,7 +137,7 @@ class Execution:
         else:
             waiting = self._waiting(claim, beginning, 0, _is_at_work)
         answer, asked_at = yield from waiting
-        if answer is None:  # others of this process were before it in the line until its time was over
+        if answer is None:  # others of this process were ahead of it until its time was over
             answer, asked_at = yield from self._waiting(claim, beginning, 0, _is_at_work)
         return answer, asked_at
 
@@ -146,22 +147,22 @@ class Execution:
     ) -> Plan[tuple[Answer | None, float]]:
         return wait_for(beginning, channel=claim.channel, timeout=timeout, is_busy=is_busy, undo=claim.releasing)
 
-    def _unrecorded(self, reason: StoreUnavailable) -> Any:  # noqa: ANN401  # what the task gives
+    def _unrecorded(self, reason: StoreUnavailable) -> Any:  # noqa: ANN401  # any result of the task
         result = self.task.run(*self.arguments, **self.options)
         if isinstance(result, StoreEffect):
-            raise reason  # there is no store to do it in
+            raise reason  # there is no store for it
         return result
 
-    # --- the run is ours ---
+    # --- this message has the run ---
 
-    def _worked(self, run: Run) -> Any:  # noqa: ANN401  # what the task gives
+    def _worked(self, run: Run) -> Any:  # noqa: ANN401  # any result of the task
         self.request.once_run = run  # type: ignore[attr-defined]  # a request carries what its task needs
         try:
             result = self.task.run(*self.arguments, **self.options)
         except Exception as error:
             self._ended(run, error)
             raise
-        except BaseException:  # the process is told to end
+        except BaseException:  # the process is ending
             self._abandon(run)
             raise
         return result if self._is_put_off(run) else self._finished(run, result)
@@ -175,13 +176,13 @@ class Execution:
                 self._put_off(run, attempt + 1, 0, None)
             case Reject() if error.requeue:  # type: ignore[attr-defined]  # its stubs do not know of it
                 self._put_off(run, attempt, 0, self.request.expires)
-            case Retry() | Reject() | Ignore():  # nothing of it comes back
+            case Retry() | Reject() | Ignore():  # it never returns to the queue
                 self._abandon(run)
             case _:
                 self._fail(run, error)
 
     def _finished(self, run: Run, result: object) -> object:
-        if run.has_ended:  # by the body itself
+        if run.has_ended:  # the body did it
             return result
         try:
             if not isinstance(result, StoreEffect):
@@ -193,7 +194,7 @@ class Execution:
             return run.finish_with(result)
         except RunLost:
             if self._is_done_by_another(run):
-                raise Ignore from None  # the outcome is the other's to store
+                raise Ignore from None  # the other message stores the outcome
             raise
         except SegmentedError:
             if not run.has_ended:
@@ -207,18 +208,18 @@ class Execution:
         return any(part is not None and part.message == run.message_id for part in parts)
 
     def _fail(self, run: Run, error: Exception) -> None:
-        """Keep the failure, also where repeats are not given it: a copy of the message must not run again."""
+        """Keep the failure, even if repeats do not get it: a copy of the message must not run again."""
         try:
             run.fail(error)
         except SegmentedError as failure:
             error.add_note(f"and afterwards: {failure}")
 
     def _abandon(self, run: Run) -> None:
-        with suppress(SegmentedError):  # it lapses
+        with suppress(SegmentedError):  # it expires on its own
             run.abandon()
 
     def _is_put_off(self, run: Run) -> bool:
-        """Was the next attempt published? Then keep the claim for it, whatever this one gave."""
+        """Return whether the next attempt was published; the claim is then kept for it, whatever this one returned."""
         noted: tuple[int, int, Any] | None = getattr(self.request, "once_next", None)
         if noted is None:
             return False
@@ -226,17 +227,17 @@ class Execution:
         self._put_off(run, attempt, delay_ms, expires)
         return True
 
-    def _put_off(self, run: Run, attempt: int, delay_ms: int, expires: Any) -> None:  # noqa: ANN401  # as Celery's own
-        """Keep the claim for an attempt that comes, this one once more if it is requeued."""
+    def _put_off(self, run: Run, attempt: int, delay_ms: int, expires: Any) -> None:  # noqa: ANN401  # Celery's signature
+        """Keep the claim for the next attempt, or for this one again if it is requeued."""
         wait_ms = waits_ms(self.plan.app, window_ms(self.plan.rule.queue_for, "queue_for"), expires, delay_ms)
-        with suppress(SegmentedError):  # the next attempt takes over from this one, or it lapses
+        with suppress(SegmentedError):  # the next attempt takes over from this one, or the claim expires
             run.put_off(attempt, wait_ms=wait_ms, delay_ms=delay_ms)
 
-    # --- it is not ---
+    # --- this message does not have the run ---
 
-    def _repeated(self, header: OnceHeader, outcome: OutcomeKept) -> Any:  # noqa: ANN401  # what the first gave
+    def _repeated(self, header: OnceHeader, outcome: OutcomeKept) -> Any:  # noqa: ANN401  # any result of the first message
         if outcome.kind == "error" and outcome.message == header.message and self._is_stored():
-            raise Ignore  # as the error that it was
+            raise Ignore  # the original error
         is_own = outcome.message in {header.message, header.follows}
         if not is_own and self.plan.rule.in_worker == "raise":
             raise InFlight(header.key, outcome.message, "done", None)
@@ -245,7 +246,7 @@ class Execution:
         return self.plan.form.read(header.key, outcome)
 
     def _is_stored(self) -> bool:
-        """Has the result backend an end of this message already?"""
+        """Return whether the result backend already has an outcome of this message."""
         try:
             return self.task.backend.get_state(str(self.request.id)) in READY_STATES
         except NotImplementedError:  # there is no backend
@@ -272,7 +273,7 @@ class Execution:
         return self._go_round(header, min(ROUND_SECONDS * 2 ** min(header.round, 16), ROUND_SECONDS_MAX), held)
 
     def _dropped(self) -> None:
-        """Be dropped; where somebody waits for this id, as the member of a chord does, with None for a result."""
+        """Drop the message. If a chord, group or chain waits for its id, return None instead of ignoring it."""
         request = self.request
         if any((request.chord, request.group, request.chain, request.callbacks)):
             return
@@ -284,7 +285,7 @@ class Execution:
         self._come_back(replace(header, round=held.next_round), seconds, None)
 
     def _come_back(self, header: OnceHeader, seconds: float, reason: SegmentedError | None) -> NoReturn:
-        """Send this message again under its id, for later; leave it with the broker where that fails."""
+        """Publish this message again under its id, for later. If that fails, leave it with the broker."""
         if self.request.is_eager and reason is not None:
             raise reason
         again = self.task.signature_from_request(
@@ -297,6 +298,6 @@ class Execution:
         )
         try:
             again.apply_async()
-        except Exception as error:  # noqa: BLE001  # whatever a broker raises: it keeps the message
+        except Exception as error:  # noqa: BLE001  # a broker may raise anything; it keeps the message
             raise Reject(error, requeue=True) from reason
         raise Ignore from reason

@@ -1,4 +1,4 @@
-"""What travels with a message: which record it belongs to, when it is due, and when it expires.
+"""The header of a message: its record, its due time and its expiry.
 
 A message without a record is from a foreign publisher.
 """
@@ -26,29 +26,29 @@ class OnceHeader:
     """The header of one message."""
 
     message: str
-    """Its task id: a header that was copied to another message says nothing about that one."""
+    """Its task id. A header that was copied to another message does not apply to that one."""
     key: str
     payload_print: str
     follows: str = ""
-    """The message whose repeat this is, and whose outcome it is to have."""
+    """The message that this one repeats, and whose outcome it gets."""
     is_claimed: bool = False
-    """Did it have the seat of its key when it was published?"""
+    """Whether it held its key when it was published."""
     is_put_off: bool = False
-    """Is it to run by itself once the key is free, and not to be given the outcome of another?"""
+    """Whether the task runs on its own once the key is free, instead of reusing another's result."""
     namespace: str = ""
-    """Of the publisher's records; "" where the worker's own is meant."""
+    """Namespace of the publisher's records; "" means the worker's own."""
     round: int = 0
-    """How often it was sent round because the key was taken."""
+    """How often it was republished because the key was taken."""
 
     def carried(self, headers: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return headers with this one in them."""
+        """Return the headers with this one added."""
         return {**(headers or {}), HEADER: asdict(self)}
 
 
 def header_of(headers: Mapping[str, Any] | None, message: str) -> OnceHeader | None:
-    """Read the header of `message`; None when there is none, or one that cannot be read.
+    """Read the header of `message`; None if there is none or it cannot be read.
 
-    What a newer version has added is passed over, and what an older one did not say is as if it were not so.
+    Fields that a newer version added are ignored; fields that an older version did not write have their defaults.
     """
     found = (headers or {}).get(HEADER)
     if not isinstance(found, dict) or found.get("message") != message:
@@ -58,7 +58,7 @@ def header_of(headers: Mapping[str, Any] | None, message: str) -> OnceHeader | N
         return None
     try:
         return OnceHeader(**known)
-    except TypeError:  # too little was said
+    except TypeError:  # a required field is missing
         return None
 
 
@@ -74,7 +74,7 @@ def _is_readable(name: str, value: object) -> bool:
 
 
 def due_in_ms(app: Celery, eta: datetime | str | None, countdown: float | None) -> int:
-    """Return the milliseconds until a message is due, 0 for at once; an `eta` takes the place of a `countdown`."""
+    """Return the milliseconds until a message is due, 0 for at once; an `eta` replaces a `countdown`."""
     if isinstance(eta, str):
         eta = datetime.fromisoformat(eta)
     if eta is not None:
@@ -82,13 +82,13 @@ def due_in_ms(app: Celery, eta: datetime | str | None, countdown: float | None) 
         countdown = (eta - (now if eta.tzinfo else now.replace(tzinfo=None))).total_seconds()
     found: object = countdown or 0
     if not isinstance(found, int | float) or not isfinite(found):
-        message = f"a countdown of {countdown!r} is no number of seconds"
+        message = f"a countdown of {countdown!r} is not a number of seconds"
         raise InvalidInput(message)
     return max(0, round(found * 1000))
 
 
 def waits_ms(app: Celery, at_most_ms: int, expires: datetime | str | float | None, delay_ms: int) -> int:
-    """Return for how long a message keeps its key beyond its delay: one that has expired can give a repeat nothing."""
+    """Return for how long a message keeps its key beyond its delay: an expired message has no outcome for a repeat."""
     if expires is None:
         return at_most_ms
     expires_ms = due_in_ms(app, None, expires) if isinstance(expires, int | float) else due_in_ms(app, expires, None)

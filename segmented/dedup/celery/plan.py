@@ -1,4 +1,4 @@
-"""One task's deduplication, made when the task is: its rule, its identity, and what its runs are under."""
+"""The deduplication of one task, created with the task: its rule, its identity and the terms of its runs."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class OncePlan:
-    """What publication and execution of a task both need."""
+    """The data that publication and execution of a task share."""
 
     def __init__(self, app: Celery, name: str, body: Callable[..., object], rule: OnceRule) -> None:
-        """Check the rule's expressions against the signature of `body`; raises InvalidInput, naming both."""
+        """Create the plan, and check the rule against the signature of `body`. Raises InvalidInput, naming both."""
         self.app = app
         self._settings = OnceSettings(app)
         self.name = name
@@ -41,12 +41,12 @@ class OncePlan:
 
     @property
     def store(self) -> Store:
-        """The store of the app's records, in this process."""
+        """Return the store of the app's records, in this process."""
         return store_of(self._settings)
 
     @property
     def runs_when_down(self) -> bool:
-        """Whether a task runs whose records cannot be reached. Raises InvalidInput for a setting that is neither."""
+        """Return whether a task runs if its records cannot be reached. Raises InvalidInput for an unknown setting."""
         return runs_when_down(self._settings)
 
     def identity(
@@ -56,21 +56,21 @@ class OncePlan:
         return self._identity.of(arguments or (), options or {}, given=given)
 
     def record(self, key: str) -> RecordName:
-        """Name the record of a key."""
+        """Return the record of a key."""
         return RecordName(namespace_of(self._settings), key)
 
     def record_of(self, header: OnceHeader) -> RecordName:
-        """Name the record of a message: in the namespace in which it was published, whatever this app is called."""
+        """Return the record of a message, in the namespace in which it was published, whatever the name of this app."""
         return RecordName(header.namespace, header.key) if header.namespace else self.record(header.key)
 
     def claim(self, header: OnceHeader) -> RunClaim:
-        """Make a new claim to the run of a message, with a holder id of its own."""
+        """Return a new claim to the run of a message, with a new holder id."""
         record = self.record_of(header)
         return RunClaim(header.key, new_holder_id(), self.terms.ttl_ms, record, header.message, self.terms)
 
 
 def checked_rule(name: str, given: object) -> OnceRule:
-    """Return the rule of a task; a text is the key of one with all defaults."""
+    """Return the rule of a task; a text is a key expression with all defaults."""
     if isinstance(given, OnceRule):
         return given
     if isinstance(given, str) or (callable(given) and not isinstance(given, type)):
@@ -80,7 +80,7 @@ def checked_rule(name: str, given: object) -> OnceRule:
 
 
 def body_of(task: type) -> Callable[..., object]:
-    """Return a task class's `run` as its callers see it: without `self`."""
+    """Return a task class's `run` as its callers see it, without `self`."""
     found = inspect.getattr_static(task, "run")
     if isinstance(found, staticmethod | classmethod):
         return task.run  # type: ignore[attr-defined, no-any-return]  # every task class has one

@@ -1,11 +1,11 @@
-"""Publishing a deduplicated task: claim its key first, and decide about a repeat.
+"""Publish a deduplicated task: claim its key first, and decide about a repeat.
 
-1. the key is free: the message is published, and carries in a header which record it belongs to;
-2. the key is taken, or its outcome kept: the rule's `on_publish` decides. A repeat that has an id of its own to answer
-   for (in a chord, group or chain, with callbacks, or with a task id of the caller's) is published all the same, as a
-   follower: the worker gives it the outcome of the first;
+1. the key is free: the message is published, with a header that names its record;
+2. the key is taken, or its outcome kept: the rule's `on_publish` decides. A repeat whose own id needs an outcome (in a
+   chord, group or chain, with callbacks, or with a task id that the caller chose) is still published, as a follower:
+   the worker gives it the outcome of the first;
 3. the key was used with another payload: OtherPayload;
-4. the message of the key has waited for long: it is sent once more under its own id, since it may be lost.
+4. the message of the key has waited for long: it is published again under its own id, since it may be lost.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 IGNORED: Final = "IGNORED"
 CANVAS: Final = ("task_id", "group_id", "chord", "chain", "link", "link_error")
-"""Options that make somebody look for the outcome under the message's own id."""
+"""Options that make a caller wait for the outcome under the message's own id."""
 
 Answer = KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers
 
@@ -52,14 +52,14 @@ class Publication:
     plan: OncePlan
     identity: Identity
     options: dict[str, Any]
-    """As they were given to `apply_async`, the link among them."""
+    """The options given to `apply_async`, including links."""
     send: Callable[[dict[str, Any]], AsyncResult[Any]]
-    """Publishes with options; everything else is the same."""
+    """Publishes with options; everything else stays the same."""
     handle: Callable[[str], OnceResult]
-    """Makes the handle of a message id."""
+    """Creates the handle of a message id."""
 
     def publish(self) -> AsyncResult[Any]:
-        """Claim and send, or answer as the rule says."""
+        """Claim the key and publish, or answer as the rule says."""
         runs_when_down = self.plan.runs_when_down
         message = self.options.get("task_id") or uuid()
         header = self._header(message)
@@ -70,7 +70,7 @@ class Publication:
         except StoreUnavailable:
             if not runs_when_down:
                 raise
-            return self._sent(header)  # the worker asks again
+            return self._sent(header)  # the worker checks again
         match answer:
             case KeyClaimed():
                 return self._first(message, answer)
@@ -78,7 +78,7 @@ class Publication:
                 raise OtherPayload(self.identity.key, first)
         return self._repeat(header, answer)
 
-    # --- the first ---
+    # --- the first message ---
 
     def _claimed(self, message: str) -> Answer:
         rule, operation = self.plan.rule, self._claiming(message)
@@ -118,7 +118,7 @@ class Publication:
         try:
             return self._sent(header, **debounced)
         except BaseException:
-            # Whether it was sent is not known: the caller is told that it failed, so it must never begin.
+            # It is unknown whether it was sent. The caller gets an error, so the message must never begin.
             with suppress(SegmentedError):
                 self.plan.store.execute(self._cancelling(message))
             raise
@@ -140,7 +140,7 @@ class Publication:
         return self._known(sent)
 
     def _known(self, result: AsyncResult[Any]) -> AsyncResult[Any]:
-        belongs = getattr(result, "belongs", None)  # an eager result is nobody's
+        belongs = getattr(result, "belongs", None)  # an eager result belongs to none
         if belongs is not None:
             belongs(self.plan, self.plan.record(self.identity.key))
         return result
@@ -169,5 +169,5 @@ class Publication:
 
     def _resend(self, answer: KeyHeld) -> None:
         header = self._header(answer.message, is_claimed=True)
-        own = dict.fromkeys(CANVAS)  # what waits for the repeat's id does not wait for this one
+        own = dict.fromkeys(CANVAS)  # callers that wait for the repeat's id do not wait for this one
         self._sent(header, **own, retries=answer.attempt, countdown=None, eta=None)

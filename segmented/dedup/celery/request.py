@@ -1,4 +1,4 @@
-"""What the worker's own process knows of a message whose run was ended from outside: its key is free at once."""
+"""Frees the key of a message at once when the worker's parent process learns that its run was ended from outside."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from celery.worker.request import Request
 
 
 class OnceRequest(Request):
-    """The request of a deduplicated task. A message that will not come back frees its key before its end is told."""
+    """The request of a deduplicated task. A message that will not return frees its key before its end is announced."""
 
-    task: Any  # a `Once`, with what Celery's stubs do not know of
+    task: Any  # a `Once`, with attributes that Celery's stubs lack
 
-    def on_failure(self, exc_info: Any, send_failed_event: Any = True, return_ok: Any = False) -> Any:  # noqa: ANN401, FBT002  # as Celery's own
-        """Free the key of a task whose process is gone, or about to be ended since it is over its hard time limit."""
+    def on_failure(self, exc_info: Any, send_failed_event: Any = True, return_ok: Any = False) -> Any:  # noqa: ANN401, FBT002  # Celery's signature
+        """Free the key of a task whose process died, or is about to be ended at its hard time limit."""
         error = exc_info.exception
         error = error.exc if isinstance(error, ExceptionWithTraceback) else error
         task, comes_back = self.task, True

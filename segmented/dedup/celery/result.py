@@ -1,4 +1,4 @@
-"""The handle of a deduplicated task: that of the first message, for every repeat."""
+"""The handle of a deduplicated task. Every repeat gets that of the first message."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 class OnceResult(AsyncResult[Any]):
-    """A handle, as Celery's, of the message that has the key. Handles of equal ids are equal."""
+    """A Celery result handle of the message that has the key. Handles with equal ids are equal."""
 
     once_key: str | None = None
-    """The record's key, as `segmented dedup list` shows it; None when the handle was made from an id alone."""
+    """The record's key, as `segmented dedup list` shows it; None if the handle was created from an id alone."""
     is_repeat = False
-    """Was nothing published for it?"""
+    """Whether nothing was published for it."""
 
-    def revoke(self, *arguments: Any, **passed_on: Any) -> None:  # noqa: ANN401  # as Celery's own
-        """Revoke the task, as Celery does, and free its key at once unless a worker is at it.
+    def revoke(self, *arguments: Any, **passed_on: Any) -> None:  # noqa: ANN401  # Celery's signature
+        """Revoke the task as Celery does, and free its key at once unless a worker is running it.
 
-        Celery's own revocation lives in the memory of workers. This one is noted in the record, so a worker that was
-        started later refuses the message too. A handle that was made from an id alone does what Celery does.
+        Celery keeps its own revocations in the memory of workers. This one is written to the record, so a worker that
+        starts later refuses the message too. A handle created from an id alone does only what Celery does.
         """
         super().revoke(*arguments, **passed_on)
         if self._record is not None and self._plan is not None:
@@ -39,12 +39,12 @@ class OnceResult(AsyncResult[Any]):
     _plan: OncePlan | None = None
 
     def belongs(self, plan: OncePlan, record: RecordName) -> OnceResult:
-        """Remember which record it is, so that `revoke` can free it."""
+        """Set the record, so that `revoke` can free it."""
         self.once_key, self._plan, self._record = record.key, plan, record
         return self
 
     def ended(self, key: str, outcome: OutcomeKept, form: OutcomeForm) -> OnceResult:
-        """Hold an outcome that the record has kept: it is given without asking the result backend."""
+        """Set the outcome that the record keeps, so that the result backend is not asked."""
         status: str = states.SUCCESS
         result: Any = None
         try:

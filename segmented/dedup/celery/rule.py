@@ -1,6 +1,6 @@
 """How a task is deduplicated: `@app.task(base=Once, once=OnceRule("{order_id}"))`.
 
-The points until which a key is taken have the names that Sidekiq's unique jobs have given them.
+The points until which a key is taken have the names of Sidekiq's unique jobs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from segmented.models.dedup import RunOn, SeatEnd
 
 DEFAULT_REMEMBER: Final = 2 * 3600.0
-"""Twice the time after which a Redis broker delivers a message again, as Celery sets it."""
+"""Twice the visibility timeout that Celery sets for a Redis broker."""
 DEFAULT_RESEND: Final = 60.0
 DEFAULT_TIMEOUT: Final = 10.0
 DEFAULT_DELAY: Final = 1.0
@@ -37,17 +37,17 @@ OnExecute = Literal["return", "raise", "drop", "reschedule", "wait"]
 ON_PUBLISH: Final = ("return", "raise", "drop", "replace", "reschedule", "wait", "keep_last", "debounce")
 ON_EXECUTE: Final = ("return", "raise", "drop", "reschedule", "wait")
 ANSWERING: Final = frozenset({"return", "raise", "drop"})
-"""The policies by which a repeat does not run."""
+"""Policies under which a repeat does not run."""
 REPLACING: Final = frozenset({"replace", "keep_last", "debounce"})
-"""The policies by which the newest payload is the one that runs."""
+"""Policies under which the newest payload runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnceRule:
-    """What is once, until when, and what repeats get. All times are seconds. Checked as it is made.
+    """How a task is deduplicated. All times are in seconds. Checked when it is created.
 
     `key` is an expression over the task's arguments such as `"{order.id}"`, a callable that takes them, or None for all
-    of them, defaults included. `point` says until when the key is taken:
+    of them, defaults included. `point` sets how long the key is taken:
 
     | point | from | until |
     | --- | --- | --- |
@@ -58,7 +58,7 @@ class OnceRule:
     | `until_and_while_executing` | publication; again as it begins | it begins; it ends: one waits while one runs |
     | `exactly_once` | publication | as `until_executed`; the result is kept with a `StoreEffect`, or a row in SQL |
 
-    Whatever the point, a message that is delivered again does not run again: copies are recognised for `remember`.
+    With any point, a message that is delivered again does not run again: copies are recognised for `remember`.
     """
 
     key: str | Callable[..., object] | None = None
@@ -66,32 +66,33 @@ class OnceRule:
     on_publish: OnPublish = "return"
     """What a repeat gets that is published while the key is taken."""
     on_execute: OnExecute | None = None
-    """What a repeat gets that reaches a worker all the same: from another publisher, or in a chord, group or chain.
-    None: `return`, or `reschedule` with the points that only keep runs apart."""
+    """What a repeat gets that still reaches a worker: from another publisher, or in a chord, group or chain. None:
+    `return`, or `reschedule` with the points that only keep runs apart."""
     payload: str | Callable[..., object] | bool | None = None
     """What else must be equal in a repeat, or OtherPayload is raised: True for all arguments, False for nothing, or an
-    expression or callable as for `key`. None: all arguments, unless a repeat runs by itself, as the
-    policy or `while_executing` says."""
+    expression or callable as for `key`. None: all arguments, unless a repeat runs on its own by the policy or by
+    `while_executing`."""
     keep: float | None = None
-    """For how long a result is given to repeats after the task has ended. None: not at all, or for a day with
-    `exactly_once`. The record has the result for `remember` in any case, for copies of its message."""
+    """Seconds for which repeats get a result after the task has ended. None: 0, or a day with `exactly_once`. The
+    record keeps the result for `remember` in any case, for copies of its message."""
     keep_failures: float = 0.0
-    """For how long a failure is; 0: the next one published runs."""
+    """Seconds for which repeats get a failure; 0: the next message published runs."""
     window: float | None = None
-    """With `until_expired`: for how long."""
+    """Seconds for which the key is taken with `until_expired`."""
     lease: float = DEFAULT_LEASE
-    """For how long a worker that died keeps its run; a living one renews."""
+    """Seconds for which a dead worker keeps its run; a live worker renews it."""
     queue_for: float = DAY
-    """For how long the key is kept for a message that has not begun, beyond its countdown."""
+    """Seconds for which the key is kept for a message that has not begun, beyond its countdown."""
     resend_after: float = DEFAULT_RESEND
-    """After so long in the queue a message is sent once more, under its own id, when a repeat is published: it may have
-    been lost. 0: never."""
+    """A message that has been queued for this many seconds may be lost: it is published again, under its own id, when a
+    repeat is published. 0: never."""
     remember: float = DEFAULT_REMEMBER
-    """For how long a copy of a message is recognised. More than the broker's visibility timeout."""
+    """Seconds for which a copy of a message is recognised. More than the broker's visibility timeout."""
     delay: float | None = None
-    """With `debounce`: how long it has to be quiet. With `reschedule`: how long a repeat is put off (None: 1 s)."""
+    """With `debounce`: seconds without a repeat. With `reschedule`: seconds by which a repeat is delayed (None: 1
+    s)."""
     delay_max: float | None = None
-    """With `debounce`: the longest time from the first publication."""
+    """With `debounce`: maximum seconds from the first publication."""
     timeout: float = DEFAULT_TIMEOUT
     """With `wait`: for how long. Then a publisher gets InFlight, and a worker puts the message off."""
     size_max: int = DEFAULT_SIZE_MAX
@@ -139,12 +140,12 @@ class OnceRule:
 
     @property
     def point_terms(self) -> PointTerms:
-        """What the point means for a record."""
+        """The effect of the point on a record."""
         return POINTS[self.point]
 
     @property
     def compared(self) -> str | Callable[..., object] | bool:
-        """What must be equal in a repeat. One that is to run by itself may be another's equal in its key alone."""
+        """What must be equal in a repeat. A repeat that runs on its own may differ in everything but its key."""
         if self.payload is None:
             terms, answers = self.point_terms, self.in_worker in ANSWERING
             return terms.claims and self.on_publish in ANSWERING and (answers or terms.seat_end == "start")
@@ -152,9 +153,9 @@ class OnceRule:
 
     @property
     def in_worker(self) -> OnExecute:
-        """What a repeat gets that reaches a worker: `on_execute`, or what goes with the point.
+        """The policy for a repeat that reaches a worker: `on_execute`, or the default of the point.
 
-        With the two points that keep runs of a key apart, and nothing else, every message runs: one after another.
+        With the two points that only keep runs of a key apart, every message runs: one after another.
         """
         if self.on_execute is not None:
             return self.on_execute
@@ -162,17 +163,17 @@ class OnceRule:
 
     @property
     def compares_in_worker(self) -> bool:
-        """Is a message refused that meets a run with another payload? Not where it is to run after that one."""
+        """Return whether a message that meets a run with another payload is refused, not if it runs after that one."""
         return self.point_terms.seat_end != "start" or self.in_worker in ANSWERING
 
     @property
     def delay_ms(self) -> int:
-        """How long a repeat is put off."""
+        """Milliseconds by which a repeat is delayed."""
         return milliseconds(DEFAULT_DELAY if self.delay is None else self.delay, "delay")
 
     @property
     def delay_max_ms(self) -> int:
-        """The longest a debounced task is put off; 0: there is no such limit."""
+        """Maximum delay of a debounced task; 0: no maximum."""
         return 0 if self.delay_max is None else milliseconds(self.delay_max, "delay_max")
 
     def terms(self, task: str) -> RunTerms:
@@ -194,19 +195,19 @@ class OnceRule:
 
 @dataclass(frozen=True, slots=True)
 class PointTerms:
-    """What a point means for a record."""
+    """The effect of a point on a record."""
 
     seat_end: SeatEnd
     run_on: RunOn
     is_blocked_by_run: bool
     keeps_results: bool
-    """Is the key still taken when there is a result, so that repeats can be given it?"""
+    """Whether the key is still taken when the result exists, so that repeats can get it."""
     replaces: frozenset[str] = frozenset()
-    """Which of the replacing policies make sense with it."""
+    """The replacing policies that make sense with it."""
 
     @property
     def claims(self) -> bool:
-        """Is the key taken when a message is published?"""
+        """Whether the key is taken when a message is published."""
         return self.seat_end != "none"
 
 

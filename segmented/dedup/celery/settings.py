@@ -1,11 +1,11 @@
-"""Where records are, and what happens when they cannot be reached: settings of the Celery app, one store a process.
+"""Settings of the Celery app: where records are, and what happens if they cannot be reached. One store per process.
 
 | setting | meaning |
 | --- | --- |
 | `once_url` | the server of the records, such as `redis://localhost:6379/2`: not the broker's database |
-| `once_store` | in its place: a store, or a callable that gives one |
-| `once_namespace` | apart from what other apps keep there; the app's name if it is not set |
-| `once_when_down` | `refuse` (the default) or `run`: what a task does when the records cannot be reached |
+| `once_store` | instead of `once_url`: a store, or a callable that returns one |
+| `once_namespace` | separates the app's records from those of other apps; default: the app's name |
+| `once_when_down` | `refuse` (the default) or `run`: what a task does if the records cannot be reached |
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _stores: dict[str, RedisStore] = {}
 
 
 class OnceSettings:
-    """Reads an app's settings, and keeps what it read until it is changed.
+    """Reads an app's settings, and caches them until they change.
 
     Celery looks for a setting in several places, by several names. Every task needs three, and in a worker that does
-    little else these look-ups were a tenth of what deduplication costs.
+    little else these look-ups were a tenth of the cost of deduplication.
     """
 
     def __init__(self, app: Celery) -> None:
-        """Read nothing yet: a task is made before its app is configured."""
+        """Create an empty cache, since a task is created before its app is configured."""
         self.app = app
         self._read: dict[str, tuple[object, object, Any]] = {}
 
-    def get(self, name: str, check: Callable[[Any], Any] | None = None) -> Any:  # noqa: ANN401  # whatever was set
-        """Return a setting, or what `check` makes of it as it is read; None when it is not set."""
+    def get(self, name: str, check: Callable[[Any], Any] | None = None) -> Any:  # noqa: ANN401  # any setting
+        """Return a setting, through `check` when it is read; None if it is not set."""
         conf: Any = self.app.conf
         changed = conf.changes.get(name)
         known = self._read.get(name)
@@ -74,8 +74,8 @@ def store_of(settings: OnceSettings) -> Store:
 def _opened(url: str) -> RedisStore:
     """Connect.
 
-    Raises InvalidInput for what is no address, StoreRefused for a server that refuses us or is not fit, and
-    StoreUnavailable for one that does not answer, and may be there later.
+    Raises InvalidInput for a malformed address, StoreRefused if the server refuses the connection or is unsuitable, and
+    StoreUnavailable if it does not answer and may do so later.
     """
     shown = parse_address(url).shown
     try:
@@ -99,7 +99,7 @@ def namespace_of(settings: OnceSettings) -> str:
 
 
 def runs_when_down(settings: OnceSettings) -> bool:
-    """Do tasks run, and are they published, when the records cannot be reached? Then a repeat may run as well."""
+    """Return whether tasks run and are published if the records cannot be reached. Then a repeat may run as well."""
     found: bool = settings.get("once_when_down", _is_run)
     return found
 
@@ -113,15 +113,15 @@ def _is_run(found: object) -> bool:
 
 
 def close_stores() -> None:
-    """Close what this process opened."""
+    """Close the connections that this process opened."""
     with _guard:
         while _stores:
             _stores.popitem()[1].close()
 
 
 def _forget_parents() -> None:
-    # A child of the pool opens its own; the parent's connections are left alone.
-    global _guard  # noqa: PLW0603  # a thread of the parent may have held it in the moment of the fork
+    # A child of the pool opens its own connections and leaves the parent's alone.
+    global _guard  # noqa: PLW0603  # a thread of the parent may have held it at the fork
     _guard = threading.Lock()
     _stores.clear()
 

@@ -1,4 +1,4 @@
-"""What a worker tells: a message that was revoked or has expired frees its key; a process that ends closes up."""
+"""Signal handlers of a worker: a revoked or expired message frees its key; an ending process closes its connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def free_revoked(
     request: Context | None = None,
     *,
     terminated: bool = False,
-    **_: Any,  # noqa: ANN401  # as Celery sends it
+    **_: Any,  # noqa: ANN401  # Celery's signature
 ) -> None:
     """Free the key of a message that will not run."""
     if not isinstance(sender, Once) or request is None:
@@ -30,5 +30,5 @@ def free_revoked(
 @worker_process_shutdown.connect
 @worker_shutdown.connect
 def close(**_: object) -> None:
-    """Close what this process opened."""
+    """Close the connections that this process opened."""
     close_stores()

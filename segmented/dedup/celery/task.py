@@ -30,7 +30,7 @@ _guard = threading.RLock()
 
 
 class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which the class itself is not
-    """A task that runs once a key, however often it is published or delivered.
+    """A task that runs once per key, however often it is published or delivered.
 
     ```python
     app.conf.update(once_url="redis://localhost:6379/2")
@@ -46,8 +46,8 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
     ```
 
     Checked at publication and again in the worker, so that neither a redelivery nor a publisher without this library
-    gets round it. What is done outside Redis and SQL may still be done twice by a worker that dies in the middle: see
-    `ExternalEffect`. A plain call, `charge("o-7", 5)`, is a plain call.
+    can bypass it. If a worker dies in the middle, its effects outside Redis and SQL may be repeated: see
+    `ExternalEffect`. A direct call, `charge("o-7", 5)`, is an ordinary function call.
     """
 
     abstract = True
@@ -58,23 +58,21 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
 
     @classmethod
     def bind(cls, app: Celery) -> Celery:
-        """Check the rule against the task's arguments. Celery does so when the app is finalized, or at once with
-        `lazy=False`.
-        """  # noqa: D205  # one sentence in two lines
+        """Check the rule against the task's arguments when Celery finalizes the app, or at once with `lazy=False`."""
         bound: Celery = super().bind(app)
         cls._planned(app)
         return bound
 
     @classmethod
     def _planned(cls, app: Celery) -> OncePlan | None:
-        """Return the plan, made by whoever asks first; None for an ordinary task.
+        """Return the plan, created by the first caller; None for an ordinary task.
 
-        Celery registers a task a moment before it binds it, so that another thread may publish it in between.
+        Celery registers a task shortly before it binds it, so another thread may publish it in between.
         """
         if cls.once is None:
             return None
         with _guard:
-            plan: OncePlan | None = vars(cls).get("_made_plan")  # its own: a parent's has another name and body
+            plan: OncePlan | None = vars(cls).get("_made_plan")  # not a parent's, which has another name and body
             if plan is None or plan.app is not app:
                 name = str(cls.name)
                 plan = cls._made_plan = OncePlan(app, name, body_of(cls), checked_rule(name, cls.once))
@@ -82,9 +80,10 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
 
     @property
     def once_run(self) -> Run:
-        """The run of the message in hand: its fencing token, its `provider_key`, what it is to finish with.
+        """The run of the current message: its fencing token, its `provider_key`, and the ways to end it.
 
-        Raises InvalidInput where there is none: in a plain call, or when `once_when_down` let the task run without.
+        Raises InvalidInput if there is none: in a plain call, or when `once_when_down` let the task run without
+        records.
         """
         run: Run | None = getattr(self.request, "once_run", None)
         if run is None:
@@ -92,13 +91,13 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
             raise InvalidInput(message)
         return run
 
-    def once_key(self, *arguments: Any, **passed_on: Any) -> str:  # noqa: ANN401  # the task's own arguments
+    def once_key(self, *arguments: Any, **passed_on: Any) -> str:  # noqa: ANN401  # any task arguments
         """Return the record's key of a call with these arguments, as `segmented dedup explain` takes it."""
         return self.once_plan.identity(arguments, passed_on).key
 
     @property
     def once_plan(self) -> OncePlan:
-        """What publication and execution go by. Raises TypeError for a task without a rule."""
+        """The plan for publication and execution. Raises TypeError for a task without a rule."""
         plan = self._plan_if_any
         if plan is None:
             message = f"task {self.name!r} has no once"
@@ -109,8 +108,8 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
     def _plan_if_any(self) -> OncePlan | None:
         return vars(type(self)).get("_made_plan") or self._planned(self.app)
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # the task's own
-        """Run: in a worker under the record, else as a plain call."""
+    def __call__(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # any result of the task
+        """Run the task: in a worker under the record, otherwise as a plain call."""
         plan, request = self._plan_if_any, self.request
         if plan is None or request.called_directly or getattr(request, "once_begun", False):
             return super().__call__(*arguments, **options)
@@ -129,10 +128,10 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         once_key: str | None = None,
         **passed_on: Any,  # noqa: ANN401  # as Celery's own
     ) -> AsyncResult[Any]:
-        """Publish as Celery does, unless it is a repeat. `once_key` is an explicit key in place of the rule's.
+        """Publish as Celery does, unless it is a repeat. `once_key` is an explicit key that replaces the rule's.
 
-        Raises OtherPayload for a key that was used with another payload, InFlight where the rule says so, and
-        StoreUnavailable when the records cannot be reached and `once_when_down` is `refuse`.
+        Raises OtherPayload for a key that was used with another payload, InFlight if the rule says so, and
+        StoreUnavailable if the records cannot be reached and `once_when_down` is `refuse`.
         """
         given = {"task_id": task_id, "link": link, "link_error": link_error, **passed_on}
 
@@ -141,7 +140,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
 
         is_sent_before = task_id is not None and header_of(passed_on.get("headers"), task_id) is not None
         plan = self._plan_if_any
-        if plan is None or is_sent_before:  # an attempt, or a copy that goes round, keeps its claim
+        if plan is None or is_sent_before:  # an attempt, or a republished copy, keeps its claim
             sent = send(given)
             self._note_attempt(given)
             return sent
@@ -154,7 +153,7 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         return OnceResult(task_id, backend=self.backend, task_name=self.name, app=self.app, **passed_on)
 
     def _note_attempt(self, sent: Mapping[str, Any]) -> None:
-        """Note on the message in hand that its next attempt was published, be it by `retry(throw=False)`."""
+        """Record on the current message that its next attempt was published, also by `retry(throw=False)`."""
         request, attempt = self.request, sent.get("retries") or 0
         if request.id == sent["task_id"] and attempt > (request.retries or 0):
             due_ms = due_in_ms(self.app, sent.get("eta"), sent.get("countdown"))
@@ -169,9 +168,9 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
         headers: Mapping[str, Any] | None,
         is_dead: bool,
     ) -> None:
-        """See to it that a message does not begin, and free its key; with `is_dead` also from a run that is over.
+        """Prevent a message from beginning, and free its key; with `is_dead` also from a run that is over.
 
-        Called by the worker; where it cannot be done, that is logged, and the key lapses.
+        Called by the worker. If it fails, this is logged, and the key expires on its own.
         """
         plan = self._plan_if_any
         if plan is None:
@@ -182,5 +181,5 @@ class Once(Task):  # type: ignore[type-arg]  # its stubs make it generic, which 
             plan.store.execute(
                 CancelMessage(record, message, plan.terms.remember_ms, plan.terms.run_on, is_dead=is_dead)
             )
-        except (SegmentedError, TypeError):  # it lapses; arguments that do not fit the task have no key
+        except (SegmentedError, TypeError):  # it expires on its own; arguments that do not fit the task have no key
             _log.warning("once.not_freed", extra={"task": self.name, "message_id": message}, exc_info=True)

@@ -1,4 +1,4 @@
-"""Idempotent web handlers, free of any framework: the header `Idempotency-Key` for ASGI and WSGI applications."""
+"""Idempotent web handlers without a framework: the header `Idempotency-Key` for ASGI and WSGI applications."""
 
 from segmented.dedup.web.asgi import IdempotencyMiddleware
 from segmented.dedup.web.messages import WebRequest, request_key

@@ -1,6 +1,6 @@
-"""The middleware for ASGI: FastAPI, Starlette, Django, and whatever else speaks it.
+"""The ASGI middleware, for FastAPI, Starlette, Django and others.
 
-The body of a request is read ahead, and the answer is held back until it is kept.
+It reads the body of a request ahead, and holds the answer back until it is kept.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class IdempotencyMiddleware:
     app.add_middleware(IdempotencyMiddleware, dedup=AsyncDedup(lambda: store, "api"), options=WebOptions(scope=tenant))
     ```
 
-    A repeat gets status, chosen headers and body of the first, with `Idempotency-Replayed: true`. Refused with problem
-    details: 400 for a key that is malformed, or missing where one is required; 409 while the first is being worked on;
-    422 for another payload. The answer is kept before it is sent, so a client that went away finds it.
+    A repeat gets status, chosen headers and body of the first answer, with `Idempotency-Replayed: true`. Refusals are
+    problem details: 400 for a malformed key, or a missing one if it is required; 409 while the first request is in
+    progress; 422 for another payload. The answer is kept before it is sent, so a client that disconnected can get it.
 
-    Guarantees what `AsyncDedup` does, no more: where a process died in the middle, a repeat runs the request again once
-    its lease has lapsed. Answers are held back until they are whole, or larger than `answer_max`.
+    The guarantees are those of `AsyncDedup`: if a process died in the middle, a repeat runs the request again once the
+    lease has expired. Answers are held back until they are complete, or larger than `answer_max`.
     """
 
     def __init__(self, app: App, dedup: AsyncDedup, options: WebOptions | None = None) -> None:
-        """Stand in front of `app`; behind whatever finds out who the client is, if `scope` is to ask that."""
+        """Wrap `app`. If `scope` asks who the client is, put the middleware behind the authentication."""
         self._app = app
         self._dedup = dedup
         self._guard = Guard(options or WebOptions())
@@ -63,7 +63,7 @@ class IdempotencyMiddleware:
             await _answer(send, found)
         else:
             intake = Intake(receive, self._guard.options.request_max)
-            with suppress(ClientGone):  # before its request was whole: nothing has happened
+            with suppress(ClientGone):  # the request was incomplete: nothing has happened
                 await self._serve(found, request, intake, send)
 
     async def _serve(self, key: str, request: WebRequest, intake: Intake, send: Send) -> None:
@@ -109,7 +109,7 @@ def _request(scope: Scope) -> WebRequest:
 
 
 def _without_shortcuts(scope: Scope) -> Scope:
-    """Offer the application no way to answer past us, such as a file that the server sends by its path."""
+    """Remove extensions that let the application answer past the middleware, such as a file sent by its path."""
     extensions: Mapping[str, Any] = scope.get("extensions") or {}
     left = {name: value for name, value in extensions.items() if not name.startswith("http.response.")}
     return scope if len(left) == len(extensions) else {**scope, "extensions": left}
@@ -121,20 +121,20 @@ async def _answer(send: Send, answer: Answer) -> None:
 
 
 class ClientGone(Exception):
-    """The client went away in the middle of its request."""
+    """The client disconnected in the middle of its request."""
 
 
 class Intake:
-    """Reads a request's body ahead, and gives it to the application again."""
+    """Reads a request's body ahead, and replays it to the application."""
 
     def __init__(self, receive: Receive, size_max: int) -> None:
-        """Read at most `size_max` bytes, and what came with the last of them."""
+        """Create a reader of at most `size_max` bytes, plus the rest of the last message."""
         self._receive = receive
         self._size_max = size_max
         self._read: list[Message] = []
 
     async def read(self, length: str) -> bytes | None:
-        """Return the body; None when it is too large. `length` is what its header says."""
+        """Return the body; None if it is too large. `length` is the length in its header."""
         if length.isdecimal() and int(length) > self._size_max:
             return None
         parts: list[bytes] = []
@@ -152,18 +152,18 @@ class Intake:
                 return b"".join(parts)
 
     async def receive(self) -> Message:
-        """Give the application what was read, and then what comes."""
+        """Return the messages that were read, then new ones."""
         return self._read.pop(0) if self._read else await self._receive()
 
 
 class Outlet:
-    """Collects an answer, has it kept, and then sends it; one that is not kept is sent as it comes."""
+    """Collects an answer and sends it once it is kept. An answer that is not kept is streamed."""
 
     def __init__(self, run: AsyncRun, key: str, guard: Guard, send: Send) -> None:
-        """Decide the run by the answer."""
+        """Create a collector whose answer ends the run."""
         self._run, self._key, self._guard, self._send = run, key, guard, send
         self._held: list[Message] = []
-        """The beginning of the answer, and its body so far."""
+        """The start of the answer, and its body so far."""
         self._size = 0
         self._is_passing = False
         self._outcome_if_passing: Unkept | None = None
@@ -171,7 +171,7 @@ class Outlet:
         self._is_client_gone = False
 
     async def send(self, message: Message) -> None:
-        """Take a message of the application's."""
+        """Handle a message of the application."""
         kind = message["type"]
         if kind == "http.response.start" and not self._is_over:
             self._held.append(message)
@@ -183,11 +183,11 @@ class Outlet:
             await self._forward(message)
 
     async def failed(self, error: BaseException) -> None:
-        """Note that the application raised: the next request with the key runs again, or is told so."""
+        """Record that the application raised: the next request with the key runs again, or gets the failure."""
         await self._end(self._guard.crashed(error))
 
     async def left(self) -> None:
-        """Note that the application returned; if its answer was not whole, its server has to say so."""
+        """Record that the application returned. If its answer is incomplete, its server reports that."""
         if not self._is_over:
             await self._end(None)
             if not self._is_passing:
@@ -225,7 +225,7 @@ class Outlet:
             return
         try:
             await self._send(message)
-        except OSError:  # as ASGI has it for a client that went away; the work goes on to its end
+        except OSError:  # ASGI ignores sends to a client that disconnected; the work continues to its end
             self._is_client_gone = True
 
     async def _end(self, outcome: Answer | Unkept | None) -> None:
@@ -242,7 +242,7 @@ class Outlet:
 
 
 def answer_messages(answer: Answer) -> Iterator[dict[str, Any]]:
-    """Give an answer as ASGI has it."""
+    """Send an answer as ASGI messages."""
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
     yield {"type": "http.response.start", "status": answer.status, "headers": headers}
     yield {"type": "http.response.body", "body": answer.body, "more_body": False}

@@ -1,4 +1,4 @@
-"""What both middlewares decide alike: which requests have a key, what a refusal is in HTTP, what is kept.
+"""Decisions that both middlewares share: which requests have a key, how a refusal looks in HTTP, what is kept.
 
 The header `Idempotency-Key` holds what IETF draft-ietf-httpapi-idempotency-key-header allows.
 """
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("segmented.dedup.web")
 NAME: Final = "idempotency-key"
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"[ \t]*(?:;.*)?')
-"""A string of RFC 8941, and its parameters, of which the draft knows none."""
+"""A string of RFC 8941 and its parameters; the draft defines none."""
 _PLAIN: Final = re.compile(r"[!#-+\--\[\]-~]+")
-"""What clients send that do not quote: printable, without blanks, commas, quotes and backslashes."""
+"""A key that a client sends without quotes: printable, without blanks, commas, quotes and backslashes."""
 _ESCAPED: Final = re.compile(r'\\(["\\])')
 
 
 class Guard:
-    """Decides by the options. Says nothing of a body or a key to anybody but the client that sent it."""
+    """Decides by the options. It reveals a body or a key only to the client that sent it."""
 
     def __init__(self, options: WebOptions) -> None:
-        """Go by these options."""
+        """Create a guard with these options."""
         self.options = options
 
     def looked_at(self, request: WebRequest) -> str | Answer | None:
-        """Return the record's key; or why the request is refused; or None for one that is none of our business."""
+        """Return the record's key, the refusal of the request, or None if the middleware does not handle it."""
         if not self.options.covers(request.method, request.path):
             return None
         try:
@@ -62,14 +62,14 @@ class Guard:
         return [request.header("content-type"), request.query, hashlib.sha256(body).hexdigest()]
 
     def too_large(self) -> Answer | None:
-        """Return the refusal of a request whose body is too large to be compared; None when it is run unprotected."""
+        """Return the refusal of a request whose body is too large to compare; None if it runs unprotected."""
         if self.options.large_requests == "run":
             return None
         what = f"a request with an idempotency key has a body of at most {self.options.request_max} bytes here"
         return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", what)
 
     def refused(self, key: str, error: DedupError | StoreError) -> Answer | None:
-        """Return the answer that tells why a request is not run; None when it is run all the same."""
+        """Return the answer that says why a request is not run; None if it runs anyway."""
         again = self.options.retry_after
         match error:
             case InFlight() | RunLost():
@@ -79,7 +79,7 @@ class Guard:
                 what = "this idempotency key was used with another request"
                 return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "other_payload", what)
             case DedupError():
-                what = "the request with this idempotency key was not run, and must be looked at"
+                what = "the request with this idempotency key was not run; an operator must check it"
                 return problem(HTTPStatus.CONFLICT, "unsettled", what)
         _log.warning("idempotency.store_down", extra={"key": key, "kind": type(error).__name__})
         if self.options.when_down == "run":
@@ -88,7 +88,7 @@ class Guard:
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, "store_down", what, retry_after=again)
 
     def repeated(self, replay: Replay) -> Answer:
-        """Return the answer of the first request, or say that it was not kept."""
+        """Return the answer of the first request, or the answer that it was not kept."""
         try:
             form: dict[str, Any] = replay.result
         except (ResultUnkept, FailedBefore):
@@ -101,23 +101,23 @@ class Guard:
         return problem(HTTPStatus.CONFLICT, "answer_not_kept", what)
 
     def form(self, answer: Answer | Unkept) -> dict[str, Any]:
-        """Return what is kept of an answer."""
+        """Return the part of an answer that is kept."""
         return kept_form(answer, self.options.headers)
 
     def crashed(self, error: BaseException) -> Answer | None:
-        """Return what is kept of a request whose handler raised; None when a repeat is to run it again."""
+        """Return what is kept of a request whose handler raised; None if a repeat runs it again."""
         status = HTTPStatus.INTERNAL_SERVER_ERROR
         if not isinstance(error, Exception) or not self.options.keeps(status.value):
             return None
         return problem(status, "failed", "the request with this idempotency key failed")
 
     def not_ended(self, key: str, error: Exception) -> None:
-        """Note that what became of a run could not be said: its answer is sent, and a repeat may run again."""
+        """Log that the outcome of a run could not be recorded: its answer is sent, and a repeat may run again."""
         _log.warning("idempotency.not_kept", extra={"key": key, "kind": type(error).__name__})
 
 
 def key_of(values: Sequence[str]) -> str | None:
-    """Return the key of a request with these values of the header, quoted or not; None when there is none.
+    """Return the key in these values of the header, quoted or not; None if there is none.
 
     Raises InvalidInput for a header that is malformed, empty, too long or given twice.
     """

@@ -1,6 +1,6 @@
-"""Requests and answers as the middlewares see them, whatever brought them.
+"""Requests and answers as the middlewares see them, for ASGI and WSGI alike.
 
-Answers are those that are kept for repeats, and those that the middlewares give by themselves (RFC 9457).
+Answers are those that are kept for repeats, and those that the middlewares create (RFC 9457).
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class WebRequest:
     path: str
     """Decoded, with the path at which the application is mounted."""
     query: str
-    """As it was sent."""
+    """Undecoded."""
     headers: Mapping[str, tuple[str, ...]]
-    """Values by name in small letters."""
+    """Values by lower-case name."""
     raw: Mapping[str, Any]
-    """The ASGI scope, or the WSGI environ: what an authentication in front of this one has put there."""
+    """The ASGI scope or the WSGI environ, with what an authentication middleware stored there."""
 
     def header(self, name: str) -> str:
-        """Return a header's value, several joined by commas; "" when there is none."""
+        """Return a header's value, several joined by commas; "" if there is none."""
         return ", ".join(self.headers.get(name.lower(), ()))
 
 
 def request_key(key: str, *, method: str, path: str, scope: object = None) -> str:
     """Return the key under which `Dedup.read` and `Dedup.free` find the record of a request.
 
-    `scope` is what the option `scope` gives for it.
+    `scope` is the value of the option `scope` for it.
     """
     return digest(canonical(["request", scope, method.upper(), path, key], "the scope of a request"))
 
@@ -59,14 +59,14 @@ class Answer:
 
     @property
     def line(self) -> str:
-        """The status with its phrase, as WSGI wants it."""
+        """The status with its phrase, for WSGI."""
         try:
             return f"{self.status} {HTTPStatus(self.status).phrase}"
-        except ValueError:  # a status of the application's own
+        except ValueError:  # a status that the application defines
             return f"{self.status} Status"
 
     def measured(self) -> Answer:
-        """Return the answer with the length of its body, where it may have one."""
+        """Return the answer with the length of its body, if it may have one."""
         if self.status in BODILESS:
             return self
         return Answer(self.status, (*self.headers, ("content-length", str(len(self.body)))), self.body)
@@ -74,13 +74,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Unkept:
-    """In the place of an answer whose body was too large to be kept."""
+    """Return the answer that replaces one whose body was too large to keep."""
 
     status: int
 
 
 def kept_form(answer: Answer | Unkept, names: Collection[str]) -> dict[str, Any]:
-    """Return what is kept of an answer, as JSON has it; of its headers only those with these names."""
+    """Return the part of an answer that is kept, as JSON; of its headers only those with these names."""
     if isinstance(answer, Unkept):
         return {"status": answer.status}
     headers = [[name, value] for name, value in answer.headers if name.lower() in names]
@@ -96,7 +96,7 @@ def replayed(form: dict[str, Any]) -> Answer | Unkept:
 
 
 def problem(status: HTTPStatus, code: str, detail: str, *, retry_after: int | None = None) -> Answer:
-    """Return an answer of the middleware's own: problem details, in which `code` says which of them it is."""
+    """Return an answer of the middleware itself: problem details, whose `code` names the problem."""
     text = {"type": "about:blank", "title": status.phrase, "status": status.value, "code": code, "detail": detail}
     headers = (("content-type", "application/problem+json"), ("cache-control", "no-store"))
     again = () if retry_after is None else (("retry-after", str(retry_after)),)

@@ -1,4 +1,4 @@
-"""What a middleware does with which requests and answers, checked as it is given."""
+"""Options of the middlewares: which requests and answers they handle, and how. Checked when they are given."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from segmented.dedup.web.messages import WebRequest
 
 TRY_AGAIN: Final = frozenset({401, 407, 408, 425, 429})
-"""Answers below 500 that ask for the same request once more."""
+"""Statuses below 500 that ask the client to send the same request again."""
 KEPT_HEADERS: Final = frozenset(
     {
         "cache-control",
@@ -33,59 +33,59 @@ KEPT_HEADERS: Final = frozenset(
 NEVER_KEPT: Final = frozenset(
     {"connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-"""They speak of one transmission."""
+"""Headers that belong to one transmission."""
 MEBIBYTE: Final = 1_048_576
 WhenDown = Literal["refuse", "run"]
 LargeRequest = Literal["refuse", "run"]
 
 
 def below_500(status: int) -> bool:
-    """Keep what was answered; not a failure of the server, and not what asks for the request once more."""
+    """Return whether to keep the answer: not a server failure, and not a request to send the same again."""
     return status < 500 and status not in TRY_AGAIN  # noqa: PLR2004  # its name says it
 
 
 def every_status(_: int) -> bool:
-    """Keep every answer, a 500 too: a failed request is not run again under its key."""
+    """Return True to keep every answer, including a 500: a failed request does not run again under its key."""
     return True
 
 
 def nobody(_: WebRequest) -> None:
-    """Make no difference between clients: for services that have one client, or keys nobody can guess."""
+    """Return the same scope for all clients: for services with one client, or keys that nobody can guess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebOptions:
-    """Which requests are run once, and what is kept of their answers. All are checked when they are given."""
+    """Which requests run once, and what is kept of their answers. All options are checked when they are given."""
 
     methods: Collection[str] = ("POST", "PATCH")
     paths: Collection[str] | Callable[[str], bool] | None = None
-    """Patterns such as `"/orders"` and `"/orders/*"` (a star stands for anything), or a callable; None: all paths."""
+    """Patterns such as `"/orders"` and `"/orders/*"` (a star matches anything), or a callable; None: all paths."""
     is_required: bool = False
-    """Is a request without a key refused (400)? Otherwise it is run, unprotected."""
+    """Whether a request without a key is refused (400). Otherwise it runs unprotected."""
     scope: Callable[[WebRequest], object] = nobody
-    """Whose keys they are, besides method and path: the tenant or user. Without it a client that guesses the key of
-    another one gets that one's answer. Anything of which `canonical` makes a text."""
+    """Owner of the keys, besides method and path: the tenant or user. Without it, a client that guesses another
+    client's key gets that client's answer. Any value that `canonical` can write."""
     payload: Callable[[WebRequest, bytes], object] | None = None
-    """What must be equal in a repeat (422 otherwise); None: content type, query and all of the body."""
+    """What must be equal in a repeat (422 otherwise); None: content type, query and the whole body."""
     keeps: Callable[[int], bool] = below_500
     """Which statuses are kept; a request whose answer is not kept is run again by a repeat."""
     headers: Collection[str] = KEPT_HEADERS
-    """Which headers are kept. No cookies among them, unless you name them: they are secrets."""
+    """Which headers are kept. Cookies are secrets and are kept only if you name them."""
     answer_max: int = 262_144
-    """Bytes of an answer's body that are kept. A larger one is sent on, and repeats are told so (409)."""
+    """Maximum bytes of an answer's body to keep. A larger one is sent on, and repeats get 409."""
     request_max: int = MEBIBYTE
-    """Bytes of a request's body that are read ahead, to compare it."""
+    """Maximum bytes of a request's body to read ahead for the comparison."""
     large_requests: LargeRequest = "refuse"
-    """What becomes of a request with a key and a larger body: 413, or it is run unprotected."""
+    """What happens to a request with a key and a larger body: 413, or it runs unprotected."""
     wait: float = 0.0
-    """Seconds that a repeat waits for the request in flight before it is told 409."""
+    """Seconds that a repeat waits for the request in flight before it gets 409."""
     retry_after: int = 1
-    """Seconds after which a client is told to try again, with 409 and 503."""
+    """Seconds after which a client should try again, sent with 409 and 503."""
     when_down: WhenDown = "refuse"
-    """What becomes of a request with a key while the store cannot be reached: 503, or it is run unprotected."""
+    """What happens to a request with a key while the store cannot be reached: 503, or it runs unprotected."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense, in one sentence."""
+        """Check all options. Raises InvalidInput for the first wrong one."""
         for what, found in (("methods", self.methods), ("headers", self.headers), ("paths", self.paths)):
             _check_texts(what, found)
         for what, function in (("scope", self.scope), ("payload", self.payload or nobody), ("keeps", self.keeps)):
@@ -98,7 +98,7 @@ class WebOptions:
             ("retry_after", self.retry_after),
         ):
             if not is_whole(number) or number < 0:
-                message = f"{what} of {number!r} is no whole number of 0 or more"
+                message = f"{what} of {number!r} is not a whole number of 0 or more"
                 raise InvalidInput(message)
         for what, choice in (("when_down", self.when_down), ("large_requests", self.large_requests)):
             if choice not in {"refuse", "run"}:
@@ -112,7 +112,7 @@ class WebOptions:
         object.__setattr__(self, "headers", frozenset(name.lower() for name in self.headers))
 
     def covers(self, method: str, path: str) -> bool:
-        """Is a request with this method to this path one of those that may have a key?"""
+        """Return whether a request with this method and path may have a key."""
         if method not in self.methods:
             return False
         if self.paths is None:

@@ -1,6 +1,6 @@
-"""The middleware for WSGI: Flask, Django, and whatever else speaks it.
+"""The WSGI middleware, for Flask, Django and others.
 
-The body of a request is read ahead, and the answer is held back until it is kept.
+It reads the body of a request ahead, and holds the answer back until it is kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class WsgiIdempotencyMiddleware:
     """
 
     def __init__(self, app: WSGIApplication, dedup: Dedup, options: WebOptions | None = None) -> None:
-        """Stand in front of `app`; behind whatever finds out who the client is, if `scope` is to ask that."""
+        """Wrap `app`. If `scope` asks who the client is, put the middleware behind the authentication."""
         self._app = app
         self._dedup = dedup
         self._guard = Guard(options or WebOptions())
@@ -89,22 +89,22 @@ def _request(environ: WSGIEnvironment) -> WebRequest:
 
 
 class BodyCut(Exception):
-    """The body ended before the length that its header says."""
+    """The body ended before the length in its header."""
 
 
 class Rest(io.RawIOBase):
-    """What was read of a body, and then what is left of it."""
+    """The part of a body that was read, followed by the unread rest."""
 
-    def __init__(self, read: bytes, left: Any) -> None:  # noqa: ANN401  # the server's input: anything that can be read
-        """Give `read` first."""
+    def __init__(self, read: bytes, left: Any) -> None:  # noqa: ANN401  # the server's input: anything with a read method
+        """Create a stream that returns `read` first."""
         self._read = io.BytesIO(read)
         self._left = left
 
     def readable(self) -> bool:
-        """Say that it is for reading."""
+        """Return True: it is for reading."""
         return True
 
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401  # as in `io`
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401  # the signature in `io`
         """Fill some of the buffer."""
         found: bytes = self._read.read(len(buffer)) or self._left.read(len(buffer))
         buffer[: len(found)] = found
@@ -112,7 +112,7 @@ class Rest(io.RawIOBase):
 
 
 def read_body(environ: WSGIEnvironment, size_max: int) -> bytes | None:
-    """Read the body ahead and put it back; None when it is larger than `size_max`. Raises BodyCut for half a body."""
+    """Read the body ahead and put it back. Returns None if it exceeds `size_max`. Raises BodyCut if it is cut off."""
     length = environ.get("CONTENT_LENGTH", "")
     has_length = length.isdecimal()
     if has_length and int(length) > size_max:
@@ -141,10 +141,10 @@ def _read(source: Any, wanted: int) -> bytes:  # noqa: ANN401  # as in Rest
 
 
 class Outlet:
-    """Collects an answer, has it kept, and then gives it; one that is not kept is given as it comes."""
+    """Collects an answer and returns it once it is kept. An answer that is not kept is streamed."""
 
     def __init__(self, run: Run, key: str, guard: Guard, start_response: StartResponse) -> None:
-        """Decide the run by the answer."""
+        """Create a collector whose answer ends the run."""
         self._run, self._key, self._guard, self._start = run, key, guard, start_response
         self._head: tuple[str, list[tuple[str, str]]] | None = None
         self._parts: list[bytes] = []
@@ -152,7 +152,7 @@ class Outlet:
         self._is_passing = False
 
     def collected(self, app: WSGIApplication, environ: WSGIEnvironment) -> Iterable[bytes]:
-        """Run the application; return its answer once it is kept, or the rest of one that is not."""
+        """Run the application. Returns its answer once it is kept, or the rest of an answer that is not kept."""
         stream = None
         try:
             stream = Stream(self, app(environ, self._note))
@@ -168,7 +168,7 @@ class Outlet:
         return Whole(stream, b"".join(self._parts))
 
     def end(self, outcome: Answer | Unkept | None) -> None:
-        """Keep what is to be kept, once."""
+        """Keep the answer once, if it is to be kept."""
         if self._is_over:
             return
         self._is_over = True
@@ -185,7 +185,7 @@ class Outlet:
         return self._guard.crashed(error)
 
     def _collect(self, stream: Stream) -> bool:
-        """Collect all of the answer; False when it is given as it comes, from here on."""
+        """Collect the whole answer; False if it is streamed from here on."""
         options = self._guard.options
         for part in stream.items:
             self._parts.append(part)
@@ -203,7 +203,7 @@ class Outlet:
         self,
         status: str,
         headers: list[tuple[str, str]],
-        exc_info: Any = None,  # noqa: ANN401  # as in PEP 3333
+        exc_info: Any = None,  # noqa: ANN401  # the signature in PEP 3333
         /,
     ) -> Callable[[bytes], object]:
         if exc_info is not None and self._is_passing:
@@ -228,10 +228,10 @@ class Outlet:
 
 
 class Stream:
-    """The application's iterable, to be closed once whatever happens."""
+    """The application's iterable, which is always closed exactly once."""
 
     def __init__(self, outlet: Outlet, items: Iterable[bytes]) -> None:
-        """Stand for `items`."""
+        """Create a wrapper of `items`."""
         self.items: Iterator[bytes] = iter(items)
         self._source = items
         self._outlet = outlet
@@ -240,7 +240,7 @@ class Stream:
         self._is_closed = False
 
     def begin(self, collected: list[bytes], outcome: Unkept | None) -> None:
-        """Give what was collected, and then the rest; at its end the run has this outcome."""
+        """Create an iterable of the collected parts and the rest; at its end the run has this outcome."""
         self._collected, self._outcome = list(collected), outcome
 
     def __iter__(self) -> Iterator[bytes]:
@@ -261,7 +261,7 @@ class Stream:
             raise
 
     def close(self) -> None:
-        """End it, also for a client that went away before it was whole."""
+        """End it, also for a client that disconnected early."""
         if not self._is_closed:
             self._is_closed = True
             try:
@@ -273,9 +273,9 @@ class Stream:
 
 
 class Whole(list[bytes]):
-    """A whole answer, in one piece, so that a server can tell its length."""
+    """A whole answer, in one piece, so that a server can set its length."""
 
     def __init__(self, stream: Stream, body: bytes) -> None:
-        """Give `body`, and close `stream` when the server is done with it."""
+        """Create an answer of `body` that closes `stream` when the server is done with it."""
         super().__init__([body])
         self.close = stream.close

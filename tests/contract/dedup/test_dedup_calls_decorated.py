@@ -212,7 +212,7 @@ def test_an_argument_without_a_text_is_refused_in_one_sentence_and_nothing_runs(
     once = Calls(waiting_side).once(charge)
     for value, sentence in (
         (object(), "argument 'order' of .*charge is object, which has no text"),
-        ({7: "x"}, "argument 'order' of .*charge has the key 7, which is no text"),
+        ({7: "x"}, "argument 'order' of .*charge has the key 7, which is not a text"),
         (float("nan"), "argument 'order' of .*charge is nan, which equals nothing"),
         ("\ud800", "argument 'order' of .*charge holds a lone surrogate"),
         ([[object()]], r"argument 'order' of .*charge\[0\]\[0\] is object"),

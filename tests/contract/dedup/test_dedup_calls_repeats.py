@@ -157,10 +157,10 @@ def test_errors_survive_being_pickled() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"keep": -1}, "keep of -1 s is no window"),
-        ({"keep_failures": -0.5}, "keep_failures of -0.5 s is no window"),
+        ({"keep": -1}, "keep of -1 s is not a window"),
+        ({"keep_failures": -0.5}, "keep_failures of -0.5 s is not a window"),
         ({"keep": float("nan")}, "keep of nan s"),
-        ({"keep": "a day"}, "keep of 'a day' s is no window"),
+        ({"keep": "a day"}, "keep of 'a day' s is not a window"),
         ({"lease": 0}, "lease of 0 s is not a lease"),
         ({"size_max": 0}, "size_max of 0 is not a number of bytes"),
         ({"dump": None}, "dump and load are callables"),
