@@ -179,9 +179,9 @@ class CancelMessage(Operation[MessageCancelled | StillRunning | OutcomeKept]):
 class FreeKey(Operation[Freed]):
     """End the claim on a key, and stop giving its outcome to repeats. A running holder is fenced.
 
-    A fenced holder cannot keep its outcome. A message that has ended stays ended: its late copies, and repeats published
-    before that have not begun, still find its outcome for `remember_ms`. With a `message`, whose run blocks only its own
-    copies, end that run.
+    A fenced holder cannot keep its outcome. A message that has ended stays ended: for `remember_ms`, its late copies,
+    and repeats published before that have not begun, still find its outcome. With a `message`, whose run blocks only
+    its own copies, end that run.
     """
 
     record: RecordName

@@ -64,7 +64,7 @@ class OperatorModel:
 
 
 def _regular(match: str) -> re.Pattern[str]:
-    """Convert a server's pattern (`*`, `?`, `[abc]`, `[^abc]`, a backslash before any of them) into a regular expression."""
+    """Convert a server's pattern (`*`, `?`, `[abc]`, `[^abc]`, or escaped by a backslash) into a regular expression."""
     written, end = "", 0
     for found in WILD.finditer(match):
         written += re.escape(match[end : found.start()])

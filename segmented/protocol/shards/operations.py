@@ -2,8 +2,8 @@
 
 The source takes units out for a target, notes them as away, and returns how many it has sent there in total
 (`SendUnits`); the target adds what it lacks of that total (`ReceiveUnits`); then the source drops the note
-(`AcknowledgeUnits`). A source has one transfer to a target at a time, and numbers them. So any process can finish a
-transfer, none can finish it twice, a late message changes nothing, and units that a target lost arrive with the next one.
+(`AcknowledgeUnits`). A source has one transfer to a target at a time, and numbers them. So any process can finish one,
+none can finish it twice, a late message changes nothing, and units that a target lost arrive with the next transfer.
 """
 
 from __future__ import annotations
