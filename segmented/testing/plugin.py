@@ -283,7 +283,7 @@ def _closed(started: list[WorkerProcess]) -> list[Exception]:
 
 
 def _inherited() -> dict[str, str]:
-    """Return our environment without worker settings, and with our import path, so that workers can import test modules."""
+    """Return our environment without worker settings and with our import path, for imports of test modules."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 

@@ -75,7 +75,7 @@ def _follow_starter(folder: Path, tree_fd: int, guard_fd: int) -> None:
 
 
 def _load(name: str, pool: str) -> None:
-    """Import the app and its tasks. With prefork, the app's setting would win: Celery takes `prefork` for the default."""
+    """Import the app and its tasks. With prefork the app's setting would win, since that is the default."""
     find_app: Any = import_module("celery.app.utils").find_app
     with contextlib.suppress(Exception):  # Celery's own command reports errors of the app
         app = find_app(name)

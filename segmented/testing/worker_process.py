@@ -236,7 +236,7 @@ class WorkerProcess:
                 control.release(self._folder, strike)
 
     def wait_ready(self, timeout: float = READY_SECONDS) -> None:
-        """Wait until the worker takes messages, or a requested action has happened. Raises WorkerTrouble, like `reached`."""
+        """Wait until the worker takes messages, or a requested action has happened. Raises WorkerTrouble."""
         self._until(self._is_ready, timeout, "was not ready")
 
     # --- helpers ---
@@ -256,7 +256,7 @@ class WorkerProcess:
         os.killpg(self.pid, number)
 
     def _is_stopped(self) -> bool:
-        """Return whether all processes are stopped, if the system can tell; stopping takes a moment on another processor."""
+        """Return whether all processes are stopped, if the system can tell; stopping takes a moment."""
         return all(one.state == "T" for one in self._living() if one.group == self.pid)
 
     def _is_killed(self) -> bool:
