@@ -307,7 +307,7 @@ def _decode_cancel(operation: op.Cancel, reply: Reply) -> Settled | Superseded:
 
 
 def _wakes(operation: op.Confirm | op.Cancel) -> tuple[str, str] | None:
-    """Return the segment that a holder's settlement frees, if the holder still has it."""
+    """Return the channel to wake and the holder id, if given: its segment is freed if it still has it."""
     if operation.holder_id is None:
         return None
     return shard_keys(operation.sku).freed, operation.holder_id

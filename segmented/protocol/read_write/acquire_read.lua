@@ -35,7 +35,7 @@ if not is_replay and last_writer[2] and tonumber(last_writer[2]) > now then
   return { 'held', string.format('%.0f', tonumber(last_writer[2]) - now) }
 end
 
--- 4. the first reader of a phase: what is left of an earlier one counts no more
+-- 4. the first reader of a phase: remains of an earlier phase no longer count
 if not mode or redis.call('ZCOUNT', readers, '(' .. string.format('%.0f', now), '+inf') == 0 then
   local last = tonumber(redis.call('HGET', fence, 'token') or '0')
   token = string.format('%.0f', math.max(last + 1, tonumber(time[1]) * 1000000 + tonumber(time[2])))
