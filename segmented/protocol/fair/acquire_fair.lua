@@ -4,8 +4,8 @@
 -- token, a repeat by a waiter keeps its place and proves that it is alive.
 -- ARGV     1 holder_id   2 process   3 ttl_ms   4 waits: "1", or "0" for one that leaves no trace   5 presence_ms
 --          6 look_ms   7 claim_ms   8 fence_ttl_ms
--- answers  {"wrong_kind"} when another kind of lock has the name
---          {"acquired", token, "1" when a replay else "0"}
+-- answers  {"wrong_kind"} if another kind of lock has the name
+--          {"acquired", token, "1" for a replay, else "0"}
 --          {"held", ms until it is worth looking again}
 local process, ttl_ms, waits = ARGV[2], ARGV[3], ARGV[4] == '1'
 local presence_ms, look_ms, claim_ms, fence_ttl_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8]

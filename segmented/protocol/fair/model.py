@@ -89,7 +89,7 @@ class _Fair:
         waiter.present_until = present_until
 
     def pick_minder(self) -> str | None:
-        """Return the waiter that watches the holder's end: of the first 100, the first of another process, or the first."""
+        """Return the waiter that watches the holder's end: the first of another process, or the first."""
         line = self.in_order()[:100]
         others = [holder_id for holder_id in line if self.waiters[holder_id].process != self.process]
         return next(iter(others or line), None)

@@ -6,7 +6,7 @@
 --          4 publish_after_ms (of submitted orders: when the outbox publishes what nobody has finished; "" of others)
 --          then for each order, at most 1,000: order_id, quantity, customer_id ("" for none; not there at width 2)
 -- answers  {"missing"}    the pool is not open
---          {"reserved", epoch, sequence, lines}   one line an order, with newlines between and tabs in them:
+--          {"reserved", epoch, sequence, lines}   one line per order, separated by newlines, with tabs inside:
 --            mismatch     the id exists with other content
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            segment, quantity, parts, sequence   a repeat, held anew; "+": taken in this call

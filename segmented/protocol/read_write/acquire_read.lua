@@ -5,9 +5,9 @@
 --          3 readers (sorted set: holder id -> end in ms)   4 writers (sorted set: waiting holder id -> end in ms)
 --          5 freed (channel, unused)   6 opened (channel, unused)
 -- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms
--- answers  {"wrong_kind"} when another kind of lock has the name
+-- answers  {"wrong_kind"} if another kind of lock has the name
 --          {"held", ms until the writer's lease, or the last waiting writer's presence, ends}
---          {"acquired", token, "1" when a replay else "0"}
+--          {"acquired", token, "1" for a replay, else "0"}
 local lock, fence, readers, writers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder_id, ttl_ms, fence_ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- End the writer's lease, a reader's, or a writer's waiting, and wake one waiter a process of those who may get in now.
--- Safe to run twice: a repeat changes nothing and wakes nobody.
+-- End the writer's lease, a reader's, or a writer's waiting, and wake one waiter per process of those that may now enter.
+-- Safe to run twice: a repeat changes nothing and wakes no waiter.
 -- KEYS     1 lock (hash: mode, token, holder)   2 fence (unused)   3 readers (sorted set: holder id -> end in ms)
 --          4 writers (sorted set: waiting holder id -> end in ms)
 --          5 freed (channel of writers)   6 opened (channel of readers)

@@ -3,9 +3,9 @@
 -- KEYS     1 lock (hash with PX: owner -> count)   2 fence (hash with PX: token, kind)   3 freed (channel, unused)
 --          4 entries (set with PX: the holder ids that make up the count)
 -- ARGV     1 owner   2 holder_id   3 ttl_ms   4 fence_ttl_ms   5 only_again: "1" leaves a free lock alone, else "0"
--- answers  {"wrong_kind"} when a lock of readers and writers has the name
---          {"held", remaining_ms; -1 when the key never lapses, 0 when it is free}
---          {"acquired", token, "1" when a replay else "0"}
+-- answers  {"wrong_kind"} if a lock of readers and writers has the name
+--          {"held", remaining_ms; -1 if the key never expires, 0 when it is free}
+--          {"acquired", token, "1" for a replay, else "0"}
 local lock, fence, entries = KEYS[1], KEYS[2], KEYS[4]
 local owner, holder_id, ttl_ms, fence_ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
