@@ -33,8 +33,8 @@ local function lengthen(key, ms)
   end
 end
 
--- 3. free: what an owner that lost the lock had entered counts no more. The token grows past the last one even if that
---    has lapsed, because the server's clock did not stand still.
+-- 3. free: entries of an owner that lost the lock no longer count. The token exceeds the last one even if that has
+--    expired, because the server's clock has advanced.
 if not is_held then
   redis.call('DEL', entries)
   is_known = false
@@ -45,7 +45,7 @@ if not is_held or last == 0 then
   redis.call('HSET', fence, 'token', string.format('%.0f', last), 'kind', 'reentrant')
 end
 
--- 4. in: once more, for the first time, or as before
+-- 4. in: again, for the first time, or unchanged
 if not is_known then
   redis.call('SADD', entries, holder_id)
   redis.call('HINCRBY', lock, owner, 1)
