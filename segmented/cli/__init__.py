@@ -1,1 +1,1 @@
-"""The command line: one file a command or command group; `main` finds them and runs one."""
+"""The command line: one file per command or command group; `main` finds them and runs one."""

@@ -1,4 +1,4 @@
-"""`segmented advise`: whether to segment a stock, into how many segments, and what that lets through."""
+"""`segmented advise`: whether to segment a stock, into how many segments, and the expected throughput."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HoldOption = Annotated[
 ]
 HoldOfOption = Annotated[
     str | None,
-    typer.Option(metavar="SKU", help="Measure the hold from the orders that this pool on --url has granted and sold."),
+    typer.Option(metavar="SKU", help="Measure the hold from the past orders of this pool on --url."),
 ]
 WorkersOption = Annotated[int, typer.Option(metavar="W", help="Concurrent workers across all processes.")]
 StockOption = Annotated[int, typer.Option(metavar="N", help="Units to sell.")]
@@ -98,13 +98,14 @@ def advise(  # noqa: PLR0913  # an option each
 ) -> None:
     """Advise whether to segment a stock, into how many segments, and predict throughput and waiting time.
 
-    Arithmetic: for the rush in which all workers are busy, or for so many --arrivals. Asks for --hold where that and
-    --hold-of are left out. With --measure a pool of its own is opened, sold from for two seconds, and removed again.
+    The result is calculated for a rush in which all workers are busy, or for the rate in --arrivals. Asks for --hold if
+    neither --hold nor --hold-of is given. --measure opens a pool of its own, sells from it for two seconds, and removes
+    it.
     """
     if hold is not None and hold_of is not None:
         message = "give --hold or --hold-of, not both"
         raise InvalidInput(message)
-    # Before anything is measured: what is wrong needs no server.
+    # Before any measurement: wrong input is reported without a server.
     told = Workload(
         hold=0.0 if hold_of is not None else _duration(_asked_for() if hold is None else hold, "--hold"),
         workers=workers,
@@ -140,13 +141,13 @@ def advise(  # noqa: PLR0913  # an option each
 
 
 class _Ended(BaseException):
-    """The system wants this process to end."""
+    """A signal asks this process to end."""
 
 
 def _measured_at(url: str, seconds: float) -> Measured:
-    """Measure; a process that is told to end meanwhile removes its pool first."""
+    """Measure; if a signal ends the process meanwhile, remove the pool first."""
     for number in ENDS:
-        if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` ignores a hang-up
+        if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` ignores a hang-up
             signal.signal(number, _end_once)
     try:
         with RedisStore.from_url(url) as store:
@@ -242,7 +243,7 @@ def _row(prediction: Prediction, *, mark: bool) -> tuple[str, ...]:
 
 
 def _say(sentence: str) -> None:
-    """Fold a sentence on a terminal; a pipe gets it as one line."""
+    """Print a sentence, wrapped on a terminal and as one line in a pipe."""
     if sys.stdout.isatty():
         from rich.console import Console  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
 

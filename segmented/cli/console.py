@@ -1,4 +1,4 @@
-"""rich's console, with the end of a reader told as the exception that it is."""
+"""rich's console, which raises BrokenPipeError when its reader is gone."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rich import console
 
 
 class Console(console.Console):
-    """rich would end the program with 1, which is for a promise that was broken."""
+    """A console for commands: rich would exit with 1, which is reserved for failures."""
 
     def on_broken_pipe(self) -> None:
-        """Raise BrokenPipeError, which ends the command with 141 after it has tidied up."""
+        """Raise BrokenPipeError, which ends the command with 141 after it has cleaned up."""
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))

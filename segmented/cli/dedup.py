@@ -1,6 +1,6 @@
-"""`segmented dedup`: who holds a key of deduplication, what is known of one, and how to free, settle or reap it.
+"""`segmented dedup`: list, explain, free, settle and reap deduplication keys.
 
-Results are never shown: they may hold what is nobody's business.
+Results are never shown: they may be confidential.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def list_keys(
 ) -> None:
     """List held keys, soonest to end first, with their holders and remaining times.
 
-    Of a holder's id only the start is shown. Keys that change hands meanwhile may be missed.
+    Shows only the start of a holder's id. May miss keys that change hands during the listing.
     """
     wanted = None if state == "all" else state
     with RedisStore.from_url(url) as store:
@@ -122,10 +122,10 @@ def free(  # an option each
     yes: YesOption = False,
     json_file: JsonOption = None,
 ) -> None:
-    """End what holds a key and forget its outcome, so that a repeat runs. Asks for confirmation unless --yes.
+    """End the claim on a key and delete its outcome, so that a repeat runs. Asks for confirmation unless --yes.
 
-    A holder at work is not stopped: its outcome is refused, but what it does outside the store is done twice when the
-    next one runs. Make sure that it is dead.
+    This does not stop a running holder. Its outcome is refused, but its effects outside the store happen twice once the
+    next one runs: make sure that it is dead.
     """
     is_asked = require_somebody("free", yes=yes)
     with RedisStore.from_url(url) as store:
@@ -163,7 +163,7 @@ def settle(  # noqa: PLR0913  # each is an option of its own
 ) -> None:
     """Settle a key in the unknown state: --done with the result, or --not-done.
 
-    Ask the provider first: it knows the call by the record's key. Exit code 1 where nothing is unknown.
+    Ask the provider first: it knows the call by the record's key. Exit code 1 if the key is not in the unknown state.
     """
     result = _result(done, not_done=not_done)
     with RedisStore.from_url(url) as store:
@@ -193,7 +193,7 @@ def reap(
 ) -> None:
     """Free expired claims: those of dead holders, and of messages that never arrived. Live ones are not touched.
 
-    Safe at any time, also in many places at once. What became unknown waits for settle.
+    Safe at any time, and from several machines at once. Keys in the unknown state are left to settle.
     """
     with RedisStore.from_url(url) as store:
         names = run_sync(operator.namespaces_plan(), store) if namespace is None else (namespace,)
@@ -237,7 +237,7 @@ def _say(record: RecordName, state: RecordState) -> None:
 
 
 def seconds(milliseconds: int | None) -> str:
-    """Return a time as it is read."""
+    """Return a time for a reader."""
     return "no end" if milliseconds is None else f"{milliseconds / 1000:.3f} s"
 
 
@@ -250,7 +250,7 @@ def row(held: HeldKey) -> tuple[str, ...]:
 
 
 def sentences(record: RecordName, state: RecordState) -> Iterator[str]:
-    """Say who holds a key, what is kept of it, and what would become of a repeat now."""
+    """Yield sentences: the key's holder, its kept outcome, and what a repeat would get now."""
     task = f" of {shown(state.task)}" if state.task else ""
     yield f"key {shown(record.key)}{task}, in namespace {shown(record.namespace)}"
     if state.run is not None:
@@ -265,7 +265,7 @@ def sentences(record: RecordName, state: RecordState) -> Iterator[str]:
 
 
 def as_json(record: RecordName, state: RecordState) -> dict[str, Any]:
-    """Return the same for a program: without the whole of a holder id, and without results."""
+    """Return the same as JSON: with holder ids cut off, and without results."""
     found = asdict(state)
     if state.run is not None:
         found["run"]["holder_id_start"] = found["run"].pop("holder_id")[:HOLDER_SHOWN]
@@ -301,7 +301,7 @@ def _of_outcome(outcome: OutcomeKept, keeps_ms: int) -> str:
 
 
 def _fate(state: RecordState) -> str:
-    """Say what would become of a repeat, in the order in which the store decides."""
+    """Return what a repeat would get, in the order in which the store decides."""
     if state.outcome is not None and state.keeps_ms > 0:
         return "gets the kept outcome and does not run"
     run, seat = state.run, state.seat

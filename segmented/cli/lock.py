@@ -1,4 +1,4 @@
-"""`segmented lock`: look at locks on a Redis or Valkey server, of whatever kind, and revoke one."""
+"""`segmented lock`: show and list locks of any kind on a Redis or Valkey server, and revoke one."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the l
 
 @lock.command()
 def show(name: NameArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None) -> None:
-    """Show a lock's holders, remaining times and waiters. Prints "free" when nobody does.
+    """Show a lock's holders, remaining times and waiters, or "free".
 
-    Of a holder's id only the start is shown: whoever knows the whole could release the lock.
+    Shows only the start of a holder's id: anyone with the complete id could release the lock.
     """
     checked_name(name)
     with RedisStore.from_url(url) as store:
@@ -63,8 +63,8 @@ def revoke(
 ) -> None:
     """End every lease on a lock and wake its waiters. Asks for confirmation; without a terminal, --yes is required.
 
-    Its holder is told at its next renewal or release, and may work on until then: make sure that it has stopped, or
-    that what the lock protects checks fencing tokens.
+    The holder learns of it at its next renewal or release, and may continue until then: make sure that it has stopped,
+    or that the protected resource checks fencing tokens.
     """
     checked_name(name)
     is_asked = require_somebody("revoke", yes=yes)
@@ -114,7 +114,7 @@ def _states(store: RedisStore, names: tuple[str, ...]) -> list[LockState]:
         for answer in store.execute_many(asked):
             if isinstance(answer, LockState):
                 states.append(answer)
-            elif isinstance(answer, SegmentedError) and not isinstance(answer, WrongKind):  # WrongKind: is no lock
+            elif isinstance(answer, SegmentedError) and not isinstance(answer, WrongKind):  # WrongKind: not a lock
                 raise answer
     return states
 

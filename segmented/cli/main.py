@@ -1,16 +1,15 @@
-"""The command `segmented`: finds its commands, runs one, and turns what went wrong into a sentence and an exit code.
+"""The command `segmented`: finds its commands, runs one, and turns errors into a sentence and an exit code.
 
 A command is a plain function with typer's annotations, or a `typer.Typer` for a group of them. It is found
 
 1. in this folder: `server.py` offers `server` (a module without an attribute of its own name is a helper), or
 2. in any installed package, by an entry point of the group `segmented.commands`.
 
-Only the command that was asked for is imported, and all of them for the help alone, so that `segmented server` does not
-wait for Locust, nor a version for anything, and so that an extra that is not installed takes away its own commands and
-nothing else.
+Only the requested command is imported; the help alone imports all of them. So `segmented server` does not wait for
+Locust, nor `--version` for anything, and a missing extra disables only its own commands.
 
-Exit codes: 0 done; 1 failed; 2 the input was not usable; 130 interrupted; 141 the reader of our output went away;
-128 and the number of the signal that told a command to end, where it had to tidy up first, as 143 for SIGTERM.
+Exit codes: 0 done; 1 failed; 2 unusable input; 130 interrupted; 141 the reader of the output is gone; 128 plus the
+number of a signal that ended a command after it had cleaned up, such as 143 for SIGTERM.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ GROUP: Final = "segmented.commands"
 CHECKOUT: Final = Path(segmented.__file__).parent.parent
 OWN: Final = ("advise", "dedup", "lock", "orders", "pool", "sell", "server")
 MEASURING: Final = ("bench", "demo", "torture")
-"""Commands of the checkout's own package `bench`, which is not installed with the library."""
+"""Commands of the package `bench`, which is in the checkout and not installed with the library."""
 MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout.isatty() else None
 
 HELP: Final = ("--help", "-h")
@@ -50,7 +49,7 @@ EXIT_FAILED: Final = 1
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; every failure that we know becomes one sentence on stderr and an exit code."""
+    """Run one command; report each known error as one sentence on stderr and an exit code."""
     try:
         exit_code = _perform(list(arguments))
         sys.stdout.flush()
@@ -70,9 +69,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def build(*asked: str) -> typer.Typer:
-    """Make the application with the commands `asked` for, as far as there are such, or with all that can be imported.
+    """Create the application with the existing ones of the commands `asked`, or with all that can be imported.
 
-    Raises InvalidInput where one that was asked for needs a package that is not installed.
+    Raises InvalidInput if a requested command needs a package that is not installed.
     """
     known = _commands()
     wanted = [name for name in asked if name in known] if asked else sorted(known)
@@ -102,7 +101,7 @@ def build(*asked: str) -> typer.Typer:
 
 def _perform(arguments: list[str]) -> int:
     if COMPLETION in os.environ:
-        typer.main.get_command(build())(prog_name=NAME)  # answers the shell, and ends
+        typer.main.get_command(build())(prog_name=NAME)  # answers the shell and exits
     asked = "" if not arguments or arguments[0].startswith("-") else arguments[0]
     if asked:
         _check_known(asked)
@@ -133,7 +132,7 @@ def _check_known(name: str) -> None:
 
 
 def _is_group(command: object, name: str) -> bool:
-    """Return whether a command is a group that does nothing without one of its own commands: its help is shown."""
+    """Return whether a command is a group that shows its help when called without a subcommand."""
     commands: Mapping[str, object] = getattr(command, "commands", {})
     return bool(getattr(commands.get(name), "no_args_is_help", False))
 

@@ -1,4 +1,4 @@
-"""`segmented orders`: what waits for workers, what is known of an order, and what was given up, with a way back."""
+"""`segmented orders`: list and show submitted orders, and replay dead ones."""
 
 from __future__ import annotations
 
@@ -80,9 +80,10 @@ def list_outboxes(
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """List what waits for workers, by pool: queued orders, orders due to be republished, dead orders.
+    """List the undecided orders of each pool: waiting, due to be republished, and dead.
 
-    Every accepted order waits until it is decided. Due for long: nobody sweeps. A pool in shards has a row a shard.
+    An accepted order waits until it is decided. Orders that stay due mean that no sweep is running. A sharded pool has
+    one row per shard.
     """
     with _opened(url) as store:
         found = run_sync(outboxes_plan(skus or ()), store)
@@ -105,7 +106,7 @@ def show(
 ) -> None:
     """Show everything known about an order: state, units, current worker, and the last reason for a delay.
 
-    Exit code 1 when the pool knows nothing of it, as of one that was refused when it was submitted.
+    Exit code 1 if the pool has no record of it, for example because it was refused when it was submitted.
     """
     with _opened(url) as store:
         found = run_sync(order_plan(sku, order_id), store)
@@ -134,7 +135,7 @@ def dead(
 ) -> None:
     """List dead orders, which were started too often without finishing, and messages that no worker can read.
 
-    A dead order still keeps its units from others, until their hold lapses; replay it, or they are given back then.
+    A dead order keeps its units until its hold expires; then they are free again, unless the order was replayed.
     """
     with _opened(url, queue) as store:
         letters = run_sync(dead_letters_plan(sku), store)
@@ -162,7 +163,7 @@ def replay(  # an option each
 ) -> None:
     """Move orders out of the dead-letter set; the next sweep publishes them as new.
 
-    What was decided meanwhile is told, and only leaves the set. Exit code 1 when one is not in the set.
+    Orders decided in the meantime are reported and only leave the set. Exit code 1 if an order is not in the set.
     """
     ids = order_ids or []
     if all_orders == bool(ids):
@@ -180,7 +181,7 @@ def replay(  # an option each
         for page in pages(list(dict.fromkeys(ids))):
             answers = run_sync(replay_plan(sku, page), store)
             done += answers
-            if json_file != STDOUT:  # page by page: what is done is told, even if the server is away for the next
+            if json_file != STDOUT:  # page by page: prints completed replays even if the server fails at the next page
                 print_table(REPLAY_HEADS, [(_name(one), replay_words(one)) for one in answers])
     if json_file is not None:
         write_json(json_file, {"sku": sku, "orders": [replay_json(one) for one in done]})
@@ -200,7 +201,7 @@ def show_message(
 ) -> None:
     """Print the stored text of a message that no worker could read.
 
-    Lines that could steer a terminal are quoted; --json has the text as it is.
+    Lines with terminal control characters are quoted; --json has the unchanged text.
     """
     with _opened(url, queue) as store:
         message = message_of(store.execute(op.ListMessages(queue)), digest, queue)
@@ -223,7 +224,7 @@ def forget_message(
 ) -> None:
     """Delete messages that no worker could read. Submitted orders are not lost: the outbox has them.
 
-    Nothing is forgotten when one of the digests names no message, or several.
+    Deletes nothing if one of the digests matches no message, or several.
     """
     with _opened(url, queue) as store:
         messages = store.execute(op.ListMessages(queue))
@@ -239,7 +240,7 @@ def forget_message(
 
 @contextmanager
 def _opened(url: str, queue: str = QUEUE) -> Iterator[RedisStore]:
-    """Open the stock's server."""
+    """Open a store on the stock's server."""
     check_id(queue, "queue", bytes_max=QUEUE_BYTES_MAX)
     with RedisStore.from_url(url) as store:
         yield store

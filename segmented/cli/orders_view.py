@@ -1,4 +1,4 @@
-"""Submitted orders in rows, sentences and JSON. Of a worker's id only the start is shown: the whole is a proof."""
+"""Submitted orders as rows, sentences and JSON. Worker ids are cut off, because a complete one proves ownership."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ DECIDED: Final = {
 
 
 def place_name(place: Place) -> str:
-    """Name a pool; of one in shards, the shard."""
+    """Return a pool's name, with the shard of a sharded pool."""
     return shown(place.sku) if place.shard is None else f"{shown(place.sku)}, shard {place.shard}"
 
 
 def counted(number: int, what: str) -> str:
-    """Say a number of things."""
+    """Return a number with its noun, in the plural where needed."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def lasting(milliseconds: int) -> str:
-    """Say how long."""
+    """Return a duration in words."""
     return span(milliseconds / 1000)
 
 
@@ -44,7 +44,7 @@ def lasting(milliseconds: int) -> str:
 
 
 def outbox_row(one: PlacedOutbox) -> Row:
-    """Return a pool's row."""
+    """Return the row of a pool."""
     name, state = place_name(one.place), one.state
     if state is None:
         return (name, "not open", "-", "-", "-")
@@ -61,7 +61,7 @@ def outbox_json(one: PlacedOutbox) -> dict[str, Any]:
 
 
 def state_in_words(found: Submitted) -> str:
-    """Say what an order is, and who is to do something about it."""
+    """Return an order's state, and what happens next."""
     is_dead = found.dead_at_ms is not None
     if found.state == "dead":
         return "dead: no worker is told of it until it is replayed"
@@ -74,7 +74,7 @@ def state_in_words(found: Submitted) -> str:
 
 
 def order_rows(one: PlacedOrder) -> list[Row]:
-    """Return all that is known of an order, a row each."""
+    """Return the full state of an order, one row per field."""
     found = one.found
     rows: list[Row] = [
         ("order", shown(found.order_id)),
@@ -94,7 +94,7 @@ def order_rows(one: PlacedOrder) -> list[Row]:
 
 
 def units(found: Submitted) -> str:
-    """Say what an order has of the stock."""
+    """Return an order's units in words."""
     record = found.record
     if record is None:
         return "none taken" if found.order is None else f"none taken, {found.order.quantity} asked for"
@@ -170,14 +170,14 @@ def dead_json(letter: DeadLetter) -> dict[str, Any]:
 
 
 def message_row(message: KeptMessage) -> Row:
-    """Return a kept message's row, with the beginning of its text."""
+    """Return the row of a kept message, with the start of its text."""
     begins = " ".join(message.text.split())
     cut = begins if len(begins) <= TEXT_SHOWN else f"{begins[:TEXT_SHOWN]}..."
     return (shown(message.digest[:DIGEST_SHOWN]), lasting(message.age_ms), shown(message.reason), shown(cut))
 
 
 def replay_words(one: ReplayedOrder) -> str:
-    """Say what a replay made of an order."""
+    """Return the result of an order's replay in words."""
     match one.answer:
         case Replayed():
             return "published again by the next sweep"

@@ -1,4 +1,4 @@
-"""How commands write what they found: a table on a terminal, plain lines in a pipe, JSON where it is asked for."""
+"""How commands write results: a table on a terminal, plain lines in a pipe, JSON on request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DAY: Final = 24 * HOUR
 
 
 def output_file(text: str | Path) -> Path:
-    """Read an option that names a file to write, before anything is changed. Raises typer.BadParameter."""
+    """Check an option that names an output file, before anything changes. Raises typer.BadParameter."""
     file = Path(text)
     if not str(text).strip():
         message = "it names no file"
@@ -43,7 +43,7 @@ def output_file(text: str | Path) -> Path:
 
 
 def data_folder(text: str) -> Path:
-    """Read an option that names a folder. Raises typer.BadParameter."""
+    """Check an option that names a folder. Raises typer.BadParameter."""
     if not text.strip():
         message = "it names no folder"
         raise typer.BadParameter(message)
@@ -57,14 +57,14 @@ def _check_url(url: str) -> None:
 
 
 def _check_database(url: str) -> None:
-    with suppress(ModuleNotFoundError):  # whoever needs the database says what is missing
+    with suppress(ModuleNotFoundError):  # the command that needs the database reports what is missing
         from segmented.orders.engine import parse  # noqa: PLC0415  # SQLAlchemy is optional
 
         parse(url)
 
 
 def _running_url(context: typer.Context, url: str) -> str:
-    """Return the URL that was given, else that of a file, else of a running `segmented server`, which is told."""
+    """Return the given URL, or the one in a file, or that of a running `segmented server`, and print which."""
     if is_said(context, "url"):
         return url
     kept = said_in_file(URL_VARIABLE, check=_check_url)
@@ -79,7 +79,7 @@ def _running_url(context: typer.Context, url: str) -> str:
 
 
 def _running_database(context: typer.Context, database: str | None) -> str | None:
-    """Return the database that was given, else of a file, else of a `segmented server` whose stock is used as well."""
+    """Return the given database, or the one in a file, or that of a `segmented server` whose stock is used as well."""
     if not is_said(context, "database"):
         database = said_in_file(DATABASE_VARIABLE, check=_check_database) or database
     found = announced() if database is None else None
@@ -122,12 +122,12 @@ Row = tuple[str, ...]
 
 
 def is_terminal() -> bool:
-    """Can somebody read this and answer?"""
+    """Return whether a user can read the output and answer."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def require_somebody(what: str, *, yes: bool) -> bool:
-    """Return whether to ask; raises InvalidInput where it is not known that `what` is wanted and nobody can say so."""
+    """Return whether to ask for confirmation of `what`; raises InvalidInput without --yes and without a terminal."""
     if not (yes or is_terminal()):
         message = f"{what} needs --yes where nobody can be asked"
         raise InvalidInput(message)
@@ -135,18 +135,18 @@ def require_somebody(what: str, *, yes: bool) -> bool:
 
 
 def is_said(context: typer.Context, option: str) -> bool:
-    """Was it given on the command line? What stands in the environment is for whoever needs it."""
+    """Return whether an option was given on the command line, not only in the environment."""
     source = context.get_parameter_source(option)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def shown(name: str) -> str:
-    """Return a name as it is, unless it could steer the terminal: any program may have written the key."""
+    """Return a name, quoted if it has terminal control characters: any program may have written the key."""
     return name if name.isprintable() else repr(name)
 
 
 def span(seconds: float) -> str:
-    """Say how long in the unit that a reader would use."""
+    """Return a duration in the unit that a reader would use."""
     for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:,.0f} {name}"
@@ -154,7 +154,7 @@ def span(seconds: float) -> str:
 
 
 def table_of(heads: Row, rows: Iterable[Sequence[str]]) -> Table:
-    """Lay rows out; of numbers in a column nothing is cut off."""
+    """Create a table of rows; numbers are never cut off."""
     from rich.table import Table  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
     from rich.text import Text  # noqa: PLC0415  # as above
 
@@ -165,7 +165,7 @@ def table_of(heads: Row, rows: Iterable[Sequence[str]]) -> Table:
 
 
 def print_table(heads: Row, rows: Iterable[Sequence[str]]) -> None:
-    """Print a table on a terminal; else one line a row, with tabs between."""
+    """Print a table on a terminal, otherwise one line per row, separated by tabs."""
     if sys.stdout.isatty():
         from rich.console import Console  # noqa: PLC0415  # only a terminal needs rich, which takes long to import
 
@@ -176,12 +176,12 @@ def print_table(heads: Row, rows: Iterable[Sequence[str]]) -> None:
 
 
 def write_json(file: Path, content: dict[str, Any]) -> None:
-    """Write an object, in one step: who waits for the file never reads half of it."""
+    """Write an object atomically: a program that waits for the file never reads a part of it."""
     write_text(file, json.dumps(content, indent=2) + "\n")
 
 
 def write_text(file: Path, written: str) -> None:
-    """Write a whole text, to a file in one step."""
+    """Write a text, atomically if to a file."""
     if file == STDOUT:
         typer.echo(written, nl=False)
         return

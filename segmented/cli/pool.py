@@ -1,6 +1,6 @@
-"""`segmented pool`: open a stock pool, look at it, change it while it sells, close it, and check its books.
+"""`segmented pool`: open a stock pool, show it, change it while it sells, close it, and audit it.
 
-`segmented pool carts` lists the carts that are not finished; `finish-carts` finishes those that are due.
+`segmented pool carts` lists unfinished carts; `finish-carts` finishes those that are due.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def carts(
 ) -> None:
     """List a home's unfinished carts, longest overdue first: id, state, due time, lines.
 
-    One that is due stays on hold until somebody finishes it; the others are bought just now.
+    A due cart keeps its units until finish-carts finishes it; the others are being bought now.
     """
     with RedisStore.from_url(url) as store:
         found = Carts(store).unfinished(sku, limit=limit)
@@ -80,7 +80,7 @@ def finish_carts(
 ) -> None:
     """Finish a home's overdue carts: their hold expired, or the process deciding them died. Safe to run twice.
 
-    Any number may run at once. Exit code 1 if any cannot be finished now; the next run tries again.
+    Any number of runs may overlap. Exit code 1 if a cart cannot be finished now; the next run tries again.
     """
     with RedisStore.from_url(url) as store:
         sweep = Carts(store).finish(sku, limit=limit)
@@ -158,7 +158,7 @@ def open_pool(  # noqa: PLR0913  # an option each
 ) -> None:
     """Open a pool once. An open pool is unchanged; exit code 1 if it differs from the one asked for.
 
-    A gated pool gets its rows in the order database first; what was interrupted, the same command finishes.
+    A gated pool gets its rows in the order database first. Run the same command again to finish an interrupted opening.
     """
     required_ungated(shards, gated=gated)
     if not gated and (create_tables or is_said(context, "database")):
@@ -211,10 +211,10 @@ def show(
     url: UrlOption = DEFAULT_URL,
     json_file: JsonOption = None,
 ) -> None:
-    """Show a pool's totals and the free units of its segments, all read in one step; or each shard in one step.
+    """Show a pool's totals and the free units of its segments, read in one step, or in one step per shard.
 
-    More than 24 segments are shown as ranges; --json has each. With --watch in a pipe, one block a look; with --watch
-    and --json -, one object a line.
+    More than 24 segments are shown as ranges; --json has each. In a pipe, --watch prints one block per reading; with
+    --json -, one object per line.
     """
     for option, value, least in (("--every", every, WATCH_SECONDS_MIN), ("--for", seconds, 0.0)):
         if value is not None and not least <= value <= WATCH_SECONDS_MAX:
@@ -243,7 +243,7 @@ def close(
 ) -> None:
     """Stop taking new orders, permanently. Asks for confirmation; without a terminal, --yes is required.
 
-    What is reserved can still be confirmed, cancelled, or lapse.
+    Reservations can still be confirmed or cancelled, and still expire.
     """
     is_asked = require_somebody("close", yes=yes)
     with RedisStore.from_url(url) as store:

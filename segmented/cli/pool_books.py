@@ -36,7 +36,7 @@ from segmented.whole_files import whole_file
 EXIT_DRIFT: Final = 1
 EXIT_REFUSED: Final = 1
 Placed = tuple[int | None, LedgerEntry]
-"""A change, and the number of its shard."""
+"""The number of a shard, and one of its changes."""
 COLUMNS: Final = tuple(field.name for field in fields(LedgerEntry))
 
 SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping unit: name of the pool.")]
@@ -45,7 +45,7 @@ SkuArgument = Annotated[str, typer.Argument(metavar="SKU", help="Stock keeping u
 def audit(sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOption = None) -> None:
     """Recompute a pool from its ledger and compare every number. Safe while the pool sells.
 
-    Prints each drift, and the order it concerns. Exit code 0 when all is explained, 1 when anything is not.
+    Prints each drift and the order it concerns. Exit code 0 if every number is explained, otherwise 1.
     """
     with RedisStore.from_url(url) as store:
         report = find_pool(store, sku).audit()
@@ -60,10 +60,10 @@ def audit(sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, json_file: JsonOpti
 def repair(
     sku: SkuArgument, *, url: UrlOption = DEFAULT_URL, yes: YesOption = False, json_file: JsonOption = None
 ) -> None:
-    """Audit a pool, show the repairs it needs, and make them. Asks for confirmation unless --yes.
+    """Audit a pool, show the repairs that it needs, and apply them. Asks for confirmation unless --yes.
 
-    Each repair is an entry of the ledger, like any other change. What is wrong in the ledger itself cannot be mended.
-    Of a pool in shards, units on the way are brought in. Exit code 1 if anything is left, or the answer was no.
+    Each repair is a ledger entry, like any other change. Errors in the ledger itself cannot be repaired. In a sharded
+    pool, units in transit are delivered. Exit code 1 if a problem remains, or the answer was no.
     """
     is_asked = require_somebody("repair", yes=yes)
     with RedisStore.from_url(url) as store:
@@ -110,9 +110,9 @@ def export(
     ] = None,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
-    """Export a pool's ledger, oldest change first. Safe while the pool sells. A file is complete, or not written.
+    """Export a pool's ledger, oldest change first. Safe while the pool sells. The file is complete or not written.
 
-    Of a pool in shards: shard after shard, with a field that says which.
+    A sharded pool is exported shard by shard, with a field for the shard.
     """
     with RedisStore.from_url(url) as store, _opened(to) as file:
         is_sharded, entries = ledgers(find_pool(store, sku), shard, after)
@@ -213,7 +213,7 @@ def _write_csv(file: TextIO, entries: Iterable[Placed], more: tuple[str, ...]) -
 
 @contextmanager
 def _opened(to: Path) -> Iterator[TextIO]:
-    """Open the file beside its place, and put it there when it is whole."""
+    """Open a temporary file next to the target, and move it there once complete."""
     if to == STDOUT:
         yield sys.stdout
         return

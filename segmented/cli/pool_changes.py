@@ -1,4 +1,4 @@
-"""Changes of a pool that sells: `segmented pool restock`, `withdraw` and `resize`, of a gated one on both sides."""
+"""Changes to an open pool: `segmented pool restock`, `withdraw` and `resize`; a gated pool changes on both sides."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def restock(
 ) -> None:
     """Add units while the sale runs, once per id. Exit code 1 if the pool is closed.
 
-    Of a gated pool, the order database has them first. What was interrupted, a run with the same id finishes.
+    For a gated pool, the order database gets them first. A run with the same id finishes an interrupted one.
     """
     with RedisStore.from_url(url) as store, _changeable(find_pool(store, sku), "restock", context, database) as found:
         answer = in_all(found, found.restock(units, restock_id=change_id))
@@ -63,7 +63,7 @@ def withdraw(
 ) -> None:
     """Remove free units while the sale runs, all or none, once per id. Exit code 1 if fewer are free.
 
-    Of a gated pool, the order database gives them up last. What was interrupted, a run with the same id finishes.
+    For a gated pool, the order database removes them last. A run with the same id finishes an interrupted one.
     """
     with RedisStore.from_url(url) as store, _changeable(find_pool(store, sku), "withdraw", context, database) as found:
         answer = in_all(found, found.withdraw(units, withdraw_id=change_id))
@@ -81,8 +81,8 @@ def resize(
 ) -> None:
     """Change the number of segments while the sale runs, without downtime; free units are split evenly.
 
-    Whoever holds a segment that goes away finishes undisturbed. Of a gated pool, new segments have their rows in the
-    order database first.
+    The holder of a removed segment finishes undisturbed. For a gated pool, the order database gets the rows of new
+    segments first.
     """
     with RedisStore.from_url(url) as store, _changeable(find_pool(store, sku), "resize", context, database) as found:
         answer = found.resize(segments)
@@ -97,7 +97,7 @@ def resize(
 def _changeable(
     pool: Pool | ShardedPool, verb: str, context: typer.Context, database: str | None
 ) -> Iterator[Pool | ShardedPool | GatedPool]:
-    """Return what is to be changed: the pool, or the pool and its order database. Raises InvalidInput, PoolMissing."""
+    """Return the pool to change, with its order database if it has one. Raises InvalidInput, PoolMissing."""
     if isinstance(pool, ShardedPool):
         required_no_database(pool, is_said=is_said(context, "database"))
         yield pool

@@ -1,4 +1,4 @@
-"""The order database of a gated pool, as the commands that change both sides need it."""
+"""The order database of a gated pool, for commands that change both."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ LACKS_TABLES = "name the one that the pool was opened with, or make what is miss
 
 @dataclass(frozen=True, slots=True)
 class GatedPool:
-    """A pool and its order database, changed as a pool alone is."""
+    """A pool and its order database, with the methods of a pool."""
 
     pool: Pool
     gate: Gate
 
     def restock(self, units: int, *, restock_id: str) -> Restocked | Closed:
-        """Put units in on both sides."""
+        """Add units on both sides."""
         return restock_gated(self.pool, self.gate, units, restock_id=restock_id)
 
     def withdraw(self, units: int, *, withdraw_id: str) -> Restocked | TooFew:
-        """Take units out on both sides."""
+        """Remove units on both sides."""
         return withdraw_gated(self.pool, self.gate, units, withdraw_id=withdraw_id)
 
     def resize(self, segments: int) -> Resized:
@@ -45,7 +45,7 @@ class GatedPool:
 
 @contextmanager
 def gated_pool(pool: Pool, database: str) -> Iterator[GatedPool]:
-    """Connect to a pool's order database. Raises InvalidInput for one that cannot be used, or has no tables."""
+    """Connect to a pool's order database. Raises InvalidInput if it cannot be used or has no tables."""
     with _connected(database, may_be_new=False) as gate:
         _check_tables(gate, database, LACKS_TABLES)
         yield GatedPool(pool, gate)
@@ -53,7 +53,7 @@ def gated_pool(pool: Pool, database: str) -> Iterator[GatedPool]:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A gated pool as it is to be opened."""
+    """The parameters of a gated pool to open."""
 
     stock: int
     segments: int
@@ -63,14 +63,14 @@ class Opening:
 
 
 def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen:
-    """Open a pool and its rows, or say what is open. One that is open gets no rows in another database.
+    """Open a pool and its rows, or return the open pool, which gets no rows in another database.
 
-    Raises InvalidInput with nothing changed, also where the pool that is open has no order database, or not this one.
+    Raises InvalidInput without changes, also if the open pool has no order database or another one.
     """
     settings = PoolSettings(pool.sku, ttl=DEFAULT_TTL, hold=DEFAULT_HOLD)
     settings.open(
         asked.stock, asked.segments, gated=True, epoch=asked.epoch, customer_limit=asked.customer_limit
-    )  # before tables are made
+    )  # before creating tables
     there = state_of(pool)
     if there is not None and not there.gated:
         message = f"pool {pool.sku!r} is open already, and was opened without --gated: no order database can decide it"
@@ -103,7 +103,7 @@ def open_both(pool: Pool, database: str, asked: Opening) -> Opened | AlreadyOpen
 def _connected(database: str, *, may_be_new: bool) -> Iterator[Gate]:
     parsed = parse(database)
     is_file = parsed.get_backend_name() == "sqlite" and not parsed.query
-    if is_file and not may_be_new and not Path(parsed.database or "").exists():  # connecting would make it
+    if is_file and not may_be_new and not Path(parsed.database or "").exists():  # connecting would create it
         message = f"the order database {shown(parsed)} cannot be used: there is no such file"
         raise InvalidInput(message)
     with Gate(connect(database, pool_size=1)) as gate:

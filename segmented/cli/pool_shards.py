@@ -1,4 +1,4 @@
-"""A pool in shards on the command line: its rows, its JSON, and its books."""
+"""A sharded pool on the command line: its rows, its JSON, and its audit."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from segmented.stores.redis import RedisStore
 
 SHARD_HEADS: Final = ("shard", "segments", "available", "reserved", "confirmed", "on the way")
 BETWEEN: Final = "between"
-"""Where drift is found that belongs to no shard alone."""
+"""The place of drift that does not belong to a single shard."""
 
 ChangeT = TypeVar("ChangeT")
 Placed = tuple[int | None, Repair]
-"""A repair, and the number of its shard; None for one between shards."""
+"""The number of a shard, None for a repair between shards; and the repair."""
 
 
 def required_ungated(shards: int, *, gated: bool) -> None:
-    """Raise InvalidInput for a pool that can only be opened in one piece."""
+    """Raise InvalidInput for a gated pool, which cannot be sharded."""
     if gated and shards != 1:
         message = f"--gated cannot be had with --shards {shards}: an order database decides pools in one piece only"
         raise InvalidInput(message)
 
 
 def required_no_database(pool: ShardedPool, *, is_said: bool) -> None:
-    """Raise InvalidInput where an order database is named for a pool that none decides."""
+    """Raise InvalidInput if an order database is given for a sharded pool, which has none."""
     if is_said:
         message = f"pool {pool.sku!r} is in shards: no order database is to know of a change, so leave --database out"
         raise InvalidInput(message)
 
 
 def required_in_one_piece(store: RedisStore, sku: str) -> None:
-    """Raise PoolInShards for a sku that is sold in shards."""
+    """Raise PoolInShards if the pool is sharded."""
     if isinstance(find_pool(store, sku), ShardedPool):
         raise PoolInShards(sku)
 
 
 def shard_rows(state: ShardedState) -> list[Row]:
-    """Return a row a shard: what it has, and what left it and has not arrived."""
+    """Return one row per shard: its units, and the units that left it and have not arrived."""
     rows = []
     away_by_shard = units_away(state.shards, state.shards)
     for number, (shard, away) in enumerate(zip(state.shards, away_by_shard, strict=True)):
@@ -55,7 +55,7 @@ def shard_rows(state: ShardedState) -> list[Row]:
 
 
 def shards_json(state: ShardedState) -> dict[str, Any]:
-    """Return what there is beyond the sum: each shard, its number first, and what is on the way."""
+    """Return the details beyond the sum: each shard, its number first, and the units in transit."""
     away_by_shard = units_away(state.shards, state.shards)
     return {
         "away": state.away,
@@ -67,9 +67,9 @@ def shards_json(state: ShardedState) -> dict[str, Any]:
 
 
 def in_all(pool: object, answer: ChangeT) -> ChangeT | Restocked:
-    """Return the answer with what all shards have free, in place of the one into which the units went."""
+    """Return the answer with the free units of all shards, not just of the changed one."""
     if isinstance(pool, ShardedPool) and isinstance(answer, Restocked):
-        with suppress(SegmentedError):  # the units are in, or out, even if a shard cannot be asked
+        with suppress(SegmentedError):  # the units are added or removed even if a shard cannot be read
             return replace(answer, available=pool.state().available)
     return answer
 
@@ -79,7 +79,7 @@ def ledgers(
 ) -> tuple[bool, Iterator[tuple[int | None, LedgerEntry]]]:
     """Return whether the pool is in shards, and its changes, each with the number of its shard.
 
-    Raises InvalidInput for a shard that is not there, and for a place in the ledger without its shard.
+    Raises InvalidInput for a shard that does not exist, and for a ledger position without its shard.
     """
     if isinstance(pool, Pool):
         if shard is not None:
@@ -98,7 +98,7 @@ def ledgers(
 
 
 def drift_lines(report: ShardedAuditReport) -> Iterator[str]:
-    """Say each drift in a line that begins with its shard."""
+    """Yield each drift as a line that begins with its shard."""
     for number, own in enumerate(report.shards):
         yield from (f"shard {number}: {one}" for one in own.drift)
         if own.drift_count > len(own.drift):
@@ -113,10 +113,10 @@ def placed(report: ShardedRepairReport) -> list[Placed]:
 
 
 def place(number: int | None) -> str:
-    """Name the shard that a repair belongs to."""
+    """Return the name of a repair's shard."""
     return BETWEEN if number is None else str(number)
 
 
 def away_line(units: int) -> Iterable[str]:
-    """Say what is on the way, if anything is."""
+    """Return a line about units in transit, if there are any."""
     return [f"{units} unit{'s' if units != 1 else ''} on the way between shards"] if units else []

@@ -1,4 +1,4 @@
-"""A pool's state in rows, in JSON, and live. Many segments are folded into a few rows; JSON has each of them."""
+"""A pool's state as rows, as JSON, and live. Rows combine many segments into ranges; JSON has each one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 ROWS_MAX: Final = 24
-"""Segments that get a row each; more are folded into so many rows at most."""
+"""Maximum number of segment rows; more segments are combined into ranges."""
 
 EXIT_UNREADABLE: Final = 1
 
@@ -32,7 +32,7 @@ FOLDED_HEADS: Final = ("segments", "units", "least", "most", "empty")
 
 
 def condition(state: PoolState) -> str:
-    """Say whether the pool sells, in a word or two."""
+    """Return whether the pool sells, in a few words."""
     if state.is_closed:
         return "closed"
     if isinstance(state, ShardedState) and any(shard.is_closed for shard in state.shards):
@@ -45,7 +45,7 @@ def condition(state: PoolState) -> str:
 
 
 def total_rows(state: PoolState) -> list[Row]:
-    """Return the totals, a row each."""
+    """Return the totals, one per row."""
     rows: list[Row] = [
         ("sku", shown(state.sku)),
         ("state", condition(state)),
@@ -90,7 +90,7 @@ def segment_rows(
 
 
 def as_json(state: PoolState) -> dict[str, Any]:
-    """Return every number, each segment's among them."""
+    """Return all numbers, including each segment's."""
     found = asdict(state) | {"stocked": state.stocked, "is_sold_out": state.available == 0}
     if isinstance(state, ShardedState):
         found |= shards_json(state) | {"is_sold_out": state.available + state.away == 0}
@@ -98,7 +98,7 @@ def as_json(state: PoolState) -> dict[str, Any]:
 
 
 def show_once(state: PoolState, json_file: Path | None) -> None:
-    """Print the state, or write it."""
+    """Print the state, or write it to a file."""
     if json_file is not None:
         write_json(json_file, as_json(state))
     if json_file != STDOUT:
@@ -109,7 +109,7 @@ def show_once(state: PoolState, json_file: Path | None) -> None:
 
 
 def unreadable(state: PoolState) -> str:
-    """Say in a sentence which numbers somebody else made something else; empty when there are none."""
+    """Return a sentence that names the numbers overwritten with non-integers, or nothing."""
     if not state.unreadable:
         return ""
     names = ", ".join(shown(name) for name in state.unreadable)
@@ -117,7 +117,7 @@ def unreadable(state: PoolState) -> str:
 
 
 def print_state(state: PoolState) -> None:
-    """Print totals and segments: tables on a terminal, else blocks of lines with an empty one between."""
+    """Print totals and segments: tables on a terminal, otherwise blocks of lines separated by an empty one."""
     for number, (heads, rows) in enumerate(_blocks(state)):
         if number:
             typer.echo()
@@ -141,7 +141,7 @@ def _blocks(state: PoolState) -> list[tuple[Row, list[Row]]]:
 def looks(
     read: Callable[[], PoolState], *, every: float, seconds: float | None, clock: Clock
 ) -> Iterator[tuple[float, PoolState | StoreUnavailable]]:
-    """Read every so often, for so many seconds or forever; a server that is away for a while is told, not raised."""
+    """Read at intervals, for a number of seconds or forever; yield a temporary server failure instead of raising it."""
     began = clock.now()
     pause = threading.Event()
     while True:
@@ -157,7 +157,7 @@ def looks(
 
 
 def watch(found: Iterable[tuple[float, PoolState | StoreUnavailable]], json_file: Path | None) -> None:
-    """Show each look until there are no more, or until Ctrl-C, which is the usual end."""
+    """Show each reading until there are no more or until Ctrl-C, which is the usual end."""
     last: tuple[float, PoolState] | None = None
     try:
         with _screen() as draw:
@@ -193,7 +193,7 @@ def _pace(last: tuple[float, PoolState] | None, looked: float, state: PoolState)
 
 @contextmanager
 def _screen() -> Iterator[Callable[[PoolState | None, str], None]]:
-    """Draw in place on a terminal; in a pipe, one block after the other, and what is wrong on standard error."""
+    """Draw in place on a terminal; in a pipe, print blocks, with errors on standard error."""
     if not sys.stdout.isatty():
         yield _print_look
         return

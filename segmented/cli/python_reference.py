@@ -32,7 +32,7 @@ MODULES: Final = (
     "segmented.servers",
     "segmented.testing",
 )
-"""In the order of the page."""
+"""The modules, in the order of the page."""
 HEAD: Final = """\
 # Python names
 
@@ -42,7 +42,7 @@ import it from; all other modules may change without notice. The code has the ty
 LINE_MAX: Final = 120
 SENTENCE: Final = re.compile(r".*?[.!?](?=\s|$)|.+", re.DOTALL)
 PLAIN: Final = (type(None), bool, int, float, str, bytes, tuple)
-"""Defaults that are written out; for others stands `...`."""
+"""Types of defaults that are written out; others are shown as `...`."""
 
 
 def page() -> str:
@@ -52,7 +52,7 @@ def page() -> str:
 
 
 def section(module: ModuleType, listed: dict[str, object]) -> str:
-    """Return a module's part. `listed` has the names of the parts before, and gets these."""
+    """Return a module's section. `listed` has the names of earlier sections, and gets this one's."""
     values = {name: getattr(module, name) for name in public_names(module)}
     again = [name for name, value in values.items() if name in listed and listed[name] is value]
     new = "\n".join(_entry(module, name, value) for name, value in values.items() if name not in again)
@@ -88,7 +88,7 @@ def _sentence(doc: str | None) -> str:
 
 
 def _call(name: str, value: Any) -> str:  # noqa: ANN401  # a class or a function
-    """Return how a class or function is called, or its name alone where that would be too long to read."""
+    """Return the call of a class or function, or its name alone if the call is too long to read."""
     if inspect.isclass(value) and not _is_made_by_us(value):
         return name
     code = f"{name}{_arguments(inspect.signature(value))}"
@@ -96,7 +96,7 @@ def _call(name: str, value: Any) -> str:  # noqa: ANN401  # a class or a functio
 
 
 def _is_made_by_us(value: type) -> bool:
-    """Return whether programs make a class's instances, by arguments that this library has chosen."""
+    """Return whether programs create instances of a class with arguments that this library defines."""
     if issubclass(value, Enum) or getattr(value, "_is_protocol", False):
         return False
     return getattr(value.__init__, "__module__", "segmented").partition(".")[0] == "segmented"
@@ -117,18 +117,18 @@ class _Default:
     """A default, as the page shows it."""
 
     def __init__(self, value: object) -> None:
-        """Take any value."""
+        """Create the display of any value."""
         self._value = value
 
     def __repr__(self) -> str:
-        """Return plain values as the code has them, members of an enum by name, and `...` for all others."""
+        """Return plain values as in code, members of an enum by name, and `...` for all others."""
         if isinstance(self._value, Enum):
             return f"{type(self._value).__name__}.{self._value.name}"
         return repr(self._value) if isinstance(self._value, PLAIN) else "..."
 
 
 def _assigned(module: ModuleType, name: str) -> tuple[str, str | None]:
-    """Return a constant or alias as the module that defines it has written it, and the docstring below it."""
+    """Return a constant or alias as written in its module, and the docstring below it."""
     home = module
     while name in getattr(home, "LATE", {}):
         home = import_module(home.LATE[name])

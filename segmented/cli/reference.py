@@ -10,7 +10,7 @@ from segmented.cli.main import NAME, build, run
 
 
 def page() -> str:
-    """Return the page in Markdown: the help of the command itself, then of each command it has."""
+    """Return the page in Markdown: the help of the command, then of each of its subcommands."""
     names = [info.name for info in build().registered_commands] + [info.name for info in build().registered_groups]
     words = [[name, *part] for name in sorted(name for name in names if name) for part in [[], *_parts(name)]]
     sections = [_section([]), *(_section(each) for each in words)]

@@ -1,6 +1,6 @@
-"""`segmented sell`: a file of orders, sold through Celery workers.
+"""`segmented sell`: sell a file of orders through Celery workers.
 
-Ctrl-C and its relatives become one exception in the main thread, raised once, so that everything is stopped in order.
+Ctrl-C and similar signals raise one exception in the main thread, once, so that everything stops in order.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def sell(  # noqa: PLR0913  # an option each
 ) -> None:
     """Sell the orders of a file through Celery workers, each order under the lock of one segment.
 
-    Starts the servers that are not named, and the workers. A second run of the same file against the same servers
-    decides nothing again, and finishes what the first one left. Ends with an audit; exit code 0 only if nothing was
-    oversold, nobody was refused wrongly, every order is decided, and Redis and the database agree.
+    Starts the workers, and the servers that are not given. A second run of the same file against the same servers
+    finishes what the first one left, and decides no order again. Ends with an audit; exit code 0 only if nothing was
+    oversold, no order was refused wrongly, every order is decided, and Redis and the database agree.
     """
     choices = Choices(
         file=file,
@@ -138,7 +138,7 @@ def _sell(choices: Choices) -> SaleReport:
         with stoppable(), servers(choices) as running:
             sale = Sale(choices, orders, running, Console(), clock)
             report = sale.run(since=since)
-            # Before the servers stop: what was sold is written down, whatever comes then.
+            # Before the servers stop: the sales are written to the file whatever happens next.
             if choices.results is not None:
                 write_results(choices.results, sale.book)
             if choices.json is not None:
@@ -189,10 +189,10 @@ def _stopped(choices: Choices, sale: Sale | None) -> str:
 
 
 class Stopped(BaseException):
-    """The user, or the system, wants us to stop."""
+    """A signal asks this process to stop."""
 
     def __init__(self, number: int) -> None:
-        """Remember the signal."""
+        """Create the exception for the signal with this number."""
         super().__init__(signal.Signals(number).name)
         self.exit_code = EXIT_BY_SIGNAL + number
 
@@ -201,7 +201,7 @@ class Stopped(BaseException):
 def stoppable() -> Iterator[None]:
     """Raise Stopped at the first of these signals, and ignore the others after it.
 
-    A hang-up that is ignored already stays so: that is what `nohup` is for.
+    A hang-up that `nohup` ignores stays ignored.
     """
     heard = [number for number in NUMBERS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, _stop_once) for number in heard}

@@ -23,7 +23,7 @@ PORT: Final = 6_379
 PORT_MAX: Final = 65_535
 PROBE_SECONDS: Final = 1.0
 NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.ENETUNREACH})
-"""What a connection to ::1 fails with on a machine without IPv6."""
+"""Error of a connection to ::1 on a machine without IPv6."""
 NOT_ANNOUNCED: Final = "another `segmented server` is the one that workers find by themselves; give them these two URLs"
 
 
@@ -62,10 +62,9 @@ def server(
 ) -> None:
     """Run Valkey and PostgreSQL in the foreground until Ctrl-C.
 
-    Prints their URLs. Commands and Celery workers of the same account that are given no address use them by
-    themselves (`sell` starts its own). Both are real servers and end with this command. Valkey listens on a loopback
-    port, which every account of this machine can reach (--port 0: it cannot), and PostgreSQL on a socket in a private
-    folder.
+    Prints their URLs. Commands and Celery workers of the same account use them when no address is given (`sell` starts
+    its own). Both are real servers and end with this command. Valkey listens on a loopback port, which every account of
+    this machine can reach (with --port 0, none can), and PostgreSQL on a socket in a private folder.
     """
     chosen = chosen_port(port)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -87,7 +86,7 @@ def server(
 
 
 def _interrupt_once(_number: int, _frame: FrameType | None) -> None:
-    """End the wait; a second Ctrl-C must not cut the servers' stop short."""
+    """End the wait; a second Ctrl-C must not interrupt the servers' shutdown."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -105,7 +104,7 @@ def _show(url: str, database: str) -> None:
 
 
 def _watch(*servers: ValkeyServer | PostgresServer) -> None:
-    """Wait until one of the servers is gone, which is a failure, or a signal ends the wait."""
+    """Wait until a server ends, which is a failure, or a signal ends the wait."""
     while True:
         for running in servers:
             if running.wait(LOOK_SECONDS):
@@ -115,9 +114,9 @@ def _watch(*servers: ValkeyServer | PostgresServer) -> None:
 
 
 def chosen_port(asked: int | None) -> int:
-    """Return the port to use: the one asked for, else 6379 or, if that is taken, a free one; 0 for a socket only.
+    """Return the port to use: the requested one, or 6379, or a free one if that is taken; 0 for a socket only.
 
-    Raises InvalidInput if the port that was asked for is taken.
+    Raises InvalidInput if the requested port is taken.
     """
     if asked == 0:
         return 0
@@ -136,7 +135,7 @@ def directives(port: int) -> dict[str, str]:
 
 
 def _is_free(port: int) -> bool:
-    """Return whether nothing listens on the port, at whichever address `localhost` may mean."""
+    """Return whether nothing listens on the port, at any address of `localhost`."""
     try:
         socket.create_server(("127.0.0.1", port)).close()
         with socket.create_connection(("::1", port), timeout=PROBE_SECONDS):

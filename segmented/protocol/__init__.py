@@ -262,7 +262,7 @@ LATE: Final = from_modules(
         ),
     }
 )
-"""Imported when asked for, and from where."""
+"""Where each lazily imported name comes from."""
 
-if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+if not TYPE_CHECKING:  # a type checker would accept any name otherwise
     __getattr__, __dir__ = late(__name__, LATE)

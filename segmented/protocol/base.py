@@ -1,4 +1,4 @@
-"""What every effect and every operation is."""
+"""Base classes of effects and operations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 
 
 class Effect(Generic[AnswerT_co]):
-    """Something a plan asks its driver to do; the answer comes back at the `yield`."""
+    """A request of a plan to its driver; the answer comes back at the `yield`."""
 
     __slots__ = ()
 

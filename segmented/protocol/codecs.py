@@ -1,4 +1,4 @@
-"""Every operation's codec, by its type; the codecs of a concept are imported when one of them is first used."""
+"""Codecs by type of operation; the codecs of a concept are imported when one of them is first used."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ WIRES: Final = {
     "pool": ("pool.wire", "pool.orders_wire"),
     "shards": ("shards.wire", "operator.wire"),
 }
-"""The modules with the codecs of a concept's operations, where that is not its `wire` alone."""
+"""Modules with a concept's codecs, for concepts that have more than `wire`."""
 
 
 class Codecs(dict[type["Operation[Any]"], "Codec"]):
-    """Codecs by operation; one that is not there yet is imported with all others of its concept."""
+    """Codecs by operation; a missing codec is imported with all others of its concept."""
 
     def __missing__(self, operation: type[Operation[Any]]) -> Codec:
         """Import the codec. Raises KeyError for an operation that Redis does not have."""
@@ -39,7 +39,7 @@ class Codecs(dict[type["Operation[Any]"], "Codec"]):
                 self.update(import_module(PREFIX + name).CODECS)
 
     def load_all(self) -> None:
-        """Import every codec there is."""
+        """Import all codecs."""
         for module in pkgutil.iter_modules(protocol.__path__):
             if module.ispkg:
                 self.load(module.name)

@@ -1,6 +1,6 @@
-"""The kinds of lock: the folders here whose `model.py` has a record `KIND`.
+"""The kinds of lock: the folders here whose `model.py` defines `KIND`.
 
-The model of a server, an operator's view of it, and the tests and tables of kinds derive from these records.
+The model of a server, the operator's view, and the tests and tables of kinds derive from these records.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class KindModel(Model, Protocol):
     """The reference model of one kind of lock, with all its names."""
 
     def holds(self, name: str) -> bool:
-        """Return whether a lock of this kind has the name now."""
+        """Return whether a lock of this kind holds the name now."""
 
     def names(self) -> Iterable[str]:
-        """Return the names that it has ever seen, or some of them."""
+        """Return the names that it has seen; it may leave out some that are free."""
 
     def state(self, name: str, holders_max: int) -> LockState | None:
-        """Return who holds a name; None when nobody does."""
+        """Return the state of a name's lock, or None if it is free."""
 
     def revoke(self, name: str) -> None:
-        """End every lease on a name, and wake those who wait."""
+        """End every lease on a name and wake its waiters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ class Kind:
     """One kind of lock."""
 
     name: LockKind
-    """As `segmented lock show` names it, and the scripts do."""
+    """The kind's name in `segmented lock show` and in the scripts."""
     model: Callable[[Clock, Callable[[str], None]], KindModel]
-    """Makes a model; it calls its second argument with each channel that gets a message."""
+    """Creates a model, which calls its second argument with each channel that gets a message."""
     takes: tuple[type[Operation[Any]], ...]
-    """The operations that take a name, which must not belong to another kind then. Each has a `name`."""
+    """The operations that take a name; it must not belong to another kind. Each has a `name`."""
 
 
 @cache

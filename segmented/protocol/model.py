@@ -1,6 +1,6 @@
 """Dispatch of operations to the parts of the model: locks, pools and deduplication, with one clock for all.
 
-One name belongs to one kind of lock at a time, as the type of its main key has it on a server.
+A name belongs to one kind of lock at a time, just as the main key on a server has one type.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ AnswerT = TypeVar("AnswerT")
 
 
 class MemoryModel:
-    """A server's worth of locks and pools. One operation is one step; not thread-safe."""
+    """All locks and pools of one server, in memory. Each operation is one step. Not thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
-        """Take the server's time from `clock`."""
+        """Create a server without any locks or pools; `clock` gives its time."""
         self._freed: list[str] = []
         publish = self._freed.append
         self._models = {kind: kind.model(clock, publish) for kind in lock_kinds()}

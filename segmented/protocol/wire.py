@@ -1,10 +1,10 @@
-"""What goes over the wire and what comes back, without regard to RESP2, RESP3 or `decode_responses`.
+"""Commands and replies on the wire, independent of RESP2, RESP3 and `decode_responses`.
 
-The Lua files are in the folders of their concepts. Lines `-- uses shared/pool.lua` after the first put those shared
-parts before the rest.
+The Lua files are in the folders of their concepts. Lines like `-- uses shared/pool.lua` after the first line include
+a shared part before the rest.
 
-A `Dialect` says which commands of its own a server has for compare-and-delete and compare-and-set. It is found out once
-a connection.
+A `Dialect` says which commands a server has for compare-and-delete and compare-and-set. It is detected once per
+connection.
 
 | dialect | compare-and-delete | compare-and-set | servers |
 | --- | --- | --- | --- |
@@ -13,8 +13,8 @@ a connection.
 | `TAIR` | `CAD key value` | `CAS key old new PX ms` | Tair |
 | `SCRIPT` | a Lua script | a Lua script | all others |
 
-A compare-and-set always carries PX: without it the key would never lapse. A server is asked for the commands, not for
-its version, so that a fork or a managed service that has them is served by them.
+A compare-and-set always carries PX: without it the key would never expire. The client checks for the commands, not for
+the version, so that it also uses them on forks and managed services.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from segmented.models.locks import Lost, Released, Renewed
 
 pack_command: Callable[[Any], bytes] | None = None
 Reply = Any
-"""A server's reply: bytes or str, int, None, lists of these, or the ResponseError that it was."""
+"""A server's reply: bytes or str, int, None, lists of these, or a ResponseError."""
 Command = Sequence[str | int]
 
 
-with suppress(ImportError):  # an extra, and faster
+with suppress(ImportError):  # an optional dependency, which is faster
     from hiredis import pack_command
 
 
-@dataclass(slots=True)  # not frozen, nor is Call: each operation makes one, and a frozen one takes twice the time
+@dataclass(slots=True)  # neither this nor Call is frozen: each operation creates one, and frozen takes twice as long
 class Send:
-    """Commands for one connection, sent together; `patience` is the time that the server may take on purpose."""
+    """Commands for one connection, sent together; `patience` is how long the server may block on purpose."""
 
     commands: Sequence[Command]
     patience: float = 0.0
@@ -50,13 +50,13 @@ class Send:
 
 AnswerT = TypeVar("AnswerT")
 Exchange = Generator[Send, list[Reply], AnswerT]
-"""A conversation on one connection: yields what to send, is sent the replies, returns the answer."""
+"""A conversation on one connection: yields what to send, receives the replies, returns the answer."""
 MakeExchange = Callable[["Dialect", int], Exchange[AnswerT]]
-"""Makes an exchange for a server's dialect and the number of the attempt, from 1."""
+"""Creates an exchange from a server's dialect and the number of the attempt, from 1."""
 
 
 def packed(commands: Sequence[Command]) -> bytes:
-    """Encode commands as the protocol has them. Shorter than the driver's packer, which serves more types."""
+    """Encode commands for the wire. Faster than the driver's packer, which supports more types."""
     if pack_command is not None:
         return b"".join([pack_command(tuple(command)) for command in commands])
     pieces: list[str] = []
@@ -70,7 +70,7 @@ def packed(commands: Sequence[Command]) -> bytes:
 
 @dataclass(slots=True)
 class Call:
-    """One command: a script with its keys and arguments, or, without a script, the plain command in `arguments`."""
+    """One command: a script with its keys and arguments or, without a script, the plain command in `arguments`."""
 
     script: Script | None
     keys: Sequence[str]
@@ -90,51 +90,51 @@ class Call:
 
     @property
     def key(self) -> str:
-        """The key that decides which server of a cluster is asked."""
+        """The key that decides which server of a cluster gets the command."""
         return self.keys[0] if self.script is not None else str(self.arguments[1])
 
 
 def script_call(name: str, keys: Sequence[str], *arguments: str | int) -> Call:
-    """Call `lua/<name>.lua`."""
+    """Create a call of the script `<name>.lua`."""
     return Call(load_script(name), keys, arguments)
 
 
 def plain_call(*arguments: str | int) -> Call:
-    """Send a command as it is; its first argument is its key."""
+    """Create a plain command; its first argument is its key."""
     return Call(None, (), arguments)
 
 
 def text(value: Reply) -> str:
-    """Read a string that may come as bytes."""
+    """Decode a string that may arrive as bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def readable(value: Reply) -> str:
-    """Read a string that somebody else may have written, in no encoding of ours."""
+    """Decode a string that another program may have written in another encoding."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def optional_number(value: Reply) -> int | None:
-    """Read a number for which the scripts say -1 or "" when there is none."""
+    """Read a number; None for -1 and "", which scripts return for no number."""
     found = text(value)
     return None if found in ("", "-1") else int(found)
 
 
 class Timed(Protocol):
-    """An operation that asks for a time to live, in milliseconds."""
+    """An operation that requests a time to live, in milliseconds."""
 
     @property
     def ttl_ms(self) -> int:
-        """How long the lease is to live."""
+        """The lease's time to live."""
 
 
 def renewed_or_lost(operation: Timed, reply: Reply) -> Renewed | Lost:
-    """Read the answer to a renewal, of any kind of lock."""
+    """Read the answer to a renewal of any kind of lock."""
     return Renewed(operation.ttl_ms) if text(reply[0]) == "renewed" else Lost()
 
 
 def released_or_lost(_: object, reply: Reply) -> Released | Lost:
-    """Read the answer to a release, of any kind of lock."""
+    """Read the answer to a release of any kind of lock."""
     return Released() if text(reply[0]) == "released" else Lost()
 
 
@@ -150,12 +150,12 @@ Decode = Callable[[Any, Reply], Any]
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """An operation by the server's own commands, where its dialect has them."""
+    """An operation as plain commands of the server, where its dialect has them."""
 
     encode: Callable[[Any, Dialect], Sequence[Command]]
-    """The commands; none when this one has to be a script."""
+    """Returns the commands; none if this operation needs the script."""
     decode: Callable[[Any, Sequence[Reply]], Any]
-    """The answer; None when only the script can tell."""
+    """Returns the answer; None if only the script can give it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +166,11 @@ class Codec:
     decode: Decode
     native: Native | None = None
     finish: Callable[[Any, Any], Exchange[Any]] | None = None
-    """What follows on the same connection: takes the operation and its answer, returns the final one."""
+    """Continues on the same connection: takes the operation and its answer, returns the final answer."""
     wakes: Callable[[Any], tuple[str, str] | None] | None = None
-    """For what may be a release: the channel of those who wait, and the holder id that its message carries."""
+    """For a possible release: returns the waiters' channel and the holder id that its message carries."""
     doubt: Callable[[Any], Any] | None = None
-    """Takes the answer to a repeat after a lost reply, which may have met the first one's effect."""
+    """Reads the answer to a repeat after a lost reply: the first attempt may have taken effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class Script:
 
 @cache
 def load_script(name: str) -> Script:
-    """Read `<name>.lua` of any concept, with the shared parts that it uses. Raises FileNotFoundError."""
+    """Read `<name>.lua` of any concept with the shared parts that it uses. Raises FileNotFoundError."""
     top = resources.files("segmented.protocol")
     places = (folder / f"{name}.lua" for folder in top.iterdir())
     found = next((place for place in places if place.is_file()), top / f"{name}.lua")
@@ -198,7 +198,7 @@ def load_script(name: str) -> Script:
 
 
 class Dialect(Enum):
-    """How a server compares and deletes; the value is the name of its command."""
+    """How a server compares and deletes; the value is the command's name."""
 
     VALKEY = "DELIFEQ"
     REDIS = "DELEX"
@@ -206,11 +206,14 @@ class Dialect(Enum):
     SCRIPT = "a script"
 
     def compare_and_delete(self, key: str, value: str) -> Command:
-        """Delete `key` if it holds `value`: 1, else 0. Not for SCRIPT."""
+        """Return the command that deletes `key` if it holds `value`; its reply is 1 or 0. Not for SCRIPT."""
         return ("DELEX", key, "IFEQ", value) if self is Dialect.REDIS else (self._value_, key, value)
 
     def compare_and_keep(self, key: str, value: str, ttl_ms: int) -> Command:
-        """Let `key` live for `ttl_ms` from now if it holds `value`: OK or 1, else nil, 0 or less. Not for SCRIPT."""
+        """Return the command that expires `key` in `ttl_ms` if it holds `value`.
+
+        Its reply is OK or 1 on success, and nil, 0 or a negative number otherwise. Not for SCRIPT.
+        """
         if self is Dialect.TAIR:
             return ("CAS", key, value, value, "PX", ttl_ms)
         return ("SET", key, value, "IFEQ", value, "PX", ttl_ms)

@@ -1,4 +1,4 @@
-"""Embedded servers: a real Valkey and a real PostgreSQL, started on a socket and gone with the process that did it."""
+"""Embedded servers: a real Valkey and a real PostgreSQL on sockets, which end with the process that started them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["PostgresServer", "ValkeyServer"]
 
 LATE: Final = {"PostgresServer": "segmented.servers.postgres", "ValkeyServer": "segmented.servers.valkey"}
-"""Imported when asked for: who only looks for a running server needs no program to start one."""
+"""Imported lazily: finding a running server does not need the programs to start one."""
 
-if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+if not TYPE_CHECKING:  # a type checker would accept any name otherwise
     __getattr__, __dir__ = late(__name__, LATE)

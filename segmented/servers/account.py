@@ -1,8 +1,8 @@
-"""As whom PostgreSQL runs: it refuses to run as root, so that root runs it as an account without rights.
+"""The account that PostgreSQL runs as: it refuses to run as root, so root runs it as an account without privileges.
 
-As a normal user nothing of this happens. As root the account `pgserver` is made if it is missing; data that another
-account owns is served by its owner. Nobody is given the right to read anything: a folder on the way to the data that
-the account cannot pass gets the right to pass through it, and no other.
+For a normal user, nothing of this applies. For root, the account `pgserver` is created if it is missing; data owned by
+another account is served as its owner. No read permission is ever added: a folder above the data that the account
+cannot traverse gets the permission to traverse it, and no other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ACCOUNT_NAME: Final = "pgserver"
 SYSTEM_PATH: Final = "/usr/sbin:/sbin:/usr/bin:/bin"
 USERADD_SECONDS: Final = 20.0
 LOOKS_MAX: Final = 20
-"""After a failed `useradd`: another process may just be making the same account."""
+"""Wait after a failed `useradd`: another process may be creating the same account."""
 events: Final = logging.getLogger("segmented.servers")
 
 
@@ -40,7 +40,7 @@ class Account:
 
 
 def server_account(data: Path | None = None) -> Account | None:
-    """Return the account that PostgreSQL runs as, or None for our own."""
+    """Return the account that PostgreSQL runs as, or None for the current one."""
     if os.geteuid() != 0:
         return None
     if data is not None and data.exists() and data.stat().st_uid != 0:
@@ -50,26 +50,26 @@ def server_account(data: Path | None = None) -> Account | None:
 
 
 def is_reachable(path: Path, account: Account | None) -> bool:
-    """May the account pass through every folder above `path`, and read and run what it names?"""
+    """Return whether the account may traverse every folder above `path`, and read and execute `path`."""
     if account is None:
         return True
     return _allows(path, account, stat.S_IROTH | stat.S_IXOTH) and not blocking_ancestors(path, account)
 
 
 def blocking_ancestors(path: Path, account: Account) -> list[Path]:
-    """Return the folders above `path` that the account may not pass through."""
+    """Return the folders above `path` that the account may not traverse."""
     return [folder for folder in path.resolve().parents if not _allows(folder, account, stat.S_IXOTH)]
 
 
 def open_ancestors(path: Path, account: Account) -> None:
-    """Let others pass through (not read) the folders above `path` that block the account."""
+    """Let others traverse (not read) the folders above `path` that block the account."""
     for folder in blocking_ancestors(path, account):
         folder.chmod(stat.S_IMODE(folder.stat().st_mode) | stat.S_IXOTH)
         events.warning("server.folder_opened", extra={"folder": str(folder), "right": "o+x", "account": account.name})
 
 
 def _allows(path: Path, account: Account, rights_of_others: int) -> bool:
-    """Check the rights that count for the account: the owner's, the group's, or those of others."""
+    """Return whether the account has the rights, as the owner, through the group, or as others."""
     found = path.stat()
     if found.st_uid == account.user:
         wanted = rights_of_others << 6
@@ -113,4 +113,4 @@ def _create() -> Account:
     return account
 
 
-events.addHandler(logging.NullHandler())  # without it, Python itself prints warnings that no program asked for
+events.addHandler(logging.NullHandler())  # without it, Python prints warnings that no program requested

@@ -1,9 +1,9 @@
-"""How programs on this machine find a running `segmented server` without being told its address.
+"""How programs on this machine find a running `segmented server` without its address.
 
-The server writes its two URLs into one file of the temporary folder, with its account's number in the name, and keeps
-the file locked. The system takes the lock back from a dead process, so a file that nobody has locked announces nothing,
-whatever it says; and a file of another account is not believed. Of several servers of one account the first is
-announced, for as long as it runs.
+The server writes its two URLs to a file in the temporary folder, with its account's number in the name, and keeps the
+file locked. The system releases the lock of a dead process, so an unlocked file announces nothing, whatever its
+content; a file of another account is ignored. If an account runs several servers, the first is announced for as long as
+it runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PATIENCE_SECONDS: Final = 1.0
-"""For a reader's glance at the lock, and for a writer between the lock and the text."""
+"""Time for a reader's check of the lock, and for a writer between lock and text."""
 PAUSE_SECONDS: Final = 0.02
 BYTES_MAX: Final = 65_536
 
@@ -34,13 +34,13 @@ class Announced(NamedTuple):
 
 
 def announcement_file() -> Path:
-    """Return the path, which is the same for all programs of an account that have the same TMPDIR."""
+    """Return the path, which is the same for all programs of an account with the same TMPDIR."""
     return Path(tempfile.gettempdir()) / f"segmented-server-{os.geteuid()}.json"
 
 
 @contextmanager
 def announcing(url: str, database: str) -> Iterator[bool]:
-    """Announce these servers for the time of the block; false if others are, or the folder does not take the file."""
+    """Announce these servers during the block; false if others are announced, or the file cannot be written."""
     try:
         fd = os.open(announcement_file(), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -103,7 +103,7 @@ def _lock(fd: int) -> bool:
 
 
 def _is_locked(fd: int) -> bool:
-    """Is it a server that has it? Readers share their glance."""
+    """Return whether a server has the lock; readers take a shared one."""
     import fcntl  # noqa: PLC0415  # Windows has none
 
     try:

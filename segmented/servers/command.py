@@ -1,4 +1,4 @@
-"""What a guard is asked to run, and how it is to end it."""
+"""Which command a guard runs, and how it stops it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def quiet_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One child: what to run, with what on its standard input, and as whom (None: as ourselves)."""
+    """One child: its command, its standard input, and its account (None: the current one)."""
 
     argv: tuple[str, ...]
     text: str = ""
@@ -30,11 +30,11 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    """How a kind of server is stopped: signals in order, each with the seconds it is given."""
+    """How a kind of server is stopped: signals in order, each with its timeout in seconds."""
 
     signals: tuple[tuple[int, float], ...]
 
     @property
     def seconds(self) -> float:
-        """The longest that stopping may take."""
+        """Maximum duration of a stop."""
         return sum(seconds for _, seconds in self.signals)

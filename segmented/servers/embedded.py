@@ -1,4 +1,4 @@
-"""What both embedded servers share: an address, a process, and an end."""
+"""The base of both embedded servers: an address, a process, and a shutdown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from segmented.servers.supervised import Supervised
 
 START_SECONDS: Final = 60.0
-"""A server that reads kept data back needs longer than the second that an empty one takes."""
+"""A server that loads existing data needs longer than the second that an empty one takes."""
 KILL_SECONDS: Final = 10.0
 PAUSE_SECONDS: Final = 0.05
 
@@ -35,7 +35,7 @@ class EmbeddedServer:
     def __init__(
         self, supervised: Supervised, command: Command, *, url: str, socket_path: Path, is_ready: Callable[[], bool]
     ) -> None:
-        """Start the server in the folder that was prepared for it, and wait until it answers."""
+        """Start the server in its prepared folder, and wait until it answers."""
         self.url = url
         self._supervised = supervised
         self._command = command
@@ -64,7 +64,7 @@ class EmbeddedServer:
 
     @property
     def guard_pid(self) -> int:
-        """The process id of the guard that stops the server when we are gone."""
+        """The process id of the guard, which stops the server when our process is gone."""
         return self._supervised.guard_pid
 
     @property
@@ -77,7 +77,7 @@ class EmbeddedServer:
         return self._supervised.log_tail(lines_max)
 
     def stop(self) -> None:
-        """Stop the server in order and remove its private folder; bounded. A second call does nothing."""
+        """Stop the server and remove its private folder, in bounded time. A second call does nothing."""
         was_there = self.folder.exists()
         if not self._supervised.stop():
             self._bury()
@@ -89,7 +89,7 @@ class EmbeddedServer:
         return self._supervised.wait_exit(seconds)
 
     def kill(self) -> None:
-        """Kill the server as a crash would, for tests of faults; `restart` or `stop` may follow."""
+        """Kill the server like a crash, for fault tests; `restart` or `stop` may follow."""
         os.kill(self.pid, signal.SIGKILL)
         if not self._supervised.wait_exit(KILL_SECONDS):
             message = f"{self.name} (process {self.pid}) was not gone within {KILL_SECONDS:g} s of SIGKILL"
@@ -97,7 +97,7 @@ class EmbeddedServer:
         events.info("server.killed", extra={"server": self.name, "pid": self.pid})
 
     def restart(self) -> None:
-        """Start a killed server again at the same address, with what its data folder still has."""
+        """Start a killed server again at the same address, with its remaining data."""
         self._launch()
 
     def _launch(self) -> None:
@@ -108,7 +108,7 @@ class EmbeddedServer:
         events.info("server.started", extra={"server": self.name, "pid": self.pid, "url": self.url, "seconds": seconds})
 
     def _bury(self) -> None:
-        """Do what a guard that was killed itself could not do. Only who still listens is sure to be our server."""
+        """Clean up after a guard that was killed itself. Only a process that still listens is certainly our server."""
         for number in (signal.SIGINT, signal.SIGKILL):
             deadline = time.monotonic() + KILL_SECONDS
             if is_listening(self._socket):
@@ -120,7 +120,7 @@ class EmbeddedServer:
 
 
 def is_listening(path: Path) -> bool:
-    """Is somebody listening at this socket? A dead server's socket file remains, and refuses."""
+    """Return whether a process listens at this socket; a dead server's socket file remains and refuses."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(PAUSE_SECONDS)
         return connection.connect_ex(str(path)) == 0

@@ -1,4 +1,4 @@
-"""Where a server's files are: a private folder for as long as it runs, and a claimed one for data that is kept."""
+"""A server's folders: a private one while it runs, and a claimed one for data that is kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from segmented.servers.account import Account
 
 SOCKET_PATH_BYTES_MAX: Final = 103
-"""Of a socket's path: 107 on Linux, 103 on macOS."""
+"""Maximum length of a socket's path: 107 on Linux, 103 on macOS."""
 SOCKET_NAME_LONGEST: Final = ".s.PGSQL.5432"
 LOCK_NAME: Final = "lock"
 DYING_SECONDS: Final = 1.0
@@ -26,10 +26,10 @@ PAUSE_SECONDS: Final = 0.02
 
 
 def private_folder(account: Account | None = None) -> Path:
-    """Return the path of a folder, not made yet, that is short enough for a socket and that the account can reach.
+    """Return the path of a folder, not created yet, that is short enough for a socket and reachable for the account.
 
-    The run-time folder of a login (XDG_RUNTIME_DIR) is no candidate: it is kept in memory, where a database that is
-    told to write through to the disk would look faster than it is.
+    The run-time folder of a login (XDG_RUNTIME_DIR) is not a candidate: it is in memory, where a database with fsync
+    would look faster than it is.
     """
     bases = (tempfile.gettempdir(), "/tmp", "/var/tmp")  # noqa: S108  # what is made there has a random name and 0700
     for base in bases:
@@ -41,7 +41,7 @@ def private_folder(account: Account | None = None) -> Path:
 
 
 def is_short(folder: Path) -> bool:
-    """Is a socket in this folder at a path that the system accepts?"""
+    """Return whether the path of a socket in this folder is short enough for the system."""
     return len(os.fsencode(folder / SOCKET_NAME_LONGEST)) <= SOCKET_PATH_BYTES_MAX
 
 
@@ -54,10 +54,10 @@ class Claim:
 
     @classmethod
     def take(cls, folder: Path) -> Claim:
-        """Make the folder if need be and claim it; raises InvalidInput if a server is using it.
+        """Create the folder if needed and claim it; raises InvalidInput if a server is using it.
 
-        The claim is a file lock, which the system takes back from a dead process. The server inherits it: as long as
-        any process of it lives, even after our death, nobody else gets the folder.
+        The claim is a file lock, which the system releases when its process dies. The server inherits it: while any of
+        its processes lives, even after our death, no other server gets the folder.
         """
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -79,12 +79,12 @@ class Claim:
         return cls(folder, fd)
 
     def hand_over(self) -> None:
-        """Close our own copy: from now on the claim lives as long as the guard and the server do."""
+        """Close our copy of the claim: from now on it lives as long as the guard and the server."""
         os.close(self.fd)
 
 
 def _lock(fd: int) -> None:
-    """Lock the file; the processes of a server that was killed a moment ago may need another moment to go."""
+    """Lock the file; the processes of a server that was just killed may need a moment to end."""
     deadline = time.monotonic() + DYING_SECONDS
     while True:
         try:

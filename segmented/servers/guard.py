@@ -1,21 +1,22 @@
 """The process between the program and an embedded server, so that the server never outlives the program.
 
-It is run by its path, with `python -I -S`, and imports the standard library alone: it is there in about 40 ms.
+The program runs this file by its path, with `python -I -S`. It imports only the standard library, and starts in about
+40 ms.
 
-Who dies, and what then happens:
+How it handles each death:
 
-1. the program ends in any way, SIGKILL included: our standard input, which only the program holds open, reports its
-   end; the server is stopped and the private folder removed;
-2. the program dies while a forked child still holds that pipe: our parent's process id changes, which is the same end;
-3. the server dies: that is reported, and its folder stays, so that its log can be read and it can be started again;
-4. we are killed: Linux then signals the server (a parent-death signal), and the program's `stop` does the rest.
+1. the program ends in any way, including SIGKILL: the guard's standard input, which only the program holds open,
+   reaches its end; the guard stops the server and removes the private folder;
+2. the program dies while a forked child still holds that pipe: the parent's process id changes, with the same effect;
+3. the server dies: the guard reports it and keeps the folder, so that the log can be read and the server restarted;
+4. the guard is killed: Linux then signals the server (a parent-death signal), and the program's `stop` does the rest.
 
-A session of our own keeps the terminal's Ctrl-C away from the server: the program decides the order of things.
+A separate session keeps the terminal's Ctrl-C away from the server: the program decides when it stops.
 
-The program writes one JSON object a line to our standard input: first the order (`folder`, `parent`, `stops`,
+The program writes one JSON object per line to standard input: first the order (`folder`, `parent`, `stops`,
 `death_signal`, `kept_fds`), then children to run, one at a time (`argv`, `environment`, `input`, `user`, `group`).
-We answer, one a line: `{"event": "ready"}`, `{"event": "started", "pid": ...}`, `{"event": "exited", "code": ...}`,
-`{"event": "failed", "reason": ...}`.
+The guard answers, one per line: `{"event": "ready"}`, `{"event": "started", "pid": ...}`,
+`{"event": "exited", "code": ...}`, `{"event": "failed", "reason": ...}`.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from typing import Any, Final
 
 LOG_NAME: Final = "server.log"
 LOOK_SECONDS: Final = 0.5
-"""How often the parent's process id is looked at; the end of the pipe and of the child are noticed at once."""
+"""Interval of checks of the parent's process id; the end of the pipe and of the child are noticed at once."""
 REMOVE_SECONDS: Final = 5.0
 PR_SET_PDEATHSIG: Final = 1
 
 
 class Lines:
-    """JSON objects from a pipe, one a line; a signal ends the wait for them."""
+    """JSON objects from a pipe, one per line; a signal ends the wait for them."""
 
     def __init__(self, fd: int) -> None:
-        """Read from `fd`, and let every handled signal wake the reader."""
+        """Create a reader of `fd` that every handled signal wakes."""
         self.closed = False
         self._fd = fd
         self._rest = b""
@@ -53,7 +54,7 @@ class Lines:
         signal.set_wakeup_fd(wakeup)
 
     def read(self, seconds: float) -> list[dict[str, Any]]:
-        """Return the objects that arrive within `seconds`, at once when there are any."""
+        """Return the objects that arrive within `seconds`, as soon as there are any."""
         ready = select.select([self._fd, self._woken], [], [], seconds)[0]
         if self._woken in ready:
             os.read(self._woken, 4_096)
@@ -69,7 +70,7 @@ class Guard:
     """Runs one child at a time in a private folder until its program is gone."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        """Take the order; nothing is made yet."""
+        """Create the guard of an order; it creates no files yet."""
         self._folder = Path(order["folder"])
         self._parent: int = order["parent"]
         self._stops: list[tuple[int, float]] = order["stops"]
@@ -80,7 +81,7 @@ class Guard:
         self._ended = False
 
     def run(self, lines: Lines) -> None:
-        """Obey until the end, then leave nothing behind."""
+        """Serve requests until the end, then clean up."""
         self._folder.mkdir(mode=0o700)
         try:
             say({"event": "ready"})
@@ -91,7 +92,7 @@ class Guard:
             remove_folder(self._folder)
 
     def end(self) -> None:
-        """Leave the loop at its next look."""
+        """Leave the loop at its next check."""
         self._ended = True
 
     def _look(self, lines: Lines) -> None:
@@ -116,7 +117,7 @@ class Guard:
 
     def _spawn(self, command: dict[str, Any]) -> subprocess.Popen[bytes]:
         with (self._folder / LOG_NAME).open("ab") as log:
-            return subprocess.Popen(  # noqa: S603  # the program that started us names what to run
+            return subprocess.Popen(  # noqa: S603  # the program that started us names the command
                 command["argv"],
                 cwd=self._folder,
                 env=command["environment"],
@@ -141,17 +142,17 @@ class Guard:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._child.wait(seconds)
         with contextlib.suppress(OSError):
-            os.killpg(self._child.pid, signal.SIGKILL)  # what a killed initdb left behind
+            os.killpg(self._child.pid, signal.SIGKILL)  # remaining processes of a killed initdb
 
 
 def say(report: dict[str, Any]) -> None:
-    """Report one object to the program, if it is still there."""
+    """Send one object to the program, if it is still alive."""
     with contextlib.suppress(BrokenPipeError):
         os.write(sys.stdout.fileno(), json.dumps(report).encode() + b"\n")
 
 
 def parent_death_signal(number: int) -> Any:  # noqa: ANN401  # Popen's own type for it is Callable[[], Any] | None
-    """Return what makes a new child get `number` when we die, where the system can do that."""
+    """Return a function that makes a new child get signal `number` when we die, if the system supports it."""
     if sys.platform != "linux":
         return None
     import ctypes  # noqa: PLC0415  # only Linux needs it
@@ -161,7 +162,7 @@ def parent_death_signal(number: int) -> Any:  # noqa: ANN401  # Popen's own type
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove the folder, again and again while dying processes still write into it; bounded."""
+    """Remove the folder, with a bounded number of retries while dying processes still write to it."""
     end = time.monotonic() + REMOVE_SECONDS
     shutil.rmtree(folder, ignore_errors=True)
     while folder.exists() and time.monotonic() < end:
@@ -170,7 +171,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def main() -> None:
-    """Read the order and obey it."""
+    """Read the order and run the guard."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         # Not SIG_IGN, which the server would inherit; and a signal must have a handler to wake the reader.
         signal.signal(number, lambda *_: None)

@@ -1,6 +1,6 @@
 """An embedded PostgreSQL: the order database of a first run and of every test, with fsync on.
 
-Its own status file in its data folder, `postmaster.pid`, says who runs it, and whether it takes connections.
+Its status file `postmaster.pid` in the data folder has its process id, and says whether it accepts connections.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ DATABASE: Final = "segmented"
 SUPERUSER: Final = "postgres"
 PREPARE_SECONDS: Final = 60.0
 CONNECTIONS_MAX: Final = 10_000
-# Ctrl-C's signal asks PostgreSQL for its fast shutdown, SIGQUIT for the immediate one.
+# SIGINT requests PostgreSQL's fast shutdown, SIGQUIT the immediate one.
 STOPS: Final = Stops(((signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0)))
 INITDB_OPTIONS: Final = (
     f"--username={SUPERUSER}",
-    "--auth-local=trust",  # who can enter the socket's folder is trusted: its owner and root
+    "--auth-local=trust",  # accounts that can enter the socket's folder are trusted: its owner and root
     "--auth-host=reject",
     "--locale=C",
     "--encoding=UTF8",
@@ -44,9 +44,9 @@ SETTINGS: Final = {
     "synchronous_commit": "on",
     "full_page_writes": "on",
     "shared_buffers": "64MB",
-    "superuser_reserved_connections": "0",  # the one account is the superuser: every connection is for it
-    "dynamic_shared_memory_type": "mmap",  # in the data folder: nothing stays in /dev/shm after a SIGKILL
-    "log_min_messages": "log",  # refused orders are ordinary here, and a log in a temporary folder stays small
+    "superuser_reserved_connections": "0",  # the only account is the superuser: every connection is for it
+    "dynamic_shared_memory_type": "mmap",  # in the data folder: leaves nothing in /dev/shm after a SIGKILL
+    "log_min_messages": "log",  # refused orders are normal here, and a log in a temporary folder stays small
     "logging_collector": "off",
 }
 FILE_NAME: Final = "postmaster.pid"
@@ -64,7 +64,8 @@ class PostgresServer(EmbeddedServer):
         """Start a server; with `data` it keeps its databases in `data`/postgres.
 
         `max_connections` must cover every connection pool of every process that will use it. Raises InvalidInput if the
-        server cannot start: the package is missing, the data is in use or not ours, no account can be had (as root).
+        server cannot start: the package is missing, the data is in use or belongs to another account, or (as root) no
+        account can be created.
         """
         if not 1 <= max_connections <= CONNECTIONS_MAX:
             message = f"max_connections is {max_connections}: it must be between 1 and {CONNECTIONS_MAX:,}"
@@ -114,7 +115,7 @@ def _claim(home: Path, account: Account | None) -> Claim:
 def _make_cluster(
     supervised: Supervised, programs: Path, cluster: Path, *, account: Account | None, is_kept: bool
 ) -> None:
-    """Make the database files beside their place and rename them: a start that was cut short leaves nothing usable."""
+    """Create the database files in a temporary place and rename them: an interrupted start leaves nothing usable."""
     fresh = cluster.with_name("data.new")
     shutil.rmtree(fresh, ignore_errors=True)
     unsynced = () if is_kept else ("--no-sync",)
@@ -126,16 +127,16 @@ def _make_cluster(
 
 
 def is_ready(cluster: Path, pid: int) -> bool:
-    """Is this very process the one that takes connections? The file of a dead server may still be there."""
+    """Return whether this process accepts connections; the file of a dead server may still exist."""
     lines = _lines(cluster)
     return lines[:1] == [str(pid)] and lines[STATUS_LINE : STATUS_LINE + 1] == ["ready"]
 
 
 def forget_dead(cluster: Path) -> None:
-    """Remove the file of a server that died, if its process id now belongs to something else.
+    """Remove the file of a dead server if its process id now belongs to another program.
 
-    PostgreSQL itself only asks whether such a process exists, and in a container that was started again one often does.
-    Call it with a claim on the data folder, which is proof that no process of our older servers is left.
+    PostgreSQL itself only checks whether such a process exists, and in a restarted container one often does. Call this
+    with a claim on the data folder, which proves that no process of an earlier server is left.
     """
     pid = "".join(_lines(cluster)[:1])
     if pid.isdecimal() and PROGRAM not in Path(program_of(int(pid))).name:
@@ -143,7 +144,7 @@ def forget_dead(cluster: Path) -> None:
 
 
 def program_of(pid: int) -> str:
-    """Return the program that a process runs, or nothing if there is none, or only an unburied one."""
+    """Return the program that a process runs, or nothing if there is no such process or only a zombie."""
     if Path("/proc/self/cmdline").exists():
         try:
             return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").partition("\0")[0]

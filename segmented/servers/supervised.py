@@ -1,4 +1,4 @@
-"""Our end of the guard: a private folder and one child at a time, which are gone once this process is gone."""
+"""Our side of the guard: a private folder and one child at a time, which end with this process."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from segmented.servers.command import Command, Stops
 
 GUARD_SECONDS: Final = 20.0
-"""For the guard to appear or to answer, on a machine that is busy with other things."""
+"""Timeout for the guard to start or answer, on a busy machine."""
 LAST_WORDS_LINES: Final = 2
-"""Both servers name the cause in the last line or in the one before it."""
+"""Both servers name the cause in one of their last two lines."""
 PAUSE_MIN: Final = 0.005
 PAUSE_MAX: Final = 0.1
 
 
 class Supervised:
-    """A private folder, made and removed by a guard that also runs our children in it.
+    """A private folder, created and removed by a guard that also runs our children in it.
 
-    Use it as a context manager while starting: an exception stops everything again.
+    Use it as a context manager during the start: an exception stops everything again.
     """
 
     def __init__(self, folder: Path, *, stops: Stops, kept_fds: tuple[int, ...] = ()) -> None:
-        """Start the guard and wait until it has made the folder; `kept_fds` stay open as long as the server lives."""
+        """Start the guard and wait until it has created the folder; `kept_fds` stay open while the server lives."""
         self.folder = folder
         self.pid = 0
         self._owner = os.getpid()
@@ -106,7 +106,7 @@ class Supervised:
             raise InvalidInput(message)
 
     def wait_until(self, is_ready: Callable[[], bool], *, name: str, seconds: float) -> None:
-        """Wait until the child is ready; raises InvalidInput with its last words if it dies first or never is."""
+        """Wait until the child is ready; raises InvalidInput with the end of its log if it dies or times out."""
         deadline = time.monotonic() + seconds
         pause = PAUSE_MIN
         while not is_ready():
@@ -126,12 +126,12 @@ class Supervised:
         return self._exit_code is not None
 
     def last_words(self) -> str:
-        """Return the end of the server's log as the end of a sentence, or nothing."""
+        """Return the end of the server's log, formatted as the end of a sentence, or nothing."""
         lines = self.log_tail(LAST_WORDS_LINES)
         return f": {' | '.join(lines)}" if lines else ""
 
     def log_tail(self, lines_max: int) -> list[str]:
-        """Return the last lines of the server's log that say something."""
+        """Return the last non-empty lines of the server's log."""
         try:
             written = (self.folder / guard.LOG_NAME).read_text(errors="replace")
         except OSError:
@@ -139,9 +139,9 @@ class Supervised:
         return [line.strip() for line in written.splitlines() if line.strip()][-lines_max:]
 
     def stop(self) -> bool:
-        """Stop the child and remove the folder; bounded. Was the guard there to do it?
+        """Stop the child and remove the folder, in bounded time. Return whether the guard was there to do it.
 
-        Does nothing the second time, or in a forked child, whose parent still uses the server.
+        A second call does nothing; so does a call in a forked child, whose parent still uses the server.
         """
         if self._stopped or os.getpid() != self._owner:
             return True
@@ -156,7 +156,7 @@ class Supervised:
         return self._process.returncode == 0
 
     def forget(self) -> None:
-        """Let go of the pipe, in a forked child: it must not keep the server when our parent dies."""
+        """Close the pipe in a forked child, which must not keep the server alive when its parent dies."""
         self._stopped = True
         _close(self._process.stdin)
         _close(self._process.stdout)
@@ -183,7 +183,7 @@ class Supervised:
                 raise InvalidInput(message)
 
     def _report(self, seconds: float) -> dict[str, Any] | None:
-        """Return the guard's next report, or None if there is none within `seconds`."""
+        """Return the guard's next report, or None if none arrives within `seconds`."""
         fd = _fd(self._process.stdout)
         deadline = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:

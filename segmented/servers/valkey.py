@@ -27,16 +27,16 @@ STOPS: Final = Stops(((signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0)))
 
 
 class ValkeyServer(EmbeddedServer):
-    """Valkey on a socket, without TCP and without eviction; it forgets everything unless a data folder is given."""
+    """Valkey on a socket, without TCP and without eviction; it keeps no data unless a data folder is given."""
 
     name: ClassVar[str] = "Valkey"
 
     @classmethod
     def start(cls, data: str | os.PathLike[str] | None = None, *, config: Mapping[str, str] | None = None) -> Self:
-        """Start a server; with `data` it keeps its keys in `data`/valkey (at most the last second is lost in a crash).
+        """Start a server; with `data` it keeps its keys in `data`/valkey (a crash loses at most the last second).
 
-        `config` has further directives, in the words of the configuration file; they override ours. Raises InvalidInput
-        if the server cannot start: the package is missing, a directive is wrong, the data is in use.
+        `config` has more directives, as in the configuration file; they override the defaults. Raises InvalidInput if
+        the server cannot start: the package is missing, a directive is wrong, or the data is in use.
         """
         program = valkey_program()
         folder = private_folder()
@@ -81,13 +81,13 @@ def configuration(folder: Path, *, kept: Path | None, extra: Mapping[str, str]) 
 
 
 def quoted(path: Path) -> str:
-    """Return the path as the configuration file wants it."""
+    """Return the path in the quoting of the configuration file."""
     escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def answers(path: Path) -> bool:
-    """Is a server answering at this socket, be it that it asks for a password? One that still loads data is not."""
+    """Return whether a server answers at this socket, even if only to ask for a password; not while it loads data."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(PROBE_SECONDS)
         try:

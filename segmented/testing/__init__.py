@@ -1,4 +1,4 @@
-"""Public helpers for tests: a clock that is moved by hand, and the simulator."""
+"""Public helpers for tests: a clock that tests advance, and the simulator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LATE: Final = from_modules(
         "segmented.testing.simulator": "Actor Killed Simulation Sleep",
     }
 )
-"""Imported when asked for, and from where."""
+"""Where each lazily imported name comes from."""
 
-if not TYPE_CHECKING:  # for a type checker every other name would exist, too
+if not TYPE_CHECKING:  # a type checker would accept any name otherwise
     __getattr__, __dir__ = late(__name__, LATE)

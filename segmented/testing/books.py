@@ -1,4 +1,4 @@
-"""Pools of one test, and whether their books balance at its end."""
+"""The pools of one test, and the check that their books balance at its end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NAMED_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """A pool, with the order database that decides its orders if it has one."""
+    """A pool, with its order database if it has one."""
 
     pool: Pool
     gate: Gate | None
 
     def faults(self) -> list[str]:
-        """Return what is wrong, a sentence each. Orders that are under way are none."""
+        """Return the faults, one sentence each. Orders in progress are not faults."""
         report = self.pool.audit()
         found = [str(drift) for drift in report.drift[:NAMED_MAX]]
         if report.drift_count > NAMED_MAX:
@@ -41,7 +41,7 @@ class Book:
 
 
 def unbalanced(books: list[Book]) -> str:
-    """Return one text for all pools whose books do not balance, or nothing."""
+    """Return one text about all pools whose books do not balance, or nothing."""
     faults = {book.pool.sku: book.faults() for book in books}
     return "\n".join(
         f"the books of pool {sku!r} do not balance: {'; '.join(found)}" for sku, found in faults.items() if found

@@ -1,18 +1,18 @@
-"""What a test and the worker process it started tell each other: files in a private folder of that one worker.
+"""How a test and the worker process it started communicate: files in a private folder of that worker.
 
-The test writes the whole plan anew and puts it in place in one step; the worker looks at it wherever it passes a point,
-so that a plan holds for every passage after the call that made it. Files are still there when a process is killed, and
-need nobody who answers: a test may be busy, and a worker may stand still.
+The test replaces the whole plan atomically; the worker reads it at each point it passes, so a plan applies to every
+passage after the call that wrote it. Files survive a killed process and need no reply: a test may be busy, and a worker
+may be paused.
 
-| file | who writes it | what it says |
+| file | writer | content |
 | --- | --- | --- |
-| `plan.json` | test | what is to happen at which passage of which point |
+| `plan.json` | test | the action at each passage of each point |
 | `released-<id>` | test | this pause is over |
-| `guard` | worker | the process id of what kills it when its test is gone |
-| `ready` | worker | it takes messages |
-| `passed` | worker | a line a passage: point, process id |
-| `count-<id>` | worker | passages so far, of all its processes together |
-| `struck-<id>` | worker | this has happened, in that process |
+| `guard` | worker | the process id of the guard that kills the worker when its test is gone |
+| `ready` | worker | the worker takes messages |
+| `passed` | worker | one line per passage: point, process id |
+| `count-<id>` | worker | passages so far, over all its processes |
+| `struck-<id>` | worker | the action has happened, in that process |
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PASSED: Final = "passed"
 READY: Final = "ready"
 LOOK_SECONDS: Final = 0.005
 PAUSE_SECONDS: Final = 300.0
-"""The longest pause. A worker that nobody has let go by then is killed: its test is wrong, or gone."""
+"""Maximum pause. A worker that is not released by then is killed: its test is wrong, or gone."""
 
 Action = Literal["kill", "pause"]
 Scope = Literal["worker", "process"]
@@ -43,55 +43,55 @@ Scope = Literal["worker", "process"]
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """What is to happen at the `nth` passage of a point, counted from the moment it was asked for."""
+    """The action at the `nth` passage of a point, counted from the request."""
 
     number: int
     point: str
     action: Action
     nth: int = 1
     scope: Scope = "worker"
-    """Who is killed: the worker with all its processes, or the one process that passes the point."""
+    """What is killed: the worker with all its processes, or the one process that passes the point."""
     seconds: float = PAUSE_SECONDS
 
 
 def write_plan(folder: Path, strikes: list[Strike]) -> None:
-    """Put a plan in the place of the one before."""
+    """Replace the plan."""
     fresh = folder / f"{PLAN}.new"
     fresh.write_text(json.dumps([asdict(strike) for strike in strikes]))
     fresh.replace(folder / PLAN)
 
 
 def has_struck(folder: Path, strike: Strike) -> bool:
-    """Has it happened?"""
+    """Return whether the strike has happened."""
     return (folder / f"struck-{strike.number}").exists()
 
 
 def release(folder: Path, strike: Strike) -> None:
-    """Let the worker go on."""
+    """Let the worker continue."""
     (folder / f"released-{strike.number}").touch()
 
 
 def passages(folder: Path) -> list[str]:
-    """Return the points that the worker has passed, of all its processes, in order."""
+    """Return the points that all processes of the worker have passed, in order."""
     path = folder / PASSED
     return [line.split(" ")[0] for line in path.read_text().splitlines()] if path.exists() else []
 
 
 class Control:
-    """The worker's side; for all of its threads, and for the processes it forks."""
+    """The worker's side, for all its threads and the processes it forks."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the list of passages."""
+        """Create the worker's side in the control folder, and open the list of passages."""
         self._folder = folder
         self._passed = os.open(folder / PASSED, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._read: tuple[object, list[Strike]] = (None, [])
 
     def is_ready(self) -> None:
-        """Say that messages are taken now."""
+        """Report that the worker takes messages now."""
         (self._folder / READY).touch()
 
     def reach(self, point: str) -> None:
-        """Pass a point: at once, after a pause, or never."""
+        """Pass a point: immediately, after a pause, or never."""
         for strike in self._struck(point):
             self._kill_if_asked(strike)
             deadline = time.monotonic() + strike.seconds
@@ -99,15 +99,15 @@ class Control:
                 time.sleep(LOOK_SECONDS)
 
     async def areach(self, point: str) -> None:
-        """Pass a point without keeping the event loop."""
+        """Pass a point without blocking the event loop."""
         for strike in self._struck(point):
             self._kill_if_asked(strike)
             deadline = time.monotonic() + strike.seconds
-            while not self._is_over(strike, deadline):  # noqa: ASYNC110  # it is another process that ends it
+            while not self._is_over(strike, deadline):  # noqa: ASYNC110  # another process ends it
                 await asyncio.sleep(LOOK_SECONDS)
 
     def _struck(self, point: str) -> list[Strike]:
-        """Note the passage, and return what happens at it."""
+        """Record the passage, and return its strikes."""
         os.write(self._passed, f"{point} {os.getpid()}\n".encode())
         struck = [strike for strike in self._plan() if strike.point == point and self._count(strike) == strike.nth]
         for strike in struck:
@@ -126,7 +126,7 @@ class Control:
         return self._read[1]
 
     def _count(self, strike: Strike) -> int:
-        """Count this passage, in turn with other threads and processes."""
+        """Count this passage, under a lock against other threads and processes."""
         with (self._folder / f"count-{strike.number}").open("a+b") as counted:
             fcntl.flock(counted, fcntl.LOCK_EX)
             counted.write(b".")
@@ -148,7 +148,7 @@ class Control:
 
 
 def _kill(scope: Scope) -> None:
-    """End, as a crash does; nothing after this call runs."""
+    """Kill the process like a crash; nothing after this call runs."""
     if scope == "worker":
         os.killpg(os.getpgrp(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

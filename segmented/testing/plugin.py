@@ -1,7 +1,7 @@
-"""The pytest plugin `segmented`: private servers, pools whose books are audited, workers that can be killed anywhere.
+"""The pytest plugin `segmented`: private servers, audited pools, and workers that can be killed at any point.
 
-Importing it imports no driver, no server and no Celery: each fixture does, when a test asks for it. What the
-environment lacks skips the test, in one sentence.
+Importing it imports no driver, no server and no Celery: each fixture does so when a test uses it. If the environment
+lacks something, the test is skipped with one sentence.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _numbers = itertools.count(1)
 
 
 class PoolFactory(Protocol):
-    """What `segmented_pool` gives."""
+    """The type of `segmented_pool`."""
 
     def __call__(
         self,
@@ -50,12 +50,12 @@ class PoolFactory(Protocol):
         customer_limit: int | None = ...,
         audited: bool = ...,
     ) -> Pool:
-        """Open a pool of a fresh sku; with a `gate`, in its database, too."""
+        """Open a pool with a new sku; with a `gate`, also in its database."""
         ...
 
 
 class WorkerFactory(Protocol):
-    """What `segmented_worker` gives."""
+    """The type of `segmented_worker`."""
 
     def __call__(
         self,
@@ -78,7 +78,7 @@ class WorkerFactory(Protocol):
 
 @pytest.fixture(scope="session")
 def _segmented_valkeys() -> Iterator[Callable[[str], ValkeyServer]]:
-    """Servers of the session by name; one that a test has stopped or killed is replaced."""
+    """Return the session's servers by name; a server that a test has stopped or killed is replaced."""
     servers = import_module("segmented.servers")
     running: dict[str, ValkeyServer] = {}
 
@@ -100,7 +100,7 @@ def _segmented_valkeys() -> Iterator[Callable[[str], ValkeyServer]]:
 
 def _emptied(server: ValkeyServer) -> ValkeyServer:
     redis = import_module("redis")
-    os.kill(server.pid, signal.SIGCONT)  # a test may have left it standing
+    os.kill(server.pid, signal.SIGCONT)  # a test may have left it paused
     with redis.Redis.from_url(server.url) as client:
         client.flushall()
     return server
@@ -108,19 +108,19 @@ def _emptied(server: ValkeyServer) -> ValkeyServer:
 
 @pytest.fixture
 def segmented_server(_segmented_valkeys: Callable[[str], ValkeyServer]) -> ValkeyServer:
-    """Give a private Valkey for stock, locks and records: the session's, emptied before each test."""
+    """Return the session's private Valkey for stock, locks and records, emptied before each test."""
     return _emptied(_segmented_valkeys("stock"))
 
 
 @pytest.fixture
 def segmented_broker(_segmented_valkeys: Callable[[str], ValkeyServer]) -> ValkeyServer:
-    """Give another private Valkey for messages: the session's, emptied before each test."""
+    """Return another private Valkey of the session, for messages, emptied before each test."""
     return _emptied(_segmented_valkeys("broker"))
 
 
 @pytest.fixture
 def segmented_broker_url(segmented_broker: ValkeyServer) -> str:
-    """Give the broker's address as Celery spells that of a socket."""
+    """Return the broker's address in Celery's form for a socket."""
     return segmented_broker.url.replace("unix://", "redis+socket://").replace("?db=", "?virtual_host=")
 
 
@@ -138,7 +138,7 @@ def _segmented_postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def segmented_database(_segmented_postgres: PostgresServer) -> Iterator[str]:
-    """Give the URL of an empty PostgreSQL database of this test's own, which is removed after it."""
+    """Yield the URL of an empty PostgreSQL database for this test, and remove it afterwards."""
     sqlalchemy = import_module("sqlalchemy")
     name = f"test_{next(_numbers)}"
     url = _segmented_postgres.url
@@ -152,7 +152,7 @@ def segmented_database(_segmented_postgres: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture
 def segmented_gate(segmented_database: str) -> Iterator[Gate]:
-    """Give the order database of this test, with its tables."""
+    """Yield the order database of this test, with its tables."""
     orders = import_module("segmented.orders")
     with orders.Gate(orders.connect(segmented_database)) as gate:
         gate.create()
@@ -161,7 +161,7 @@ def segmented_gate(segmented_database: str) -> Iterator[Gate]:
 
 @pytest.fixture
 def segmented_store(segmented_server: ValkeyServer) -> Iterator[RedisStore]:
-    """Give a store on `segmented_server`, closed after the test."""
+    """Yield a store on `segmented_server`, and close it after the test."""
     with import_module("segmented.stores.redis").RedisStore.from_url(segmented_server.url) as store:
         yield store
 
@@ -171,7 +171,7 @@ def segmented_store(segmented_server: ValkeyServer) -> Iterator[RedisStore]:
 
 @pytest.fixture
 def segmented_pool(request: pytest.FixtureRequest, segmented_store: RedisStore) -> PoolFactory:
-    """Open pools on `segmented_store`. The test fails if at its end the books of one of them do not balance."""
+    """Return a function that opens pools on `segmented_store`; the test fails if one does not balance at its end."""
     books: list[Book] = request.node.stash.setdefault(_books_key, [])
 
     def make(
@@ -197,7 +197,7 @@ def segmented_pool(request: pytest.FixtureRequest, segmented_store: RedisStore) 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Audit the pools of a test that has passed, as its last step: fixtures are still there, and a fault is its own."""
+    """Audit the pools of a passed test as its last step: fixtures still exist, and a fault counts as its failure."""
     result = yield
     books = item.stash.get(_books_key, [])
     if books:
@@ -218,7 +218,7 @@ def segmented_worker(
     segmented_broker: ValkeyServer,
     segmented_broker_url: str,
 ) -> Iterator[WorkerFactory]:
-    """Start real workers, each in a session of its own, that are gone after the test, however it ended."""
+    """Yield a function that starts real workers, each in its own session; all are ended after the test."""
     _require("celery", "segmented_worker")
     worker_process = import_module("segmented.testing.worker_process")
     started: list[WorkerProcess] = request.node.stash.setdefault(_workers_key, [])
@@ -272,18 +272,18 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 
 
 def _closed(started: list[WorkerProcess]) -> list[Exception]:
-    """Close every one, also where an earlier one gives trouble, and return the trouble."""
+    """Close all workers even if one fails, and return the errors."""
     trouble: list[Exception] = []
     for worker in started:
         try:
             worker.close()
-        except Exception as error:  # noqa: BLE001  # whatever it is, the other workers must end, too
+        except Exception as error:  # noqa: BLE001  # after any error, the other workers must end, too
             trouble.append(error)
     return trouble
 
 
 def _inherited() -> dict[str, str]:
-    """Return our environment without settings of a worker, and with our import path: what a test imports, it can."""
+    """Return our environment without worker settings and with our import path, for imports of test modules."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 

@@ -1,4 +1,4 @@
-"""The named points of a worker process: where a test can have it killed, or let it stand still and look."""
+"""The named points of a worker process at which a test can kill or pause it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from segmented.errors import InvalidInput
 from segmented.protocol import Operation
 
 POPPED: Final = "popped"
-"""A message has left its queue, and does not stand among the unacknowledged ones yet."""
+"""A message has left its queue, and is not yet among the unacknowledged ones."""
 COMMIT: Final = "commit"
 PUBLISH: Final = "publish"
 ACK: Final = "ack"
@@ -26,12 +26,12 @@ def operation_names() -> tuple[str, ...]:
 
 
 def known_points() -> tuple[str, ...]:
-    """Return every point, `popped` first."""
+    """Return all points, `popped` first."""
     return (POPPED, *(f"{side}:{step}" for step in (*STEPS, *operation_names()) for side in SIDES))
 
 
 def checked_point(point: str) -> str:
-    """Return the point. Raises InvalidInput, with all that there are, for one that no worker ever reaches."""
+    """Return the point. Raises InvalidInput, which lists all points, if no worker can reach it."""
     known = known_points()
     if point in known:
         return point

@@ -1,7 +1,7 @@
-"""The processes of a session, as Linux lists them in /proc. Where there is no such list, it is empty.
+"""The processes of a session, from Linux's /proc; none on systems without it.
 
-A process is of its session whoever becomes its parent, and whether or not the leader is still there. The session bears
-the leader's process id, which the system gives to nobody else while one process of the session is left.
+A process stays in its session when its parent changes or the leader ends. The session's id is the leader's process id,
+which the system does not reuse while a process of the session is left.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from typing import Final
 
 PROC: Final = Path("/proc")
 ENDED: Final = frozenset("ZX")
-"""States of what runs no more, and only waits until its parent has asked for its exit code."""
+"""States of an ended process whose parent has not read its exit code yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A process at the moment it was looked at."""
+    """A process at the time of the reading."""
 
     pid: int
     state: str
-    """One letter: T for one that stands still."""
+    """One letter: T for a stopped process."""
     group: int
     session: int
     threads: int
     began_at: int
-    """In ticks since the system's start: with the process id, one process and no other."""
+    """In ticks since the system's start; together with the process id, it identifies the process."""
 
     @property
     def is_living(self) -> bool:
-        """Does any of its threads still run? The first of them may have ended before the others."""
+        """Return whether any of its threads still runs; the first one may end before the others."""
         return self.state not in ENDED or self.threads > 1
 
 
 def listed(pid: int) -> Listed | None:
-    """Return a process; None where it is not, or is not listed."""
+    """Return a process, or None if it does not exist or is not listed."""
     try:
         said = (PROC / str(pid) / "stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = said.rpartition(")")[2].split()  # from the third field on: a name may hold anything
+    fields = said.rpartition(")")[2].split()  # from the third field on: a name may contain anything
     return Listed(pid, fields[0], int(fields[2]), int(fields[3]), int(fields[17]), int(fields[19]))
 
 
@@ -55,7 +55,7 @@ def living(session: int) -> list[Listed]:
 
 
 def kill(process: Listed) -> None:
-    """Send SIGKILL to this process, unless it has gone or its number is somebody else's by now."""
+    """Send SIGKILL to this process, unless it is gone or another process has its id now."""
     now = listed(process.pid)
     if now is not None and now.began_at == process.began_at:
         with suppress(ProcessLookupError):

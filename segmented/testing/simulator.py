@@ -1,10 +1,10 @@
 """The third driver: many plans interleaved from a seed, with time, lost replies and sudden deaths under its control.
 
-It runs the plans that production runs, on the reference model. One step performs one effect of one plan, chosen by the
-seed; when all plans sleep, time jumps to the next moment at which one would wake. The same seed gives the same run.
+It runs the production plans on the reference model. One step performs one effect of one plan, chosen by the seed; when
+all plans sleep, time jumps to the next wake-up. The same seed gives the same run.
 
-A `Schedule` says what is left out of a run, to find the smallest run that still fails, after Zeller and Hildebrandt,
-"Simplifying and Isolating Failure-Inducing Input" (IEEE TSE 28, 2002).
+A `Schedule` lists the parts left out of a run, to find the smallest run that still fails, after Zeller and
+Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (IEEE TSE 28, 2002).
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 STEP_SECONDS: Final = 0.000_1
-"""What one effect takes."""
+"""Duration of one effect."""
 
 
 @dataclass(slots=True)
 class Part:
-    """Things that happen in a run, by their numbers from 0: how many there were, and which are left out."""
+    """Events of a run, numbered from 0: how many there were, and which are left out."""
 
     count: int = 0
     left_out: frozenset[int] = frozenset()
 
     def happens(self) -> bool:
-        """Count one more; False when it is left out."""
+        """Count one more event, and return whether it happens."""
         number, self.count = self.count, self.count + 1
         return number not in self.left_out
 
     def remaining(self) -> list[int]:
-        """Return the numbers of those that happened."""
+        """Return the numbers of the events that happened."""
         return [number for number in range(self.count) if number not in self.left_out]
 
 
 @dataclass(slots=True)
 class Schedule:
-    """The parts of a run that can be left out, and, of a run that is traced, every step it took."""
+    """The parts of a run that can be left out and, if the run is traced, all its steps."""
 
     actors: Part = field(default_factory=Part)
     kills: Part = field(default_factory=Part)
     losses: Part = field(default_factory=Part)
-    """Operations that run and whose reply is lost, and what else goes wrong on a wire."""
+    """Operations whose reply is lost after they ran, and other network faults."""
     turns: Part = field(default_factory=Part)
-    """Times that another actor goes on though the one before could; without it, that one does."""
+    """Switches to another actor although the current one could continue; without it, the current one does."""
     steps: list[str] | None = None
 
 
@@ -63,13 +63,13 @@ _current: Final[ContextVar[Schedule | None]] = ContextVar("schedule", default=No
 
 
 def current_schedule() -> Schedule:
-    """Return the schedule that worlds made now keep to; one that leaves nothing out by default."""
+    """Return the schedule for worlds created now; by default it leaves nothing out."""
     return _current.get() or Schedule()
 
 
 @contextmanager
 def keeping_to(schedule: Schedule) -> Iterator[None]:
-    """Have every world that is made in the block keep to a schedule, and count in it."""
+    """Make every world that is created in the block follow a schedule, and count in it."""
     token = _current.set(schedule)
     try:
         yield
@@ -79,18 +79,18 @@ def keeping_to(schedule: Schedule) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Sleep(Effect[None]):
-    """Work for some seconds; only the simulator performs this."""
+    """Simulated work of some seconds; only the simulator performs it."""
 
     seconds: float
 
 
 class Killed:
-    """An outcome: the actor's process died in the middle and cleaned nothing up."""
+    """An outcome: the actor's process died before its plan ended, without cleanup."""
 
 
 @dataclass(slots=True, eq=False)
 class Actor:
-    """One plan under way. `outcome` is its return value, the exception it ended with, or Killed."""
+    """One running plan. `outcome` is its return value, the exception it ended with, or Killed."""
 
     name: str
     plan: Plan[Any]
@@ -107,8 +107,8 @@ class Actor:
 class Simulation:
     """A world of plans on one server.
 
-    `lost_replies` is the probability that an operation runs and its answer is lost (the plan sees StoreUnavailable);
-    `kills` that a plan's whole process dies before its next effect.
+    `lost_replies` is the probability that an operation runs and its answer is lost (the plan gets StoreUnavailable);
+    `kills` is the probability that a plan's whole process dies before its next effect.
     """
 
     seed: int
@@ -120,21 +120,21 @@ class Simulation:
     steps: int = 0
     _random: random.Random = field(init=False)
     _lines: dict[tuple[str, str], Line] = field(default_factory=dict)
-    """(process, channel) -> those of the process who wait for the channel"""
+    """(process, channel) -> the waiters of that process for the channel"""
     _schedule: Schedule = field(default_factory=current_schedule)
     _stepped: Actor | None = None
-    """Who made the last step."""
+    """The actor of the last step."""
 
     def __post_init__(self) -> None:
-        """Seed the world."""
+        """Seed the random generator."""
         self.model = MemoryModel(self.clock)
         self._random = random.Random(self.seed)
 
     def start(self, name: str, plan: Plan[Any], *, process: str | None = None) -> Actor:
-        """Add a plan; it begins at the next step. Plans of one process (default: each its own) wait in one line."""
+        """Add a plan; it begins at the next step. Plans of one process (default: one each) share one waiting line."""
         actor = Actor(name, plan, process or name)
         self.actors.append(actor)
-        if not self.steps and not self._schedule.actors.happens():  # what the run itself starts belongs to it
+        if not self.steps and not self._schedule.actors.happens():  # plans started during the run belong to it
             plan.close()
             actor.is_done = True
         return actor
@@ -154,7 +154,7 @@ class Simulation:
             else:
                 self._jump(living)
 
-    # --- pieces ---
+    # --- helpers ---
 
     def _chosen(self, ready: list[Actor]) -> Actor:
         actor, before = self._random.choice(ready), self._stepped
@@ -200,7 +200,7 @@ class Simulation:
                 effect = actor.plan.send(reply)
         except StopIteration as stop:
             self._end(actor, stop.value)
-        except Exception as error:  # noqa: BLE001  # whatever a plan ends with is its outcome
+        except Exception as error:  # noqa: BLE001  # any error that ends a plan is its outcome
             self._end(actor, error)
         else:
             self._perform(actor, effect)
@@ -264,7 +264,7 @@ class Simulation:
         if place is None or place.offer is None:
             return False
         handed: tuple[object, float] | None = None
-        with suppress(SegmentedError):  # the waiter meets it itself
+        with suppress(SegmentedError):  # the waiter gets the error itself
             handed = self.model.execute(place.offer.attempt), self.clock.now()
         if self._is_lost(self.lost_replies):
             handed = None
@@ -282,13 +282,13 @@ class Simulation:
     def _execute(self, actor: Actor, operation: Operation[Any]) -> None:
         try:
             actor.reply = self.model.execute(operation)
-        except Exception as error:  # noqa: BLE001  # the plan decides what to make of it
+        except Exception as error:  # noqa: BLE001  # the plan handles it
             actor.failure = error
         for channel in self.model.take_freed():
             handed = self._hand_over(actor.process, channel)
             for (process, subscribed), line in list(self._lines.items()):
                 if subscribed == channel and not (handed and process == actor.process):
-                    line.signal()  # one message a process wakes one of its waiters
+                    line.signal()  # one message per process wakes one of its waiters
         if actor.failure is None and self._is_lost(self.lost_replies):
             self._note(actor, "the reply was lost")
             actor.reply, actor.failure = None, StoreUnavailable("the reply was lost")

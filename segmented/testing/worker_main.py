@@ -1,8 +1,8 @@
-"""What a test starts in the place of `celery`: the same command, with the named points and another clock if asked.
+"""The program that a test starts instead of `celery`: the same command, with the named points and a shifted clock.
 
 `python -P worker_main.py CONTROL_FOLDER CLOCK_OFFSET TREE_FD GUARD_FD <options of celery>`
 
-It is run as a file, because gevent patches modules that importing our package would have imported already.
+It runs as a file, because gevent must patch modules before our package imports them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 GUARD: Final = "guard"
-"""The file in the control folder with the process id of what kills the worker when its test is gone."""
+"""File in the control folder with the process id of the guard that kills the worker when its test is gone."""
 DISMISSED: Final = b"q"
-"""The starter says so when the worker is gone. If instead its end of the pipe closes, the starter itself is gone."""
+"""The starter sends this when the worker is gone. If its end of the pipe closes without it, the starter is gone."""
 
 PREFORK: Final = "prefork"
 
@@ -34,8 +34,8 @@ def main(folder: Path, clock_offset: float, tree_fd: int, guard_fd: int, options
     if clock_offset:
         _shift_clock(clock_offset)
     sys.argv = ["celery", *options]
-    sys.path.insert(0, str(Path.cwd()))  # as `python -m celery` has it
-    import_module("celery").maybe_patch_concurrency()  # as Celery's own start does: gevent comes before anything else
+    sys.path.insert(0, str(Path.cwd()))  # like `python -m celery`
+    import_module("celery").maybe_patch_concurrency()  # like Celery's own start: gevent must come first
     imports: Any = import_module("segmented.imports")
     with imports.without_collecting():
         if clock_offset:
@@ -48,11 +48,11 @@ def main(folder: Path, clock_offset: float, tree_fd: int, guard_fd: int, options
 
 
 def _follow_starter(folder: Path, tree_fd: int, guard_fd: int) -> None:
-    """Let a process outside of our group wait for the starter, and kill us all when it is gone without a word.
+    """Start a guard outside our process group that kills the group when the starter disappears without notice.
 
-    A process of its own, because a worker that was frozen can do nothing for itself, and because a thread here would
-    be in the way of forks. It is nobody's child, so that no pool waits for it. It holds `guard_fd` open as long as it
-    lives, and all others `tree_fd`.
+    It is a separate process, because a frozen worker cannot act, and because a thread here would interfere with forks.
+    It is not a child of the worker, so that no pool waits for it. It holds `guard_fd` open while it lives; all other
+    processes hold `tree_fd`.
     """
     group = os.getpgrp()
     middle = os.fork()
@@ -75,9 +75,9 @@ def _follow_starter(folder: Path, tree_fd: int, guard_fd: int) -> None:
 
 
 def _load(name: str, pool: str) -> None:
-    """Import the app and its tasks. With prefork its own setting would win: Celery takes `prefork` for the default."""
+    """Import the app and its tasks. With prefork the app's setting would win, since that is the default."""
     find_app: Any = import_module("celery.app.utils").find_app
-    with contextlib.suppress(Exception):  # what is wrong with the app is about to be said by Celery's own command
+    with contextlib.suppress(Exception):  # Celery's own command reports errors of the app
         app = find_app(name)
         app.loader.import_default_modules()
         if pool == PREFORK:
@@ -95,7 +95,7 @@ def _shift_clock(seconds: float) -> None:
 
 
 def _shift_celery(offset: dt.timedelta) -> None:
-    """Shift what Celery reads from `datetime`, by which it reckons countdowns and the end of a message's life."""
+    """Shift Celery's `datetime`, with which it computes countdowns and the expiry of messages."""
     celery_app: Any = import_module("celery.app.base")
     real_datetime = dt.datetime
     real_now = celery_app.Celery.now
@@ -103,10 +103,10 @@ def _shift_celery(offset: dt.timedelta) -> None:
     request: Any = import_module("celery.worker.request")
 
     class Shifted(dt.datetime):
-        """Elsewhere a plain datetime."""
+        """A datetime with a shifted `now`."""
 
         @classmethod
-        def now(cls, tz: dt.tzinfo | None = None) -> Any:  # noqa: ANN401  # it returns the class it stands for
+        def now(cls, tz: dt.tzinfo | None = None) -> Any:  # noqa: ANN401  # it returns the class it replaces
             return real_datetime.now(tz) + offset
 
     request.datetime = Shifted

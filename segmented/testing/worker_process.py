@@ -1,4 +1,4 @@
-"""A real Celery worker in a session of its own, in the hands of a test."""
+"""A real Celery worker in its own session, controlled by a test."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 READY_SECONDS: Final = 60.0
 REACH_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 45.0
-"""Celery's prefork may take half a minute, its parent and a child waiting for each other; our own app sees to that."""
+"""Celery's prefork may take half a minute, while parent and child wait for each other; our own app avoids that."""
 END_SECONDS: Final = 20.0
-"""For processes that were sent SIGKILL, on a machine that is busy with other things."""
+"""Timeout for processes to end after SIGKILL, on a busy machine."""
 LOOK_SECONDS: Final = 0.01
 LAST_LINES: Final = 25
 QUIET: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO")
@@ -40,37 +40,37 @@ class WorkerTrouble(SegmentedError):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a worker is started."""
+    """The parameters of a worker's start."""
 
     app: str
     folder: Path
-    """Private to this worker: its log, and what test and worker tell each other."""
+    """Private to this worker: its log, and the files by which test and worker communicate."""
     pool: str = "threads"
     concurrency: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
     """The whole environment."""
     clock_offset: float = 0.0
     options: Sequence[str] = ()
-    """More of `celery worker`'s own."""
+    """Additional options of `celery worker`."""
 
     def __post_init__(self) -> None:
-        """Refuse what no worker could be started with."""
+        """Raise InvalidInput for parameters that cannot start a worker."""
         if self.concurrency < 1:
             message = f"concurrency is {self.concurrency}: a worker takes 1 message at a time or more"
             raise InvalidInput(message)
 
     def command(self, *fds: int) -> list[str]:
-        """Return the words of the command."""
+        """Return the command as a list of arguments."""
         ours = [sys.executable, "-P", worker_main.__file__, str(self.folder), repr(self.clock_offset)]
         size = ("--pool", self.pool, "--concurrency", str(self.concurrency), "--hostname", f"{self.folder.name}@here")
         return [*ours, *map(str, fds), "-A", self.app, "worker", *QUIET, *size, *self.options]
 
 
 class WorkerProcess:
-    """A worker that a test may kill, stop, freeze, or have killed or paused at a named point."""
+    """A worker that a test can kill, stop or freeze at any time, or kill or pause at a named point."""
 
     def __init__(self, launch: Launch, *, kill_at: str | None = None, pause_at: str | None = None) -> None:
-        """Start the process, with what is asked for in force from its first step on; `wait_ready` waits for it."""
+        """Start the process; `kill_at` and `pause_at` apply from its first step on. `wait_ready` waits for it."""
         self._folder = launch.folder
         self._strikes: list[Strike] = []
         self._log = launch.folder / "worker.log"
@@ -81,7 +81,7 @@ class WorkerProcess:
         tree, tree_held = os.pipe()
         guard, guard_held = os.pipe()
         self._tree, self._guard = tree, guard
-        """Both end when nobody holds the other side any more: the worker and its children, or its guard."""
+        """A pipe ends when its other side is closed everywhere: in the worker and its children, or in its guard."""
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603  # our own module, run by our own interpreter
                 launch.command(tree_held, guard_held),
@@ -104,7 +104,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The process id of the worker itself, which is that of its group, too."""
+        """The process id of the worker itself, which is also that of its group."""
         return self._process.pid
 
     @property
@@ -114,11 +114,11 @@ class WorkerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Is the worker's own process there? It may be frozen."""
+        """Return whether the worker's own process exists; it may be frozen."""
         return self._process.poll() is None
 
     def log(self) -> str:
-        """Return all that the worker has printed."""
+        """Return the worker's whole output."""
         return self._log.read_text(errors="replace")
 
     def passed(self) -> list[str]:
@@ -133,10 +133,10 @@ class WorkerProcess:
         return self._process.wait()
 
     def kill(self) -> None:
-        """Kill the worker and all its processes as a crash would, frozen ones too, and wait until they are gone.
+        """Kill the worker and all its processes like a crash, frozen ones too, and wait until they are gone.
 
-        None of its session runs any more then, be it an orphan or just begun. One that waits to be asked for its exit
-        code by a parent of its own may still be listed. Raises WorkerTrouble if that takes longer than 20 s.
+        Afterwards no process of its session runs, including orphans and new ones. A zombie whose parent has not read
+        its exit code may still be listed. Raises WorkerTrouble if this takes longer than 20 s.
         """
         deadline = time.monotonic() + END_SECONDS
         while not self._is_gone:
@@ -148,7 +148,7 @@ class WorkerProcess:
                 time.sleep(LOOK_SECONDS)
 
     def stop(self, timeout: float = STOP_SECONDS) -> int:
-        """Ask the worker to finish what it has in hand and end, as a rollout does; return its exit code.
+        """Ask the worker to finish its current messages and end, as a rollout does; return its exit code.
 
         A frozen worker is resumed first; a paused one stays paused. Raises WorkerTrouble, with the worker killed, if it
         has not ended within `timeout` seconds.
@@ -159,11 +159,11 @@ class WorkerProcess:
         try:
             code = self.wait(timeout)
         finally:
-            self.kill()  # what a pool may have left
+            self.kill()  # processes that a pool may have left
         return code
 
     def close(self) -> None:
-        """Kill what still runs, dismiss the guard, and give up all files. A second call does nothing."""
+        """Kill remaining processes, end the guard, and close all files. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -180,41 +180,41 @@ class WorkerProcess:
             os.close(self._guard)
             os.close(self._tree)
 
-    # --- standing still ---
+    # --- freezing ---
 
     def freeze(self) -> None:
-        """Let the worker and all its processes stand still, as a machine does that is suspended."""
+        """Stop the worker and all its processes, as on a suspended machine."""
         self._signal(signal.SIGSTOP)
         self._until(self._is_stopped, END_SECONDS, "did not stand still")
 
     def resume(self) -> None:
-        """Let a frozen worker go on."""
+        """Resume a frozen worker."""
         self._signal(signal.SIGCONT)
 
     # --- points ---
 
     def kill_at(self, point: str, nth: int = 1, *, scope: Scope = "worker") -> None:
-        """Have the worker killed where it passes `point` for the `nth` time from now on.
+        """Kill the worker when it passes `point` for the `nth` time from now on.
 
         `scope="process"` kills only the process that passes it, such as a child of a prefork pool. Raises InvalidInput
-        for a point that there is not.
+        for an unknown point.
         """
         self._plan(control.Strike(len(self._strikes), checked_point(point), "kill", _checked_nth(nth), scope))
 
     def pause_at(self, point: str, nth: int = 1, *, seconds: float = control.PAUSE_SECONDS) -> None:
-        """Let the worker stand at `point` when it gets there for the `nth` time from now on, until `release`.
+        """Pause the worker at `point` when it gets there for the `nth` time from now on, until `release`.
 
-        Only the thread stands that got there. The worker is killed if nobody releases it within `seconds`. Raises
-        InvalidInput for a point that there is not.
+        Pauses only the thread that got there. Kills the worker if it is not released within `seconds`. Raises
+        InvalidInput for an unknown point.
         """
         strike = control.Strike(len(self._strikes), checked_point(point), "pause", _checked_nth(nth), seconds=seconds)
         self._plan(strike)
 
     def reached(self, point: str, timeout: float = REACH_SECONDS) -> None:
-        """Wait until what was last asked for at `point` has happened, a killed worker's end included.
+        """Wait until the last requested action at `point` has happened, including a killed worker's end.
 
-        Where nothing was asked for: until the point was passed, be it before this call. Raises WorkerTrouble, with the
-        end of the worker's log.
+        Without a request, wait until the point was passed, possibly before this call. Raises WorkerTrouble with the end
+        of the worker's log.
         """
         checked_point(point)
         asked = [strike for strike in self._strikes if strike.point == point]
@@ -229,17 +229,17 @@ class WorkerProcess:
             self.kill()
 
     def release(self, point: str) -> None:
-        """End the pause at `point`, also one that is still ahead."""
+        """End the pause at `point`, even one that has not started yet."""
         checked_point(point)
         for strike in self._strikes:
             if strike.point == point and strike.action == "pause":
                 control.release(self._folder, strike)
 
     def wait_ready(self, timeout: float = READY_SECONDS) -> None:
-        """Wait until messages are taken, or what was asked for has happened. Raises WorkerTrouble, as `reached`."""
+        """Wait until the worker takes messages, or a requested action has happened. Raises WorkerTrouble."""
         self._until(self._is_ready, timeout, "was not ready")
 
-    # --- within ---
+    # --- helpers ---
 
     def _is_ready(self) -> bool:
         is_there = (self._folder / control.READY).exists()
@@ -256,28 +256,28 @@ class WorkerProcess:
         os.killpg(self.pid, number)
 
     def _is_stopped(self) -> bool:
-        """Ask the system where it can tell; a stop takes a moment for a process on another processor."""
+        """Return whether all processes are stopped, if the system can tell; stopping takes a moment."""
         return all(one.state == "T" for one in self._living() if one.group == self.pid)
 
     def _is_killed(self) -> bool:
-        """Send SIGKILL to all that still runs, and return whether nothing did.
+        """Send SIGKILL to all running processes, and return whether there were none.
 
-        A process lets go of our pipe before it has ended, and a program that was started in its place has none: so
-        the system is asked, too. Where it cannot tell, the pipe says who is left.
+        A process closes our pipe before it has ended, and a program started by exec has no pipe. So this also checks
+        the system's list of processes; without such a list, it uses the pipe alone.
         """
         is_running = self.is_running
         living = self._living()
         is_held = not _ends(self._tree, 0)
         if living or is_running or (is_held and self._leader is None):
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)  # all at once: nobody of the group begins another meanwhile
+                os.killpg(self.pid, signal.SIGKILL)  # all at once, so that none of the group starts another in between
         for one in living:
             if one.group != self.pid:
                 session.kill(one)
         return not (living or is_running or is_held)
 
     def _living(self) -> list[session.Listed]:
-        """Return the processes of our session that have not ended; none once its number is somebody else's."""
+        """Return the processes of the worker's session that have not ended; none once its id is reused."""
         now = session.listed(self.pid)
         if now is not None and self._leader is not None and now.began_at != self._leader.began_at:
             return []
@@ -287,7 +287,7 @@ class WorkerProcess:
         deadline = time.monotonic() + seconds
         while not is_so():
             is_gone = not self.is_running
-            if is_gone and is_so():  # it was the last thing that it did
+            if is_gone and is_so():  # it happened just before the end
                 return
             if is_gone and not may_be_gone:
                 message = f"worker {self.pid} {failed}: it ended with code {self._process.wait()}{self._last_words()}"
@@ -303,7 +303,7 @@ class WorkerProcess:
 
 
 def _ends(fd: int, seconds: float) -> bool:
-    """Return whether within so many seconds nobody holds the other side of this pipe any more."""
+    """Return whether the other side of this pipe is closed everywhere within that many seconds."""
     return bool(select.select([fd], [], [], seconds)[0])
 
 

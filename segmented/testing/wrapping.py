@@ -1,6 +1,6 @@
-"""Puts the named points around stores, databases and Celery, from outside: production code knows nothing of them.
+"""Puts the named points around stores, databases and Celery from outside; production code does not contain them.
 
-For a process that is there to be tested. It changes classes of the libraries for as long as the process lives.
+For processes under test: it changes classes of the libraries for as long as the process lives.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from segmented.testing.control import Control
 
 BEGUN: Final = "segmented_begun"
-"""In a connection's notes: a transaction was opened by the word BEGIN, so that its statements are not alone."""
+"""Key in a connection's info: BEGIN opened a transaction, so that its statements do not commit on their own."""
 BEGINS: Final = frozenset({"BEGIN", "START"})
 WRITES: Final = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE", "WITH", "CALL"})
 
@@ -103,7 +103,7 @@ def _many_async(real: Callable[..., Any], control: Control) -> Callable[..., Any
 
 
 def _around_commits(control: Control) -> None:
-    """Look for each COMMIT, and for each statement that writes in autocommit: it is a transaction by itself."""
+    """Find each COMMIT, and each statement that writes in autocommit, which is its own transaction."""
 
     def before(connection: Any, _cursor: object, statement: str, *_: object) -> None:  # noqa: ANN401  # SQLAlchemy's
         if _commits(connection.connection, statement):
@@ -140,7 +140,7 @@ def _committing(real: Callable[..., Any], control: Control) -> Callable[..., Any
 
 
 def _commits(connection: Any, statement: str) -> bool:  # noqa: ANN401  # SQLAlchemy's
-    """Return whether the statement makes a change last."""
+    """Return whether the statement commits a change."""
     word = _first_word(statement)
     return word == COMMIT.upper() or (word in WRITES and BEGUN not in connection.info and _is_autocommit(connection))
 
@@ -151,7 +151,7 @@ def _first_word(statement: str) -> str:
 
 
 def _is_autocommit(connection: Any) -> bool:  # noqa: ANN401  # every driver's
-    """Ask the driver, each in its own words."""
+    """Return whether the connection is in autocommit mode, by the attribute of each driver."""
     driver = connection.dbapi_connection
     if hasattr(driver, "get_autocommit"):
         return bool(driver.get_autocommit())

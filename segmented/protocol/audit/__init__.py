@@ -1,1 +1,1 @@
-"""The audit of a pool: its keys read in pages, its ledger trimmed, its records mended."""
+"""The audit of a pool: read its keys in pages, trim its ledger, repair its records."""

@@ -1,15 +1,15 @@
 #!lua
 -- uses shared/pool.lua
--- Remove what somebody else put behind the ledger's last change: otherwise the pool can append nothing any more. The
--- server lets no stream go back before an entry that was deleted, so the pool's own entries are copied into a new stream
--- (KEYS[15]) that takes the place of the old one; meanwhile they stand still. An entry that looks like the pool's own
--- is never removed. The ledger gets an entry that says how many went. A repeat finds nothing to mend, or goes on.
+-- Remove entries that another program added after the ledger's last change: otherwise the pool cannot append any more. A
+-- stream accepts no id below that of a deleted entry, so the pool's own entries are copied into a new stream (KEYS[15])
+-- that replaces the old one; until then the ledger does not change. An entry that looks like the pool's own is never
+-- removed. The ledger gets an entry with the number of removed ones. A repeat finds nothing to repair, or continues.
 -- KEYS     as in shared/pool.lua, and 15 ledger_copy (stream, only while a repair is under way)
 -- ARGV     none
 -- answers  {"missing"}
---          {"sound"}       nothing is beyond the last change
+--          {"sound"}       no entry is beyond the last change
 --          {"differing"}   an entry beyond is the pool's own: the sequence number was changed, not the ledger
---          {"outrun"}      some entries went or were copied, and more are there: call again
+--          {"outrun"}      some entries were removed or copied, and more remain: call again
 --          {"mended", sequence}
 local PAGE = 1000
 local COPIED_MAX = 10000
@@ -55,7 +55,7 @@ end
 local newest = redis.call('XREVRANGE', COPY, '+', '-', 'COUNT', 1)[1]
 local same = newest and redis.call('XRANGE', LEDGER, newest[1], newest[1])[1]
 if newest and not (same and table.concat(same[2], '\n') == table.concat(newest[2], '\n')) then
-  redis.call('DEL', COPY) -- left by a repair that was given up, of another ledger than this
+  redis.call('DEL', COPY) -- left by an abandoned repair of another ledger
   return { 'outrun' }
 end
 local from = newest and '(' .. newest[1] or '-'
@@ -70,7 +70,7 @@ if #redis.call('XRANGE', LEDGER, from, own_id, 'COUNT', 1) > 0 then
   return { 'outrun' }
 end
 if redis.call('XLEN', COPY) ~= redis.call('XLEN', LEDGER) - #beyond then
-  redis.call('DEL', COPY) -- the ledger is not as it was when the copy was begun
+  redis.call('DEL', COPY) -- the ledger has changed since the copy was started
   return { 'outrun' }
 end
 redis.call('DEL', LEDGER)

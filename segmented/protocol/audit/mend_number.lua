@@ -1,13 +1,13 @@
 #!lua
 -- uses shared/pool.lua
--- Bring a number to what the ledger says: the caller has folded it up to a change, and what came since is added here.
--- The difference is added, nothing is set; only what is no whole number counts as 0 and is overwritten. The ledger gets
--- an entry that names it. A repeat finds nothing to mend.
+-- Correct a number to match the ledger: the caller has folded the ledger up to a change, and the script adds the later
+-- changes. It adds the difference and sets nothing; only a non-integer counts as 0 and is overwritten. The ledger gets
+-- an entry that names the number. A repeat finds nothing to correct.
 -- ARGV     1 kind ("total", "segment" or "customer")   2 name of the total, segment, or customer id
 --          3 after (sequence)   4 expected at that change
 -- answers  {"missing"}
---          {"outrun"}   more than 1,000 changes since, or one that spreads the units anew, or a trim: fold again
---          {"sound"}    it is as it should be
+--          {"outrun"}   more than 1,000 changes since, or one that redistributes the units, or a trim: fold again
+--          {"sound"}    the number is correct
 --          {"mended", sequence}
 local TAIL_MAX = 1000
 local FREE_SIGNS = { reserved = -1, cancelled = 1, expired = 1, restocked = 1, withdrawn = -1,

@@ -1,15 +1,15 @@
 #!lua
 -- uses shared/pool.lua
--- Bring a record to what the ledger says, if it stands as the audit saw it and no change since has named it. Of an order
--- the hold follows: a reserved one has one, which begins anew where it was missing, any other has none. The ledger gets
--- an entry that names it. A repeat finds nothing to mend.
+-- Correct a record to match the ledger, if it is unchanged since the audit and no later change has named it. An order's
+-- hold is corrected too: a reserved order has a hold, which starts again if it was missing; any other has none. The
+-- ledger gets an entry that names the record. A repeat finds nothing to correct.
 -- ARGV     1 kind ("order", or "change" for the note of a restock or withdrawal)   2 order_id or change_id
 --          3 after (sequence up to which the ledger was folded)   4 seen ("-": none; "+" and its text)
---          5 wanted (likewise)   6 hold_ms
+--          5 wanted (same format)   6 hold_ms
 -- answers  {"missing"}
---          {"outrun"}      more than 1,000 changes since, or one that names it, or a trim: fold again
---          {"sound"}       it is as it should be
---          {"differing"}   it is neither as seen nor as wanted
+--          {"outrun"}      more than 1,000 changes since, or one that names the record, or a trim: fold again
+--          {"sound"}       the record is correct
+--          {"differing"}   the record is neither the seen nor the wanted one
 --          {"mended", sequence}
 local TAIL_MAX = 1000
 local is_order, id, after = ARGV[1] == 'order', ARGV[2], tonumber(ARGV[3])

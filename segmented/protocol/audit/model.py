@@ -1,4 +1,4 @@
-"""The model of stock pools, their audit: reading everything there is, mending, and bounding the ledger."""
+"""The model of stock pools, audit part: reading all records, repairing them, and trimming the ledger."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ SIGNS: Final[dict[str, dict[str, int]]] = {
     "received": {"received": 1},
     "customer": {"reserved": 1, "cancelled": -1, "expired": -1},
 }
-"""What a change of each kind adds to a number, for each unit."""
+"""What one unit of a change of each kind adds to each number."""
 SPREADS_ANEW: Final = {"resized": {"segment", "segment_count"}, "closed": {"closed"}}
 
 
 class PoolAudits:
-    """What audits, mends and trims."""
+    """Audits pools, repairs their numbers and records, and trims their ledgers."""
 
     def __init__(self, clock: Clock, pool_of: Callable[[str], ModelPool], pools: Mapping[str, ModelPool]) -> None:
-        """Work on the pools that `pool_of` finds or raises for."""
+        """Create the audit of the pools that `pool_of` returns or raises for."""
         self._clock = clock
         self._pool = pool_of
         self._pools = pools
 
     def bodies(self) -> dict[type[op.Operation[Any]], Callable[[Any], object]]:
-        """Return what performs each operation."""
+        """Return the method that performs each operation."""
         return {
             op.InspectOrders: self.inspect,
             op.ScanIds: self.scan_ids,
@@ -102,19 +102,19 @@ class PoolAudits:
         return 0, tuple((change_id, _raw(pool, "change", change_id) or "") for change_id in pool.changes)
 
     def read_customers(self, operation: op.ReadCustomers) -> tuple[int, tuple[int, ...]]:
-        """Read what customers have."""
+        """Read the customers' units."""
         pool = self._pool(operation.sku)
         return pool.sequence, tuple(pool.bought.get(customer_id, 0) for customer_id in operation.customer_ids)
 
     def read_start(self, operation: op.ReadLedgerStart) -> int:
-        """Read where the ledger begins."""
+        """Read the sequence number at which the ledger begins."""
         pool = self._pools.get(operation.sku)
         return pool.ledger_start if pool else 1
 
-    # --- mending ---
+    # --- repairing ---
 
     def mend_number(self, operation: op.MendNumber) -> Mended | Sound | Outrun:
-        """Add the difference to what the ledger says."""
+        """Add the difference to the number that the ledger implies."""
         pool = self._pool(operation.sku)
         kind, name = operation.kind, operation.name
         tail = self._tail(pool, operation.after)
@@ -135,7 +135,7 @@ class PoolAudits:
         return Mended(sequence)
 
     def mend_record(self, operation: op.MendRecord) -> Mended | Sound | Differing | Outrun:
-        """Write or remove a record, and its hold with it."""
+        """Write or remove a record together with its hold."""
         pool, record_id, wanted = self._pool(operation.sku), operation.record_id, operation.wanted
         tail = self._tail(pool, operation.after)
         if tail is None or any(entry.order_id == record_id for entry in tail):
@@ -161,12 +161,12 @@ class PoolAudits:
     # --- the ledger ---
 
     def mend_ledger(self, operation: op.MendLedger) -> Sound:
-        """Nobody else writes to this one."""
+        """Find nothing to repair: no other program writes to this ledger."""
         self._pool(operation.sku)
         return Sound()
 
     def trim(self, operation: op.TrimLedger) -> Trimmed:
-        """Write a checkpoint and forget what is before an older one."""
+        """Write a checkpoint and drop the entries before an older one."""
         pool, keep = self._pool(operation.sku), operation.keep
         stocked = pool.opened + pool.restocked - pool.withdrawn + pool.received - pool.sent
         if sum(pool.stock) != pool.available or stocked != pool.available + pool.reserved + pool.confirmed:
@@ -195,7 +195,7 @@ class PoolAudits:
         pool.ledger = [entry for entry in pool.ledger if entry.sequence >= up_to]
         return Trimmed(pool.ledger_start, pool.sequence, is_more_left=up_to < pool.ledger_start)
 
-    # --- pieces ---
+    # --- helpers ---
 
     def _append(self, pool: ModelPool, kind: Any, entry: LedgerEntry) -> int:  # noqa: ANN401  # an EntryKind
         return pool.append(kind, int(self._clock.now() * 1_000_000), [entry])

@@ -20,7 +20,7 @@ from segmented.protocol.base import Operation
 
 @dataclass(frozen=True, slots=True)
 class InspectOrders(Operation[tuple[Inspected, ...]]):
-    """Read what is kept of up to 1,000 orders, whatever it is, each record with the end of its hold in one step."""
+    """Read the raw records of up to 1,000 orders, each with the end of its hold in one step."""
 
     sku: str
     order_ids: tuple[str, ...]
@@ -28,7 +28,7 @@ class InspectOrders(Operation[tuple[Inspected, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class ScanIds(Operation[tuple[int, tuple[str, ...]]]):
-    """Read some ids of a key and the next cursor (0 at the end); one may come twice while the sale runs."""
+    """Read some ids of a key and the next cursor (0 at the end); an id may appear twice while the sale runs."""
 
     sku: str
     key: ScannedKey
@@ -45,9 +45,9 @@ class ScanChanges(Operation[tuple[int, tuple[tuple[str, str], ...]]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadCustomers(Operation[tuple[int, tuple[int | None, ...]]]):
-    """Read the units that up to 1,000 customers have, and the sequence number at which they have them.
+    """Read the units of up to 1,000 customers, and the sequence number of that state.
 
-    None: somebody else wrote what is no whole number.
+    None: another program has overwritten the count with a non-integer.
     """
 
     sku: str
@@ -56,9 +56,9 @@ class ReadCustomers(Operation[tuple[int, tuple[int | None, ...]]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadLedgerStart(Operation[int]):
-    """Read the sequence number of the first entry that counts: 1, or that of a checkpoint after a trim.
+    """Read the sequence number of the ledger's first valid entry: 1, or a checkpoint after a trim.
 
-    0: somebody else wrote what is no whole number.
+    0: another program has overwritten it with a non-integer.
     """
 
     sku: str
@@ -66,9 +66,9 @@ class ReadLedgerStart(Operation[int]):
 
 @dataclass(frozen=True, slots=True)
 class TrimLedger(Operation[Trimmed]):
-    """Write a checkpoint, and forget what comes before the newest one that leaves the last `keep` changes.
+    """Write a checkpoint, and drop the entries before the newest checkpoint that leaves the last `keep` changes.
 
-    Frees the memory of at most 10,000 changes in one step. Raises PoolDrifted when the totals do not add up.
+    Frees the memory of at most 10,000 changes in one step. Raises PoolDrifted if the totals do not add up.
     """
 
     sku: str
@@ -77,25 +77,26 @@ class TrimLedger(Operation[Trimmed]):
 
 @dataclass(frozen=True, slots=True)
 class MendNumber(Operation[Mended | Sound | Outrun]):
-    """Bring a number to what the ledger says, by adding the difference.
+    """Correct a number to match the ledger, by adding the difference.
 
-    `expected` is what the ledger says at change `after`; the script adds what the changes since then did. A repeat
-    finds nothing to mend.
+    `expected` is the number by the ledger at change `after`; the script adds the effect of later changes. A repeat
+    finds nothing to correct.
     """
 
     sku: str
     kind: NumberKind
     name: str
-    """Of a total; or the segment's number; or the customer id."""
+    """Name of the total, number of the segment, or the customer id."""
     after: int
     expected: int
 
 
 @dataclass(frozen=True, slots=True)
 class MendRecord(Operation[Mended | Sound | Differing | Outrun]):
-    """Bring a record to what the ledger says, if it stands as the audit saw it and the ledger has not gone on with it.
+    """Correct a record to match the ledger, unless the record or its part of the ledger has changed since the audit.
 
-    Of an order the hold follows: a reserved one has one, which begins anew where it was missing, any other has none.
+    An order's hold is corrected too: a reserved order has a hold, which starts again if it was missing; any other order
+    has none.
     """
 
     sku: str
@@ -105,16 +106,16 @@ class MendRecord(Operation[Mended | Sound | Differing | Outrun]):
     """The change up to which the ledger was folded."""
     seen: str | None
     wanted: str | None
-    """None: it is to go."""
+    """None: remove the record."""
     hold_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class MendLedger(Operation[Mended | Sound | Differing | Outrun]):
-    """Remove what somebody else put behind the ledger's last change, so that the pool can go on.
+    """Remove entries that another program added after the ledger's last change, so that the pool can continue.
 
-    A step removes or copies a bounded number of entries; Outrun says that more are there. Differing: one of them is the
-    pool's own.
+    One step removes or copies a bounded number of entries; Outrun means that more remain. Differing means that one of
+    them is the pool's own.
     """
 
     sku: str

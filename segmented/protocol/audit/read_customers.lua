@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- uses shared/pool.lua
--- Units that customers have, and the sequence number at which they have them, in one step, whatever somebody else has
--- written there.
+-- The customers' units and the sequence number of that state, in one step. Values that another program wrote are returned
+-- unchanged.
 -- ARGV     customer ids, at most 1,000
 -- answers  {"missing"}   {"customers", sequence, {units or nothing, ...}}
 local found = redis.call('HMGET', META, 'epoch', 'sequence')

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
--- Bound the ledger: write a checkpoint of all numbers, and forget what comes before the newest checkpoint that leaves the
--- last `keep` changes. An audit begins at that checkpoint, so it is never trimmed below. Works when memory is full.
--- A checkpoint is written when the last one is a quarter of `keep` behind, so a repeat writes none. meta remembers in
--- `checkpoints` those that count, and in `ledger_start` the one at which the ledger begins; what is before it may still
--- take up memory, 10,000 changes are deleted in one step.
+-- Bound the ledger: write a checkpoint of all numbers, and drop the entries before the newest checkpoint that leaves the
+-- last `keep` changes. An audit begins at that checkpoint, so the ledger is never trimmed past it. Works when memory is
+-- full. A checkpoint is written when the last one is a quarter of `keep` behind, so a repeat writes none. meta lists the
+-- valid ones in `checkpoints`, and the one at which the ledger begins in `ledger_start`. Entries before it may still take
+-- up memory: one step deletes 10,000 changes.
 -- ARGV     1 keep (changes)
 -- answers  {"missing"}
---          {"unsound"}   the totals do not add up, so a checkpoint of them would hide what an audit can still find
---          {"trimmed", first sequence, sequence, more ("1": entries are left to delete)}
+--          {"unsound"}   the totals do not add up, and a checkpoint of them would hide the error from an audit
+--          {"trimmed", first sequence, sequence, more ("1": entries remain to be deleted)}
 local DELETED_MAX = 10000
 local keep = tonumber(ARGV[1])
 local pool = read_pool()

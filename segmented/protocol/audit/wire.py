@@ -1,4 +1,4 @@
-"""Auditing, repairing and trimming over the wire. The contracts of the scripts stand at the head of each Lua file."""
+"""Auditing, repairing and trimming over the wire. Each Lua file starts with its script's contract."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def foreign_text(value: Reply) -> str:
-    """Read a text that anybody may have written."""
+    """Decode a text that another program may have written."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def pairs_in(found: Reply) -> Iterator[tuple[str, str]]:
-    """Read what HSCAN and ZSCAN find, in any of the shapes in which it comes."""
+    """Read the pairs in a reply to HSCAN or ZSCAN, in any of its shapes."""
     if isinstance(found, dict):
         pairs = list(found.items())
     elif found and isinstance(found[0], list | tuple):

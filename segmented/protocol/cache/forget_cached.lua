@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Drop a cached value, and refuse what anybody writes who has the lock now or had it before. Safe to run twice.
+-- Drop a cached value, and refuse writes by the current and all earlier holders of the lock. Safe to run twice.
 -- KEYS     1 lock (unused)   2 fence (hash with PX: token, kept)   3 freed (unused)   4 cached
 -- ARGV     none
--- answers  {"forgotten", "1" when something was kept else "0"}
+-- answers  {"forgotten", "1" if a value was cached, else "0"}
 local fence, cached = KEYS[2], KEYS[4]
 local last = redis.call('HGET', fence, 'token')
 if last then

@@ -27,10 +27,10 @@ class _Kept:
 
 
 class CacheModel:
-    """Values by name, and the lowest token that may still write each."""
+    """Cached values by name, and the lowest token that may still write each."""
 
     def __init__(self, clock: Clock, locks: LockModel, publish: Callable[[str], None]) -> None:
-        """Lock with `locks`; tell `publish` each channel that gets a message."""
+        """Create an empty cache that locks with `locks` and calls `publish` with each channel that gets a message."""
         self._clock = clock
         self._locks = locks
         self._publish = publish
@@ -51,12 +51,12 @@ class CacheModel:
         return kept if kept is not None and kept.lapses_at > self._clock.now() else None
 
     def read(self, operation: ReadCached) -> Cached | Uncached:
-        """Read what is kept."""
+        """Read the cached value."""
         kept = self._living(operation.name)
         return Uncached() if kept is None else kept.value
 
     def read_or_acquire(self, operation: ReadOrAcquire) -> Cached | Held | MayLoad:
-        """Read, or take the lock to make the value."""
+        """Read the value, or take the lock to load it."""
         now, name = self._clock.now(), operation.name
         kept, holder = self._living(name), self._locks.holder(name)
         is_ours = holder == operation.holder_id
@@ -74,7 +74,7 @@ class CacheModel:
         return MayLoad(answer, None if kept is None else kept.value)
 
     def write(self, operation: WriteCached) -> Written | Outpaced:
-        """Keep a value, unless a newer token wrote or it was forgotten."""
+        """Write a value, unless a newer token wrote one or it was forgotten."""
         name, now = operation.name, self._clock.now()
         last = self._locks.last_token(name)
         if last is None or operation.fencing_token < self._floors.get(name, last):
@@ -87,7 +87,7 @@ class CacheModel:
         return Written()
 
     def forget(self, operation: ForgetCached) -> Forgotten:
-        """Drop what is kept, and refuse all tokens given out so far."""
+        """Drop the value, and refuse all tokens granted so far."""
         was_kept = self._living(operation.name) is not None
         self._values.pop(operation.name, None)
         last = self._locks.last_token(operation.name)

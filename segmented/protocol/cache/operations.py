@@ -10,18 +10,18 @@ from segmented.protocol.base import Operation
 
 @dataclass(frozen=True, slots=True)
 class ReadCached(Operation[Cached | Uncached]):
-    """Read what is kept under a name."""
+    """Read the value cached under a name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOrAcquire(Operation[Cached | Held | MayLoad]):
-    """Read what is kept; if there is nothing, or it is due to be made anew, take the lock for `ttl_ms`.
+    """Read the cached value; if it is missing or due for a refresh, take the lock for `ttl_ms`.
 
-    While somebody else holds the lock, an old value is read and a missing one waited for. A value that is due is handed
-    out to be made anew once in `hold_off_ms`. A repeat by the same holder id is told the same, or gives the lock back
-    where a value has come meanwhile.
+    While another caller holds the lock, an old value is returned and a missing one waited for. Only one caller per
+    `hold_off_ms` gets to refresh a due value. A repeat by the same holder id gets the same answer, or releases the lock
+    if a value has been written since.
     """
 
     name: str
@@ -32,10 +32,10 @@ class ReadOrAcquire(Operation[Cached | Held | MayLoad]):
 
 @dataclass(frozen=True, slots=True)
 class WriteCached(Operation[Written | Outpaced]):
-    """Keep a value for `ttl_ms`, due to be made anew after `refresh_in_ms`, unless a newer token has written.
+    """Keep a value for `ttl_ms`, due for a refresh after `refresh_in_ms`, unless a newer token has written.
 
-    Nor is one kept that was forgotten since the token was given out. The lock stays; if it is not the holder's any
-    more, those who wait are told to look.
+    A value forgotten since the token was granted is not kept either. The lock stays held; if the holder has lost it,
+    the waiters are notified.
     """
 
     name: str
@@ -48,6 +48,6 @@ class WriteCached(Operation[Written | Outpaced]):
 
 @dataclass(frozen=True, slots=True)
 class ForgetCached(Operation[Forgotten]):
-    """Drop what is kept, and refuse what is written by anybody who has the lock now, or had it before."""
+    """Drop the cached value, and refuse writes by the current and all earlier holders of the lock."""
 
     name: str

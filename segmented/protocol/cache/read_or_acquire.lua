@@ -1,12 +1,12 @@
 #!lua
--- Read a cached value, or take the lock to make it. Safe to run twice: a repeat by the same holder is told the same, or
--- gives the lock back where a value has come meanwhile.
+-- Read a cached value, or take the lock to load it. Safe to run twice: a repeat by the same holder gets the same answer,
+-- or releases the lock if a value has been written since.
 -- KEYS     1 lock (string with PX: holder id)   2 fence (hash with PX: token, releaser, kept)   3 freed (channel)
 --          4 cached (hash with PX: kind, body, refresh_at)
--- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms   4 hold_off_ms: for how long a due value is handed out only once
+-- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms   4 hold_off_ms: only one caller in this time gets to refresh a due value
 -- answers  {"cached", kind, body}
---          {"held", remaining_ms; -1 when the key never lapses}
---          {"acquired", token, "1" when a replay else "0", kind, body; both "" when nothing is kept}
+--          {"held", remaining_ms; -1 if the key never expires}
+--          {"acquired", token, "1" for a replay, else "0", kind, body; both "" if nothing is cached}
 local lock, fence, freed, cached = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder_id, ttl_ms = ARGV[1], ARGV[2]
 
@@ -18,7 +18,7 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local is_ours = holder == holder_id
 
--- 1. a value that nobody has to make, or that somebody else is making anew
+-- 1. a value that is not due, or that another caller is refreshing
 if kind and (now < refresh_at or (holder and not is_ours)) then
   if is_ours then
     redis.call('DEL', lock)
@@ -30,18 +30,18 @@ if kind and (now < refresh_at or (holder and not is_ours)) then
   return { 'cached', kind, body }
 end
 
--- 2. somebody else is making it
+-- 2. another caller is loading it
 if holder and not is_ours then
   return { 'held', tostring(redis.call('PTTL', lock)) }
 end
 
--- 3. ours already: the reply was lost, or the caller asks again
+-- 3. the caller holds the lock already: the reply was lost, or the caller asks again
 if is_ours and last then
   redis.call('PEXPIRE', lock, ttl_ms)
   return { 'acquired', last, '1', kind or '', body or '' }
 end
 
--- 4. free: the token is made as that of the plain lock, whose fence this is
+-- 4. free: the token grows like that of the plain lock, whose fence this is
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local token = string.format('%.0f', math.max(tonumber(last or '0') + 1, now_us))
 redis.call('HSET', fence, 'token', token, 'kind', 'lock')

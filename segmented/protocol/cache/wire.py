@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
 
 FENCE_IDLE_MS: Final = 3600 * 1000
-"""How long the fence of an idle value is kept. What takes longer to load is not kept: nobody knows what came since."""
+"""How long the fence of an idle value is kept. A value that takes longer to load is not kept: it may be outdated."""
 
 
 def _encode_read(operation: ReadCached) -> Call:

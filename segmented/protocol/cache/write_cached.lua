@@ -1,16 +1,16 @@
 #!lua
--- Keep a value, unless one with a newer token was kept or it was forgotten since the token was given out. Safe to run
+-- Keep a value, unless one with a newer token was kept or it was forgotten since the token was granted. Safe to run
 -- twice: a repeat keeps the same value again.
 -- KEYS     1 lock (string: holder id)   2 fence (hash with PX: token, kept)   3 freed (channel)
 --          4 cached (hash with PX: kind, body, refresh_at)
--- ARGV     1 holder_id   2 token   3 ttl_ms   4 fence_ttl_ms   5 kind   6 body   7 refresh_in_ms; "" for never early
--- answers  {"outpaced"} also when the fence has lapsed, so that nothing is known of newer ones   {"written"}
+-- ARGV     1 holder_id   2 token   3 ttl_ms   4 fence_ttl_ms   5 kind   6 body   7 refresh_in_ms; "" for no early refresh
+-- answers  {"outpaced"} also if the fence has expired, since newer tokens are unknown then   {"written"}
 local lock, fence, freed, cached = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token = tonumber(ARGV[2])
 
 local holder = redis.call('GET', lock)
 local known = redis.call('HMGET', fence, 'token', 'kept')
-redis.call('HLEN', cached) -- refuses another type before anything is written
+redis.call('HLEN', cached) -- fails for another type before the first write
 if not known[1] or token < tonumber(known[2] or known[1]) then
   return { 'outpaced' }
 end
@@ -25,7 +25,7 @@ end
 redis.call('PEXPIRE', cached, ARGV[3])
 redis.call('HSET', fence, 'kept', ARGV[2])
 redis.call('PEXPIRE', fence, ARGV[4])
-if holder ~= ARGV[1] then -- the lease was lost, and its release will wake nobody
+if holder ~= ARGV[1] then -- the lease was lost, so that its release will wake nobody
   redis.call('PUBLISH', freed, 'cached')
 end
 return { 'written' }

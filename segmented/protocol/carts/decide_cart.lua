@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- uses shared/cart.lua
--- Move a cart on, if it may still move there; whoever comes first wins. Works when memory is full.
+-- Change a cart's state, if the change is still allowed; the first caller wins. Works when memory is full.
 -- ARGV     1 cart_id   2 state: r(eserved), f (refused), x (cancelled), e(xpired) or c(onfirmed)
 --          3 refusal ("" for none)
 -- answers  {"missing"}   the pool is not open
 --          {"unknown"}   it has no such cart
---          {"cart", state, left_ms, finished ("1"), refusal, content, replay ("1": it stays what it was)}
---            An open cart that has lapsed becomes expired when it should become reserved.
+--          {"cart", state, left_ms, finished ("1"), refusal, content, replay ("1": unchanged)}
+--            An open cart whose hold has ended becomes expired instead of reserved.
 local MAY_BECOME = { o = 'rfxe', r = 'cxe' }
 local id, state = ARGV[1], ARGV[2]
 if is_pool_missing() then
@@ -25,7 +25,7 @@ end
 cart.state, cart.refusal = state, ARGV[3]
 redis.call('HSET', CARTS, id, packed(cart))
 if state ~= 'r' then
-  redis.call('ZADD', UNFINISHED, 'LT', digits(now_ms), id) -- whoever comes may carry it out, should the decider die
+  redis.call('ZADD', UNFINISHED, 'LT', digits(now_ms), id) -- any process may carry it out if the decider dies
   cart.is_finished = false
 end
 return answer(cart, false)

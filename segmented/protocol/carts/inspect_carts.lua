@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- uses shared/cart.lua
--- What is kept of carts, whoever wrote it, and whether they stand among the unfinished, in one step.
+-- Read the raw records of carts, and whether they are among the unfinished ones, in one step.
 -- ARGV     cart ids, at most 1,000
 -- answers  {"missing"}   the pool is not open
 --          {"carts", {record or nothing, ...}, {ms or nothing, ...}}

@@ -1,10 +1,10 @@
 #!lua flags=no-writes
 -- uses shared/cart.lua
--- Read carts that are not finished, whether due or not, longest due first, and how many there are: all of one moment.
+-- Read unfinished carts, due or not, longest due first, and their count, in one step.
 -- ARGV     1 limit, at most 1,000
 -- answers  {"missing"}   the pool is not open
 --          {"unfinished", count, due (how many of them anybody may finish now),
---            {cart_id, due_in_ms (below 0: due so long), {"cart", state, left_ms, "0", refusal, content, "1"}}, ...}
+--            {cart_id, due_in_ms (negative: overdue), {"cart", state, left_ms, "0", refusal, content, "1"}}, ...}
 if is_pool_missing() then
   return { 'missing' }
 end
@@ -17,7 +17,7 @@ local found = redis.call('ZRANGE', UNFINISHED, '0', digits(tonumber(ARGV[1]) - 1
 for place = 1, #found, 2 do
   local id, due_ms = found[place], tonumber(found[place + 1])
   local cart = read_cart(id)
-  if cart and cart.state then -- not what somebody else wrote: an audit names it
+  if cart and cart.state then -- skip what another program wrote: an audit reports it
     answers[#answers + 1] = { id, digits(due_ms - now_ms), answer(cart, true) }
   end
 end

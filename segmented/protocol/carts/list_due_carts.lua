@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- uses shared/cart.lua
--- Read carts that have lapsed, or are decided but not finished, longest ago first. What somebody else wrote there, an id
--- without a record or a record that cannot be read, is passed over, up to 10,000 of them: an audit names it.
+-- Read carts that have expired, or are decided but not finished, oldest first. Entries that another program wrote, such as
+-- an id without a record or an unreadable record, are skipped, up to 10,000 of them: an audit reports them.
 -- ARGV     1 limit, at most 1,000   2 skip (how many of the first ones to leave out)
 -- answers  {"missing"}   the pool is not open
 --          {"due", {cart_id, {"cart", state, left_ms, "0", refusal, content, "1"}}, ...}

@@ -24,7 +24,7 @@ MAY_BECOME: Final[dict[str, tuple[str, ...]]] = {
 
 @dataclass(slots=True)
 class ModelCart:
-    """One cart as the model keeps it."""
+    """One cart of the model."""
 
     cart: Cart
     deadline_ms: int
@@ -36,14 +36,14 @@ class CartModel:
     """Carts by home and id."""
 
     def __init__(self, clock: Clock, check_pool: Callable[[str], object]) -> None:
-        """Let `check_pool` raise PoolMissing for a home that is not open."""
+        """Create an empty set of carts; `check_pool` raises PoolMissing for a home that is not open."""
         self._clock = clock
         self._check_pool = check_pool
         self._carts: dict[tuple[str, str], ModelCart] = {}
         self._unfinished: dict[tuple[str, str], float] = {}
 
     def bodies(self) -> dict[type[op.Operation[Any]], Callable[[Any], object]]:
-        """Return what performs each operation."""
+        """Return the method that performs each operation."""
         return {
             op.OpenCart: self.open,
             op.ReadCart: self.read,
@@ -56,7 +56,7 @@ class CartModel:
         }
 
     def open(self, operation: op.OpenCart) -> CartRecord:
-        """Begin once."""
+        """Open a cart, or read a known one."""
         cart = operation.cart
         self._check_pool(cart.home)
         place = cart.home, cart.cart_id
@@ -70,12 +70,12 @@ class CartModel:
         return self._record(place, replay=found is not None)
 
     def read(self, operation: op.ReadCart) -> CartRecord:
-        """Read one."""
+        """Read a cart."""
         place = self._found(operation.home, operation.cart_id)
         return self._record(place, replay=True)
 
     def decide(self, operation: op.DecideCart) -> CartRecord:
-        """Move on, or not."""
+        """Change the state, if it may still change."""
         place = self._found(operation.home, operation.cart_id)
         found, state = self._carts[place], operation.state
         if state not in MAY_BECOME.get(found.state, ()):
@@ -88,11 +88,11 @@ class CartModel:
         return self._record(place, replay=False)
 
     def finish(self, operation: op.FinishCart) -> bool:
-        """Note that nothing is left to do."""
+        """Note that the decision is carried out."""
         return self._unfinished.pop((operation.home, operation.cart_id), None) is not None
 
     def list_all(self, operation: op.ListCarts) -> UnfinishedCarts:
-        """Read what is not finished."""
+        """Read unfinished carts."""
         self._check_pool(operation.home)
         now_ms = self._now_ms()
         found = sorted((due_ms, place) for place, due_ms in self._unfinished.items() if place[0] == operation.home)
@@ -103,7 +103,7 @@ class CartModel:
         return UnfinishedCarts(carts, len(found), sum(due_ms <= now_ms for due_ms, _ in found))
 
     def list_due(self, operation: op.ListDueCarts) -> tuple[CartRecord, ...]:
-        """Read what is to be finished."""
+        """Read the carts to finish now."""
         self._check_pool(operation.home)
         now_ms = self._now_ms()
         due = sorted(
@@ -122,7 +122,7 @@ class CartModel:
         return 0, tuple(cart_id for home, cart_id in places if home == operation.home)
 
     def inspect(self, operation: op.InspectCarts) -> tuple[InspectedCart, ...]:
-        """Read what is kept of each."""
+        """Read the raw record of each."""
         self._check_pool(operation.home)
         return tuple(self._inspected((operation.home, cart_id)) for cart_id in operation.cart_ids)
 
@@ -132,7 +132,7 @@ class CartModel:
             return InspectedCart(place[1], is_kept=False, is_unfinished=is_unfinished)
         return InspectedCart(place[1], is_kept=True, is_unfinished=is_unfinished, cart=found.cart, state=found.state)
 
-    # --- pieces ---
+    # --- helpers ---
 
     def _found(self, home: str, cart_id: str) -> tuple[str, str]:
         self._check_pool(home)

@@ -1,6 +1,6 @@
 #!lua
 -- uses shared/cart.lua
--- Begin a cart, once: it lapses hold_ms from now. A known one is only read.
+-- Open a cart that expires hold_ms from now, or read a known one.
 -- ARGV     1 cart_id   2 hold_ms   3 content (what must be the same when the id comes again)
 -- answers  {"missing"}    the pool is not open
 --          {"mismatch"}   the id exists with other content

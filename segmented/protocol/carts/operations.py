@@ -17,7 +17,7 @@ CartMove = Literal["reserved", "refused", "cancelled", "expired", "confirmed"]
 
 @dataclass(frozen=True, slots=True)
 class OpenCart(Operation[CartRecord]):
-    """Begin a cart that lapses `hold_ms` from now; a known one is only read. Other content raises CartMismatch."""
+    """Open a cart that expires `hold_ms` from now, or read a known one. Other content raises CartMismatch."""
 
     cart: Cart
     hold_ms: int
@@ -33,10 +33,10 @@ class ReadCart(Operation[CartRecord]):
 
 @dataclass(frozen=True, slots=True)
 class DecideCart(Operation[CartRecord]):
-    """Move a cart on, if it may still move there; else nothing changes. Whoever comes first wins.
+    """Change a cart's state, if the change is still allowed. The first caller wins.
 
-    An open one may become reserved (expired instead, when it has lapsed), refused, cancelled or expired; a reserved one
-    confirmed, cancelled or expired. From a final state nothing leads away.
+    An open cart may become reserved (expired instead, if its hold has ended), refused, cancelled or expired; a reserved
+    one confirmed, cancelled or expired. A final state never changes.
     """
 
     home: str
@@ -47,7 +47,7 @@ class DecideCart(Operation[CartRecord]):
 
 @dataclass(frozen=True, slots=True)
 class FinishCart(Operation[bool]):
-    """Note that a final decision is carried out in every line's pool; False when that was known."""
+    """Note that a final decision is carried out in every line's pool; False if that was noted before."""
 
     home: str
     cart_id: str
@@ -55,7 +55,7 @@ class FinishCart(Operation[bool]):
 
 @dataclass(frozen=True, slots=True)
 class ListDueCarts(Operation[tuple[CartRecord, ...]]):
-    """Read up to `limit` carts that have lapsed, or are decided but not finished; longest ago first, after `skip`."""
+    """Read up to `limit` carts that have expired, or are decided but not finished; oldest first, after `skip`."""
 
     home: str
     limit: int
@@ -64,7 +64,7 @@ class ListDueCarts(Operation[tuple[CartRecord, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class ListCarts(Operation[UnfinishedCarts]):
-    """Read up to `limit` carts that are not finished, due or not, longest due first, and count all of them."""
+    """Read up to `limit` unfinished carts, due or not, longest due first, and count all of them."""
 
     home: str
     limit: int
@@ -72,17 +72,17 @@ class ListCarts(Operation[UnfinishedCarts]):
 
 @dataclass(frozen=True, slots=True)
 class PinOrder(Operation[OrderState]):
-    """Keep a reservation until it is confirmed or cancelled: its hold lapses no more. Returns the order's state."""
+    """Keep a reservation until it is confirmed or cancelled: its hold no longer expires. Returns the order's state."""
 
     sku: str
     order_id: str
     home: str
-    """Of its cart: noted in the record, so that who finds it pinned knows where the decision is."""
+    """Home of its cart, noted in the record: a process that finds the order pinned reads the decision there."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanCarts(Operation[tuple[int, tuple[str, ...]]]):
-    """Read some cart ids of a key and the next cursor (0 at the end); one may come twice while the sale runs."""
+    """Read some cart ids of a key and the next cursor (0 at the end); an id may appear twice while the sale runs."""
 
     home: str
     key: ScannedCarts
@@ -91,7 +91,7 @@ class ScanCarts(Operation[tuple[int, tuple[str, ...]]]):
 
 @dataclass(frozen=True, slots=True)
 class InspectCarts(Operation[tuple[InspectedCart, ...]]):
-    """Read what is kept of up to 1,000 carts, whatever it is, in one step. Raises PoolMissing."""
+    """Read the raw records of up to 1,000 carts in one step. Raises PoolMissing."""
 
     home: str
     cart_ids: tuple[str, ...]
@@ -99,7 +99,7 @@ class InspectCarts(Operation[tuple[InspectedCart, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class ScanPinned(Operation[tuple[int, tuple[str, ...]]]):
-    """Read some ids of orders that carts have pinned, and the next cursor (0 at the end); one may come twice."""
+    """Read some ids of orders that carts have pinned, and the next cursor (0 at the end); an id may appear twice."""
 
     sku: str
     cursor: int

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
--- Keep a reservation until it is confirmed or cancelled: its hold lapses no more. Works when memory is full.
--- ARGV     1 order_id   2 pinned_until_ms (later than any hold)   3 home (of its cart: who finds it pinned looks there)
+-- Keep a reservation until it is confirmed or cancelled: its hold no longer expires. Works when memory is full.
+-- ARGV     1 order_id   2 pinned_until_ms (later than any hold)   3 home (of its cart, which has the decision)
 -- answers  {"missing"}   the pool is not open
 --          {"unknown"}   no such order
 --          {"order", state}   "r": pinned; any other: it was decided before

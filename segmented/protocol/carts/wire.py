@@ -1,4 +1,4 @@
-"""Carts over the wire. The contracts of the scripts stand at the head of each Lua file."""
+"""Carts over the wire. Each Lua file starts with its script's contract."""
 
 from __future__ import annotations
 

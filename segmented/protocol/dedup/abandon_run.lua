@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- uses shared/once.lua
--- End a run without an outcome; with a next attempt its message keeps what it holds until that arrives. Safe to run twice.
+-- End a run without an outcome; with a next attempt the message keeps its claims until that arrives. Safe to run twice.
 -- ARGV     1 key   2 message   3 holder   4 seat_end (start, end, time, none)   5 run_on (key, message)   6 remember_ms
 --          7 next attempt or ""   8 wait_ms   9 delay_ms
 -- answers  {"released"}   {"lost"}   the run is not the holder's

@@ -1,22 +1,22 @@
 #!lua
 -- uses shared/once.lua
--- Begin to work on a message. Safe to run twice: the same holder is given the same token.
--- ARGV     1 key   2 message   3 holder   4 print   5 attempt   6 follows: the message that it repeats, or ""; of one
---          that was replaced, the newest of those that replaced it
+-- Begin to process a message. Safe to run twice: the same holder gets the same token.
+-- ARGV     1 key   2 message   3 holder   4 print   5 attempt   6 follows: the message that it repeats, or ""; if that
+--          was replaced, its newest replacement
 --          7 seat_end (start, end, time, none)   8 run_on (key, message)   9 ttl_ms   10 on_lapse (again, unknown)
 --          11 remember_ms   12 task   13 window_ms (with seat_end time)   14 round
 -- answers  {"finished", message, kind, body, age_ms}   of this message, of the one it follows, or kept for the key
 --          {"cancelled"}   {"outdated", attempt}   {"differs", message}
---          {"held", message, state, free_in_ms or -1, attempt, "1" when this copy is to be sent round, its next round}
---          {"begun", token, "1" when a replay}
+--          {"held", message, state, free_in_ms or -1, attempt, "1" if this copy is to be sent again, its next round}
+--          {"begun", token, "1" for a replay}
 local key, message, holder, print, attempt, follows = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 local seat_end, is_on_key, ttl_ms, on_lapse = ARGV[7], ARGV[8] == 'key', tonumber(ARGV[9]), ARGV[10]
 local remember_ms, round = ARGV[11], tonumber(ARGV[14])
 local own = message_key(message)
 
--- A message that has to wait goes round in one copy, however often the broker has delivered it. A copy is dropped only
--- when a newer one has arrived: before, nobody knows whether that was sent, for its sender may have died. Until then
--- further deliveries of a copy go round under the number they have, and so end when the newer one arrives.
+-- A waiting message is sent again as one copy, however often the broker has delivered it. A copy is dropped only after a
+-- newer one has arrived: before, it is unknown whether that was sent, because its sender may have died. Until then
+-- further deliveries of a copy are sent again with their own number, and end when the newer one arrives.
 local function held_for_now(answer, ends)
   local last = fields(own, { 'round_of', 'round', 'rounder', 'round_at' })
   local last_of, last_round = tonumber(last.round_of or '-1'), tonumber(last.round or '-1')
@@ -35,7 +35,7 @@ local function held_for_now(answer, ends)
   return answer
 end
 
--- A message that does not run any more keeps no seat either; a window that it took goes on.
+-- A message that will not run again loses its seat; a window that it took continues.
 local function ended(answer)
   local holds = redis.call('HGET', RECORD, 'seat') == message
   if holds and (seat_end ~= 'time' or answer[1] == 'cancelled') then
@@ -46,7 +46,7 @@ local function ended(answer)
   return answer
 end
 
--- 1. it has ended, or the one that it repeats has
+-- 1. the message has ended, or the one that it repeats has
 local outcome = read_outcome(RECORD)
 if outcome.done == message then
   return ended(finished(outcome))
@@ -56,7 +56,7 @@ if known.done then
   return ended(finished(known))
 end
 local first, successor = {}, known.replaced_by
-while successor do -- whoever claims is replaced by nobody yet, so this ends
+while successor do -- the claimer itself is not replaced yet, so this ends
   follows, successor = successor, redis.call('HGET', message_key(successor), 'replaced_by')
 end
 if follows ~= '' then
@@ -72,14 +72,14 @@ if follows ~= '' then
   end
 end
 
--- 2. a later attempt of it was published
+-- 2. a later attempt was published
 local run = read_run(is_on_key and RECORD or own)
 local reached = math.max(tonumber(known.awaited or '0'), run.run == message and tonumber(run.attempt) or 0)
 if attempt < reached then
   return { 'outdated', digits(reached) }
 end
 
--- 3. somebody works on it, or on another message of the key
+-- 3. a worker runs it, or another message of the key
 if run.run == message and run.holder == holder and run.is_live then
   return { 'begun', run.fence, '1' }
 end
@@ -100,7 +100,7 @@ if first.awaited_until and not first.done and tonumber(first.awaited_until) > no
   return held_for_now(held(follows, 'waiting', first.awaited_until, first.awaited), first.awaited_until)
 end
 
--- 4. another message has the seat; not in the way of one that had it before, and has been put off since, not replaced
+-- 4. another message has the seat; this does not block a message that had it before and was put off, not replaced
 local seat = read_seat(RECORD)
 local has_begun = (known.awaited or run.run == message) and not known.replaced_by
 if seat_end ~= 'none' and seat.is_live and seat.seat ~= message and not has_begun then
@@ -110,7 +110,7 @@ if seat_end ~= 'none' and seat.is_live and seat.seat ~= message and not has_begu
   return held_for_now(held(seat.seat, 'waiting', seat.seat_until, seat.seat_attempt), seat.seat_until)
 end
 
--- 5. an outcome is kept for repeats, of which this is one that nobody claimed
+-- 5. an outcome is kept for repeats, and this one is a repeat without a claim
 if outcome.done and tonumber(outcome.keep_until) > now and seat.seat ~= message and not has_begun then
   if differs(outcome.done_print, print) then
     return { 'differs', outcome.done }
@@ -118,7 +118,7 @@ if outcome.done and tonumber(outcome.keep_until) > now and seat.seat ~= message 
   return kept(outcome)
 end
 
--- 6. it is ours. The token is past the last one and not behind the clock, so that it grows also after a loss of memory.
+-- 6. begin. The token exceeds the last one and is not behind the clock, so that it grows even after a loss of data.
 local last = tonumber(redis.call('HGET', RECORD, 'token') or '0')
 local token = string.format('%.0f', math.max(last + 1, tonumber(time[1]) * 1000000 + tonumber(time[2])))
 local where = is_on_key and RECORD or own

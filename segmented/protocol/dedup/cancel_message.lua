@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- uses shared/once.lua
--- See to it that a message never begins, and free what it holds. Safe to run twice.
--- A run of it that must not be repeated is unknown then, and stays so: only a settlement or a free ends that.
--- ARGV     1 key   2 message   3 remember_ms   4 run_on (key, message)   5 is_dead: "1" when its run is known to be over
+-- Make sure that a message never begins, and free its claims. Safe to run twice.
+-- A run that must not be repeated becomes unknown and stays so until it is settled or freed.
+-- ARGV     1 key   2 message   3 remember_ms   4 run_on (key, message)   5 is_dead: "1" if its run is known to be over
 -- answers  {"finished", message, kind, body, age_ms}   it had ended   {"running", free_in_ms}   {"cancelled"}
 local key, message, remember_ms = ARGV[1], ARGV[2], ARGV[3]
 local is_on_key = ARGV[4] == 'key'

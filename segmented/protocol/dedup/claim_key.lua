@@ -1,12 +1,12 @@
 #!lua
 -- uses shared/once.lua
--- Take the seat of a key for a message that is about to be published. Safe to run twice: the same message is told so.
+-- Take the seat of a key for a message that is about to be published. Safe to run twice: the same message gets a replay.
 -- ARGV     1 key   2 message   3 print   4 task   5 wait_ms   6 remember_ms   7 delay_ms   8 delay_max_ms (0: no limit)
 --          9 resend_ms (0: never)   10 is_blocked_by_run ("1")   11 replaces ("1")
 -- answers  {"claimed", "1", delay_ms, ""}   a replay: the seat is the message's
 --          {"finished", message, kind, body, age_ms}   an outcome is kept for publishers
 --          {"differs", message}   the key is held, or its outcome kept, for another payload
---          {"held", message, state, free_in_ms or -1, attempt, "1" when it is to be sent again, "0"}
+--          {"held", message, state, free_in_ms or -1, attempt, "1" if it is to be sent again, "0"}
 --          {"claimed", "0", delay_ms, the message whose seat it was or ""}   that one is a repeat now, unless it runs
 local key, message, print, remember_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
 local wait_ms, delay_ms, delay_max_ms, resend_ms = tonumber(ARGV[5]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -33,7 +33,7 @@ if is_blocked_by_run and (run.is_live or run.is_unknown) then
   return held_by_run(run)
 end
 
--- A message that was replaced itself, and repeats its claim, must not end its successor.
+-- A message that was replaced and repeats its claim must not end its successor.
 local was_replaced = redis.call('HEXISTS', message_key(message), 'replaced_by') == 1
 if seat.is_live and (was_replaced or not replaces) then
   if differs(seat.seat_print, print) then

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- uses shared/once.lua
--- Keep the outcome of a run and end it. Safe to run twice: the same run is told that it was kept.
--- Where an effect goes with it, its Lua takes the place of the line `--@effect` below; it gives `kind` and `body`.
+-- Keep the outcome of a run and end it. Safe to run twice: the same run gets a replay.
+-- With an effect, its Lua replaces the line `--@effect` below and sets `kind` and `body`.
 -- KEYS     5 and on: those of the effect
 -- ARGV     1 key   2 message   3 holder   4 token   5 kind   6 body   7 keep_ms   8 remember_ms
 --          9 seat_end (start, end, time, none)   10 run_on (key, message)   11 and on: those of the effect
--- answers  {"finished", "1" when a replay, body of an effect or ""}
+-- answers  {"finished", "1" for a replay, body of an effect or ""}
 --          {"overtaken"}   the run of this token is not the holder's any more; nothing changed
 local key, message, token, kind, body, remember_ms = ARGV[1], ARGV[2], ARGV[4], ARGV[5], ARGV[6], ARGV[8]
 local is_on_key = ARGV[10] == 'key'

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- uses shared/once.lua
--- End whatever holds a key, and give its outcome to no repeat any more; copies of the message that it is of still find it.
--- Or end the run of one message. Safe to run twice: there is nothing left to end then. The highest token stays, and a
--- holder at work is fenced.
+-- End the claim on a key, and stop giving its outcome to repeats; copies of the outcome's message still find it. Or end
+-- the run of one message. Safe to run twice: a repeat finds nothing to end. The highest token stays, and a running
+-- holder is fenced.
 -- ARGV     1 key   2 message, or "" for the key itself   3 remember_ms
 -- answers  {"running" or "unknown" or "waiting" or "done" or "none", message or ""}
 local key, message, remember_ms = ARGV[1], ARGV[2], ARGV[3]

@@ -1,6 +1,6 @@
 #!lua
--- List held keys, those first that end first.
--- KEYS     1 claims (zset: key, or "key message" -> server ms at which what holds it lapses; +inf: unknown)
+-- List held keys, the earliest end first.
+-- KEYS     1 claims (zset: key, or "key message" -> server ms at which its claim expires; +inf: unknown)
 -- ARGV     1 limit   2 only_lapsed ("1")
 -- answers  {now_ms, member, score, member, score, ...}
 local time = redis.call('TIME')

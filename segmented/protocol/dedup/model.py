@@ -1,6 +1,6 @@
-"""The model of deduplication records: what the scripts of `shared/once.lua` do, to be read.
+"""The model of deduplication records: a readable version of the scripts that use `shared/once.lua`.
 
-A place is a record of a key, or what is known of one of its messages; a run is kept in the one or the other.
+A place is the record of a key or of one of its messages; a run is kept in one of the two.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DedupModel(DedupUpkeep):
     """Records by namespace and key."""
 
     def bodies(self) -> dict[type[Operation[Any]], Callable[[Any], object]]:
-        """Return what performs each operation."""
+        """Return the method that performs each operation."""
         return {
             op.ClaimKey: self.claim,
             op.BeginRun: self.begin,
@@ -91,7 +91,7 @@ class DedupModel(DedupUpkeep):
         return KeyClaimed(replay=False, delay_ms=delay_ms, replaced=living.message if living else None)
 
     def _take_over(self, operation: op.ClaimKey, seat: Sitting | None, run: Run | None) -> None:
-        """Have whoever is replaced, or died at work, be a repeat of the message that takes the seat."""
+        """Make the replaced message, or one whose worker died, a repeat of the message that takes the seat."""
         now, record, seen = self._now(), operation.record, operation.payload_print
         if seat and seat.until > now and not self._is_at_work(record, seat.message):
             left_ms = max(0, seat.until - now) + operation.remember_ms
@@ -109,7 +109,7 @@ class DedupModel(DedupUpkeep):
     def begin(
         self, operation: op.BeginRun
     ) -> RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated:
-        """Begin, unless it has ended, is outdated, or is in somebody's hand; in the order of the script's cases."""
+        """Begin, unless the message has ended, is outdated, or the key is held; in the order of the script's cases."""
         replaced = self._look(operation.record, operation.message).replaced_by != ""
         if replaced:
             operation = replace(operation, follows=self._newest(operation))
@@ -183,7 +183,7 @@ class DedupModel(DedupUpkeep):
         return None
 
     def _give_up_seat(self, operation: op.BeginRun, *, is_cancelled: bool) -> None:
-        """Keep no seat for a message that does not run any more; a window that it took goes on."""
+        """Drop the seat of a message that will not run again; a window that it took continues."""
         place = self._look(operation.record)
         holds = place.seat is not None and place.seat.message == operation.message
         if holds and (is_cancelled or operation.seat_end != "time"):
@@ -192,7 +192,7 @@ class DedupModel(DedupUpkeep):
             self._tell(operation.record)
 
     def _held_for_now(self, operation: op.BeginRun, held: KeyHeld, ends: int) -> KeyHeld:
-        """Tell whether this copy goes round, and under which number: see the script."""
+        """Decide whether this copy is sent again, and with which number; see the script."""
         if held.state == "unknown":
             return held
         now, record, message = self._now(), operation.record, operation.message
@@ -235,7 +235,7 @@ class DedupModel(DedupUpkeep):
         return RunBegun(token, operation.ttl_ms, replay=False)
 
     def renew(self, operation: op.RenewRun) -> Renewed | Lost:
-        """Push the end out."""
+        """Extend the lease."""
         place, where = self._run_place(operation.record, operation.message, operation.run_on)
         run = place.run
         if not _is_of(run, operation) or run is None or not run.is_live(self._now()):
@@ -273,7 +273,7 @@ class DedupModel(DedupUpkeep):
         return RunFinished(replay=False)
 
     def finish_with_effect(self, _: op.FinishRunWithEffect) -> NoReturn:
-        """Refuse: this store has no scripts."""
+        """Raise: this store has no scripts."""
         message = "a store in memory runs no Lua: effects in one step need a Redis store"
         raise InvalidInput(message)
 

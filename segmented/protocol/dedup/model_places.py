@@ -1,4 +1,4 @@
-"""Where the model of deduplication records keeps them: a place for each key, and for each message that needs one."""
+"""Storage of the deduplication model: a place for each key, and for each message that needs one."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A place, and how the claims name it."""
+    """A place and its name in the claims."""
 
     record: RecordName
     message: str = ""
 
 
 class DedupPlaces:
-    """Places, what they say to those who ask, and when they lapse."""
+    """Places, their answers to queries, and their expiry."""
 
     def __init__(self, clock: Clock, publish: Callable[[str], None]) -> None:
-        """Tell `publish` each channel that gets a message."""
+        """Create an empty storage that calls `publish` with each channel that gets a message."""
         self._clock = clock
         self._publish = publish
         self._places: dict[Spot, Place] = {}
         self._claims: dict[Spot, float] = {}
 
     def list_namespaces(self, operation: ListNamespaces) -> NamespacesPage:
-        """Name all at once."""
+        """Return all namespaces in one page."""
         known = {
             spot.record.namespace for spot in self._places if spot.record.key == operation.key and not spot.message
         }
@@ -56,7 +56,7 @@ class DedupPlaces:
         return place
 
     def _place(self, record: RecordName, message: str = "") -> Place:
-        """Return the place, new when there is none; a new one that stays empty is not kept by `_keep`."""
+        """Return the place or a new one; `_keep` drops a new one that stays empty."""
         return self._found(record, message) or self._places.setdefault(Spot(record, message), Place())
 
     def _look(self, record: RecordName, message: str = "") -> Place:
@@ -67,7 +67,7 @@ class DedupPlaces:
         return self._look(record, where), where
 
     def _keep(self, record: RecordName, message: str, remember_ms: int) -> None:
-        """Let a place live for as long as anything in it may matter, and longer; note its claim."""
+        """Keep a place for as long as anything in it may matter plus `remember_ms`; note its claim."""
         place = self._found(record, message)
         if place and place.run and place.run.on_lapse == "unknown":
             place.lapses_at = inf
@@ -77,7 +77,7 @@ class DedupPlaces:
         self._note_claim(record, message)
 
     def _note_claim(self, record: RecordName, message: str) -> None:
-        """Note when what holds a place lapses."""
+        """Note when the claim on a place expires."""
         spot, place = Spot(record, message), self._look(record, message)
         ends: list[float] = [place.seat.until] if place.seat else []
         if place.run:
@@ -88,7 +88,7 @@ class DedupPlaces:
             self._claims.pop(spot, None)
 
     def _noted(self, record: RecordName, message: str, left_ms: int) -> Place:
-        """Return the place of a message to write in; it lives for `left_ms` at least."""
+        """Return the place of a message for writing; it lives for at least `left_ms`."""
         place = self._found(record, message)
         until = self._now() + left_ms
         if place is None:
@@ -97,7 +97,7 @@ class DedupPlaces:
         return place
 
     def _take_place(self, record: RecordName, run: Run | None, seen: str, successor: str, remember_ms: int) -> None:
-        """Have a message whose worker died be a repeat of the one that takes its place and asks for the same."""
+        """Make a message whose worker died a repeat of the one that takes its place, if both ask for the same."""
         died = None if run is None else (run.message, run.seen)
         if died is None:
             place = self._look(record)
@@ -107,13 +107,13 @@ class DedupPlaces:
             its.replaced_by, its.is_orphan = successor, True
 
     def _drop_run(self, place: Place, remember_ms: int) -> None:
-        """End a run; what was not to be forgotten because of it may be."""
+        """End a run; the place that was kept because of it may expire again."""
         place.run = None
         if place.lapses_at == inf:
             place.lapses_at = self._now() + remember_ms
 
     def _forget(self, record: RecordName, message: str, *names: str) -> None:
-        """Forget some of what is known of a message; nothing is kept of one of which nothing is known."""
+        """Drop some fields of a message's place, and the place if it is empty then."""
         own = self._found(record, message)
         if own:
             for name in names:
@@ -122,17 +122,17 @@ class DedupPlaces:
                 del self._places[Spot(record, message)]
 
     def _note_attempt(self, record: RecordName, run: Run, remember_ms: int) -> None:
-        """Remember how far a run without an outcome came, so that a copy of an earlier attempt is recognised as one."""
+        """Remember the attempt of a run without an outcome, to recognise copies of earlier attempts."""
         if run.attempt > 0:
             self._noted(record, run.message, remember_ms).awaited = run.attempt
 
     def _note_cancelled(self, record: RecordName, message: str, due: int, remember_ms: int) -> None:
-        """See to it that a message never begins, neither now nor when it is due."""
+        """Make sure that a message never begins, neither now nor when it is due."""
         own = self._noted(record, message, max(0, due - self._now()) + remember_ms)
         own.outcome = Outcome(message, 0, "", self._now(), "cancelled", "")
 
     def _move_outcome(self, record: RecordName, next_message: str, remember_ms: int) -> None:
-        """Keep the last outcome for copies of its message, before another takes its place."""
+        """Keep the last outcome for copies of its message, before another one replaces it."""
         last = self._look(record).outcome
         left = last.at + remember_ms - self._now() if last else 0
         if last and left > 0 and last.message != next_message:

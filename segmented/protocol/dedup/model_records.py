@@ -1,4 +1,4 @@
-"""What the model keeps of a key, or of one of its messages. Times are milliseconds of the store's clock."""
+"""The model's records of a key or of one of its messages. Times are milliseconds of the store's clock."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Run:
     is_doubted: bool = False
 
     def is_live(self, now: int) -> bool:
-        """Is its lease alive?"""
+        """Return whether the lease is alive."""
         return not self.is_doubted and self.until > now
 
     def is_unknown(self, now: int) -> bool:
-        """Has it lapsed, with nobody knowing whether the work was done?"""
+        """Return whether the lease has expired and it is unknown whether the work was done."""
         return not self.is_live(now) and self.on_lapse == "unknown"
 
 
@@ -69,7 +69,7 @@ class Round:
 
 @dataclass(slots=True)
 class Place:
-    """A key's record, or what is known of a message."""
+    """The record of a key or of a message."""
 
     seat: Sitting | None = None
     run: Run | None = None
@@ -80,16 +80,16 @@ class Place:
     awaited: int | None = None
     """The highest attempt that a message has reached."""
     awaited_until: int = 0
-    """While that attempt is yet to come."""
+    """Until when that attempt is due."""
     round: Round | None = None
     replaced_by: str = ""
     is_orphan: bool = False
-    """Was a message replaced because its worker died?"""
+    """Whether the message was replaced because its worker died."""
     reaped: tuple[str, str] | None = None
-    """The message of a key whose worker died, and what was seen of its payload, until another takes its place."""
+    """The key's message whose worker died, and its payload's fingerprint, until another one takes its place."""
     lapses_at: float = inf
 
 
 def differs(one: str, other: str) -> bool:
-    """Are both payloads known, and not the same?"""
+    """Return whether both payloads are known and differ."""
     return bool(one and other) and one != other

@@ -1,4 +1,4 @@
-"""The model of deduplication records, as operators, cancellations and the reaper see them."""
+"""The model of deduplication records: cancellations, operators' commands and the reaper."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class DedupUpkeep(DedupPlaces):
-    """What is done to a record from outside of its runs."""
+    """Changes to a record from outside its runs."""
 
     def cancel(self, operation: op.CancelMessage) -> MessageCancelled | StillRunning | OutcomeKept:
-        """Keep a message from beginning."""
+        """Prevent a message from beginning."""
         now, record, message = self._now(), operation.record, operation.message
         for place in (self._look(record), self._look(record, message)):
             if place.outcome and place.outcome.message == message:
@@ -56,7 +56,7 @@ class DedupUpkeep(DedupPlaces):
         return MessageCancelled()
 
     def free(self, operation: op.FreeKey) -> Freed:
-        """End whatever holds the key, or the run of one message."""
+        """End the claim on a key, or the run of one message."""
         now, record, message = self._now(), operation.record, operation.message
         place = self._look(record, message)
         run, freed = place.run, Freed(None, None)
@@ -79,7 +79,7 @@ class DedupUpkeep(DedupPlaces):
         return freed
 
     def settle(self, operation: op.SettleRun) -> RunFinished | Freed | NotUnknown:
-        """Say what became of an unknown run."""
+        """Settle an unknown run."""
         now, record, message = self._now(), operation.record, operation.message
         place = self._look(record, message)
         run = place.run
@@ -104,7 +104,7 @@ class DedupUpkeep(DedupPlaces):
         return Freed("unknown", run.message) if operation.kind is None else RunFinished(replay=False)
 
     def read(self, operation: op.ReadRecord) -> RecordState | None:
-        """Read all that is known."""
+        """Read the full state."""
         now, place = self._now(), self._found(operation.record, operation.message)
         if place is None:
             return None
@@ -118,7 +118,7 @@ class DedupUpkeep(DedupPlaces):
         )
 
     def list_claims(self, operation: op.ListClaims) -> tuple[Claim, ...]:
-        """List what is held in a partition."""
+        """List the held keys of a partition."""
         now = self._now()
         here = [
             (end, spot.record.key, spot.message)
@@ -134,7 +134,7 @@ class DedupUpkeep(DedupPlaces):
         )
 
     def reap(self, operation: op.ReapKey) -> Reaped:
-        """Free what has lapsed."""
+        """Free expired claims."""
         now, record, message = self._now(), operation.record, operation.message
         place = self._found(record, message)
         if place is None:

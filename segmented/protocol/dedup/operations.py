@@ -41,28 +41,28 @@ class ClaimKey(Operation[KeyClaimed | KeyHeld | OutcomeKept | PayloadDiffers]):
     record: RecordName
     message: str
     payload_print: str
-    """Of the payload; compared where both sides have one."""
+    """Fingerprint of the payload; compared if both sides have one."""
     task: str
     wait_ms: int
     remember_ms: int
-    """For how long what is known outlives the last use, so that late copies are recognised."""
+    """How long a record outlives its last use, so that late copies are recognised."""
     delay_ms: int = 0
     delay_max_ms: int = 0
-    """The longest time from the first claim of the seat to the due time, however often it was replaced; 0: no limit."""
+    """Maximum time from the first claim of the seat to the due time, over all replacements; 0: no limit."""
     resend_ms: int = 0
-    """After which a waiting message is to be sent once more by a repeat; 0: never."""
+    """After this time, a repeat sends a waiting message again; 0: never."""
     is_blocked_by_run: bool = True
-    """Is the key taken while a message of it runs?"""
+    """Whether the key is taken while one of its messages runs."""
     replaces: bool = False
-    """Take the seat also from another message. Unless that one is at work, it follows this one: it is given the
-    outcome, and begins only where this one never comes."""
+    """Whether to take the seat from another message. That message follows this one unless it is running: it gets the
+    outcome, and begins only if this one never arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeginRun(
     Operation[RunBegun | KeyHeld | OutcomeKept | PayloadDiffers | MessageCancelled | AttemptOutdated],
 ):
-    """Begin to work on a message, under a lease of `ttl_ms`."""
+    """Begin to process a message, under a lease of `ttl_ms`."""
 
     record: RecordName
     message: str
@@ -75,18 +75,18 @@ class BeginRun(
     run_on: RunOn = "key"
     on_lapse: OnLapse = "again"
     attempt: int = 0
-    """Of the message, from 0: a later one ends an earlier one, an earlier one is refused."""
+    """The message's attempt, from 0: a later one ends an earlier one, an earlier one is refused."""
     follows: str = ""
-    """The message whose repeat this one was when it was published, if it was one."""
+    """The message that this one repeats, if it was published as a repeat."""
     round: int = 0
-    """The number under which this copy was sent round: the `next_round` of the answer that said so."""
+    """The number with which this copy was sent again: the `next_round` of the answer that requested it."""
     window_ms: int = 0
-    """With `seat_end` time: for how long a message takes the seat that was not claimed when it was published."""
+    """With `seat_end` time: how long a message keeps a seat that was not claimed when it was published."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenewRun(Operation[Renewed | Lost]):
-    """Push the end of the run's lease out to `ttl_ms` from now, if it lives and is the holder's."""
+    """Extend the run's lease to `ttl_ms` from now, if it is alive and the holder's."""
 
     record: RecordName
     message: str
@@ -100,8 +100,8 @@ class RenewRun(Operation[Renewed | Lost]):
 class FinishRun(Operation[RunFinished | RunOvertaken]):
     """Keep the outcome of a run and end it. Publishers get it for `keep_ms`, copies of the message for `remember_ms`.
 
-    A run whose lease has lapsed is still finished as long as nobody else has begun. With `run_on` message publishers
-    get the outcome only where the message has a window (`seat_end` time), until that ends.
+    A run with an expired lease can still finish, unless another one has begun. With `run_on` message, publishers get
+    the outcome only if the message has a window (`seat_end` time), until the window ends.
     """
 
     record: RecordName
@@ -118,12 +118,11 @@ class FinishRun(Operation[RunFinished | RunOvertaken]):
 
 @dataclass(frozen=True, slots=True)
 class FinishRunWithEffect(Operation[RunFinished | RunOvertaken]):
-    """As `FinishRun`, and do an effect in the same script: its outcome is what the effect's Lua returns, as JSON.
+    """Like `FinishRun`, and run an effect in the same script: the outcome is the result of the effect's Lua, as JSON.
 
-    `script` is the body of a Lua function that sees `KEYS` and `ARGV` of its own. It runs once or not at all; where it
-    fails, nothing of the record changes, but what it wrote before stays. What it returns is kept as `null` when it is
-    nothing, and as `unkept` when JSON has no form for it; of a number the first 14 digits are kept, so return longer
-    ones as text.
+    `script` is the body of a Lua function with its own `KEYS` and `ARGV`. It runs once or not at all. If it fails, the
+    record does not change, but earlier writes of the effect stay. No result is kept as `null`, and a result that JSON
+    cannot represent as `unkept`. Numbers keep 14 digits: return longer ones as text.
     """
 
     finish: FinishRun
@@ -134,7 +133,7 @@ class FinishRunWithEffect(Operation[RunFinished | RunOvertaken]):
 
 @dataclass(frozen=True, slots=True)
 class AbandonRun(Operation[Released | Lost]):
-    """End a run without an outcome. With a `next_attempt` the message keeps its claim until that one arrives."""
+    """End a run without an outcome. With a `next_attempt`, the message keeps its claim until that attempt arrives."""
 
     record: RecordName
     message: str
@@ -149,9 +148,9 @@ class AbandonRun(Operation[Released | Lost]):
 
 @dataclass(frozen=True, slots=True)
 class DoubtRun(Operation[Released | Lost]):
-    """End a run in the unknown state: its holder gives it up, and does not know whether the work was done.
+    """End a run in the unknown state: its holder gives up without knowing whether the work was done.
 
-    From then on it is as a run with `on_lapse` unknown that has lapsed: nobody begins until it is settled or freed.
+    The run then counts as an expired one with `on_lapse` unknown: nothing begins until it is settled or freed.
     """
 
     record: RecordName
@@ -163,10 +162,10 @@ class DoubtRun(Operation[Released | Lost]):
 
 @dataclass(frozen=True, slots=True)
 class CancelMessage(Operation[MessageCancelled | StillRunning | OutcomeKept]):
-    """See to it that a message never begins, and free what it holds. `is_dead`: its run is known to be over.
+    """Make sure that a message never begins, and free its claims. `is_dead`: its run is known to be over.
 
-    What is unknown stays so, as does with `is_dead` a run that becomes unknown when it lapses: that the message does
-    not begin any more says nothing about whether the work was done.
+    An unknown run stays unknown. With `is_dead` this includes a run that becomes unknown when it expires: cancelling
+    the message does not tell whether the work was done.
     """
 
     record: RecordName
@@ -178,11 +177,11 @@ class CancelMessage(Operation[MessageCancelled | StillRunning | OutcomeKept]):
 
 @dataclass(frozen=True, slots=True)
 class FreeKey(Operation[Freed]):
-    """End whatever holds a key, and give its outcome to no repeat any more. A holder at work is fenced.
+    """End the claim on a key, and stop giving its outcome to repeats. A running holder is fenced.
 
-    It cannot keep its outcome. A message that has ended stays so: late copies of it still find its outcome for
-    `remember_ms`, and so do repeats that were published as such before and have not begun. With a `message`, whose
-    run keeps out only its own copies, end that run.
+    A fenced holder cannot keep its outcome. A message that has ended stays ended: for `remember_ms`, its late copies,
+    and repeats published before that have not begun, still find its outcome. With a `message`, whose run blocks only
+    its own copies, end that run.
     """
 
     record: RecordName
@@ -192,9 +191,9 @@ class FreeKey(Operation[Freed]):
 
 @dataclass(frozen=True, slots=True)
 class SettleRun(Operation[RunFinished | Freed | NotUnknown]):
-    """Say what became of a run in the unknown state: this outcome, or, without a kind, that it was never done.
+    """Settle a run in the unknown state: with this outcome or, without a kind, as never done.
 
-    With a `message`, of its own run; else of that of the key. A holder that comes back after all is overtaken.
+    With a `message`, settle that message's run, otherwise the key's. A holder that returns later is overtaken.
     """
 
     record: RecordName
@@ -204,12 +203,12 @@ class SettleRun(Operation[RunFinished | Freed | NotUnknown]):
     keep_ms: int = 0
     message: str = ""
     of_message: str = ""
-    """Settle only if the run is of this message: whoever asked about that one knows nothing of a later one."""
+    """Settle only if the run is of this message, since the caller does not know about a later one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRecord(Operation[RecordState | None]):
-    """Read all that is known of a key; of one message alone where it is given."""
+    """Read the full state of a key or, if given, of one message alone."""
 
     record: RecordName
     message: str = ""
@@ -217,7 +216,7 @@ class ReadRecord(Operation[RecordState | None]):
 
 @dataclass(frozen=True, slots=True)
 class ListClaims(Operation[tuple[Claim, ...]]):
-    """List held keys of one partition, those first that end first; with `only_lapsed` those that have."""
+    """List held keys of one partition, the earliest end first; with `only_lapsed` expired ones alone."""
 
     namespace: str
     partition: int
@@ -227,9 +226,9 @@ class ListClaims(Operation[tuple[Claim, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class ListNamespaces(Operation[NamespacesPage]):
-    """Name some namespaces in which a key is held, or those that know `key`, and the next cursor (0 at the end).
+    """Return some namespaces with held keys, or with a record of `key`, and the next cursor (0 at the end).
 
-    One may come twice. On a cluster the master that serves `slot` is asked.
+    A namespace may appear twice. On a cluster, the master that serves `slot` answers.
     """
 
     key: str = ""
@@ -239,9 +238,9 @@ class ListNamespaces(Operation[NamespacesPage]):
 
 @dataclass(frozen=True, slots=True)
 class ReapKey(Operation[Reaped]):
-    """Free what has lapsed of a claim, and wake who waits for it.
+    """Free the expired part of a claim, and wake its waiters.
 
-    What else is known of the key is kept for `remember_ms`, or as long as it was to be, whichever is longer.
+    The rest of the record is kept for `remember_ms` or its previous lifetime, whichever is longer.
     """
 
     record: RecordName

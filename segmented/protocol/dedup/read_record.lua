@@ -1,9 +1,9 @@
 #!lua
 -- uses shared/once.lua
--- Read all that is known of a key, or of one message of it.
+-- Read the full state of a key, or of one of its messages.
 -- ARGV     1 key   2 message, or ""
 -- answers  {now_ms, task or "", fields of the seat, of the run, of the outcome}, each in the order of the lists above,
---          "" for one that is missing   {} when there is nothing
+--          "" for a missing one   {} if there is no record
 local where = ARGV[2] == '' and RECORD or message_key(ARGV[2])
 if redis.call('EXISTS', where) == 0 then
   return {}

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- uses shared/once.lua
--- Free what has lapsed of a claim, and wake who waits. Safe to run twice. What lives is never touched, and what else is
--- known of the key is remembered no shorter than it was.
+-- Free the expired part of a claim, and wake its waiters. Safe to run twice. A live claim is never touched, and the rest
+-- of the record keeps at least its previous lifetime.
 -- ARGV     1 key   2 message, or "" for the key itself   3 remember_ms
--- answers  {"freed"}   {"unknown"}   its holder died in a run that must not be repeated   {"held"}   it lives
+-- answers  {"freed"}   {"unknown"}   its holder died in a run that must not be repeated   {"held"}   it is alive
 local key, message = ARGV[1], ARGV[2]
 local where = message == '' and RECORD or message_key(message)
 local member = message == '' and key or (key .. ' ' .. message)
@@ -30,7 +30,7 @@ elseif run.run and not run.is_live and not run.is_unknown then
   result = 'freed'
 end
 if result == 'held' then
-  note_claim(where, member) -- it may have been noted for something that is over
+  note_claim(where, member) -- it may have been noted for a claim that is over
   return { result }
 end
 keep(where, member, ARGV[3])

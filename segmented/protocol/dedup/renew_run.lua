@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- uses shared/once.lua
--- Push the end of a run's lease out. Safe to run twice.
+-- Extend a run's lease. Safe to run twice.
 -- ARGV     1 key   2 message   3 holder   4 run_on (key, message)   5 ttl_ms   6 remember_ms
--- answers  {"renewed"}   {"lost"}   it lapsed, went to another holder, or was freed
+-- answers  {"renewed"}   {"lost"}   it expired, passed to another holder, or was freed
 local message = ARGV[2]
 local is_on_key = ARGV[4] == 'key'
 local where = is_on_key and RECORD or message_key(message)

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- uses shared/once.lua
--- Say what became of a run in the unknown state. Safe to run twice: there is nothing to settle then. A holder that comes
--- back is overtaken: its token is not that of the outcome.
--- ARGV     1 key   2 message, or "" for the run of the key   3 kind, or "" when it was never done   4 body   5 keep_ms
+-- Settle a run in the unknown state. Safe to run twice: a repeat finds nothing to settle. A holder that returns is
+-- overtaken: its token is not that of the outcome.
+-- ARGV     1 key   2 message, or "" for the run of the key   3 kind, or "" if it was never done   4 body   5 keep_ms
 --          6 remember_ms   7 of_message: only if the run is of this message, or ""
 -- answers  {"known"}   no such run is in that state   {"finished"}   {"freed", message}
 local key, message, kind, remember_ms, of_message = ARGV[1], ARGV[2], ARGV[3], ARGV[6], ARGV[7]
@@ -22,7 +22,7 @@ elseif is_on_key then
 else
   write_outcome(where, run, '0', kind, ARGV[4], now)
   local seat = read_seat(RECORD)
-  if seat.is_live and seat.seat == message then -- its window goes on, and gives this outcome, as when a run ends
+  if seat.is_live and seat.seat == message then -- its window continues and gives this outcome, as when a run ends
     write_outcome(RECORD, run, '0', kind, ARGV[4], tonumber(seat.seat_until))
     drop(RECORD, SEAT_FIELDS)
     keep(RECORD, key, remember_ms)

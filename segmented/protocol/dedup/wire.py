@@ -82,9 +82,9 @@ if has_form and string.find(form, '[\\128-\\255]') then -- bytes that are no UTF
   end
 end
 kind, body = has_form and 'effect' or 'unkept', form"""
-"""Nothing may fail after the effect, which is done by then."""
+"""Nothing may fail after the effect, because it is already done."""
 EFFECTS_MAX: Final = 256
-"""Effect scripts whose text and digest are kept."""
+"""How many effect scripts are cached with their text and digest."""
 
 
 def _call(script: str, record: RecordName, *arguments: str | int) -> Call:
@@ -191,7 +191,7 @@ def _decode_finish(_: FinishRun, reply: Reply) -> RunFinished | RunOvertaken:
 
 @lru_cache(EFFECTS_MAX)
 def effect_script(script: str) -> Script:
-    """Return `finish_run` with an effect in the place that is marked for it; memory must not be full for one."""
+    """Return `finish_run` with an effect inserted at its marker; an effect fails when memory is full."""
     plain = load_script("finish_run").text.replace("#!lua flags=allow-oom", "#!lua", 1)
     found = plain.replace(EFFECT_MARK + "\n", EFFECT.format(script=script) + "\n", 1)
     return Script("finish_run with an effect", found, hashlib.sha1(found.encode(), usedforsecurity=False).hexdigest())
@@ -270,7 +270,7 @@ def _decode_read(_: ReadRecord, reply: Reply) -> RecordState | None:
 
 
 def read_state(now: int, task: str, seat: list[str], run: list[str], outcome: list[str]) -> RecordState:
-    """Make the state of a record of its fields, in the order in which `shared/once.lua` lists them."""
+    """Create a record's state from its fields, in the order of the lists in `shared/once.lua`."""
     living: LivingRun | None = None
     if run[0]:
         is_lapsed = int(run[6]) <= now

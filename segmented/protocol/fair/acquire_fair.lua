@@ -2,11 +2,11 @@
 -- uses shared/fair.lua
 -- Take a fair lock, or a place in its queue. Safe to run twice: a repeat by the holder renews its lease and keeps its
 -- token, a repeat by a waiter keeps its place and proves that it is alive.
--- ARGV     1 holder_id   2 process   3 ttl_ms   4 waits: "1", or "0" for one that leaves no trace   5 presence_ms
+-- ARGV     1 holder_id   2 process   3 ttl_ms   4 waits: "1", or "0" for a caller that leaves no trace   5 presence_ms
 --          6 look_ms   7 claim_ms   8 fence_ttl_ms
--- answers  {"wrong_kind"} when another kind of lock has the name
---          {"acquired", token, "1" when a replay else "0"}
---          {"held", ms until it is worth looking again}
+-- answers  {"wrong_kind"} if another kind of lock has the name
+--          {"acquired", token, "1" for a replay, else "0"}
+--          {"held", ms until the next check}
 local process, ttl_ms, waits = ARGV[2], ARGV[3], ARGV[4] == '1'
 local presence_ms, look_ms, claim_ms, fence_ttl_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8]
 
@@ -16,7 +16,7 @@ if holder and holder ~= me and (kind or last_token > 0) and kind ~= 'fair' then
 end
 forget_the_absent()
 
--- 2. ours: handed to us since we last asked, or taken before, and the reply was lost
+-- 2. the caller's: handed over since its last request, or taken before with a lost reply
 if holder == me then
   local is_new = entry and true
   forget_me()
@@ -28,7 +28,7 @@ if holder == me then
   return { 'acquired', digits(last_token), is_new and '0' or '1' }
 end
 
--- 3. nobody came for what was handed over: the whole process is passed over until one of it asks again
+-- 3. the lock handed over was not claimed: the whole process is passed over until one of its waiters asks again
 if not holder and handed then
   local _, silent = waiter(handed)
   if silent and silent ~= process and not redis.call('ZSCORE', QUEUE, handed) then
@@ -41,7 +41,7 @@ if not holder and handed then
   end
 end
 
--- 4. a place in the queue, behind all who came before; whoever had one has it still, and so have others of its process
+-- 4. a place in the queue, behind all earlier waiters; a waiter keeps its place, and so do others of its process
 if waits and (holder or entry or redis.call('ZCARD', QUEUE) > 0) then
   local arrival, _, is_heard = parts_of(entry)
   if not entry then
@@ -65,7 +65,7 @@ if waits and (holder or entry or redis.call('ZCARD', QUEUE) > 0) then
   end
   redis.call('ZADD', PRESENT, digits(now_ms + presence_ms), me)
   local longest_ms = redis.call('PTTL', PRESENT)
-  if longest_ms < presence_ms or not is_in_line then -- for twice as long as is needed, so not at every look
+  if longest_ms < presence_ms or not is_in_line then -- for twice as long as is needed, so not at every check
     longest_ms = digits(math.max(longest_ms, 2 * presence_ms))
     for _, key in ipairs({ PRESENT, WAITERS, QUEUE }) do
       redis.call('PEXPIRE', key, longest_ms)
@@ -73,7 +73,7 @@ if waits and (holder or entry or redis.call('ZCARD', QUEUE) > 0) then
   end
 end
 
--- 5. free: ours if nobody alive came before, else handed to who did
+-- 5. free: the caller's if no live waiter came before, otherwise handed to that waiter
 local is_handed_now = false
 if not holder then
   local first = first_living()

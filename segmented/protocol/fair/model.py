@@ -1,4 +1,4 @@
-"""The model of fair locks. Like a server in a cluster it does not know whose process is gone: time tells."""
+"""The model of fair locks. Like a server in a cluster, it detects a dead process by time alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Waiter:
 
 @dataclass(slots=True)
 class _Fair:
-    """One name. `waiters` are all who wait or were handed the lock and have not come; `queue` those still in line."""
+    """One name. `waiters` wait, or were handed the lock and have not claimed it; `queue` has those still in line."""
 
     holder_id: str = ""
     process: str | None = None
@@ -42,11 +42,11 @@ class _Fair:
     queue: set[str] = field(default_factory=set)
 
     def holder(self, now: float) -> str | None:
-        """Return who holds it, or was handed it."""
+        """Return the holder, or the waiter that was handed the lock."""
         return self.holder_id if self.ends_at > now else None
 
     def in_order(self) -> list[str]:
-        """Return those in line, the first one first."""
+        """Return the waiters in line, in order."""
         return sorted(self.queue, key=lambda holder_id: self.waiters[holder_id].arrival)
 
     def those_of(self, process: str) -> set[str]:
@@ -54,29 +54,29 @@ class _Fair:
         return {holder_id for holder_id, waiter in self.waiters.items() if waiter.process == process}
 
     def forget(self, holder_id: str) -> None:
-        """Take a waiter out."""
+        """Remove a waiter."""
         self.waiters.pop(holder_id, None)
         self.queue.discard(holder_id)
 
     def forget_the_absent(self, now: float) -> None:
-        """Drop everybody whose presence has lapsed."""
+        """Drop all waiters whose presence has expired."""
         for holder_id in [one for one, waiter in self.waiters.items() if waiter.present_until <= now]:
             self.forget(holder_id)
 
     def give_to(self, holder_id: str, process: str, now: float, ms: int) -> None:
-        """Make somebody the holder, with a token past the last one."""
+        """Set a new holder, with a token greater than the last one."""
         self.token = max(self.token + 1, int(now * 1_000_000))
         self.holder_id, self.process, self.ends_at = holder_id, process, now + ms / 1000
         self.queue.discard(holder_id)
 
     def pass_over_the_silent(self, process: str) -> None:
-        """Take all of a process out of the line that did not come for what it was handed; not our own."""
+        """Remove all waiters of a process that did not claim the lock handed to it from the line; not our own."""
         silent = self.waiters.get(self.handed)
         if silent is not None and silent.process != process and self.handed not in self.queue:
             self.queue -= self.those_of(silent.process)
 
     def keep_place(self, operation: AcquireFair, now: float) -> None:
-        """Put a newcomer behind all others; whoever was passed over comes back, with all of its process."""
+        """Put a new waiter behind all others; one that was passed over returns, with all of its process."""
         me, present_until = operation.holder_id, now + operation.times.presence_ms / 1000
         waiter = self.waiters.get(me)
         if waiter is None:
@@ -89,21 +89,21 @@ class _Fair:
         waiter.present_until = present_until
 
     def pick_minder(self) -> str | None:
-        """Return who minds the holder's end: of the first hundred the first of another process, else the first."""
+        """Return the waiter that watches the holder's end: the first of another process, or the first."""
         line = self.in_order()[:100]
         others = [holder_id for holder_id in line if self.waiters[holder_id].process != self.process]
         return next(iter(others or line), None)
 
 
 WOKEN_MAX: Final = 16
-"""Waiters that are told of a revoke: the first of them gets the lock, whoever asks first."""
+"""Number of waiters woken by a revoke: the first of them gets the lock, whichever asks first."""
 
 
 class FairModel:
     """Queues and holders by name."""
 
     def __init__(self, clock: Clock, publish: Callable[[str], None]) -> None:
-        """Tell `publish` each channel that gets a message."""
+        """Create a model without locks that calls `publish` with each channel that gets a message."""
         self._clock = clock
         self._publish = publish
         self._names: dict[str, _Fair] = {}
@@ -117,7 +117,7 @@ class FairModel:
         }
 
     def holds(self, name: str) -> bool:
-        """Is it held, or handed to somebody?"""
+        """Return whether it is held, or handed to a waiter."""
         found = self._names.get(name)
         return found is not None and found.holder(self._clock.now()) is not None
 
@@ -126,7 +126,7 @@ class FairModel:
         return list(self._names)
 
     def state(self, name: str, holders_max: int) -> LockState | None:  # noqa: ARG002  # there is one at most
-        """Tell who holds it, and how many wait."""
+        """Return its holder and the number of waiters."""
         state, now = self._names.get(name, _Fair()), self._clock.now()
         holder = state.holder(now)
         if holder is None:
@@ -137,7 +137,7 @@ class FairModel:
         return LockState(name, "fair", (shown,), 1, remaining_ms, state.token, waiters=max(0, waiting))
 
     def revoke(self, name: str) -> None:
-        """End the lease, and tell the first in line."""
+        """End the lease, and notify the first in line."""
         state, keys = self._names[name], fair_keys(name)
         state.ends_at = -inf
         self._publish(keys.freed)
@@ -179,7 +179,7 @@ class FairModel:
         return Held(max(1, min(remaining_ms, look_ms)) if minds else look_ms)
 
     def renew(self, operation: RenewFair) -> Renewed | Lost:
-        """Push the end out, never re-create."""
+        """Extend the lease; never re-create it."""
         state, now = self._names.get(operation.name, _Fair()), self._clock.now()
         if state.holder(now) != operation.holder_id:
             return Lost()

@@ -10,28 +10,28 @@ from segmented.protocol.base import Operation
 
 @dataclass(frozen=True, slots=True)
 class FairTimes:
-    """How patient a fair lock is with those who wait, in milliseconds."""
+    """The timeouts of a fair lock's waiters, in milliseconds."""
 
     presence_ms: int
-    """For how long a waiter counts as alive after each of its attempts."""
+    """How long a waiter counts as alive after each attempt."""
     look_ms: int
-    """After how long a waiter is to look again, whatever it hears."""
+    """Time after which a waiter checks again, whatever messages it gets."""
     claim_ms: int
-    """For how long the lock, once handed over, waits for its new holder to come and take it."""
+    """How long the lock, once handed over, waits for its new holder to claim it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcquireFair(Operation[Acquired | Held]):
-    """Take the lock for `ttl_ms` if it was handed to this holder, or is free and nobody alive came before.
+    """Take the lock for `ttl_ms` if it was handed to this holder, or is free without an earlier live waiter.
 
-    Else wait in the queue, or keep the place in it; one that does not wait leaves no trace. `Held.free_in_ms` says when
-    to look again.
+    Otherwise wait in the queue, or keep the place in it; a caller that does not wait leaves no trace. `Held.free_in_ms`
+    says when to check again.
     """
 
     name: str
     holder_id: str
     process: str
-    """Names the process of this holder: those of one process die, and stand still, together."""
+    """The process of this holder: waiters of one process die, and pause, together."""
     ttl_ms: int
     times: FairTimes
     waits: bool = True
@@ -39,7 +39,7 @@ class AcquireFair(Operation[Acquired | Held]):
 
 @dataclass(frozen=True, slots=True)
 class RenewFair(Operation[Renewed | Lost]):
-    """Push the end of the lease out to `ttl_ms` from now, if it is still the holder's. Never re-creates it."""
+    """Extend the lease to `ttl_ms` from now, if it is still the holder's. Never re-creates it."""
 
     name: str
     holder_id: str
@@ -48,7 +48,7 @@ class RenewFair(Operation[Renewed | Lost]):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFair(Operation[Released | Lost]):
-    """End the lease and hand the lock to the head of the queue; or, of one that still waits, give up its place."""
+    """End the lease and hand the lock to the head of the queue; for a waiter, give up its place."""
 
     name: str
     holder_id: str

@@ -8,7 +8,7 @@ local claim_ms, fence_ttl_ms = ARGV[2], ARGV[3]
 local is_holder = holder == me
 forget_the_absent()
 
--- 1. neither holds nor waits
+-- 1. the caller neither holds nor waits
 if not is_holder and not entry then
   return { 'lost' }
 end
@@ -16,7 +16,7 @@ end
 -- 2. out of the queue; of a holder, only if it was handed the lock and has not come for it
 forget_me()
 
--- 3. the lock is free now, or has been since its holder's lease lapsed: to the first one alive
+-- 3. the lock is free now, or since its holder's lease expired: hand it to the first live waiter
 local first = (is_holder or not holder) and first_living()
 if first then
   hand_to(first, claim_ms)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Push the end of a fair lock's lease out, only if it is still the holder's; never re-creates it.
+-- Extend a fair lock's lease, only if it is still the holder's; never re-creates it.
 -- KEYS     1 lock (string: holder id)   2 fence (hash)   (3 to 7, unused, as in shared/fair.lua)
 -- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms
 -- answers  {"renewed"}   {"lost"}

@@ -1,4 +1,4 @@
-"""The model of the historical lock's keys: plain strings without an end."""
+"""The model of the historical lock's keys: plain strings without expiry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GetSetModel:
     """Values by name."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Create a model without values."""
         self._values: dict[str, str] = {}
 
     def bodies(self) -> Bodies:
@@ -32,7 +32,7 @@ class GetSetModel:
         }
 
     def holds(self, name: str) -> bool:
-        """Is there a value, of whatever age?"""
+        """Return whether there is a value of any age."""
         return name in self._values
 
     def names(self) -> Iterable[str]:
@@ -40,18 +40,18 @@ class GetSetModel:
         return list(self._values)
 
     def state(self, name: str, holders_max: int) -> LockState | None:  # noqa: ARG002  # there is one at most
-        """Tell that there is a value; when it expires is known to clients alone."""
+        """Return that there is a value; only clients know when it expires."""
         value = self._values.get(name)
         if value is None:
             return None
         return LockState(name, "get_set", (LockHolder(value[:HOLDER_ID_SHOWN], "exclusive", None),), 1, None, None)
 
     def revoke(self, name: str) -> None:
-        """Delete; who waits polls."""
+        """Delete the value; waiters poll."""
         del self._values[name]
 
     def set_nx(self, operation: SetNx) -> bool:
-        """Write if there is nothing."""
+        """Write if there is no value."""
         if operation.name in self._values:
             return False
         self._values[operation.name] = operation.value
@@ -62,7 +62,7 @@ class GetSetModel:
         return self._values.get(operation.name, "")
 
     def get_set(self, operation: GetSet) -> str:
-        """Write, and return what was there."""
+        """Write, and return the previous value."""
         before = self._values.get(operation.name, "")
         self._values[operation.name] = operation.value
         return before

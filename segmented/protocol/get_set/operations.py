@@ -1,7 +1,7 @@
-"""The plain commands of the historical lock. Unlike all other operations they are not safe to run twice.
+"""The plain commands of the historical lock. Unlike all other operations, they are not safe to run twice.
 
-That is how it was done: a SETNX whose reply was lost finds its own value when it is sent again, and takes it for
-another's. Kept to study; `AcquireLock` is what to use.
+This is how the lock worked: a SETNX repeated after a lost reply finds its own value, and takes it for another's. Kept
+for study; use `AcquireLock` instead.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from segmented.protocol.base import Operation
 
 @dataclass(frozen=True, slots=True)
 class SetNx(Operation[bool]):
-    """SETNX: write `value` if the key of the lock `name` does not exist. True when it was written."""
+    """SETNX: write `value` if the key of the lock `name` does not exist. True if it was written."""
 
     name: str
     value: str
@@ -21,14 +21,14 @@ class SetNx(Operation[bool]):
 
 @dataclass(frozen=True, slots=True)
 class GetValue(Operation[str]):
-    """GET: read the key of the lock `name`; empty when there is none."""
+    """GET: read the key of the lock `name`; empty if there is none."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class GetSet(Operation[str]):
-    """GETSET: write `value`, whatever was there, and return what was there; empty when nothing was."""
+    """GETSET: write `value` unconditionally, and return the previous value; empty if there was none."""
 
     name: str
     value: str
@@ -36,6 +36,6 @@ class GetSet(Operation[str]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteValue(Operation[bool]):
-    """DEL: delete the key of the lock `name`, whoever wrote it. True when there was one."""
+    """DEL: delete the key of the lock `name`, no matter which client wrote it. True if there was one."""
 
     name: str

@@ -1,1 +1,1 @@
-"""The plain lock: one string key a name."""
+"""The plain lock: one string key per name."""

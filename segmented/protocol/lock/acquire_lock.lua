@@ -2,18 +2,18 @@
 -- Take a named lock. Safe to run twice: a repeat by the same holder renews the lease and keeps its token.
 -- KEYS     1 lock (string with PX: holder id)   2 fence (hash with PX: token, kind, holder, releaser, delay)
 --          3 freed (channel, unused)
--- ARGV     1 holder_id   2 lease_ms: ttl and delay   3 delay_ms: how long the name stays closed after a lease that lapsed
+-- ARGV     1 holder_id   2 lease_ms: ttl and delay   3 delay_ms: how long the name stays closed after an expired lease
 --          4 fence_ttl_ms
--- answers  one string each, which is quicker to read than a list:
---          "acquired <token> <1 when a replay else 0>"
---          "held <remaining_ms; -1 when the key never lapses> <1 when only the last holder's delay runs else 0>"
---          "wrong_kind 0 0" when a fair lock has the name, which looks alike
+-- answers  one string each, which is faster to parse than a list:
+--          "acquired <token> <1 for a replay, else 0>"
+--          "held <remaining_ms; -1 if the key never expires> <1 during the last holder's delay, else 0>"
+--          "wrong_kind 0 0" if a fair lock has the name, whose key looks the same
 local HOUR_US = 3600000000
 local lock, fence, holder_id, lease_ms, delay_ms = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 
 local holder = redis.call('SET', lock, holder_id, 'NX', 'PX', lease_ms, 'GET')
 
--- 1. somebody else's, or nobody's while the delay runs
+-- 1. another holder's, or closed during the delay
 if holder and holder ~= holder_id then
   local remaining_ms = redis.call('PTTL', lock)
   local noted = redis.call('HMGET', fence, 'delay', 'kind', 'holder')
@@ -25,17 +25,17 @@ if holder and holder ~= holder_id then
   return 'held ' .. tostring(remaining_ms) .. (is_delayed and ' 1' or ' 0')
 end
 
--- 2. ours already: the reply was lost, or the caller asks again
+-- 2. the caller holds it already: the reply was lost, or the caller asks again
 local last = holder and redis.call('HGET', fence, 'token')
 if last then
   redis.call('PEXPIRE', lock, lease_ms)
   return 'acquired ' .. last .. ' 1'
 end
 
--- 3. it was free. The token is past the last one and not behind the server's clock in microseconds, so that it grows also
---    where the last one is not known: after a failover to a replica that missed some, or a fence that has lapsed.
+-- 3. free. The token exceeds the last one and is not behind the server's clock in microseconds, so that it grows even if
+--    the last one is unknown: after a failover to a replica that missed some, or an expired fence.
 local found = redis.pcall('HGET', fence, 'token')
-if type(found) == 'table' then -- the key holds something else
+if type(found) == 'table' then -- the key has another type
   redis.call('DEL', lock)
   return found
 end
@@ -47,7 +47,7 @@ if delay_ms == '0' then
 else
   redis.call('HSET', fence, 'token', token, 'kind', 'lock', 'delay', delay_ms .. ' ' .. holder_id)
 end
--- it lives for a day longer than the lease; an hour less is no reason to write
+-- it lives a day longer than the lease; an hour less is not worth a write
 if not found or now_us - tonumber(found) > HOUR_US or tonumber(lease_ms) * 1000 > HOUR_US then
   redis.call('PEXPIRE', fence, ARGV[4])
 end

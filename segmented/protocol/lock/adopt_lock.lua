@@ -1,9 +1,9 @@
 #!lua flags=no-writes
--- Find a lease by its holder id, for another process that goes on with it.
+-- Find a lease by its holder id, for another process that takes it over.
 -- KEYS     1 lock   2 fence   3 freed (unused)
 -- ARGV     1 holder_id   2 delay_ms
--- answers  {"held", remaining_ms; -1 when the key never lapses, token}   {"lost"}
---          {"wrong_kind"} when a fair lock has the name, which looks alike
+-- answers  {"held", remaining_ms; -1 if the key never expires, token}   {"lost"}
+--          {"wrong_kind"} if a fair lock has the name, whose key looks the same
 local lock, fence, holder_id, delay_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
 if redis.call('GET', lock) ~= holder_id then
   return { 'lost' }
@@ -19,7 +19,7 @@ if remaining_ms >= 0 then
     return { 'lost' }
   end
 end
--- the fence may have lapsed under a lease renewed for a day: the next token is past this one, and this past all before
+-- the fence may have expired under a lease renewed for a day: the next token exceeds this one, and this all earlier ones
 local token = noted[1]
 if not token then
   local time = redis.call('TIME')

@@ -25,14 +25,14 @@ class _Lease:
     holder_id: str
     ends_at: float
     delay: float
-    """Seconds for which the name stays closed after the end."""
+    """Seconds for which the name stays closed after the lease ends."""
 
 
 class LockModel:
     """Leases by name, and the last fencing token and last releaser of each."""
 
     def __init__(self, clock: Clock, publish: Callable[[str], None]) -> None:
-        """Tell `publish` each channel that gets a message."""
+        """Create a model without leases that calls `publish` with each channel that gets a message."""
         self._clock = clock
         self._publish = publish
         self._leases: dict[str, _Lease] = {}
@@ -50,7 +50,7 @@ class LockModel:
         }
 
     def holds(self, name: str) -> bool:
-        """Is the name taken, by a lease or by the delay after one?"""
+        """Return whether the name is taken by a lease or by the delay after one."""
         lease = self._leases.get(name)
         return lease is not None and lease.ends_at + lease.delay > self._clock.now()
 
@@ -59,7 +59,7 @@ class LockModel:
         return list(self._leases)
 
     def state(self, name: str, holders_max: int) -> LockState | None:  # noqa: ARG002  # there is one at most
-        """Tell who holds the name, or that its delay runs."""
+        """Return the state of the name: its holder, or its delay."""
         if not self.holds(name):
             return None
         lease, now = self._leases[name], self._clock.now()
@@ -77,16 +77,16 @@ class LockModel:
         )
 
     def revoke(self, name: str) -> None:
-        """End the lease and its delay, and wake; the holder is told that it has lost."""
+        """End the lease and its delay, and wake the waiters; the holder's next operation gets Lost."""
         del self._leases[name]
         self._publish(lock_keys(name).freed)
 
     def holder(self, name: str) -> str | None:
-        """Return who has the name taken, if anybody."""
+        """Return the lease that takes the name, if any."""
         return self._leases[name].holder_id if self.holds(name) else None
 
     def last_token(self, name: str) -> int | None:
-        """Return the token given out last, if there was one."""
+        """Return the last token granted, if any."""
         return self._tokens.get(name)
 
     def _living(self, name: str, holder_id: str) -> _Lease | None:
@@ -95,7 +95,7 @@ class LockModel:
         return lease if is_living else None
 
     def acquire(self, operation: AcquireLock) -> Acquired | Held:
-        """Take the lock if it is free, or again if it is the holder's."""
+        """Take the lock if it is free or already the holder's."""
         if operation.is_key:
             message = f"{operation.name!r} is to be locked as a key of a server, and this store has none"
             raise InvalidInput(message)
@@ -113,7 +113,7 @@ class LockModel:
         return Acquired(self._tokens[operation.name], operation.ttl_ms, replay=lease is not None)
 
     def adopt(self, operation: AdoptLock) -> Acquired | Lost:
-        """Tell the holder its token, and how long it has."""
+        """Return the holder's token and remaining time."""
         lease = self._living(operation.name, operation.holder_id)
         if lease is None:
             return Lost()
@@ -121,7 +121,7 @@ class LockModel:
         return Acquired(self._tokens[operation.name], remaining_ms, replay=True)
 
     def renew(self, operation: RenewLock) -> Renewed | Lost:
-        """Push the end out, never re-create."""
+        """Extend the lease; never re-create it."""
         lease = self._living(operation.name, operation.holder_id)
         if lease is None:
             return Lost()
@@ -129,7 +129,7 @@ class LockModel:
         return Renewed(operation.ttl_ms)
 
     def rename(self, operation: RenameHolder) -> bool:
-        """Give the lease another holder id; a repeat is told yes again."""
+        """Give the lease another holder id; a repeat gets True again."""
         lease = self._living(operation.name, operation.holder_id)
         if lease is None:
             return self._living(operation.name, operation.new_holder_id) is not None
@@ -137,7 +137,7 @@ class LockModel:
         return True
 
     def release(self, operation: ReleaseLock) -> Released | Lost:
-        """Compare and delete, then wake; a repeat after a lost reply is no loss."""
+        """Compare and delete, then wake a waiter; a repeat after a lost reply is not a loss."""
         if self._living(operation.name, operation.holder_id) is None:
             return Released() if self._releasers.get(operation.name) == operation.holder_id else Lost()
         del self._leases[operation.name]

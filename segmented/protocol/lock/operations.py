@@ -12,8 +12,8 @@ from segmented.protocol.base import Operation
 class AcquireLock(Operation[Acquired | Held | Unreplicated]):
     """Take the lock for `ttl_ms` if it is free. A repeat by the same holder id renews it and keeps its token.
 
-    The key lives for `delay_ms` longer than the lease. With `replicas`, so many must acknowledge within `within_ms`.
-    With `is_key`, in this and the other operations, the name is the key itself, which redis-py's own lock may use too.
+    The key lives `delay_ms` longer than the lease. With `replicas`, that many must acknowledge within `within_ms`. With
+    `is_key`, here and in the other operations, the name is the key itself, which redis-py's own lock may use too.
     """
 
     name: str
@@ -27,7 +27,7 @@ class AcquireLock(Operation[Acquired | Held | Unreplicated]):
 
 @dataclass(frozen=True, slots=True)
 class RenewLock(Operation[Renewed | Lost]):
-    """Push the end of the lease out to `ttl_ms` from now, if it is still the holder's. Never re-creates it."""
+    """Extend the lease to `ttl_ms` from now, if it is still the holder's. Never re-creates it."""
 
     name: str
     holder_id: str
@@ -38,9 +38,9 @@ class RenewLock(Operation[Renewed | Lost]):
 
 @dataclass(frozen=True, slots=True)
 class AdoptLock(Operation[Acquired | Lost]):
-    """Find the lease of `holder_id`: its token, and as `ttl_ms` how long it lives. Changes nothing.
+    """Find the lease of `holder_id`: returns its token and remaining time. Changes nothing.
 
-    A key without an end, which only another program can write, counts as one of `ttl_ms`.
+    A key without expiry, which only another program can write, counts as one of `ttl_ms`.
     """
 
     name: str
@@ -52,9 +52,9 @@ class AdoptLock(Operation[Acquired | Lost]):
 
 @dataclass(frozen=True, slots=True)
 class RenameHolder(Operation[bool]):
-    """Give the lease of `holder_id` to `new_holder_id`, with its token and its end. False when it is neither's.
+    """Give the lease of `holder_id` to `new_holder_id`, with its token and its end. False if it belongs to neither.
 
-    The operations of the old holder id are answered Lost from then on.
+    Afterwards, operations with the old holder id get Lost.
     """
 
     name: str
@@ -65,7 +65,7 @@ class RenameHolder(Operation[bool]):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLock(Operation[Released | Lost]):
-    """Delete the lock if it is the holder's, and wake who waits. A repeat is Released until another releases it."""
+    """Delete the lock if it is the holder's, and wake a waiter. A repeat gets Released until another releases it."""
 
     name: str
     holder_id: str

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Compare and delete, then wake one waiter a process. Safe to run twice: a repeat after a lost reply is told "released"
--- until somebody else has released the lock.
+-- Compare and delete, then wake one waiter per process. Safe to run twice: a repeat after a lost reply gets "released"
+-- until another holder has released the lock.
 -- KEYS     1 lock (string: holder id)   2 fence (hash: token, releaser, delay)   3 freed (channel)
 -- ARGV     1 holder_id   2 delay_ms
 -- answers  {"released"}   {"lost"}

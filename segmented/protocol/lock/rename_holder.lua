@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Give a lease to another holder id, with its token and its end. Safe to run twice: a repeat is told "renamed" again.
+-- Give a lease to another holder id, with its token and its end. Safe to run twice: a repeat gets "renamed" again.
 -- KEYS     1 lock   2 fence   3 freed (unused)
 -- ARGV     1 holder_id   2 new_holder_id
--- answers  {"renamed"}   {"lost"} when neither holds it
+-- answers  {"renamed"}   {"lost"} if neither holds it
 local lock, fence, holder_id, new_holder_id = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local holder = redis.call('GET', lock)
 if holder == new_holder_id then

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Push the end of a lease out, only if it is still the holder's; never re-creates it. The fence outlives the lease by a
--- day from the acquire; should it lapse under a lease renewed for longer, the next token is the server's clock.
+-- Extend a lease, only if it is still the holder's; never re-creates it. The fence outlives the lease by a day from the
+-- acquire; if it expires under a lease renewed for longer, the next token is the server's clock.
 -- KEYS     1 lock   2 fence (unused)   3 freed (unused)
 -- ARGV     1 holder_id   2 ttl_ms   3 delay_ms
 -- answers  {"renewed"}   {"lost"}

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Command, Dialect, Exchange, Reply
 
 FENCE_IDLE_MS: Final = 24 * 3600 * 1000
-"""How long an idle lock's last token is kept. A lapsed one does no harm: the next is the server's microseconds."""
+"""How long an idle lock's last token is kept. Its expiry does no harm: the next token is the server's clock in µs."""
 LOOK_MS: Final = 1_000
-"""A holder that uses redis-py's own lock sends no message at its release: who waits for its key looks so often."""
+"""Polling interval of waiters for a key, because redis-py's own lock sends no message at its release."""
 
 
 def _keys(operation: AcquireLock | AdoptLock | RenewLock | RenameHolder | ReleaseLock) -> LockKeys:
@@ -95,7 +95,7 @@ def _encode_release(operation: ReleaseLock) -> Call:
 
 
 def _native_renew(operation: RenewLock, dialect: Dialect) -> Sequence[Command]:
-    if operation.delay_ms:  # the script looks whether only the delay is left
+    if operation.delay_ms:  # the script checks whether only the delay is left
         return ()
     return (dialect.compare_and_keep(_keys(operation).lock, operation.holder_id, operation.ttl_ms),)
 
@@ -114,18 +114,18 @@ def _native_release(operation: ReleaseLock, dialect: Dialect) -> Sequence[Comman
 
 
 def _decode_native_release(_: ReleaseLock, replies: Sequence[Reply]) -> Released | None:
-    return Released() if int(replies[0]) > 0 else None  # 0 is "gone" and "another's" alike: the script can tell
+    return Released() if int(replies[0]) > 0 else None  # 0 means "gone" or "another's": the script can tell
 
 
 def _wakes(operation: ReleaseLock) -> tuple[str, str]:
     return _keys(operation).freed, operation.holder_id
 
 
-# --- and what follows on the same connection ---
+# --- follow-up commands on the same connection ---
 
 
 def _await_replicas(operation: AcquireLock, answer: Acquired | Held) -> Exchange[Acquired | Held | Unreplicated]:
-    """Have replicas acknowledge what was written: also a repeat has written, else WAIT would count falsely."""
+    """Wait until replicas acknowledge the write: a repeat writes too, otherwise WAIT would count wrongly."""
     if not operation.replicas or not isinstance(answer, Acquired):
         return answer
     wait: Command = ("WAIT", operation.replicas, operation.within_ms)

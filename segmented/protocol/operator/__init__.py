@@ -1,1 +1,1 @@
-"""What an operator asks: names, holders, and to revoke a lock."""
+"""Operator commands: list names, show holders, revoke a lock."""

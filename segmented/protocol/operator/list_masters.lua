@@ -1,8 +1,8 @@
 #!lua flags=no-writes,allow-stale
--- Tell which hash slots each master of this server's cluster serves.
+-- Return which hash slots each master of this server's cluster serves.
 -- KEYS     none: any server of a cluster answers
 -- ARGV     none
--- answers  {{first, last, first, last, ...}, ...}; empty for a server that is in no cluster
+-- answers  {{first, last, first, last, ...}, ...}; empty for a server outside a cluster
 if string.find(redis.call('INFO', 'cluster'), 'cluster_enabled:0', 1, true) then
   return {}
 end

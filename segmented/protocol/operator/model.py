@@ -1,4 +1,4 @@
-"""The model of what an operator asks, over the models of all kinds of lock."""
+"""The model of operator commands, over the models of all kinds of lock."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WILD: Final = re.compile(r"\\(?P<plain>.)|\[(?P<not>\^?)(?P<set>[^\]]*)\]|(?P<an
 
 
 class OperatorModel:
-    """Asks every kind; the name belongs to one of them at most."""
+    """Asks every kind; a name belongs to at most one of them."""
 
     def __init__(self, *kinds: KindModel) -> None:
-        """Look at `kinds`."""
+        """Create the operator's view of `kinds`."""
         self._kinds = kinds
         self._revoked: dict[str, tuple[str, Revoked]] = {}
 
@@ -34,12 +34,12 @@ class OperatorModel:
         }
 
     def show(self, operation: ShowLock) -> LockState | None:
-        """Tell who holds it."""
+        """Return the lock's state."""
         states = (kind.state(operation.name, operation.holders_max) for kind in self._kinds)
         return next((state for state in states if state is not None), None)
 
     def revoke(self, operation: RevokeLock) -> Revoked | None:
-        """End it, once an id."""
+        """End the leases, once per revoke id."""
         last_id, answer = self._revoked.get(operation.name, ("", None))
         if last_id == operation.revoke_id:
             return answer
@@ -53,18 +53,18 @@ class OperatorModel:
         return None
 
     def list_locks(self, operation: ListLocks) -> NamesPage:
-        """Name all at once."""
+        """Return all names in one page."""
         pattern = _regular(operation.match)
         found = {name for kind in self._kinds for name in kind.names() if kind.state(name, 0) is not None}
         return NamesPage(tuple(sorted(name for name in found if pattern.fullmatch(name))), 0)
 
     def list_masters(self, _: ListMasters) -> tuple[SlotRanges, ...]:
-        """Belong to no cluster."""
+        """Return nothing: the model is not a cluster."""
         return ()
 
 
 def _regular(match: str) -> re.Pattern[str]:
-    """Turn a server's pattern (`*`, `?`, `[abc]`, `[^abc]`, a backslash before any of them) into a regular one."""
+    """Convert a server's pattern (`*`, `?`, `[abc]`, `[^abc]`, or escaped by a backslash) into a regular expression."""
     written, end = "", 0
     for found in WILD.finditer(match):
         written += re.escape(match[end : found.start()])

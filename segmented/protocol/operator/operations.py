@@ -1,4 +1,4 @@
-"""Operations for an operator, on locks of every kind: look at one, end it, find the names that are taken."""
+"""Operations for an operator, on locks of every kind: show one, revoke it, list the held names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from segmented.protocol.base import Operation
 
 @dataclass(frozen=True, slots=True)
 class ShowLock(Operation[LockState | None]):
-    """Tell who holds the lock, of whatever kind; None when it is free. Names at most `holders_max` holders."""
+    """Return the state of a lock of any kind, with at most `holders_max` holders; None if it is free."""
 
     name: str
     holders_max: int
@@ -18,10 +18,10 @@ class ShowLock(Operation[LockState | None]):
 
 @dataclass(frozen=True, slots=True)
 class RevokeLock(Operation[Revoked | None]):
-    """End every lease on the name, and a lock-delay, and wake who waits; None when it is free.
+    """End every lease on the name and any lock-delay, and wake the waiters; None if it is free.
 
-    The holders are told at their next renewal or release that they have lost it. A repeat with the same `revoke_id`
-    is told the same and ends nothing that began since.
+    The holders get "lost" from their next renewal or release. A repeat with the same `revoke_id` gets the same answer
+    and leaves newer leases alone.
     """
 
     name: str
@@ -30,9 +30,9 @@ class RevokeLock(Operation[Revoked | None]):
 
 @dataclass(frozen=True, slots=True)
 class ListLocks(Operation[NamesPage]):
-    """Name some locks that are held and match, and the next cursor (0 at the end); one may come twice.
+    """Return some held locks that match, and the next cursor (0 at the end); a name may appear twice.
 
-    On a cluster the master that serves `slot` is asked.
+    On a cluster, the master that serves `slot` answers.
     """
 
     match: str

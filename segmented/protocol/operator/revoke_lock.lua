@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- uses shared/operator.lua
--- End every lease on a name, of whatever kind, and a lock-delay, and wake who waits. It writes no `releaser`: the old
--- holders' renewals and releases are told "lost". Safe to run twice: a repeat with the same revoke_id is told the same,
--- and ends nothing that began since.
+-- End every lease on a name of any kind and any lock-delay, and wake the waiters. It writes no `releaser`, so that the old
+-- holders' renewals and releases get "lost". Safe to run twice: a repeat with the same revoke_id gets the same answer and
+-- leaves newer leases alone.
 -- ARGV     1 revoke_id   2 fence_ttl_ms
--- answers  {"revoked", kind, token or ""}   {"wrong_kind"} when the key is no lock   {"free"}
+-- answers  {"revoked", kind, token or ""}   {"wrong_kind"} if the key is not a lock   {"free"}
 local revoke_id, fence_ttl_ms = ARGV[1], tonumber(ARGV[2])
-local WOKEN_MAX = 16 -- of a fair lock's queue: the first of them gets it, whoever asks first
+local WOKEN_MAX = 16 -- waiters of a fair lock that are woken: the first in the queue gets it, whichever asks first
 local LOOKED_AT_MAX = 1000
 
 local id, was, its_token = string.match(redis.call('HGET', FENCE, 'revoked') or '', '^(%S+) (%S+) (%d*)$')
@@ -33,7 +33,7 @@ if kind == 'read_write' then
   redis.call('PUBLISH', OPENED, 'freed')
 end
 local woken = 0
-for _, waiter in ipairs(queue) do -- a dead one is not reached
+for _, waiter in ipairs(queue) do -- a dead waiter is not reached
   woken = woken + redis.call('PUBLISH', TURN .. ':' .. waiter, 'turn')
   if woken >= WOKEN_MAX then
     break

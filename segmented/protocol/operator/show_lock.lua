@@ -1,10 +1,10 @@
 #!lua flags=no-writes
 -- uses shared/operator.lua
--- Tell who holds a lock of any kind. Of holder ids only the start is told: the whole of one proves ownership.
--- ARGV     1 holders_max   2 characters of a holder id that are told
--- answers  {"wrong_kind"} when the key is no lock   {"free"}
---          {"held", kind, token or "", ms until the name is free; -1 for never, "1" while a lock-delay runs else "0",
---           permits or "", waiters or "", listeners or "", number of holders, then five strings a holder:
+-- Return the state of a lock of any kind. Holder ids are cut off, because a complete one proves ownership.
+-- ARGV     1 holders_max   2 characters to return of each holder id
+-- answers  {"wrong_kind"} if the key is not a lock   {"free"}
+--          {"held", kind, token or "", ms until the name is free; -1 for never, "1" during a lock-delay, else "0",
+--           permits or "", waiters or "", listeners or "", number of holders, then five strings per holder:
 --           start of its id, mode, ms until its end; -1 for never, owner or "", how often it has entered}
 local holders_max, shown = tonumber(ARGV[1]), tonumber(ARGV[2])
 local kind = kind_of_lock()
@@ -25,7 +25,7 @@ local function add(holder_id, mode, remaining_ms, owner, count)
   end
 end
 
--- Add those of a sorted set whose time has not come, the first to end first.
+-- Add the live members of a sorted set, the earliest end first.
 local function add_all(key, mode)
   holder_count = redis.call('ZCOUNT', key, AFTER_NOW, '+inf')
   local found = redis.call('ZRANGE', key, AFTER_NOW, '+inf', 'BYSCORE', 'LIMIT', 0, holders_max, 'WITHSCORES')
@@ -34,7 +34,7 @@ local function add_all(key, mode)
   end
 end
 
--- 1. by the kind: who is in, and who is known to wait
+-- 1. by kind: the holders and the known waiters
 if kind == 'semaphore' then
   permits = redis.call('HGET', FENCE, 'permits') or ''
   add_all(LOCK, 'permit')
@@ -51,7 +51,7 @@ elseif kind == 'read_write' then
 else
   local holder = redis.call('GET', LOCK)
   local remaining_ms = free_in_ms
-  if kind == 'fair' then -- whoever was handed the lock and has not come for it is a waiter, too
+  if kind == 'fair' then -- a process that was handed the lock and has not claimed it yet is a waiter, too
     local present = redis.call('ZCOUNT', PRESENT, AFTER_NOW, '+inf')
     waiters = digits(math.max(0, present - redis.call('HEXISTS', WAITERS, holder)))
   elseif kind == 'lock' then
@@ -68,11 +68,11 @@ else
   end
 end
 
--- 2. subscriptions are counted by each node of a cluster for itself
+-- 2. each node of a cluster counts only its own subscriptions
 local listeners = ''
 local cluster = redis.pcall('INFO', 'cluster')
 local is_alone = type(cluster) == 'string' and string.find(cluster, 'cluster_enabled:0', 1, true)
-if is_alone and kind ~= 'fair' and kind ~= 'get_set' then -- those listen elsewhere, or nowhere
+if is_alone and kind ~= 'fair' and kind ~= 'get_set' then -- their waiters use other channels, or none
   local found = redis.pcall('PUBSUB', 'NUMSUB', FREED, OPENED)
   if not found.err then
     listeners = digits(found[2] + found[4])

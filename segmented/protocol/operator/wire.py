@@ -1,4 +1,4 @@
-"""What an operator asks, over the wire."""
+"""Operator commands over the wire."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
 
 SCAN_COUNT: Final = 1_000
-"""Keys that the server looks at in one step: others are answered in between."""
+"""Keys that the server scans in one step; it serves other clients between steps."""
 HEADS: Final = 9
-"""Parts of a reply before the holders."""
+"""Number of fields in a reply before the holders."""
 PARTS: Final = 5
-"""Parts of one holder."""
+"""Number of fields of one holder."""
 
 
 def _encode_show(operation: ShowLock) -> Call:
@@ -82,13 +82,13 @@ def _check_kind(name: str, said: str) -> None:
 
 @dataclass(slots=True)
 class _CallAnywhere(Call):
-    """A call without keys of its own: on a cluster the master of `slot` is asked, or any."""
+    """A call without keys of its own: on a cluster, the master of `slot` answers, or any."""
 
     slot: int | None = None
 
     @property
     def key(self) -> str:
-        """Some key of the slot."""
+        """Any key of the slot."""
         return "anywhere" if self.slot is None else _key_in(self.slot)
 
 

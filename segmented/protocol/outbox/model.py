@@ -1,4 +1,4 @@
-"""The model of submitted orders: accepting them, and a worker's envelope, in the order in which the scripts do it."""
+"""The model of submitted orders: accepting them, and a worker's envelope, in the order of the scripts' steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ALL: Final = 1_000
 WITH_OTHERS: Final = {0: ALL, 1: 10}
-"""Orders in one envelope, by how often one of them was begun; else it is alone."""
+"""Maximum orders in one envelope, by how often one of them was begun; after more attempts it is alone."""
 
 
 @dataclass(slots=True)
@@ -52,15 +52,15 @@ class _Envelope:
     moved: list[OrderRecord] = field(default_factory=list)
     refused: dict[str, OrderRecord] = field(default_factory=dict)
     limited: set[str] = field(default_factory=set)
-    """Of the refused, those whose customer has no more to get."""
+    """The refused orders whose customer has reached the limit."""
     begun: dict[str, Entry] = field(default_factory=dict)
 
 
 class OutboxModel(OutboxUpkeep):
-    """Pools by sku, with what is submitted to them."""
+    """Pools by sku, with their submitted orders."""
 
     def bodies(self) -> dict[type[op.Operation[Any]], Callable[[Any], object]]:
-        """Return what performs each operation."""
+        """Return the method that performs each operation."""
         return {
             **super().bodies(),
             op.QueueOrders: self.queue,
@@ -101,7 +101,7 @@ class OutboxModel(OutboxUpkeep):
     # --- working ---
 
     def take(self, operation: op.TakeOrders) -> TakenOrders:
-        """Begin work on orders that share a message."""
+        """Begin to process the orders of one message."""
         pool, envelope = self.found(operation.sku), _Envelope(operation)
         found = {order_id: self._begin(pool, envelope, order_id) for order_id in operation.order_ids}
         self._write_down(pool, "reserved", envelope.taken)
@@ -130,7 +130,7 @@ class OutboxModel(OutboxUpkeep):
     def _begin(
         self, pool: ModelPool, envelope: _Envelope, order_id: str
     ) -> Settled | Busy | TooManyOthers | Dead | SegmentedError | None:
-        """Return what stands against working on an order; None when it is begun, or refused."""
+        """Return the reason against processing an order; None if it is begun, or refused."""
         record, entry = pool.orders.get(order_id), pool.entries.get(order_id, Entry())
         operation, now_ms = envelope.asked, self._now_ms()
         is_own = entry.worker == operation.holder_id
@@ -160,11 +160,11 @@ class OutboxModel(OutboxUpkeep):
             )
             pool.entries[order_id] = envelope.begun[order_id] = begun
             if record is not None:
-                self._hold_begun(pool, order_id, operation.hold_ms)  # at once: the next order may want what is due
+                self._hold_begun(pool, order_id, operation.hold_ms)  # now: the next order may need due units
         return answer
 
     def _hold_begun(self, pool: ModelPool, order_id: str, hold_ms: int) -> None:
-        """Hold units: for as long as the order is in the outbox, or for a while."""
+        """Hold units: while the order is in the outbox, or for a limited time."""
         if order_id in pool.outbox:
             pool.holds[order_id] = SUBMITTED_UNTIL_MS
         else:
@@ -184,7 +184,7 @@ class OutboxModel(OutboxUpkeep):
         return envelope.segment
 
     def _decide(self, pool: ModelPool, envelope: _Envelope, order: Order) -> Busy | None:
-        """Take an order's units, or refuse it; it was accepted, so a pool closed since still serves it."""
+        """Take an order's units, or refuse it; it was accepted, so a pool closed since then still serves it."""
         segment = self._segment(pool, envelope)
         if segment is None:
             return Busy(order.order_id, 0, self._free_in_ms(pool))
@@ -209,7 +209,7 @@ class OutboxModel(OutboxUpkeep):
         return None
 
     def _move(self, pool: ModelPool, envelope: _Envelope, record: OrderRecord) -> Busy | None:
-        """Move an order whose holder's lease has lapsed to this envelope's segment."""
+        """Move an order whose holder's lease has expired to this envelope's segment."""
         if record.holder_id is None:
             return None
         lease = self._lease(pool, record)
@@ -250,7 +250,7 @@ class OutboxModel(OutboxUpkeep):
         )
 
     def renew_work(self, operation: op.RenewWork) -> tuple[str, ...]:
-        """Push out until when a worker has its orders."""
+        """Extend a worker's time for its orders."""
         pool, own = self.found(operation.sku), []
         until_ms = self._now_ms() + operation.work_ms
         for order_id in operation.order_ids:

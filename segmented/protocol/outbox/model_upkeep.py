@@ -35,13 +35,13 @@ class OutboxUpkeep(PoolModel):
     """Pools by sku, with the outboxes and the messages that no worker could read."""
 
     def __init__(self, clock: Clock, publish: Callable[[str], None]) -> None:
-        """Begin without pools."""
+        """Create a model without pools."""
         super().__init__(clock, publish)
         self._noted: set[str] = set()
         self._messages: dict[str, dict[str, KeptMessage]] = {}
 
     def bodies(self) -> dict[type[op.Operation[Any]], Callable[[Any], object]]:
-        """Return what performs each operation."""
+        """Return the method that performs each operation."""
         return {
             **super().bodies(),
             op.PutOff: self.put_off,
@@ -89,7 +89,7 @@ class OutboxUpkeep(PoolModel):
     # --- the outbox ---
 
     def sweep(self, operation: op.SweepOutbox) -> Swept | SweepSuperseded:
-        """Name what is to be published again."""
+        """List the orders to publish again."""
         pool, now_ms = self.found(operation.sku), self._now_ms()
         if operation.fencing_token is not None:
             if operation.fencing_token < pool.swept_under:
@@ -115,7 +115,7 @@ class OutboxUpkeep(PoolModel):
         return Swept(tuple(due), tuple(buried), is_more_due=len(waiting) > operation.limit)
 
     def bury(self, pool: ModelPool, order_id: str, entry: Entry, hold_ms: int) -> None:
-        """Tell nobody of an order any more, until it is replayed; its units are held for so long."""
+        """Stop publishing an order until it is replayed; its units are held for the given time."""
         if order_id in pool.holds:
             pool.holds[order_id] = self._now_ms() + hold_ms
         entry.until_ms, entry.worker = 0, ""
@@ -124,7 +124,7 @@ class OutboxUpkeep(PoolModel):
         pool.outbox.pop(order_id, None)
 
     def read_submitted(self, operation: op.ReadSubmitted) -> tuple[Submitted, ...]:
-        """Read what is known of orders; a pool that is not open knows none."""
+        """Read the full state of orders; a pool that is not open has none."""
         pool = self._pools.get(operation.sku)
         if pool is None:
             return tuple(
@@ -135,7 +135,7 @@ class OutboxUpkeep(PoolModel):
         return tuple(_submitted(pool, one, now_ms) for one in operation.order_ids)
 
     def read_outbox(self, operation: op.ReadOutbox) -> OutboxState:
-        """Count what waits."""
+        """Count the waiting orders."""
         pool, now_ms = self.found(operation.sku), self._now_ms()
         due = sum(due_ms <= now_ms for due_ms in pool.outbox.values())
         oldest = max(0, now_ms - min(pool.outbox.values(), default=now_ms))

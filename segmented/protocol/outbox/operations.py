@@ -1,4 +1,4 @@
-"""Operations on submitted orders: the outbox, which says whom a worker has to be told of, and the dead-letter set."""
+"""Operations on submitted orders: the outbox, from which orders are published to workers, and the dead-letter set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from segmented.protocol.base import Operation
 
 @dataclass(frozen=True, slots=True)
 class QueueOrders(Operation[tuple[Queued | Reserved | Settled | Closed | SegmentedError, ...]]):
-    """Accept up to 1,000 orders whose units a worker takes, with their places in the outbox, in one step."""
+    """Accept up to 1,000 orders whose units a worker will take, with their outbox entries, in one step."""
 
     sku: str
     orders: tuple[Order, ...]
@@ -31,7 +31,7 @@ class QueueOrders(Operation[tuple[Queued | Reserved | Settled | Closed | Segment
 
 @dataclass(frozen=True, slots=True)
 class TakeOrders(Operation[TakenOrders]):
-    """Begin work on up to 1,000 different orders that share a message, under one segment's lock where one is needed."""
+    """Begin to process up to 1,000 different orders of one message, under one segment's lock if needed."""
 
     sku: str
     order_ids: tuple[str, ...]
@@ -39,13 +39,13 @@ class TakeOrders(Operation[TakenOrders]):
     ttl_ms: int
     hold_ms: int
     work_ms: int
-    """After which another worker may begin."""
+    """Time after which another worker may begin."""
     begun_max: int
 
 
 @dataclass(frozen=True, slots=True)
 class RenewWork(Operation[tuple[str, ...]]):
-    """Push out until when a worker has its orders; names those that are still its own."""
+    """Extend a worker's time for its orders; returns those that are still its own."""
 
     sku: str
     order_ids: tuple[str, ...]
@@ -57,23 +57,23 @@ class RenewWork(Operation[tuple[str, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class PutOff(Operation[int]):
-    """Give orders back unfinished, for `delay_ms`; says how many were buried, because they were begun too often."""
+    """Give orders back unfinished, for `delay_ms`; returns how many became dead because they were begun too often."""
 
     sku: str
     order_ids: tuple[str, ...]
     holder_id: str
     delay_ms: int
     counts: bool
-    """Did the orders themselves fail? What stopped the worker otherwise does not count as begun."""
+    """Whether the orders themselves failed; if the worker stopped for another reason, they do not count as begun."""
     begun_max: int
     reason: str
     hold_ms: int = 600_000
-    """For which the units of what is buried stay reserved."""
+    """Time for which the units of dead orders stay reserved."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepOutbox(Operation[Swept | SweepSuperseded]):
-    """Name up to `limit` orders to be published again, each put off by twice the time of the time before."""
+    """Return up to `limit` orders to publish again; each one's delay doubles every time."""
 
     sku: str
     limit: int
@@ -86,7 +86,7 @@ class SweepOutbox(Operation[Swept | SweepSuperseded]):
 
 @dataclass(frozen=True, slots=True)
 class ReadSubmitted(Operation[tuple[Submitted, ...]]):
-    """Read what is known of up to 1,000 orders, in the order asked."""
+    """Read the full state of up to 1,000 orders, in the given order."""
 
     sku: str
     order_ids: tuple[str, ...]
@@ -94,7 +94,7 @@ class ReadSubmitted(Operation[tuple[Submitted, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadOutbox(Operation[OutboxState]):
-    """Count what waits."""
+    """Count the waiting orders."""
 
     sku: str
 
@@ -109,7 +109,7 @@ class ListDead(Operation[tuple[int, tuple[DeadOrder, ...]]]):
 
 @dataclass(frozen=True, slots=True)
 class ReplayDead(Operation[tuple[Replayed | Settled | None, ...]]):
-    """Publish up to 1,000 dead orders again; of one that was decided, its fate; None: not in the set."""
+    """Publish up to 1,000 dead orders again; returns a decided order's final state; None: not in the set."""
 
     sku: str
     order_ids: tuple[str, ...]
@@ -117,19 +117,19 @@ class ReplayDead(Operation[tuple[Replayed | Settled | None, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class NoteOutbox(Operation[None]):
-    """Note that orders are submitted to a pool, so that whoever sweeps finds it."""
+    """Note that orders are submitted to a pool, so that the sweep finds it."""
 
     sku: str
 
 
 @dataclass(frozen=True, slots=True)
 class ListOutboxes(Operation[tuple[str, ...]]):
-    """Name the pools that orders were submitted to."""
+    """List the pools that orders were submitted to."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepMessage(Operation[bool]):
-    """Keep a message that no worker could read, once; False when so many are kept that this one is not."""
+    """Keep a message that no worker could read, once; False if too many are kept already."""
 
     queue: str
     digest: str
@@ -146,7 +146,7 @@ class ListMessages(Operation[tuple[KeptMessage, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class DropMessage(Operation[bool]):
-    """Forget a kept message; False when there was none."""
+    """Delete a kept message; False if there was none."""
 
     queue: str
     digest: str

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
--- Give submitted orders back unfinished: they are published again after a while. Where it was not the order's fault ("0")
--- it does not count as begun. What another worker has by now is left alone.
+-- Give submitted orders back unfinished: they are published again after a while. If it was not the order's fault ("0"),
+-- it does not count as begun. An order that another worker has taken is left alone.
 -- ARGV     1 delay_ms   2 counts ("1": the order itself failed)   3 begun_max   4 reason (one line, no tabs)
 --          5 holder_id   6 hold_ms (of what is buried)   7 on: order ids, at most 1,000
 -- answers  {"missing"}   {"put_off", number buried: begun too often}

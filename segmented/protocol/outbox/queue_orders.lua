@@ -1,10 +1,10 @@
 #!lua
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
--- Accept orders whose stock a worker decides: note what they ask for, and that somebody has to be told.
+-- Accept orders whose stock a worker decides: note their request, and that they must be published.
 -- ARGV     1 publish_after_ms   then for each order, at most 1,000: order_id, quantity, customer_id ("" for none)
 -- answers  {"missing"}   the pool is not open
---          {"queued", epoch, lines}   one line an order, with newlines between and tabs in them:
+--          {"queued", epoch, lines}   one line per order, separated by newlines, with tabs inside:
 --            mismatch     the id exists with other content
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            reserved, segment, quantity, parts, sequence   units are taken for it

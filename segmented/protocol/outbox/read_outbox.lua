@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
--- How much waits in the outbox.
+-- Count the orders that wait in the outbox.
 -- ARGV     none
 -- answers  {"missing"}   {"outbox", orders, of these due, dead orders, ms since the first of them was due}
 if not read_pool() then

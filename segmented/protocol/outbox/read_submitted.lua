@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
--- What is known of submitted orders, in one step: what they have become, and what still has to happen to them.
+-- Read the state of submitted orders in one step: their decisions, and their pending steps.
 -- ARGV     order ids, at most 1,000
 -- answers  {"submitted", ms now, {record or nothing, ...}, {entry or nothing, ...}, {due_ms or nothing, ...},
 --          {dead or nothing, ...}, {hold_until_ms or nothing, ...}}   of a pool that is not open: nothings

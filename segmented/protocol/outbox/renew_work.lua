@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
--- Push out until when a worker has its orders, with the holds of their units and the lease of its segment.
+-- Extend a worker's time for its orders, with the holds of their units and the lease of its segment.
 -- ARGV     1 holder_id   2 ttl_ms   3 hold_ms   4 work_ms   5 on: order ids, at most 1,000
 -- answers  {"missing"}   {"renewed", order_id, ...}   those that are still the worker's
 local holder_id, ttl_ms, hold_until = ARGV[1], tonumber(ARGV[2]), digits(now_ms + tonumber(ARGV[3]))

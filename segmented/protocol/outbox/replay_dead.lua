@@ -5,7 +5,7 @@
 -- decided in the meantime only leaves the set.
 -- ARGV     order ids, at most 1,000
 -- answers  {"missing"}
---          {"replayed", lines}   one line an order, with newlines between and tabs in them:
+--          {"replayed", lines}   one line per order, separated by newlines, with tabs inside:
 --            unknown      not in the set
 --            settled, state, quantity, segment, fence, sequence   decided in the meantime
 --            replayed

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
--- Name the submitted orders that are due to be published again, longest ago first, and put each off by twice the time of
--- the time before. What was decided in the meantime leaves, what was begun too often is buried.
+-- Return the submitted orders that are due to be published again, longest ago first, and double each one's delay. Orders
+-- decided in the meantime leave the outbox; orders begun too often become dead.
 -- ARGV     1 limit, at most 1,000   2 fence of whoever sweeps ("" without one)   3 base_ms   4 most_ms   5 hold_ms (of what is buried)
 --          6 begun_max
 -- answers  {"missing"}

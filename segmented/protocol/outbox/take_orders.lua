@@ -2,15 +2,15 @@
 -- uses shared/pool.lua
 -- uses shared/segments.lua
 -- uses shared/outbox.lua
--- Begin work on submitted orders, which share a message. For those whose stock is not decided, and those whose holder let
--- its lease lapse, the lock of one free segment is taken, for all of them together, and units from that segment first.
--- An order that was begun before and not finished may be the one that ends its workers: it goes with ever fewer others.
--- Each order is the worker's for work_ms, and after a lost reply it is told the same again.
+-- Begin to process the submitted orders of one message. For those whose stock is not decided, and those whose holder's
+-- lease has expired, this takes the lock of one free segment for all of them, and units from that segment first. An order
+-- that was begun before and not finished may be the one that kills its workers: it shares a message with ever fewer
+-- others. Each order is the worker's for work_ms, and a repeat after a lost reply gets the same answer.
 -- ARGV     1 holder_id (of this message's worker)   2 ttl_ms   3 hold_ms (of orders that leave the outbox)
 --          4 work_ms (after which the outbox may publish them again, and another worker may begin)
 --          5 begun_max   6 on: order ids, at most 1,000, each once
 -- answers  {"missing"}   the pool is not open
---          {"taken", epoch, sequence, free_in_ms, lines}   one line an order, with newlines between and tabs in them:
+--          {"taken", epoch, sequence, free_in_ms, lines}   one line per order, separated by newlines, with tabs inside:
 --            settled, state, quantity, segment, fence, sequence   decided: before, or refused now
 --            unknown      no such order
 --            dead, begun  it was begun too often

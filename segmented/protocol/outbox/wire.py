@@ -1,4 +1,4 @@
-"""Submitted orders over the wire. The contracts of the scripts stand at the head of each Lua file."""
+"""Submitted orders over the wire. Each Lua file starts with its script's contract."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
 
 MESSAGES_MAX: Final = 1_000
-"""Messages that are kept of one queue: a broken publisher must not fill the stock's server."""
+"""Maximum kept messages of one queue: a broken publisher must not fill the stock's server."""
 
 
 # --- accepting ---
@@ -295,7 +295,7 @@ def _decode_drop(_: op.DropMessage, reply: Reply) -> bool:
     return int(reply) == 1
 
 
-# --- pieces ---
+# --- helpers ---
 
 
 def _pairs(found: Reply) -> Sequence[tuple[Reply, Reply]]:

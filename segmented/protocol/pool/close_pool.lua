@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
--- Take no new orders any more. What is reserved can still be confirmed, cancelled, or lapse.
+-- Stop taking new orders. Reservations can still be confirmed or cancelled, and still expire.
 -- ARGV     none
 -- answers  {"missing"}   {"closed", state, replay}   state as read_pool answers it
 local pool = read_pool()

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
--- Give back what lapsed holds kept, longest ago first, a bounded number in one step. A hold whose lease lives is left.
+-- Expire due holds, longest ago first, a bounded number in one step. A hold with a live lease is left alone.
 -- ARGV     1 limit, at most 1,000
--- answers  {"missing"}   {"gated"}   whoever decides the orders of this pool must be asked first
---          {"expired", sequence, more ("1": more are due), lines}   one line an order: order_id, quantity, segment, fence
+-- answers  {"missing"}   {"gated"}   the order database of this pool must decide first
+--          {"expired", sequence, more ("1": more are due), lines}   one line per order: order_id, quantity, segment, fence
 local pool = read_pool()
 if not pool then
   return { 'missing' }

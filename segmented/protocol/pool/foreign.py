@@ -1,4 +1,4 @@
-"""Numbers that somebody else may have written to a pool's keys: what cannot be read is named, and never raises."""
+"""Numbers in a pool's keys that another program may have overwritten: unreadable ones are listed and never raise."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ NAMES: Final = (
     "closed",
     "order_count",
 )
-"""As the scripts answer them, from the second place on; the units of the segments follow."""
+"""In the order of the scripts' answers, from the second place on; the units of the segments follow."""
 TRANSFER: Final = re.compile(r"(sent|away|received):([0-9]{1,4})")
 TRANSFERRED: Final = re.compile(r"([0-9]{1,15}) ([0-9]{1,15})")
 MOMENT_MAX: Final = 1 << 62
 
 
 def whole(value: Reply) -> int | None:
-    """Read a whole number as the server counts with it; None for anything else."""
+    """Parse an integer as the server does; None for anything else."""
     found = "" if value is None else readable(value)
     return int(found) if WHOLE.fullmatch(found) else None
 
 
 def moment(score: Reply) -> int:
-    """Read the end of a hold in milliseconds: the score of a sorted set, which may be infinite."""
+    """Parse the end of a hold in milliseconds: the score of a sorted set, which may be infinite."""
     return int(max(-MOMENT_MAX, min(MOMENT_MAX, float(readable(score)))))
 
 
@@ -86,7 +86,7 @@ def pool_state(sku: str, reply: Reply) -> PoolState:
 
 
 def _transfers(flat: Sequence[Reply]) -> dict[str, Transfer | None]:
-    """Read what a shard knows of units between it and others; None for what cannot be read."""
+    """Read a shard's notes of units between it and others; None for an unreadable note."""
     found: dict[str, Transfer | None] = {}
     for index in range(0, len(flat), 2):
         field, said = readable(flat[index]), readable(flat[index + 1])

@@ -2,7 +2,7 @@
 -- uses shared/pool.lua
 -- uses shared/segments.lua
 -- Take units and the lock of a free segment in one step.
--- ARGV     1 order_id   2 quantity   3 customer_id ("" for none)   4 partial ("1": whatever is left will do)
+-- ARGV     1 order_id   2 quantity   3 customer_id ("" for none)   4 partial ("1": take what is left)
 --          5 holder_id   6 ttl_ms   7 hold_ms   8 keep_refusal ("1": store "refused" as the order's final state)
 -- answers  {"missing"}    the pool is not open
 --          {line}         as reserve.lua has them: mismatch, settled, closed, nobody, limit, sold_out, busy, drifted
@@ -41,7 +41,7 @@ if record then
     local lock = lock_of(record.segment)
     local holder = redis.call('GET', lock)
     if holder == holder_id and record.holder == holder_id then
-      -- the same lease, its life counted anew, because the caller counts it from this request
+      -- the same lease, its time restarted, because the caller counts it from this request
       redis.call('PEXPIRE', lock, ttl_ms)
       note_free_at(pool, record.segment, now_ms + ttl_ms)
       redis.call('ZADD', HOLDS, 'GT', hold_until, id)
@@ -54,7 +54,7 @@ if record then
 elseif is_queued_otherwise(id, quantity, customer) then
   return { 'mismatch' }
 else
-  -- 2. too few units: exact, whatever the locks are doing
+  -- 2. too few units: exact, independent of the locks
   count, refused = allowed(pool, quantity, customer, is_partial)
   if refused == 'sold_out' and keeps_refusal then
     record = { state = 'f', quantity = quantity, parts = '', customer = customer, asked = '', holder = '', fence = '' }

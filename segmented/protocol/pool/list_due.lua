@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- uses shared/pool.lua
--- Name orders whose hold has lapsed, longest ago first.
+-- List orders whose hold has expired, longest ago first.
 -- ARGV     1 limit
 -- answers  {"missing"}   {"due", order_id, ...}
 if not read_pool() then

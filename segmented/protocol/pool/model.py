@@ -1,4 +1,4 @@
-"""The model of stock pools: what the scripts do, in the order in which they do it, without their key juggling."""
+"""The model of stock pools: the steps of the scripts, in their order, without their handling of keys."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PoolModel(PoolBooks):
     """Pools by sku: taking units, and deciding orders."""
 
     def bodies(self) -> dict[type[op.Operation[Any]], Callable[[Any], object]]:
-        """Return what performs each operation."""
+        """Return the method that performs each operation."""
         return {
             op.OpenPool: self.open,
             op.ReadPool: self.read,
@@ -83,7 +83,7 @@ class PoolModel(PoolBooks):
         return answer
 
     def reserve_many(self, operation: op.ReserveMany) -> tuple[Taken | SegmentedError, ...]:
-        """Take units without a lock, for one order after the other."""
+        """Take units without a lock, order by order."""
         pool = self.found(operation.sku)
         is_submitted = operation.publish_after_ms is not None
         hold_until_ms = SUBMITTED_UNTIL_MS if is_submitted else self._now_ms() + operation.hold_ms
@@ -130,7 +130,7 @@ class PoolModel(PoolBooks):
         return tuple(answers)
 
     def enter_outbox(self, pool: ModelPool, order_ids: Iterable[str], after_ms: int) -> None:
-        """Publish these again after so long, unless it is to be done sooner already."""
+        """Publish these orders again after that time, unless they are due sooner already."""
         for order_id in order_ids:
             pool.outbox.setdefault(order_id, self._now_ms() + after_ms)
 
@@ -178,7 +178,7 @@ class PoolModel(PoolBooks):
         return self._granted(pool, leased, replay=record is not None)
 
     def renew(self, operation: op.RenewGrant) -> Renewed | Lost:
-        """Push the end of a grant's lease and hold out."""
+        """Extend a grant's lease and hold."""
         pool, record = self._found(operation.sku, operation.order_id)
         if record.state != "reserved" or record.holder_id != operation.holder_id or not self._lease(pool, record):
             return Lost()
@@ -188,7 +188,7 @@ class PoolModel(PoolBooks):
     def _allowed(
         self, pool: ModelPool, order: Order, room: Room, *, partial: bool
     ) -> int | SoldOut | Busy | Closed | LimitReached | InvalidInput:
-        """Return how many units an order gets, or what refuses it."""
+        """Return how many units an order gets, or its refusal."""
         if room.is_stuck:
             return Busy(order.order_id, pool.sequence, 0)
         if pool.is_closed:
@@ -211,7 +211,7 @@ class PoolModel(PoolBooks):
     def _limited(
         self, pool: ModelPool, order: Order, customer_id: str, room: Room, *, partial: bool
     ) -> int | Busy | LimitReached:
-        """Return how many units the customer may have; what it let lapse does not count."""
+        """Return how many units the customer may have; expired orders do not count."""
         limit, wanted = pool.customer_limit or 0, order.quantity
         left = limit - pool.bought.get(customer_id, 0)
         if left >= wanted:
@@ -251,7 +251,7 @@ class PoolModel(PoolBooks):
     def _answer_of_known(
         self, pool: ModelPool, record: OrderRecord, operation: op.Grant
     ) -> Granted | SoldOut | Busy | Settled | None:
-        """Answer a repeat; None when the order's lease has lapsed, or it never had one."""
+        """Answer a repeat; None if the order's lease has expired, or it never had one."""
         if record.state == "refused":
             return SoldOut(record.order_id, record.asked, pool.available, pool.reserved, record.sequence, replay=True)
         if record.state != "reserved":
@@ -295,15 +295,15 @@ class PoolModel(PoolBooks):
     # --- deciding ---
 
     def confirm(self, operation: op.Confirm) -> Settled:
-        """Make it final."""
+        """Confirm an order."""
         pool, record = self._found_to_end(operation.sku, operation.order_id)
         if (answer := self._undecided(pool, record, "confirmed", operation.holder_id)) is not None:
-            return answer  # type: ignore[return-value]  # nothing but its fate stands against confirming
+            return answer  # type: ignore[return-value]  # only a decided order cannot be confirmed
         keeps = () if operation.holder_id in {None, record.holder_id} else (record.order_id,)
         return self._settled_one(pool, record, "confirmed", keeps)
 
     def cancel(self, operation: op.Cancel) -> Settled | Superseded:
-        """Give back on purpose."""
+        """Cancel an order."""
         pool = self.found(operation.sku)
         record = _queued_record(pool, operation.order_id) or self._found(operation.sku, operation.order_id)[1]
         answer = self._undecided(pool, record, "cancelled", operation.holder_id, voided=operation.voided)
@@ -312,7 +312,7 @@ class PoolModel(PoolBooks):
         return answer if isinstance(answer, Settled | Superseded) else self._settled_one(pool, record, "cancelled")
 
     def expire(self, operation: op.Expire) -> Settled | None:
-        """Give back what lapsed."""
+        """Expire an order."""
         pool, record = self._found_to_end(operation.sku, operation.order_id)
         answer = self._undecided(pool, record, "expired", None, voided=operation.voided)
         if isinstance(answer, SegmentedError):
@@ -322,7 +322,7 @@ class PoolModel(PoolBooks):
         return answer if isinstance(answer, Settled) else self._settled_one(pool, record, "expired")
 
     def settle_many(self, operation: op.SettleMany) -> tuple[Settled | SegmentedError | None, ...]:
-        """End many in one step, each as if alone."""
+        """End many orders in one step, each as if alone."""
         pool = self.found(operation.sku)
         ending: dict[str, OrderRecord] = {}
         found: list[Settled | Superseded | SegmentedError | str | None] = []
@@ -362,7 +362,7 @@ class PoolModel(PoolBooks):
     def _undecided(
         self, pool: ModelPool, record: OrderRecord, state: SettledState, holder_id: str | None, *, voided: bool = False
     ) -> Settled | Superseded | SegmentedError | str | None:
-        """Return what stands against ending a reservation; None when nothing does."""
+        """Return the reason against ending a reservation, or None."""
         is_holders = holder_id in {None, record.holder_id}
         if record.state != "reserved":
             is_own = holder_id is not None and holder_id == record.holder_id
@@ -381,12 +381,12 @@ class PoolModel(PoolBooks):
 
 
 def _queued_record(pool: ModelPool, order_id: str) -> OrderRecord | None:
-    """Return an order that a worker would decide, as a reservation of no units: it may be cancelled before."""
+    """Return a queued order as a reservation of no units: it may be cancelled before a worker decides it."""
     order = pool.queued(order_id)
     return None if order is None else new_record(order, 0, -1, ())
 
 
 def customer_missing(sku: str, order: Order) -> InvalidInput:
-    """Say that a pool which limits customers was asked without one."""
+    """Return the error for an order without a customer in a pool that limits customers."""
     message = f"order {order.order_id!r} names no customer, but pool {sku!r} limits what one may have"
     return InvalidInput(message)

@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 
 DUE_MAX = 16
 DUE_IN_ALL_MAX = 160
-"""Due holds that one operation gives back for want of units: for one order, and for a batch."""
+"""Maximum due holds that one operation expires when units are short: for one order, and for a batch."""
 
 
 @dataclass(slots=True)
 class Room:
-    """How many due holds one operation has given back."""
+    """How many due holds one operation has expired."""
 
     due_so_far: int = 0
     is_nothing_due: bool = False
     is_stuck: bool = False
-    """Has an order to ask again? Those behind it must not have its units."""
+    """Whether an order must ask again; later orders must not get its units."""
 
 
 class PoolBooks:
     """Pools by sku."""
 
     def __init__(self, clock: Clock, publish: Callable[[str], None]) -> None:
-        """Tell `publish` each channel that gets a message."""
+        """Create a model without pools that calls `publish` with each channel that gets a message."""
         self._clock = clock
         self._publish = publish
         self._pools: dict[str, ModelPool] = {}
@@ -62,7 +62,7 @@ class PoolBooks:
     # --- opening, reading, changing ---
 
     def open(self, operation: op.OpenPool) -> Opened | AlreadyOpen:
-        """Open once."""
+        """Open a pool once."""
         if pool := self._pools.get(operation.sku):
             return AlreadyOpen(pool.state())
         if operation.sku in self.in_shards:
@@ -80,7 +80,7 @@ class PoolBooks:
         return Opened(pool.state())
 
     def read(self, operation: op.ReadPool) -> PoolState:
-        """Read totals and units a segment."""
+        """Read totals and units by segment."""
         pool = self.found(operation.sku)
         return pool.state(pool.transfers)
 
@@ -97,15 +97,15 @@ class PoolBooks:
     def read_ledger(self, operation: op.ReadLedger) -> tuple[LedgerEntry, ...]:
         """Read entries by their sequence numbers."""
         ledger = self.found(operation.sku).ledger
-        first = max(operation.after + 1, ledger[0].sequence)  # a trim may have taken what was before
+        first = max(operation.after + 1, ledger[0].sequence)  # a trim may have removed the entries before
         return tuple(entry for entry in ledger if first <= entry.sequence < first + operation.limit)
 
     def list_due(self, operation: op.ListDue) -> tuple[str, ...]:
-        """Name orders whose hold has lapsed."""
+        """List orders whose hold has expired."""
         return tuple(self._due(self.found(operation.sku), operation.limit))
 
     def restock(self, operation: op.Restock) -> Restocked | Closed:
-        """Put units in, once."""
+        """Add units, once per change id."""
         pool = self.found(operation.sku)
         if before := self._changed_before(pool, operation.change_id, "restocked", operation.units):
             return before
@@ -119,7 +119,7 @@ class PoolBooks:
         return self._change(pool, operation.change_id, "restocked", pool_entry(operation.units, parts))
 
     def withdraw(self, operation: op.Withdraw) -> Restocked | TooFew:
-        """Take free units out, once."""
+        """Remove free units, once per change id."""
         pool = self.found(operation.sku)
         if before := self._changed_before(pool, operation.change_id, "withdrawn", operation.units):
             return before
@@ -149,7 +149,7 @@ class PoolBooks:
         return Resized(pool.state(), replay=False)
 
     def close(self, operation: op.ClosePool) -> PoolClosed:
-        """Take no new orders."""
+        """Stop taking new orders."""
         pool = self.found(operation.sku)
         if pool.is_closed:
             return PoolClosed(pool.state(), replay=True)
@@ -181,7 +181,7 @@ class PoolBooks:
     # --- ending reservations ---
 
     def expire_due(self, operation: op.ExpireDue) -> tuple[tuple[Settled, ...], bool]:
-        """Give back what lapsed holds kept."""
+        """Expire due holds."""
         pool = self.found(operation.sku)
         if pool.gated:
             raise PoolGated(operation.sku, None)
@@ -202,7 +202,7 @@ class PoolBooks:
         *,
         keeps: Collection[str] = (),
     ) -> list[OrderRecord]:
-        """End reservations in one step; whose order id is in `keeps` leaves its segment to whoever has it."""
+        """End reservations in one step; the segments of the orders in `keeps` stay with their holders."""
         for record in records:
             if state == "confirmed":
                 pool.confirmed += record.quantity
@@ -220,7 +220,7 @@ class PoolBooks:
         return settled
 
     def _want_of_units(self, pool: ModelPool, order: Order, quantity: int, room: Room) -> SoldOut | Busy | None:
-        """Return what refuses `quantity` units; due holds come back first, unless somebody else decides their fate."""
+        """Return the refusal of `quantity` units; due holds are expired first, unless another party decides them."""
         if pool.available >= quantity:
             return None
         is_more_due = self.give_back_some(pool, room)
@@ -231,7 +231,7 @@ class PoolBooks:
         return SoldOut(order.order_id, order.quantity, pool.available, pool.reserved, pool.sequence)
 
     def give_back_some(self, pool: ModelPool, room: Room) -> bool:
-        """Give back some due holds before an order is refused; True when more may be due."""
+        """Expire some due holds before an order is refused; True if more may be due."""
         if pool.gated or room.is_nothing_due:
             return False
         if room.due_so_far >= DUE_IN_ALL_MAX:
@@ -241,13 +241,13 @@ class PoolBooks:
         room.is_nothing_due = not is_more_due
         return is_more_due
 
-    # --- pieces ---
+    # --- helpers ---
 
     def _now_ms(self) -> int:
         return int(self._clock.now() * 1000)
 
     def has(self, sku: str) -> bool:
-        """Is the pool open?"""
+        """Return whether the pool is open."""
         return sku in self._pools
 
     def found(self, sku: str) -> ModelPool:
@@ -277,7 +277,7 @@ class PoolBooks:
         return record
 
     def append(self, pool: ModelPool, kind: EntryKind, entries: Sequence[LedgerEntry]) -> int:
-        """Put changes of one step into the ledger; returns their sequence number."""
+        """Add the changes of one step to the ledger, and return their sequence number."""
         return pool.append(kind, int(self._clock.now() * 1_000_000), entries)
 
     def _lease(self, pool: ModelPool, record: OrderRecord) -> tuple[str, int] | None:

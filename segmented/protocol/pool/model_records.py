@@ -1,4 +1,4 @@
-"""What the model keeps of a pool, and the pieces that its operations share: units, records, the ledger, locks."""
+"""The model's state of a pool, and the helpers that its operations share: units, records, the ledger, locks."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ AnswerT = TypeVar("AnswerT")
 
 FENCE_BITS = 32
 INCREASING = frozenset({"cancelled", "expired", "restocked", "received"})
-"""Changes after which more may be free."""
+"""Kinds of change after which more units may be free."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """What is kept of a submitted order beside its record."""
+    """The entry of a submitted order, next to its record."""
 
     begun: int = 0
     published: int = 0
     order: Order | None = None
-    """What it asks for, if it was queued."""
+    """The requested units, if it was queued."""
     reason: str = ""
     until_ms: int = 0
     worker: str = ""
@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass(slots=True)
 class ModelPool:
-    """One pool as the model keeps it."""
+    """One pool of the model."""
 
     sku: str
     epoch: int
@@ -58,11 +58,11 @@ class ModelPool:
     restocked: int = 0
     withdrawn: int = 0
     sent_to: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Other shard -> number of the last transfer there, units of all."""
+    """Other shard -> number of the last transfer there, units of all transfers there."""
     away: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Other shard -> number and units of the last transfer there, until it is acknowledged."""
     received_from: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Other shard -> number of the last transfer from there, units of all."""
+    """Other shard -> number of the last transfer from there, units of all transfers from there."""
     sent: int = 0
     received: int = 0
     increases: int = 0
@@ -72,11 +72,11 @@ class ModelPool:
     reserved: int = 0
     confirmed: int = 0
     cursor: int = 0
-    """The segment that was the last to help another out."""
+    """The segment that last gave units to another one."""
     chain: str = NO_DIGEST
     free: dict[int, int] = field(default_factory=dict)
     locks: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """segment -> (holder id, server milliseconds at which the lease lapses)"""
+    """segment -> (holder id, server milliseconds at which the lease expires)"""
     orders: dict[str, OrderRecord] = field(default_factory=dict)
     holds: dict[str, int] = field(default_factory=dict)
     bought: dict[str, int] = field(default_factory=dict)
@@ -85,15 +85,15 @@ class ModelPool:
     ledger_start: int = 1
     checkpoints: tuple[int, ...] = ()
     outbox: dict[str, int] = field(default_factory=dict)
-    """Submitted order that nobody has finished -> server milliseconds at which it is published again."""
+    """Submitted, unfinished order -> server milliseconds at which it is published again."""
     entries: dict[str, Entry] = field(default_factory=dict)
     dead: dict[str, tuple[int, int, str, Order | None]] = field(default_factory=dict)
-    """Order -> how often it was begun, when and why it was given up, and what it asks for if it was queued."""
+    """Dead order -> how often it was begun, when and why it became dead, and its request if it was queued."""
     swept_under: int = 0
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
-        """What is known of units between this shard and others."""
+        """The notes of units between this shard and others."""
         kinds: tuple[tuple[Literal["sent", "away", "received"], dict[int, tuple[int, int]]], ...] = (
             ("sent", self.sent_to),
             ("away", self.away),
@@ -103,11 +103,11 @@ class ModelPool:
 
     @property
     def segment_count(self) -> int:
-        """How many segments there are now."""
+        """The current number of segments."""
         return len(self.stock)
 
     def append(self, kind: EntryKind, at_us: int, entries: Sequence[LedgerEntry]) -> int:
-        """Put changes of one step into the ledger; returns their sequence number."""
+        """Add the changes of one step to the ledger, and return their sequence number."""
         self.sequence += 1
         self.increases += kind in INCREASING
         numbered = [
@@ -118,7 +118,7 @@ class ModelPool:
         return self.sequence
 
     def gather(self, start: int, quantity: int) -> tuple[Part, ...]:
-        """Take units: first from `start`, then from any other segment, from where some were found last."""
+        """Take units: first from `start`, then from any other segment, beginning where some were found last."""
         parts: list[Part] = []
         needed = quantity
 
@@ -142,14 +142,14 @@ class ModelPool:
         return tuple(parts)
 
     def put_back(self, record: OrderRecord) -> None:
-        """Return an order's units; those of a segment that went away go to another."""
+        """Return an order's units; those of a removed segment go to another one."""
         for segment, units in record.parts:
             self.stock[segment % self.segment_count] += units
         self.available += record.quantity
         self.add_bought(record.customer_id, -record.quantity)
 
     def add_bought(self, customer_id: str | None, units: int) -> None:
-        """Count what a customer has, where that is limited."""
+        """Count a customer's units, if the pool limits them."""
         if self.customer_limit is None or customer_id is None:
             return
         self.bought[customer_id] = self.bought.get(customer_id, 0) + units
@@ -157,19 +157,19 @@ class ModelPool:
             del self.bought[customer_id]
 
     def queued(self, order_id: str) -> Order | None:
-        """Return what an order asks for that no worker has decided yet."""
+        """Return the request of an order that no worker has decided yet."""
         entry = self.entries.get(order_id)
         return entry.order if entry and order_id not in self.orders else None
 
     def leave_outbox(self, order_id: str, *, is_dead_kept: bool = False) -> None:
-        """Tell nobody of an order any more: it is decided."""
+        """Stop publishing an order: it is decided."""
         self.outbox.pop(order_id, None)
         self.entries.pop(order_id, None)
         if not is_dead_kept:
             self.dead.pop(order_id, None)
 
     def note_free_at(self, segment: int, at_ms: int) -> None:
-        """Remember when a segment may be free; one that a resize took away is used by nobody who comes later."""
+        """Remember when a segment may be free; a segment that a resize removed is not granted again."""
         if segment < self.segment_count:
             self.free[segment] = at_ms
 
@@ -181,7 +181,7 @@ class ModelPool:
         return replace(record, hold_until_ms=until_ms)
 
     def state(self, transfers: tuple[Transfer, ...] = ()) -> PoolState:
-        """Read totals and units a segment."""
+        """Read totals and units by segment."""
         return PoolState(
             sku=self.sku,
             epoch=self.epoch,
@@ -205,7 +205,7 @@ class ModelPool:
 
 
 def new_record(order: Order, quantity: int, segment: int, parts: tuple[Part, ...]) -> OrderRecord:
-    """Return the record of an order that nobody holds a lease for."""
+    """Return the record of an order without a lease."""
     return OrderRecord(
         order_id=order.order_id,
         state="reserved",
@@ -243,7 +243,7 @@ def pool_entry(quantity: int, parts: tuple[Part, ...], *, change_id: str | None 
 
 
 def even_parts(units: int, segment_count: int) -> tuple[Part, ...]:
-    """Split units over segments as evenly as whole units allow, without those that get none."""
+    """Split units evenly over segments, leaving out segments that get none."""
     base, extra = divmod(units, segment_count)
     shares = ((segment, base + (segment < extra)) for segment in range(segment_count))
     return tuple((segment, share) for segment, share in shares if share)
@@ -257,7 +257,7 @@ def reserved_answer(pool: ModelPool, record: OrderRecord, *, replay: bool) -> Re
 
 
 def as_of_now(pool: ModelPool, answer: AnswerT) -> AnswerT | SoldOut | Busy:
-    """Give a refusal the pool's numbers at the pool's sequence number: what the ledger has, at the end of a call."""
+    """Set a refusal's numbers to the pool's at its sequence number, as in the ledger at the end of a call."""
     match answer:
         case SoldOut():
             return replace(answer, available=pool.available, reserved=pool.reserved, sequence=pool.sequence)
@@ -267,7 +267,7 @@ def as_of_now(pool: ModelPool, answer: AnswerT) -> AnswerT | SoldOut | Busy:
 
 
 def settled_answer(record: OrderRecord, *, replay: bool) -> Settled:
-    """Answer with an order's fate."""
+    """Answer with an order's final state."""
     return Settled(
         order_id=record.order_id,
         state=record.state,

@@ -1,6 +1,6 @@
 #!lua
 -- uses shared/pool.lua
--- Open a pool once. A pool whose keys vanished in part is not reopened: its remains would be sold again.
+-- Open a pool once. A pool that has lost some of its keys is not reopened, because its units could be sold again.
 -- KEYS     after those of the pool: 15 carts (hash)   16 unfinished (zset): the carts that the pool keeps
 --          17 directory (string): of a pool of that sku in shards
 -- ARGV     1 stock   2 segment_count   3 gated ("1" or "0")   4 epoch   5 customer_limit (0: none)

@@ -29,12 +29,12 @@ from segmented.models import (
 from segmented.protocol.base import Operation
 
 BATCH_MAX = 1_000
-"""Orders in one batch: a script must not keep others waiting for long."""
+"""Maximum orders in one batch: a script must not block other clients for long."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenPool(Operation[Opened | AlreadyOpen]):
-    """Put `stock` units into `segment_count` segments, as evenly as whole units allow."""
+    """Open a pool with `stock` units, split evenly over `segment_count` segments."""
 
     sku: str
     stock: int
@@ -42,19 +42,19 @@ class OpenPool(Operation[Opened | AlreadyOpen]):
     gated: bool
     epoch: int = 1
     customer_limit: int | None = None
-    """Units that one customer may have, over all orders; None for no limit."""
+    """Maximum units of one customer, over all orders; None for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPool(Operation[PoolState]):
-    """Read totals and units a segment, in one step."""
+    """Read totals and units by segment, in one step."""
 
     sku: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve(Operation[Taken]):
-    """Take units until `hold_ms` from now, without a lock; with `partial`, what is left if that is less."""
+    """Take units until `hold_ms` from now, without a lock; with `partial`, fewer if fewer are left."""
 
     sku: str
     order: Order
@@ -64,9 +64,9 @@ class Reserve(Operation[Taken]):
 
 @dataclass(frozen=True, slots=True)
 class ReserveMany(Operation[tuple[Taken | SegmentedError, ...]]):
-    """`Reserve` for up to 1,000 orders in one step, in this order; an id that comes twice is a repeat.
+    """`Reserve` for up to 1,000 orders in one step, in this order; the second use of an id is a repeat.
 
-    One answer an order, or the failure that `Reserve` would have raised.
+    Returns for each order the answer, or the error that `Reserve` would have raised.
     """
 
     sku: str
@@ -74,7 +74,7 @@ class ReserveMany(Operation[tuple[Taken | SegmentedError, ...]]):
     hold_ms: int
     partial: bool = False
     publish_after_ms: int | None = None
-    """Of submitted orders: when the outbox publishes what nobody has finished."""
+    """For submitted orders: time after which the outbox publishes an unfinished order again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +89,12 @@ class Grant(Operation[Granted | Refusal]):
     keep_refusal: bool
     """Store "refused" as the order's final state, so that a repeat gets that answer."""
     partial: bool = False
-    """Take what is left, if that is less than asked for."""
+    """Take the remaining units if fewer are left than requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenewGrant(Operation[Renewed | Lost]):
-    """Push the end of a grant's lease, and of its hold, out from now, if the lease is still the holder's."""
+    """Extend a grant's lease and hold from now, if the lease is still the holder's."""
 
     sku: str
     order_id: str
@@ -114,7 +114,7 @@ class Confirm(Operation[Settled]):
 
 @dataclass(frozen=True, slots=True)
 class Cancel(Operation[Settled | Superseded]):
-    """Give the units back on purpose and free the segment; with a holder id, only if the order is still its own.
+    """Cancel an order and free its segment; with a holder id, only if the order is still that holder's.
 
     A gated pool refuses unless `voided` says that the order database has voided the order.
     """
@@ -127,7 +127,7 @@ class Cancel(Operation[Settled | Superseded]):
 
 @dataclass(frozen=True, slots=True)
 class Expire(Operation[Settled | None]):
-    """Give the units back if the hold has lapsed and no lease lives; None when that is not so yet.
+    """Give the units back if the hold has expired and no lease is alive; None if it is too early.
 
     A gated pool refuses unless `voided` says that the order database has voided the order.
     """
@@ -141,7 +141,7 @@ class Expire(Operation[Settled | None]):
 class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
     """`Confirm`, `Cancel` or `Expire` for up to 1,000 orders in one step, without a holder or with one for all of them.
 
-    One answer an order, or the failure that the single operation would have raised.
+    Returns for each order the answer, or the error that the single operation would have raised.
     """
 
     sku: str
@@ -153,7 +153,7 @@ class SettleMany(Operation[tuple[Settled | SegmentedError | None, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class ExpireDue(Operation[tuple[tuple[Settled, ...], bool]]):
-    """Give back what up to `limit` lapsed holds kept, in one step; also says whether more are due."""
+    """Expire up to `limit` due holds in one step; also returns whether more are due."""
 
     sku: str
     limit: int
@@ -161,7 +161,7 @@ class ExpireDue(Operation[tuple[tuple[Settled, ...], bool]]):
 
 @dataclass(frozen=True, slots=True)
 class Restock(Operation[Restocked | Closed]):
-    """Put units in, once for each change id."""
+    """Add units, once for each change id."""
 
     sku: str
     change_id: str
@@ -170,7 +170,7 @@ class Restock(Operation[Restocked | Closed]):
 
 @dataclass(frozen=True, slots=True)
 class Withdraw(Operation[Restocked | TooFew]):
-    """Take free units out, all or none, once for each change id."""
+    """Remove free units, all or none, once for each change id."""
 
     sku: str
     change_id: str
@@ -179,7 +179,7 @@ class Withdraw(Operation[Restocked | TooFew]):
 
 @dataclass(frozen=True, slots=True)
 class Resize(Operation[Resized]):
-    """Change the number of segments, and split the free units evenly over them."""
+    """Change the number of segments, and redistribute the free units evenly."""
 
     sku: str
     segment_count: int
@@ -187,14 +187,14 @@ class Resize(Operation[Resized]):
 
 @dataclass(frozen=True, slots=True)
 class ClosePool(Operation[PoolClosed]):
-    """Take no new orders any more."""
+    """Stop taking new orders."""
 
     sku: str
 
 
 @dataclass(frozen=True, slots=True)
 class ListDue(Operation[tuple[str, ...]]):
-    """Name up to `limit` orders whose hold has lapsed, longest ago first."""
+    """List up to `limit` orders whose hold has expired, longest ago first."""
 
     sku: str
     limit: int
@@ -210,7 +210,7 @@ class ReadOrders(Operation[tuple[OrderRecord | None, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class ScanOrders(Operation[tuple[int, tuple[OrderRecord, ...]]]):
-    """Read some records and the next cursor (0 at the end); one may come twice while the sale runs."""
+    """Read some records and the next cursor (0 at the end); a record may appear twice while the sale runs."""
 
     sku: str
     cursor: int

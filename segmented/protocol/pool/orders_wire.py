@@ -1,4 +1,4 @@
-"""Orders over the wire: taking units, and deciding. The contracts of the scripts stand at the head of each Lua file."""
+"""Orders over the wire: taking units, and deciding. Each Lua file starts with its script's contract."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def settled_line(order_id: str, fields: Sequence[str], *, replay: bool = True) -> Settled:
-    """Read what was decided: before, or, if it is no replay, now."""
+    """Read a decision: an earlier one or, if it is not a replay, a new one."""
     state, quantity, segment, fence, sequence = fields
     return Settled(
         order_id=order_id,
@@ -84,7 +84,7 @@ def _refused(sku: str, order: Order, line: str) -> SoldOut | Busy | Settled | Cl
 
 
 def customer_missing(sku: str, order: Order) -> InvalidInput:
-    """Say that a pool which limits customers was asked without one."""
+    """Return the error for an order without a customer in a pool that limits customers."""
     message = f"order {order.order_id!r} names no customer, but pool {sku!r} limits what one may have"
     return InvalidInput(message)
 
@@ -307,7 +307,7 @@ def _decode_cancel(operation: op.Cancel, reply: Reply) -> Settled | Superseded:
 
 
 def _wakes(operation: op.Confirm | op.Cancel) -> tuple[str, str] | None:
-    """Of one with a holder: its segment is freed, if it still has it."""
+    """Return the channel to wake and the holder id, if given: its segment is freed if it still has it."""
     if operation.holder_id is None:
         return None
     return shard_keys(operation.sku).freed, operation.holder_id

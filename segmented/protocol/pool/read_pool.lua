@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- uses shared/pool.lua
--- Totals, sequence number and units a segment, in one step, whatever somebody else has written there.
+-- Read totals, sequence number and units by segment in one step, even if another program has overwritten them.
 -- ARGV     none
 -- answers  {"missing"}
 --          {"pool", epoch, segment_count, gated, sequence, opened, available, reserved, confirmed, restocked,

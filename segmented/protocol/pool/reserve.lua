@@ -2,11 +2,11 @@
 -- uses shared/pool.lua
 -- Take units for a while, without a lock: for one order, or for many, each as if alone and in the order given. An id may
 -- come twice: the second is a repeat.
--- ARGV     1 hold_ms   2 partial ("1": whatever is left will do)   3 width ("3", or "2": no order has a customer)
+-- ARGV     1 hold_ms   2 partial ("1": take what is left)   3 width ("3", or "2": no order has a customer)
 --          4 publish_after_ms (of submitted orders: when the outbox publishes what nobody has finished; "" of others)
 --          then for each order, at most 1,000: order_id, quantity, customer_id ("" for none; not there at width 2)
 -- answers  {"missing"}    the pool is not open
---          {"reserved", epoch, sequence, lines}   one line an order, with newlines between and tabs in them:
+--          {"reserved", epoch, sequence, lines}   one line per order, separated by newlines, with tabs inside:
 --            mismatch     the id exists with other content
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            segment, quantity, parts, sequence   a repeat, held anew; "+": taken in this call
@@ -29,7 +29,7 @@ for index = 5, #ARGV, width do
 end
 local raws = redis.call('HMGET', ORDERS, unpack(ids))
 
--- 1. decide; nothing is written but what due holds give back. What is taken is kept by columns.
+-- 1. decide; writes nothing but the units of expired holds. Taken units are kept by columns.
 local start = pool.sequence % pool.segment_count -- round robin over the segments, from call to call
 local answers = {}
 local count, taken_ids, segments, quantities, parts, customers, asked = 0, {}, {}, {}, {}, {}, {}
@@ -46,8 +46,8 @@ local function note_taken(id, quantity, customer, wanted)
   taken_at[id] = count
 end
 
--- Most orders fit into the segment where the last one was served, and nothing more is to be asked. They are counted
--- together, and share the texts that are the same for all of one quantity; `book` writes them into the numbers.
+-- Most orders fit into the segment where the last one was served, and need no other check. They are counted together,
+-- and share the texts that are the same for all of one quantity; `book` adds them to the numbers.
 local left, plain_sum, plain_answers = units_of(start), 0, {}
 
 local function book()
@@ -64,7 +64,7 @@ local function plain_answer(quantity)
   return answer
 end
 
-local is_stuck = false -- once an order has to ask again, those behind it must not have its units
+local is_stuck = false -- once an order must ask again, later ones must not get its units
 local refused_at = {} -- place of an answer -> what refuses: its line is made when the pool is what it will be
 
 local function refused(index, why)
@@ -103,7 +103,7 @@ local function repeated(id, record, quantity, customer)
   if record.state ~= 'r' then
     return settled_line(record)
   end
-  redis.call('ZADD', HOLDS, 'GT', hold_until, id) -- at once: the next order may want what is due
+  redis.call('ZADD', HOLDS, 'GT', hold_until, id) -- now: the next order may need due units
   reserved_before[#reserved_before + 1] = id
   return table.concat({ digits(record.segment), digits(record.quantity), record.parts, digits(record.sequence) }, '\t')
 end

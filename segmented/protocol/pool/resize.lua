@@ -1,7 +1,7 @@
 #!lua
 -- uses shared/pool.lua
--- Give a pool another number of segments while it sells, its free units split evenly over them. Units are taken at the
--- grant, so who holds a segment that goes away finishes undisturbed; what it gives back goes to another segment.
+-- Change a pool's number of segments while it sells, and split its free units evenly over them. Units are taken at the
+-- grant, so the holder of a removed segment finishes undisturbed; units that it gives back go to another segment.
 -- ARGV     1 segment_count
 -- answers  {"missing"}   {"resized", state, replay}   state as read_pool answers it; replay "1": it had that many
 local count = tonumber(ARGV[1])
@@ -31,7 +31,7 @@ for segment = count, pool.segment_count - 1 do
   redis.call('ZREM', FREE, segment)
 end
 for segment = pool.segment_count, count - 1 do
-  local remaining_ms = redis.call('PTTL', lock_of(segment)) -- of one who had it before it went away
+  local remaining_ms = redis.call('PTTL', lock_of(segment)) -- of a holder from before the segment was removed
   redis.call('ZADD', FREE, digits(now_ms + math.max(0, remaining_ms)), segment)
 end
 if count > pool.segment_count then

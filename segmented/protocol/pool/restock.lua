@@ -1,6 +1,6 @@
 #!lua
 -- uses shared/pool.lua
--- Put units into a pool, or take free ones out, once for each change id, while it sells.
+-- Add units to a pool, or remove free ones, once for each change id, while it sells.
 -- ARGV     1 change_id   2 kind ("restocked" or "withdrawn")   3 units
 -- answers  {"missing"}   {"mismatch"}   the id was used for another change
 --          {"done", units, sequence, available, replay}

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
 -- End reservations: one, or many, each as if alone. Works when memory is full.
--- "confirmed" makes them final. Needs no lease. The segment is freed if its holder still has it; a holder that overslept
--- its lease does not free its successor's.
+-- "confirmed" makes them final. Needs no lease. The segment is freed if its holder still has it; a holder whose lease has
+-- expired does not free its successor's.
 -- "cancelled" gives the units back on purpose. With a holder id, only while the order is still that holder's: a holder
--- that overslept its lease must not cancel what its successor works on.
--- "expired" gives them back if the hold has lapsed and no lease lives.
+-- whose lease has expired must not cancel its successor's order.
+-- "expired" gives them back if the hold has expired and no lease is alive.
 -- ARGV     1 state   2 voided ("1": whoever decides the orders of this pool has voided them)
 --          3 width ("2", or "1": whoever has them)
 --          then for each order, at most 1,000: order_id, holder_id ("" for whoever has it; not there at width 1)
 -- answers  {"missing"}   the pool is not open
---          {"settled", sequence, lines}   one line an order, with newlines between and tabs in them:
+--          {"settled", sequence, lines}   one line per order, separated by newlines, with tabs inside:
 --            unknown      no such order
 --            queued       submitted, and no worker has decided it yet; cancelled: it ends without units
 --            settled, state, quantity, segment, fence, sequence   decided before

@@ -1,4 +1,4 @@
-"""Stock pools over the wire: the pool as a whole. The contracts of the scripts stand at the head of each Lua file."""
+"""Stock pools over the wire: the pool as a whole. Each Lua file starts with its script's contract."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STATES: Final[dict[str, OrderState]] = {
     "e": "expired",
     "f": "refused",
 }
-"""As the scripts shorten them."""
+"""States by the scripts' abbreviations."""
 
 
 def keys_of(sku: str) -> list[str]:
@@ -53,7 +53,7 @@ def keys_of(sku: str) -> list[str]:
 
 
 def kind_of(sku: str, reply: Reply, order_id: str = "") -> str:
-    """Name the answer, and raise for the answers that are failures."""
+    """Return the kind of the answer, and raise for failures."""
     kind = text(reply[0])
     if kind == "missing":
         raise no_keys_of(sku)
@@ -163,7 +163,7 @@ def _entries(entry_id: str, flat: Reply) -> list[LedgerEntry]:
         head = (int(epoch), int(sequence), found["kind"], int(found["at_us"]))
         return [_entry(head, line, found["chain"]) for line in found["lines"].split("\n")]
     except (KeyError, ValueError):
-        return []  # somebody else's; where one of the pool's should be, the audit finds it missing
+        return []  # another program's entry; the audit reports the missing one of the pool
 
 
 def _entry(head: tuple[int, int, Any, int], line: str, chain: str) -> LedgerEntry:

@@ -5,9 +5,9 @@
 --          3 readers (sorted set: holder id -> end in ms)   4 writers (sorted set: waiting holder id -> end in ms)
 --          5 freed (channel, unused)   6 opened (channel, unused)
 -- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms
--- answers  {"wrong_kind"} when another kind of lock has the name
+-- answers  {"wrong_kind"} if another kind of lock has the name
 --          {"held", ms until the writer's lease, or the last waiting writer's presence, ends}
---          {"acquired", token, "1" when a replay else "0"}
+--          {"acquired", token, "1" for a replay, else "0"}
 local lock, fence, readers, writers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder_id, ttl_ms, fence_ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
@@ -35,7 +35,7 @@ if not is_replay and last_writer[2] and tonumber(last_writer[2]) > now then
   return { 'held', string.format('%.0f', tonumber(last_writer[2]) - now) }
 end
 
--- 4. the first reader of a phase: what is left of an earlier one counts no more
+-- 4. the first reader of a phase: remains of an earlier phase no longer count
 if not mode or redis.call('ZCOUNT', readers, '(' .. string.format('%.0f', now), '+inf') == 0 then
   local last = tonumber(redis.call('HGET', fence, 'token') or '0')
   token = string.format('%.0f', math.max(last + 1, tonumber(time[1]) * 1000000 + tonumber(time[2])))

@@ -1,13 +1,13 @@
 #!lua
--- Let a writer in if nobody else reads or writes; else shut the door to new readers for as long as it is present. Safe
--- to run twice: a repeat by the same holder renews its lease and keeps its token.
+-- Let a writer in if no other holder reads or writes; otherwise block new readers while it is present. Safe to run
+-- twice: a repeat by the same holder renews its lease and keeps its token.
 -- KEYS     1 lock (hash with PX: mode, token, holder)   2 fence (hash with PX: token, kind)
 --          3 readers (sorted set: holder id -> end in ms)   4 writers (sorted set: waiting holder id -> end in ms)
 --          5 freed (channel, unused)   6 opened (channel, unused)
--- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms   4 presence_ms; 0 for one that does not wait
--- answers  {"wrong_kind"} when another kind of lock has the name
---          {"acquired", token, "1" when a replay else "0"}
---          {"held", ms until nobody is in, or until the door has to be shut again}
+-- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms   4 presence_ms; 0 for a writer that does not wait
+-- answers  {"wrong_kind"} if another kind of lock has the name
+--          {"acquired", token, "1" for a replay, else "0"}
+--          {"held", ms until the lock is free, or until new readers must be blocked again}
 local lock, fence, readers, writers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder_id, ttl_ms, fence_ttl_ms, presence_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
@@ -19,7 +19,7 @@ if not mode and redis.call('EXISTS', lock) == 1 then
   return { 'wrong_kind' }
 end
 
--- 2. ours already
+-- 2. the caller holds it already
 if mode == 'write' and holder == holder_id then
   redis.call('PEXPIRE', lock, ttl_ms)
   redis.call('PEXPIRE', fence, fence_ttl_ms)
@@ -36,7 +36,7 @@ elseif mode == 'read' then
   left_ms = latest[2] and tonumber(latest[2]) - now or 0
 end
 
--- 3. somebody else is in
+-- 3. another holder is in
 if mode == 'write' or left_ms > 0 then
   if presence_ms > 0 then
     redis.call('ZREMRANGEBYSCORE', writers, '-inf', string.format('%.0f', now))

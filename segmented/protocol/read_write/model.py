@@ -29,7 +29,7 @@ class _Entry:
     readers: dict[str, float] = field(default_factory=dict)
     writer: tuple[str, float] | None = None
     waiting: dict[str, float] = field(default_factory=dict)
-    """Writers that wait and for how long they shut the door."""
+    """Waiting writers, and until when each blocks new readers."""
 
     def forget(self, now: float) -> None:
         self.readers = {holder_id: end for holder_id, end in self.readers.items() if end > now}
@@ -39,10 +39,10 @@ class _Entry:
 
 
 class ReadWriteModel:
-    """Readers, the writer, and the writers that wait, by name."""
+    """Readers, the writer, and the waiting writers, by name."""
 
     def __init__(self, clock: Clock, publish: Callable[[str], None]) -> None:
-        """Tell `publish` each channel that gets a message."""
+        """Create a model without locks that calls `publish` with each channel that gets a message."""
         self._clock = clock
         self._publish = publish
         self._entries: dict[str, _Entry] = {}
@@ -57,7 +57,7 @@ class ReadWriteModel:
         }
 
     def holds(self, name: str) -> bool:
-        """Is somebody in?"""
+        """Return whether the lock is held."""
         entry, _ = self._entry(name)
         return entry.writer is not None or bool(entry.readers)
 
@@ -66,7 +66,7 @@ class ReadWriteModel:
         return list(self._entries)
 
     def state(self, name: str, holders_max: int) -> LockState | None:
-        """Tell who reads, or writes, and how many writers wait."""
+        """Return the readers or the writer, and the number of waiting writers."""
         entry, now = self._entry(name)
         mode: HolderMode = "read" if entry.writer is None else "write"
         inside = entry.readers if entry.writer is None else dict([entry.writer])
@@ -106,7 +106,7 @@ class ReadWriteModel:
         return Acquired(entry.token, operation.ttl_ms, replay=is_replay, next_in_ms=0)
 
     def write(self, operation: AcquireWrite) -> Acquired | Held:
-        """Let a writer in if nobody is in, else shut the door while it is present."""
+        """Let a writer in if the lock is free, otherwise block new readers while it is present."""
         entry, now = self._entry(operation.name)
         is_replay = entry.writer is not None and entry.writer[0] == operation.holder_id
         ends = list(entry.readers.values()) if entry.writer is None else [entry.writer[1]]
@@ -123,7 +123,7 @@ class ReadWriteModel:
         return Acquired(entry.token, operation.ttl_ms, replay=is_replay)
 
     def renew(self, operation: RenewReadWrite) -> Renewed | Lost:
-        """Push an end out, never re-create."""
+        """Extend a lease; never re-create it."""
         entry, now = self._entry(operation.name)
         end = now + operation.ttl_ms / 1000
         if entry.writer is not None and entry.writer[0] == operation.holder_id:
@@ -135,7 +135,7 @@ class ReadWriteModel:
         return Renewed(operation.ttl_ms)
 
     def release(self, operation: ReleaseReadWrite) -> Released | Lost:
-        """End a lease, or a writer's waiting, and wake who may get in because of it."""
+        """End a lease, or a writer's waiting, and wake those that may now enter."""
         entry, _ = self._entry(operation.name)
         keys, holder_id = read_write_keys(operation.name), operation.holder_id
         if entry.writer is not None and entry.writer[0] == holder_id:

@@ -19,9 +19,9 @@ class AcquireRead(Operation[Acquired | Held]):
 
 @dataclass(frozen=True, slots=True)
 class AcquireWrite(Operation[Acquired | Held]):
-    """Write for `ttl_ms`, if nobody else reads or writes.
+    """Write for `ttl_ms`, if no other holder reads or writes.
 
-    If somebody does, the door is shut to new readers for `presence_ms`; each repeat shuts it anew, 0 leaves it open.
+    Otherwise new readers are blocked for `presence_ms`, again with each repeat; 0 does not block them.
     """
 
     name: str
@@ -32,7 +32,7 @@ class AcquireWrite(Operation[Acquired | Held]):
 
 @dataclass(frozen=True, slots=True)
 class RenewReadWrite(Operation[Renewed | Lost]):
-    """Push the end of a reader's or the writer's lease out to `ttl_ms` from now. Never re-creates it."""
+    """Extend a reader's or the writer's lease to `ttl_ms` from now. Never re-creates it."""
 
     name: str
     holder_id: str
@@ -41,7 +41,7 @@ class RenewReadWrite(Operation[Renewed | Lost]):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseReadWrite(Operation[Released | Lost]):
-    """End a reader's or the writer's lease, or a writer's waiting, and wake who may get in because of it."""
+    """End a reader's or the writer's lease, or a writer's waiting, and wake those that may now enter."""
 
     name: str
     holder_id: str

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- End the writer's lease, a reader's, or a writer's waiting, and wake one waiter a process of those who may get in now.
--- Safe to run twice: a repeat changes nothing and wakes nobody.
+-- End the writer's lease, a reader's, or a writer's waiting, and wake one waiter per process of those that may now enter.
+-- Safe to run twice: a repeat changes nothing and wakes no waiter.
 -- KEYS     1 lock (hash: mode, token, holder)   2 fence (unused)   3 readers (sorted set: holder id -> end in ms)
 --          4 writers (sorted set: waiting holder id -> end in ms)
 --          5 freed (channel of writers)   6 opened (channel of readers)
@@ -13,7 +13,7 @@ local mode, holder = found[1], found[2]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
--- 1. the writer: readers are told too, because those whom a waiting writer keeps out must learn until when
+-- 1. the writer: readers are notified too, because those that a waiting writer blocks must learn until when
 if mode == 'write' and holder == holder_id then
   redis.call('DEL', lock)
   redis.call('PUBLISH', freed, 'freed')
@@ -21,7 +21,7 @@ if mode == 'write' and holder == holder_id then
   return { 'released' }
 end
 
--- 2. a reader: a writer may get in after the last, and learns of an earlier end when the one that ended last goes
+-- 2. a reader: a writer may enter after the last one, and learns of an earlier end when the latest lease is released
 local own_end = mode == 'read' and tonumber(redis.call('ZSCORE', readers, holder_id) or '0') or 0
 if own_end > now then
   redis.call('ZREM', readers, holder_id)
@@ -39,7 +39,7 @@ if own_end > now then
   return { 'released' }
 end
 
--- 3. a writer that waits no more: the last of them opens the door
+-- 3. a writer that stops waiting: the last one lets readers in again
 local present_until = tonumber(redis.call('ZSCORE', writers, holder_id) or '0')
 redis.call('ZREM', writers, holder_id)
 if present_until > now and mode ~= 'write' then

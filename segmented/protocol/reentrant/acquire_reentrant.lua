@@ -3,9 +3,9 @@
 -- KEYS     1 lock (hash with PX: owner -> count)   2 fence (hash with PX: token, kind)   3 freed (channel, unused)
 --          4 entries (set with PX: the holder ids that make up the count)
 -- ARGV     1 owner   2 holder_id   3 ttl_ms   4 fence_ttl_ms   5 only_again: "1" leaves a free lock alone, else "0"
--- answers  {"wrong_kind"} when a lock of readers and writers has the name
---          {"held", remaining_ms; -1 when the key never lapses, 0 when it is free}
---          {"acquired", token, "1" when a replay else "0"}
+-- answers  {"wrong_kind"} if a lock of readers and writers has the name
+--          {"held", remaining_ms; -1 if the key never expires, 0 when it is free}
+--          {"acquired", token, "1" for a replay, else "0"}
 local lock, fence, entries = KEYS[1], KEYS[2], KEYS[4]
 local owner, holder_id, ttl_ms, fence_ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
@@ -33,8 +33,8 @@ local function lengthen(key, ms)
   end
 end
 
--- 3. free: what an owner that lost the lock had entered counts no more. The token grows past the last one even if that
---    has lapsed, because the server's clock did not stand still.
+-- 3. free: entries of an owner that lost the lock no longer count. The token exceeds the last one even if that has
+--    expired, because the server's clock has advanced.
 if not is_held then
   redis.call('DEL', entries)
   is_known = false
@@ -45,7 +45,7 @@ if not is_held or last == 0 then
   redis.call('HSET', fence, 'token', string.format('%.0f', last), 'kind', 'reentrant')
 end
 
--- 4. in: once more, for the first time, or as before
+-- 4. in: again, for the first time, or unchanged
 if not is_known then
   redis.call('SADD', entries, holder_id)
   redis.call('HINCRBY', lock, owner, 1)

@@ -30,7 +30,7 @@ class ReentrantModel:
     """Holds by name, and the last fencing token of each."""
 
     def __init__(self, clock: Clock, publish: Callable[[str], None]) -> None:
-        """Tell `publish` each channel that gets a message."""
+        """Create a model without locks that calls `publish` with each channel that gets a message."""
         self._clock = clock
         self._publish = publish
         self._holds: dict[str, _Hold] = {}
@@ -45,7 +45,7 @@ class ReentrantModel:
         }
 
     def holds(self, name: str) -> bool:
-        """Is it held?"""
+        """Return whether the lock is held."""
         return self._living(name) is not None
 
     def names(self) -> Iterable[str]:
@@ -53,7 +53,7 @@ class ReentrantModel:
         return list(self._holds)
 
     def state(self, name: str, holders_max: int) -> LockState | None:  # noqa: ARG002  # there is one at most
-        """Tell who owns the name."""
+        """Return the owner of the name."""
         hold = self._living(name)
         if hold is None:
             return None
@@ -62,7 +62,7 @@ class ReentrantModel:
         return LockState(name, "reentrant", (owner,), 1, remaining_ms, self._tokens[name])
 
     def revoke(self, name: str) -> None:
-        """End all entries, and wake."""
+        """End all entries, and wake waiters."""
         del self._holds[name]
         self._publish(lock_keys(name).freed)
 
@@ -76,7 +76,7 @@ class ReentrantModel:
         return hold if is_in else None
 
     def acquire(self, operation: AcquireReentrant) -> Acquired | Held:
-        """Enter, for the first time or once more; an entry that is in already changes no count."""
+        """Enter, for the first time or again; an existing entry does not change the count."""
         now = self._clock.now()
         hold = self._living(operation.name)
         if hold is not None and hold.owner != operation.owner:
@@ -92,7 +92,7 @@ class ReentrantModel:
         return Acquired(self._tokens[operation.name], operation.ttl_ms, replay=is_replay)
 
     def renew(self, operation: RenewReentrant) -> Renewed | Lost:
-        """Push the end out, and not in while another entry counts; never re-create."""
+        """Extend the lease, never shorten it while another entry counts, and never re-create it."""
         hold = self._entered(operation)
         if hold is None:
             return Lost()
@@ -101,7 +101,7 @@ class ReentrantModel:
         return Renewed(operation.ttl_ms)
 
     def release(self, operation: ReleaseReentrant) -> Released | Lost:
-        """Leave; the last one out wakes who waits."""
+        """Leave; the last entry wakes a waiter."""
         hold = self._entered(operation)
         if hold is None:
             return Lost()

@@ -1,4 +1,4 @@
-"""Operations on reentrant locks: an owner holds the name, by as many entries as it has leases."""
+"""Operations on reentrant locks: an owner holds the name with one entry per lease."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from segmented.protocol.base import Operation
 class AcquireReentrant(Operation[Acquired | Held]):
     """Enter for at least `ttl_ms`, if the name is free or the owner's already; each `holder_id` enters once.
 
-    With `only_again` a free name is left alone: only an owner that holds it enters.
+    With `only_again`, only an owner that already holds the name enters; a free name is left alone.
     """
 
     name: str
@@ -24,7 +24,7 @@ class AcquireReentrant(Operation[Acquired | Held]):
 
 @dataclass(frozen=True, slots=True)
 class RenewReentrant(Operation[Renewed | Lost]):
-    """Have the lock live for `ttl_ms` from now, or longer if another entry needs it. Never re-creates it."""
+    """Extend the lock to `ttl_ms` from now, or longer if another entry needs it. Never re-creates it."""
 
     name: str
     owner: str
@@ -34,7 +34,7 @@ class RenewReentrant(Operation[Renewed | Lost]):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseReentrant(Operation[Released | Lost]):
-    """Take this entry off the owner's count, once; with the last one the lock is free, and who waits is woken."""
+    """Remove this entry from the owner's count, once; the last one frees the lock and wakes a waiter."""
 
     name: str
     owner: str

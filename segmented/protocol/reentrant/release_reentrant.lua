@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Take one entry off the owner's count; with the last one the lock goes, and one waiter a process is woken. What is
--- left of the lease stays as it is. Safe to run twice: an entry that is not there takes nothing off.
+-- Remove one entry from the owner's count; the last one frees the lock and wakes one waiter per process. The remaining
+-- lease is unchanged. Safe to run twice: a missing entry removes nothing.
 -- KEYS     1 lock (hash: owner -> count)   2 fence (unused)   3 freed (channel)   4 entries (set of holder ids)
 -- ARGV     1 owner   2 holder_id
 -- answers  {"released"}   {"lost"}

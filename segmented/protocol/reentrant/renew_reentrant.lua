@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Push the end of a reentrant lock out, only if this entry counts; never re-creates it, and never shortens what another
--- entry of the same owner was promised.
+-- Extend a reentrant lock, only if this entry counts; never re-creates it, and never shortens the lease promised to
+-- another entry of the same owner.
 -- KEYS     1 lock (hash: owner -> count)   2 fence (hash)   3 freed (channel, unused)   4 entries (set of holder ids)
 -- ARGV     1 owner   2 holder_id   3 ttl_ms   4 fence_ttl_ms
 -- answers  {"renewed"}   {"lost"}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from segmented.protocol.wire import Reply
 
 OWNER_FIELD: Final = "owner:"
-"""Before an owner in the hash, so that no owner's name is that of a field which another kind of lock has."""
+"""Prefix of owners in the hash, so that no owner's name equals a field of another kind of lock."""
 
 
 def _encode_acquire(operation: AcquireReentrant) -> Call:

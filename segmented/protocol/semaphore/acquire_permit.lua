@@ -6,7 +6,7 @@
 -- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms   4 permits
 -- answers  {"mismatch", permits} while permits of another number are held
 --          {"held", ms until a permit lapses}
---          {"acquired", token, "1" when a replay else "0", ms until one more may be taken; 0 when one is free}
+--          {"acquired", token, "1" for a replay, else "0", ms until one more may be taken; 0 when one is free}
 local lock, fence = KEYS[1], KEYS[2]
 local holder_id, ttl_ms, fence_ttl_ms, permits = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Entry:
-    """One name: who holds a permit until when, the number of permits, and the last token."""
+    """One name: holders with the end of their permits, the number of permits, and the last token."""
 
     ends: dict[str, float] = field(default_factory=dict)
     permits: int = 0
@@ -33,7 +33,7 @@ class SemaphoreModel:
     """Permits by name."""
 
     def __init__(self, clock: Clock, publish: Callable[[str], None]) -> None:
-        """Tell `publish` each channel that gets a message."""
+        """Create a model without permits that calls `publish` with each channel that gets a message."""
         self._clock = clock
         self._publish = publish
         self._entries: dict[str, _Entry] = {}
@@ -47,7 +47,7 @@ class SemaphoreModel:
         }
 
     def holds(self, name: str) -> bool:
-        """Is a permit held?"""
+        """Return whether a permit is held."""
         return bool(self._entry(name)[0].ends)
 
     def names(self) -> Iterable[str]:
@@ -55,7 +55,7 @@ class SemaphoreModel:
         return list(self._entries)
 
     def state(self, name: str, holders_max: int) -> LockState | None:
-        """Tell who holds a permit."""
+        """Return the holders of permits."""
         entry, now = self._entry(name)
         ends = sorted((end, holder_id) for holder_id, end in entry.ends.items())
         if not ends:
@@ -68,7 +68,7 @@ class SemaphoreModel:
         return LockState(name, "semaphore", holders, len(ends), free_in_ms, entry.token, permits=entry.permits)
 
     def revoke(self, name: str) -> None:
-        """End all permits, and wake."""
+        """End all permits, and wake waiters."""
         self._entries[name].ends.clear()
         self._publish(lock_keys(name).freed)
 
@@ -78,7 +78,7 @@ class SemaphoreModel:
         return entry, now
 
     def acquire(self, operation: AcquirePermit) -> Acquired | Held:
-        """Take a permit if one is left, or the holder's own again."""
+        """Take a permit if one is left, or renew the holder's own."""
         entry, now = self._entry(operation.name)
         if entry.ends and entry.permits != operation.permits:
             raise PermitsMismatch(operation.name, entry.permits, operation.permits)
@@ -92,7 +92,7 @@ class SemaphoreModel:
         return Acquired(entry.token, operation.ttl_ms, replay=is_replay, next_in_ms=next_in_ms)
 
     def renew(self, operation: RenewPermit) -> Renewed | Lost:
-        """Push an end out, never re-create."""
+        """Extend a permit; never re-create it."""
         entry, now = self._entry(operation.name)
         if operation.holder_id not in entry.ends:
             return Lost()
@@ -100,7 +100,7 @@ class SemaphoreModel:
         return Renewed(operation.ttl_ms)
 
     def release(self, operation: ReleasePermit) -> Released | Lost:
-        """Give a permit back, and wake."""
+        """Release a permit, and wake a waiter."""
         entry, _ = self._entry(operation.name)
         if entry.ends.pop(operation.holder_id, None) is None:
             return Lost()

@@ -10,9 +10,9 @@ from segmented.protocol.base import Operation
 
 @dataclass(frozen=True, slots=True)
 class AcquirePermit(Operation[Acquired | Held]):
-    """Take one of `permits` for `ttl_ms`; PermitsMismatch while others hold permits of another number.
+    """Take one of `permits` for `ttl_ms`; raises PermitsMismatch while others hold permits of a different total.
 
-    A repeat by the same holder id renews its permit and takes no second one; its token grows.
+    A repeat by the same holder id renews its permit instead of taking a second one; its token grows.
     """
 
     name: str
@@ -23,7 +23,7 @@ class AcquirePermit(Operation[Acquired | Held]):
 
 @dataclass(frozen=True, slots=True)
 class RenewPermit(Operation[Renewed | Lost]):
-    """Push the end of the holder's permit out to `ttl_ms` from now. Never re-creates it."""
+    """Extend the holder's permit to `ttl_ms` from now. Never re-creates it."""
 
     name: str
     holder_id: str
@@ -32,7 +32,7 @@ class RenewPermit(Operation[Renewed | Lost]):
 
 @dataclass(frozen=True, slots=True)
 class ReleasePermit(Operation[Released | Lost]):
-    """Give the holder's permit back, and wake one who waits."""
+    """Release the holder's permit, and wake one waiter."""
 
     name: str
     holder_id: str

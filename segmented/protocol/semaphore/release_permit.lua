@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Give a permit back, only if it is still the holder's, and wake one waiter a process. Safe to run twice: a repeat
--- changes nothing and wakes nobody.
+-- Release a permit, only if it is still the holder's, and wake one waiter per process. Safe to run twice: a repeat
+-- changes nothing and wakes no waiter.
 -- KEYS     1 lock (sorted set with PX: holder id -> end in ms)   2 fence (unused)   3 freed (channel)
 -- ARGV     1 holder_id
 -- answers  {"released"}   {"lost"}

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Push the end of a permit out, only if it is still the holder's; never re-creates it.
+-- Extend a permit, only if it is still the holder's; never re-creates it.
 -- KEYS     1 lock (sorted set with PX: holder id -> end in ms)   2 fence (hash with PX: token, kind, permits)
 --          3 freed (unused)
 -- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms: the number of permits is remembered for as long as one is held

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
 -- uses shared/operator.lua
--- Tell whether a lock of any kind is held by the generation of a token.
+-- Return whether a lock of any kind is held by the generation of a token.
 -- ARGV     1 token   2 mode: exclusive or shared
--- answers  {"wrong_kind"} when the key is no lock, or a semaphore: each of its permits has a token of its own
+-- answers  {"wrong_kind"} if the key is no lock, or a semaphore: each of its permits has a token of its own
 --          {"current"}   {"outdated", the token of who holds it; "" when nobody does, or the kind has none}
 local token, mode = ARGV[1], ARGV[2]
 local kind = kind_of_lock()

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class SequencerModel:
-    """Asks who holds a lock, and keeps the values that are written under tokens."""
+    """Checks who holds a lock, and keeps the values that are written under tokens."""
 
     def __init__(self, show: Callable[[ShowLock], LockState | None]) -> None:
-        """Ask `show`."""
+        """Create a model without values that gets the state of locks from `show`."""
         self._show = show
         self.values: dict[str, tuple[str, int]] = {}
         """By key: the value, and the highest token that has written."""
@@ -34,7 +34,7 @@ class SequencerModel:
         }
 
     def check(self, operation: CheckSequencer) -> Standing:
-        """Compare with the living generation."""
+        """Compare the token with the current generation."""
         state = self._show(ShowLock(operation.name, 1))
         if state is None or state.is_delayed:
             return Standing(None, is_good=False)
@@ -46,7 +46,7 @@ class SequencerModel:
         return Standing(state.fencing_token, is_good=is_good)
 
     def set(self, operation: FencedSet) -> Standing:
-        """Compare, and write."""
+        """Compare the token, and write the value."""
         key = fenced_keys(operation.key).value
         _, newest = self.values.get(key, ("", 0))
         if newest > operation.token:

@@ -1,4 +1,4 @@
-"""Operations by which a resource tells a holder that was overtaken from one that holds."""
+"""Operations by which a resource distinguishes the current holder from an overtaken one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Mode = Literal["exclusive", "shared"]
 
 @dataclass(frozen=True, slots=True)
 class CheckSequencer(Operation[Standing]):
-    """Tell whether the lock is held now, in this mode, and by the generation of this token."""
+    """Return whether the lock is held now, in this mode, by the generation of this token."""
 
     name: str
     mode: Mode
@@ -22,7 +22,7 @@ class CheckSequencer(Operation[Standing]):
 
 @dataclass(frozen=True, slots=True)
 class FencedSet(Operation[Standing]):
-    """Write a plain value under `key`, unless it was written under a higher token before."""
+    """Write a plain value under `key`, unless it was already written under a higher token."""
 
     key: str
     value: str

@@ -1,1 +1,1 @@
-"""Pools in shards: the directory, and units on their way between two."""
+"""Pools in shards: the directory, and transfers of units between two."""

@@ -1,6 +1,6 @@
 #!lua
 -- uses shared/pool.lua
--- Tell what a shard has, after some lapsed holds were given back. `increases` grows with every growth of what is free.
+-- Read a shard's numbers, after expiring some due holds. `increases` grows whenever free units are added.
 -- ARGV     none
 -- answers  {"missing"}
 --          {"drifted"}   a transfer cannot be read

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class ShardModel:
-    """Directories by sku, and what shards, which are pools of their own, have of each other."""
+    """Directories by sku, and transfers between shards, which are pools of their own."""
 
     def __init__(self, pools: PoolModel) -> None:
-        """Work on the shards among `pools`."""
+        """Create a model without directories, for the shards among `pools`."""
         self._pools = pools
         self._directories: dict[tuple[str, int], ShardDirectory] = {}
 
     def bodies(self) -> dict[type[op.Operation[Any]], Callable[[Any], object]]:
-        """Return what performs each operation."""
+        """Return the method that performs each operation."""
         return {
             op.ReadDirectory: self.read,
             op.WriteDirectory: self.write,
@@ -53,7 +53,7 @@ class ShardModel:
         return self._directories[place]
 
     def look(self, operation: op.LookAtShard) -> ShardFound:
-        """Give back what is due, and tell what there is."""
+        """Expire due holds, and read the shard's numbers."""
         pool = self._pools.found(operation.shard)
         is_more_due = self._pools.give_back_some(pool, Room())
         away = tuple(
@@ -81,7 +81,7 @@ class ShardModel:
         return Transfer("away", target, last + 1, units, sum_before + units)
 
     def receive(self, operation: op.ReceiveUnits) -> Received:
-        """Put in what is lacking of another shard's units."""
+        """Add the units that another shard has sent and that are missing here."""
         pool, source = self._pools.found(operation.shard), operation.source
         if sum(units for _, units in pool.received_from.values()) != pool.received:
             raise PoolDrifted(operation.shard)
@@ -99,7 +99,7 @@ class ShardModel:
         return Received(operation.number, units)
 
     def acknowledge(self, operation: op.AcknowledgeUnits) -> None:
-        """Forget that a transfer is away."""
+        """Drop the note of a transfer."""
         if not self._pools.has(operation.shard):
             return
         pool = self._pools.found(operation.shard)

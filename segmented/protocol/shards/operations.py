@@ -1,9 +1,9 @@
-"""Operations on pools in shards: the directory, a look at one shard, and transfers between two.
+"""Operations on pools in shards: the directory, the state of one shard, and transfers between two.
 
-The source takes units out for a target, remembers them as away, and says how many it has sent there in all
-(`SendUnits`); the target puts in what it lacks of that sum (`ReceiveUnits`); then the source forgets that they are away
+The source takes units out for a target, notes them as away, and returns how many it has sent there in total
+(`SendUnits`); the target adds what it lacks of that total (`ReceiveUnits`); then the source drops the note
 (`AcknowledgeUnits`). A source has one transfer to a target at a time, and numbers them. So any process can finish one,
-none can finish it twice, a message that comes late changes nothing, and what a target lost comes in with the next one.
+none can finish it twice, a late message changes nothing, and units that a target lost arrive with the next transfer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SlotRanges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class ListMasters(Operation[tuple[SlotRanges, ...]]):
-    """Tell which hash slots each master of a cluster serves; nothing for a server that is in none."""
+    """Return which hash slots each master of a cluster serves; nothing for a server outside a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class ReadDirectory(Operation[ShardDirectory | None]):
 
 @dataclass(frozen=True, slots=True)
 class WriteDirectory(Operation[ShardDirectory | None]):
-    """Write one copy of a directory, if there is none, or mark it open; None when a pool without shards is there.
+    """Write one copy of a directory, if there is none, or mark it open; None if a pool without shards exists.
 
-    Returns what is kept then. A directory that is there is never changed otherwise.
+    Returns the stored directory. An existing directory is never changed otherwise.
     """
 
     directory: ShardDirectory
@@ -47,16 +47,16 @@ class WriteDirectory(Operation[ShardDirectory | None]):
 
 @dataclass(frozen=True, slots=True)
 class LookAtShard(Operation[ShardFound]):
-    """Tell what a shard has, after some lapsed holds were given back."""
+    """Read a shard's numbers, after expiring some due holds."""
 
     shard: Shard
 
 
 @dataclass(frozen=True, slots=True)
 class SendUnits(Operation[Transfer | None]):
-    """Take up to `units` free units out for the shard `target`; None when there are none.
+    """Take up to `units` free units out for the shard `target`; None if none is free.
 
-    As long as the last transfer to that shard is away, it is answered again and nothing is taken.
+    While the last transfer to that shard is away, returns that transfer and takes nothing.
     """
 
     shard: Shard
@@ -66,7 +66,7 @@ class SendUnits(Operation[Transfer | None]):
 
 @dataclass(frozen=True, slots=True)
 class ReceiveUnits(Operation[Received]):
-    """Put in what the shard lacks of the units that `source` has `sent` to it in all, up to transfer `number`."""
+    """Add what the shard lacks of the units that `source` has `sent` to it in total, up to transfer `number`."""
 
     shard: Shard
     source: int
@@ -76,7 +76,7 @@ class ReceiveUnits(Operation[Received]):
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgeUnits(Operation[None]):
-    """Forget that transfer `number` to the shard `target` is away: it has arrived."""
+    """Drop the note that transfer `number` to the shard `target` is away: it has arrived."""
 
     shard: Shard
     target: int

@@ -1,11 +1,11 @@
 #!lua
 -- uses shared/pool.lua
--- Put units from another shard in: what that shard has sent here in all, less what has come in before. So none comes in
--- twice, however often and however late this is asked; and what a shard lost with a failover comes in with the next
--- transfer. Also into a pool that is closed: the units came out of another such shard.
+-- Add units from another shard: the total that it has sent here, less what has arrived before. So no unit arrives twice,
+-- however often and late this runs, and units that a shard lost in a failover arrive with the next transfer. This also
+-- works in a closed pool: the units came out of another such shard.
 -- ARGV     1 source (number of a shard)   2 number of the transfer   3 sent in all (units, this transfer included)
 -- answers  {"missing"}
---          {"received", units}   0: they came in before
+--          {"received", units}   0: they arrived before
 --          {"drifted"}   the units of a segment, or a number, cannot be read; or the notes do not add up to the total
 local source, sent = ARGV[1], tonumber(ARGV[3])
 local pool = read_pool()

@@ -1,8 +1,8 @@
 #!lua
 -- uses shared/pool.lua
--- Take free units out for another shard. They are remembered as away until `acknowledge_units`; there is one transfer to
--- a shard at a time, so a repeat finds it.
--- ARGV     1 target (number of a shard)   2 units (at most)
+-- Take free units out for another shard. They are noted as away until `acknowledge_units`; there is one transfer to a
+-- shard at a time, so a repeat finds it.
+-- ARGV     1 target (number of a shard)   2 units (maximum)
 -- answers  {"missing"}   {"none"}   nothing is free
 --          {"away", number, units, sent in all}
 --          {"drifted"}   the units of the segments do not add up to the total, or a number cannot be read

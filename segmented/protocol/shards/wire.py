@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 REPLICA_MS: Final = 1_000
-"""How long a replica has to acknowledge a transfer."""
+"""Timeout for a replica to acknowledge a transfer."""
 
 
 def _encode_read(operation: op.ReadDirectory) -> Call:
@@ -96,16 +96,16 @@ def _encode_acknowledge(operation: op.AcknowledgeUnits) -> Call:
 
 
 def _decode_acknowledge(_: op.AcknowledgeUnits, __: Reply) -> None:
-    """Whether it was away or not, it is not now."""
+    """Ignore whether the transfer was away: it is not any more."""
 
 
 # --- replicas ---
 
 
 def _await_replica(operation: op.SendUnits | op.ReceiveUnits, answer: AnswerT) -> Exchange[AnswerT]:
-    """Have a replica, where there is one, acknowledge what was written: a failover would otherwise double the units.
+    """Wait until a replica, if there is one, acknowledges the writes: a failover would otherwise duplicate the units.
 
-    Units whose sending is not acknowledged stay away, and the next who looks brings them in.
+    Units whose sending is not acknowledged stay away until the next process completes the transfer.
     """
     (info,) = yield Send((("INFO", "replication"),), patience=0.0)
     if isinstance(info, ResponseError):

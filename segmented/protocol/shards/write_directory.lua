@@ -1,10 +1,10 @@
 #!lua
--- Write down once how a pool is split into shards, then mark it as open. Nothing else changes it.
+-- Write a pool's split into shards once, then mark it as open. Nothing else changes it.
 -- KEYS     1 directory (string: "opening <content>" or "open <content>")   2 and on, with the first copy only: all keys
---          of the pool of that sku in one hash slot, which must not be there, nor any remains of it
+--          of the pool of that sku in one hash slot, which must not exist, not even in part
 -- ARGV     1 content   2 state ("opening" or "open")
--- answers  {"one_slot"}   that pool, or what is left of it, is there
---          {"kept", state, content}   what the directory says now
+-- answers  {"one_slot"}   that pool, or a part of it, exists
+--          {"kept", state, content}   the directory's content now
 local found = redis.call('GET', KEYS[1])
 if KEYS[2] and redis.call('EXISTS', unpack(KEYS, 2)) > 0 then
   return { 'one_slot' }

@@ -1,9 +1,9 @@
 -- Shared by the scripts about carts: their records, and the answer that carries one.
 -- KEYS  1 meta (hash: the pool's own)   2 carts (hash: cart id -> record)
 --       3 unfinished (zset: cart id -> ms from which anybody may finish it)
--- A record is state, deadline in ms, and refusal, with tabs between them; then a newline and the content. The state is
+-- A record is state, deadline in ms and refusal, separated by tabs, then a newline and the content. The state is
 -- o(pen), r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). Refusal and content are texts without
--- newlines that no script looks into.
+-- newlines that no script parses.
 local META, CARTS, UNFINISHED = KEYS[1], KEYS[2], KEYS[3]
 
 local time = redis.call('TIME')
@@ -26,7 +26,7 @@ local function parsed(raw)
   return { state = state, deadline_ms = tonumber(deadline_ms), refusal = refusal, content = content }
 end
 
--- The cart, or nil. Both keys are looked at, so that one of the wrong type fails before the first write.
+-- The cart, or nil. It reads both keys, so that one of the wrong type fails before the first write.
 local function read_cart(id)
   local is_unfinished = redis.call('ZSCORE', UNFINISHED, id)
   local raw = redis.call('HGET', CARTS, id)

@@ -1,15 +1,15 @@
 -- Shared by the scripts that move the queue of a fair lock: who is alive, who minds the holder's end, handing over.
 -- KEYS  1 lock (string with PX: holder id)
 --       2 fence (hash with PX: token, kind, arrivals, process of the holder; handed: the last holder id that the lock
---         was handed to; minder: who was told last to mind the holder's end)   3 freed (channel)
+--         was handed to; minder: the waiter notified last to watch the holder's end)   3 freed (channel)
 --       4 queue (zset with PX: holder id -> arrival number)
 --       5 waiters (hash with PX: holder id -> "arrival process +"; "-" until the server has seen its subscription)
 --       6 present (zset with PX: holder id -> server ms until which it counts as alive)
 --       7 turn (prefix: <turn>:<holder id> is the channel of that waiter)
 -- ARGV  1 holder_id
--- `waiters` and `present` name everybody who waits, and who was handed the lock and has not come for it; `queue` those
--- of them to whom it may be handed now. Whoever is taken out of `queue` alone keeps its number, and has its place again
--- with its next attempt.
+-- `waiters` and `present` name every waiter, and the one that was handed the lock and has not claimed it yet. `queue`
+-- names those that may be handed the lock now. A waiter removed from `queue` alone keeps its number and returns to its
+-- place with its next attempt.
 local LOCK, FENCE, FREED, QUEUE, WAITERS, PRESENT, TURN =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local MANY = 1000
@@ -33,14 +33,14 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
--- Have the fence live for about so long from now; an hour less is no reason to write.
+-- Keep the fence for about `ms` from now; an hour less is not worth a write.
 local function keep_fence(ms)
   if redis.call('PTTL', FENCE) < tonumber(ms) - 3600000 then
     redis.call('PEXPIRE', FENCE, ms)
   end
 end
 
--- Return a waiter's number, its process, and whether its subscription was seen; nothing for one that is not known.
+-- Return a waiter's number, its process, and whether its subscription was seen; nothing for an unknown waiter.
 local function parts_of(text)
   local arrival, process, heard = string.match(text or '', '^(%d+) (.*) (.)$')
   return arrival, process, heard == '+'
@@ -58,7 +58,7 @@ local function forget_me()
   end
 end
 
--- Drop everybody whose presence has lapsed, all at once.
+-- Drop all waiters whose presence has expired.
 local function forget_the_absent()
   repeat
     local absent = redis.call('ZRANGE', PRESENT, '-inf', digits(now_ms), 'BYSCORE', 'LIMIT', 0, MANY)
@@ -72,7 +72,7 @@ local function forget_the_absent()
   until #absent < MANY
 end
 
--- PUBLISH counts the receivers of its own server; only where there is one server is that all of them.
+-- PUBLISH counts the receivers on its own server only: with a single server, these are all.
 local is_alone = nil
 local function counts_are_whole()
   if is_alone == nil then
@@ -82,7 +82,7 @@ local function counts_are_whole()
   return is_alone
 end
 
--- Wake a waiter; false when the server had seen its subscription, and it is gone.
+-- Wake a waiter; false if the server had seen its subscription and it is gone now.
 local passed = 0
 local function reaches(id)
   if redis.call('PUBLISH', TURN .. ':' .. id, 'turn') > 0 or passed >= PASSED_MAX then
@@ -97,7 +97,7 @@ local function pass_over(id)
   passed = passed + 1
 end
 
--- Return the first in the queue who is alive, which the caller is; another one has been woken by this.
+-- Return the first waiter in the queue that is alive, as the caller is; any other one is woken by the check.
 local function first_living()
   while true do
     local id = redis.call('ZRANGE', QUEUE, 0, 0)[1]
@@ -108,7 +108,7 @@ local function first_living()
   end
 end
 
--- A new holder for `ms`, with a token past the last one.
+-- Set a new holder for `ms`, with a token greater than the last one.
 local function give_to(id, process, ms)
   last_token = math.max(last_token + 1, now_us)
   holders_process = process
@@ -117,7 +117,7 @@ local function give_to(id, process, ms)
     'holder', id)
 end
 
--- Hand the free lock to a waiter, for as long as a claim may take.
+-- Hand the free lock to a waiter for as long as a claim may take.
 local function hand_to(id, claim_ms)
   local _, process = waiter(id)
   give_to(id, process or '', claim_ms)
@@ -125,8 +125,8 @@ local function hand_to(id, claim_ms)
   redis.call('ZREM', QUEUE, id)
 end
 
--- Who minds the holder's end: of the first hundred the first one of another process than the holder's, because one that
--- dies takes its waiters with it; else the first of all.
+-- The waiter that watches the holder's end: among the first hundred, the first from a process other than the holder's,
+-- because a process that dies takes its waiters with it; otherwise the first of all.
 local function pick_minder()
   local first = redis.call('ZRANGE', QUEUE, 0, 99)
   local entries = #first > 0 and redis.call('HMGET', WAITERS, unpack(first)) or {}
@@ -139,7 +139,7 @@ local function pick_minder()
   return first[1]
 end
 
--- Tell the minder, if it is another one than was told last, or `anew`; the caller learns it from its answer.
+-- Notify the minder if it differs from the one notified last, or if `anew`; the caller learns it from its answer.
 local function tell_minder(anew)
   while true do
     local id = pick_minder()

@@ -1,17 +1,17 @@
 -- Shared by the scripts about deduplication records.
 -- KEYS  1 record (hash with PX, see below)
---       2 messages (prefix: <messages>:<message> is what is known of one message; hash with PX, the fields of run and
---         outcome, and `awaited`: the highest attempt it has reached, `awaited_until`: while that is yet to come,
---         `replaced_by`: the message that took its seat or, with `is_orphan`, its place after its worker died,
+--       2 messages (prefix: <messages>:<message> is the state of one message; hash with PX: the fields of run and
+--         outcome; `awaited`: the highest attempt it has reached; `awaited_until`: until when that attempt is due;
+--         `replaced_by`: the message that took its seat or, with `is_orphan`, its place after its worker died;
 --         round_of (attempt), round, rounder (holder), round_at: the newest copy that arrived and had to wait)
---       3 claims (zset: key, or "key message" -> server ms at which what holds it lapses; +inf for the unknown state)
---       4 freed (channel: one message when the key may be free, or has an outcome)
+--       3 claims (zset: key, or "key message" -> server ms at which its claim expires; +inf for the unknown state)
+--       4 freed (channel: one message when the key may be free or has an outcome)
 -- Fields of a record
 --   seat     seat (message), seat_print, seat_until, seat_since, seat_attempt, sent_at
 --   run      run (message), print, holder, fence, attempt, begun_at, run_until, on_lapse, doubt (1: unknown state)
 --   outcome  done (message), done_fence, done_print, done_at, kind, body, keep_until
---   both     token (the highest so far), task; reaped, reaped_print: the message whose worker died, until another takes its
---            place
+--   both     token (the highest so far), task; reaped, reaped_print: the message whose worker died, until another one
+--            takes its place
 local RECORD, MESSAGES, CLAIMS, FREED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local RUN_FIELDS = { 'run', 'print', 'holder', 'fence', 'attempt', 'begun_at', 'run_until', 'on_lapse', 'doubt' }
 local SEAT_FIELDS = { 'seat', 'seat_print', 'seat_until', 'seat_since', 'seat_attempt', 'sent_at' }
@@ -28,7 +28,7 @@ local function message_key(message)
   return MESSAGES .. ':' .. message
 end
 
--- Read some fields as a table by name; a field that is missing is nil.
+-- Read some fields as a table by name; a missing field is nil.
 local function fields(key, names)
   local values = redis.call('HMGET', key, unpack(names))
   local found = {}
@@ -38,8 +38,8 @@ local function fields(key, names)
   return found
 end
 
--- The three parts of a record, as `fields` would read them. Written out, since every task reads each of them twice, and a
--- table that is made with its fields costs less than one that grows.
+-- The three parts of a record, as `fields` would read them. Written out because every task reads each part twice, and a
+-- table created with its fields costs less than one that grows.
 local function read_seat(key)
   local v = redis.call('HMGET', key, unpack(SEAT_FIELDS))
   return {
@@ -94,7 +94,7 @@ local function held_by_run(run)
   return held(run.run, run.is_unknown and 'unknown' or 'running', run.run_until, run.attempt, false)
 end
 
--- Return the answer for an outcome that is given to repeats, whatever it is.
+-- Return the answer for an outcome of any kind that repeats get.
 local function kept(outcome)
   return { 'finished', outcome.done, outcome.kind, outcome.body, digits(math.max(0, now - tonumber(outcome.done_at))) }
 end
@@ -107,7 +107,7 @@ local function differs(one, other)
   return one and other and one ~= '' and other ~= '' and one ~= other
 end
 
--- Note in the claims when what holds a record or message lapses; `left` is what `read_left` has read.
+-- Note in the claims when the claim on a record or message expires; `left` is the result of `read_left`.
 local function read_left(key)
   return redis.call('HMGET', key, 'seat', 'seat_until', 'run', 'run_until', 'doubt', 'keep_until', 'on_lapse')
 end
@@ -129,7 +129,7 @@ local function note_claim(key, member)
   note_left(read_left(key), member)
 end
 
--- Let a record or message live for as long as anything in it may matter, and `remember_ms` longer; note its claim.
+-- Keep a record or message for as long as anything in it may matter plus `remember_ms`; note its claim.
 local function keep(key, member, remember_ms)
   local left = read_left(key)
   local seat_until, run, run_until, keep_until, on_lapse = left[2], left[3], left[4], left[6], left[7]
@@ -142,10 +142,10 @@ local function keep(key, member, remember_ms)
   note_left(left, member)
 end
 
--- Write fields of a message that may be known already, and let it live for `left_ms` at least.
+-- Write fields of a message that may exist already, and keep it for at least `left_ms`.
 local function note_message(message, left_ms, ...)
   local own = message_key(message)
-  local left = redis.call('PTTL', own) -- -2: unknown so far, -1: a run of it is not to be forgotten
+  local left = redis.call('PTTL', own) -- -2: unknown so far, -1: it has a run that must not be forgotten
   redis.call('HSET', own, ...)
   if left ~= -1 and left < tonumber(left_ms) then
     redis.call('PEXPIRE', own, digits(tonumber(left_ms)))
@@ -156,7 +156,7 @@ local function drop(key, names)
   redis.call('HDEL', key, unpack(names))
 end
 
--- End a run; what was not to be forgotten because of it may be.
+-- End a run; the record that was kept because of it may expire again.
 local function drop_run(where, remember_ms)
   drop(where, RUN_FIELDS)
   if redis.call('PTTL', where) == -1 then
@@ -164,14 +164,14 @@ local function drop_run(where, remember_ms)
   end
 end
 
--- Remember how far a run without an outcome came, so that a copy of an earlier attempt is recognised as one.
+-- Remember the attempt of a run without an outcome, to recognise copies of earlier attempts.
 local function note_attempt(run, remember_ms)
   if tonumber(run.attempt) > 0 then
     note_message(run.run, remember_ms, 'awaited', run.attempt)
   end
 end
 
--- A message whose worker died is a repeat of the one that takes its place, where that asks for the same; `run` is its run.
+-- A message whose worker died is a repeat of the one that takes its place, if both ask for the same; `run` is its run.
 local function take_place(run, print, successor, remember_ms)
   local died, died_print = run.run, run.print
   if not died then
@@ -186,7 +186,7 @@ local function take_place(run, print, successor, remember_ms)
   end
 end
 
--- See to it that a message never begins, neither now nor when it is due.
+-- Make sure that a message never begins, neither now nor when it is due.
 local function note_cancelled(message, due, remember_ms)
   note_message(message, math.max(0, due - now) + tonumber(remember_ms),
     'done', message, 'kind', 'cancelled', 'body', '', 'done_at', digits(now))
@@ -197,7 +197,7 @@ local function write_outcome(where, run, fence, kind, body, keep_until)
     'kind', kind, 'body', body, 'keep_until', digits(keep_until))
 end
 
--- Before another outcome takes its place in the record: copies of its message still have to find the last one.
+-- Called before another outcome replaces this one in the record: copies of its message still have to find it.
 local function move_outcome(next_message, remember_ms)
   local last = fields(RECORD, OUTCOME_FIELDS)
   local left = last.done and tonumber(last.done_at) + tonumber(remember_ms) - now or 0

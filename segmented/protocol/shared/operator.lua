@@ -1,5 +1,5 @@
--- Shared by the scripts of an operator, who does not know which kind of lock has the name.
--- KEYS  1 lock (string, hash or zset: what it is tells the kind)
+-- Shared by the operator's scripts, which do not know the name's kind of lock.
+-- KEYS  1 lock (string, hash or zset: the type tells the kind)
 --       2 fence (hash: token, kind, delay, permits, revoked)   3 freed (channel)
 --       4 readers (zset: holder id -> end in ms)   5 writers (zset: waiting holder id -> end in ms)
 --       6 opened (channel of readers)   7 entries (set)   8 queue (zset: holder id -> arrival number)
@@ -17,7 +17,7 @@ end
 
 local AFTER_NOW = '(' .. digits(now_ms)
 
--- Return the kind; nothing for a name that is free, false for a key that is no lock.
+-- Return the kind; nothing for a free name, false for a key that is not a lock.
 local function kind_of_lock()
   local key_type = redis.call('TYPE', LOCK).ok
   if key_type == 'none' then
@@ -40,7 +40,7 @@ local function kind_of_lock()
   return false
 end
 
--- Return the token given out last; "" for kinds without one.
+-- Return the last token granted; "" for kinds without one.
 local function last_token(kind)
   local token = kind ~= 'quorum' and kind ~= 'get_set' and redis.call('HGET', FENCE, 'token')
   return token or ''

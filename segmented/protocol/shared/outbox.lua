@@ -14,13 +14,13 @@ local function packed_entry(entry)
     entry.until_ms > 0 and digits(entry.until_ms) or '', entry.worker }, '\t'))
 end
 
--- Nobody has it in hand any more.
+-- No worker has the order any more.
 local function put_down(entry)
   entry.until_ms, entry.worker = 0, ''
 end
 
--- Nobody is told of it any more, until it is replayed. Its entry stays as it is: what is submitted again under the id
--- comes back here. Its units are held until `hold_until` from now on.
+-- Stop publishing the order until it is replayed. Its entry stays unchanged: an order submitted again under the same id
+-- comes back here. Its units are held until `hold_until`.
 local function bury(id, entry, hold_until)
   put_down(entry)
   redis.call('ZADD', HOLDS, 'XX', hold_until, id)

@@ -2,19 +2,19 @@
 -- KEYS  1 meta (hash)   2 stock (hash: segment -> units)   3 free (zset: segment -> ms at which it is free; a hint)
 --       4 orders (hash: order id -> record)   5 holds (zset: order id -> ms)   6 ledger (stream)
 --       7 lock (prefix: <lock>:<segment> is a string with PX that holds the holder id)   8 freed (channel)
---       9 customers (hash: customer id -> units; only with a limit)   10 changes (hash: change id -> what was done)
+--       9 customers (hash: customer id -> units; only with a limit)   10 changes (hash: change id -> its result)
 --       11 transfers (hash: sent:, away: or received:<shard> -> number and units; only of a shard of several)
---       12 outbox (zset: id of a submitted order that nobody has finished -> ms at which it is published again)
+--       12 outbox (zset: id of a submitted, unfinished order -> ms at which it is published again)
 --       13 entries (hash: order id -> entry; of submitted orders that were begun or published again, or are queued)
---       14 dead (hash: order id -> begun, ms, reason, quantity, customer: of orders that are published no more)
+--       14 dead (hash: order id -> begun, ms, reason, quantity, customer: of orders that are no longer published)
 -- A record is state, quantity, segment, sequence, parts, customer, asked, holder, fence, home (of the cart that pinned
--- it), with tabs between them and none at its end. (Numbers up to 14 digits may be put into a text by `..`; longer ones
--- need `digits`.) The state is r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). `parts` is empty when all
--- units are the segment's, else "segment:units,..."; `asked` is empty when that many were taken.
--- An entry is begun, published, quantity, customer, reason, until, worker, likewise: how often a worker began the order and
--- did not finish it, how often it was published again since, what it asks for if it was queued, why it was put off last, and
--- which worker has it in hand until which ms.
--- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, likewise.
+-- it), separated by tabs, none at the end. (`..` may append numbers of up to 14 digits; longer ones need `digits`.) The
+-- state is r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). `parts` is empty if all units are from the
+-- segment, otherwise "segment:units,..."; `asked` is empty if that many were taken.
+-- An entry is begun, published, quantity, customer, reason, until, worker in the same format: how often a worker began
+-- the order without finishing it, how often it was published again since, units and customer of a queued order, why it
+-- was put off last, and which worker has it until which ms.
+-- The line of an order in a ledger entry is order id, quantity, segment, parts, customer, fence, note, separated by tabs.
 local META, STOCK, FREE, ORDERS, HOLDS, LEDGER, LOCK, FREED, CUSTOMERS, CHANGES, TRANSFERS, OUTBOX, ENTRIES, DEAD =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13],
   KEYS[14]
@@ -22,7 +22,7 @@ local DUE_MAX = 16
 local DUE_IN_ALL_MAX = 160
 local MANY = 1000
 local WINDOW = 32
-local SUBMITTED_UNTIL = '253402300798000' -- the hold of a submitted order, which does not lapse
+local SUBMITTED_UNTIL = '253402300798000' -- the hold of a submitted order, which does not expire
 local NO_DIGEST = '0000000000000000'
 local LETTERS = { reserved = 'r', confirmed = 'c', cancelled = 'x', expired = 'e', refused = 'f' }
 
@@ -31,7 +31,7 @@ local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now_ms = math.floor(now_us / 1000)
 
 -- A script does not roll back: a key of the wrong type must fail here, not at the fifth write. (meta is read before any
--- write as it is.)
+-- write anyway.)
 redis.call('HLEN', STOCK)
 redis.call('ZCARD', FREE)
 redis.call('HLEN', ORDERS)
@@ -48,13 +48,13 @@ local function trimmed(text)
   return (string.gsub(text, '\t+$', ''))
 end
 
--- A number that somebody else may have written; nil for what is no whole one.
+-- A number that another program may have written; nil if it is not an integer.
 local function whole(text)
   return string.match(text, '^%-?%d+$') and tonumber(text)
 end
 
--- The pool's numbers, nil when it is not open. They are changed in this table, and written by write_pool. Fails before
--- anything is written when one of them cannot be read.
+-- The pool's numbers, nil if it is not open. They are changed in this table and written by write_pool. Fails before any
+-- write if one of them cannot be read.
 local function read_pool()
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'available', 'reserved',
     'confirmed', 'fence', 'cursor', 'chain', 'customer_limit', 'closed', 'opened', 'restocked', 'withdrawn', 'increases')
@@ -83,7 +83,7 @@ end
 
 local units, changed, unreadable = {}, {}, {}
 
--- Units that are no whole number were written from outside: they count as none, and are left alone.
+-- Units that are not an integer were written from outside: they count as 0 and are left alone.
 local function note_units(segment, text)
   local found = text and whole(text)
   unreadable[segment] = text and not found
@@ -102,9 +102,9 @@ local function add_units(segment, count)
   changed[segment] = (changed[segment] or 0) + count
 end
 
--- Take units: first from `start`, then from any other segment, locked or not, from where some were found last. Returns
--- the first segment that gave some, and the parts. The caller has checked that enough are free: of a stock that says
--- otherwise, which was written to from outside, nothing is taken and nil returned.
+-- Take units: first from `start`, then from any other segment, locked or not, beginning where some were found last.
+-- Returns the first segment that gave some, and the parts. The caller has checked that enough are free: if the stock
+-- disagrees because it was changed from outside, takes nothing and returns nil.
 local function gather(pool, start, quantity)
   local own = units_of(start)
   if own >= quantity then
@@ -155,7 +155,7 @@ local function gather(pool, start, quantity)
   return nil
 end
 
--- Call `act` with each segment of a record and its units; an order that was queued has none.
+-- Call `act` with each segment of a record and its units; a queued order has none.
 local function each_part(record, act)
   if record.parts == '' then
     if record.segment then
@@ -168,7 +168,7 @@ local function each_part(record, act)
   end
 end
 
--- Can the segments of a record take its units back?
+-- Whether the segments of a record can take its units back.
 local function can_give_back(pool, record)
   local can = true
   each_part(record, function(segment)
@@ -216,7 +216,7 @@ local function read_order(id)
   return raw and parsed(raw)
 end
 
--- What a worker has not decided yet: nil, or quantity and customer.
+-- The quantity and customer of an order that no worker has decided yet, or nil.
 local function read_queued(id)
   local entry = has_entries and redis.call('HGET', ENTRIES, id)
   if entry then
@@ -227,13 +227,13 @@ local function read_queued(id)
   end
 end
 
--- Was an order submitted under this id with other content, and is not decided yet?
+-- Whether an undecided order with other content was submitted under this id.
 local function is_queued_otherwise(id, quantity, customer)
   local queued_quantity, queued_customer = read_queued(id)
   return queued_quantity and (queued_quantity ~= quantity or queued_customer ~= customer)
 end
 
--- Most records and lines have no more than their first fields, and are put together without the rest.
+-- Most records and lines have only their first fields, and are joined without the rest.
 local function is_short(record)
   return record.parts == '' and record.customer == '' and record.asked == '' and record.holder == ''
     and record.fence == ''
@@ -260,7 +260,7 @@ local function line_of(id, record)
     record.parts, record.customer, record.fence }, '\t'))
 end
 
--- The line of a change that is no order's. `stock` is what each segment has afterwards, or has got or given.
+-- The line of a change without an order. `stock` is what each segment has afterwards, or has received or given.
 local function pool_line(id, quantity, stock, note)
   return trimmed(table.concat({ id, digits(quantity), '', stock, '', '', note }, '\t'))
 end
@@ -274,8 +274,8 @@ local function append(pool, kind, lines)
   redis.call('XADD', LEDGER, id, 'kind', kind, 'at_us', at_us, 'lines', lines, 'chain', pool.chain)
 end
 
--- Who looks at several shards must see that units came in between. A count that somebody else has made unreadable begins
--- anew at a number that was not told before.
+-- A reader of several shards must see that units arrived in between. A count that another program has made unreadable
+-- restarts at a number that was not used before.
 local function note_increase(pool)
   pool.increases = (pool.increases or now_ms) + 1
   redis.call('HSET', META, 'increases', digits(pool.increases))
@@ -309,14 +309,14 @@ local function lock_of(segment)
   return LOCK .. ':' .. digits(segment)
 end
 
--- A segment that a resize took away is used by nobody who comes later.
+-- A segment that a resize removed is not granted again.
 local function note_free_at(pool, segment, at_ms)
   if segment < pool.segment_count then
     redis.call('ZADD', FREE, digits(at_ms), segment)
   end
 end
 
--- Milliseconds until some segment may be free, by the hint; -1 when there is no hint.
+-- Milliseconds until some segment may be free, by the hint; -1 without a hint.
 local function free_in_ms()
   local first = redis.call('ZRANGE', FREE, 0, 0, 'WITHSCORES')
   if #first == 0 then
@@ -325,7 +325,7 @@ local function free_in_ms()
   return digits(math.max(0, tonumber(first[2]) - now_ms))
 end
 
-local holders = {} -- segment -> who has it, or false; the orders of an envelope share one
+local holders = {} -- segment -> its holder, or false; the orders of an envelope share one
 
 local function has_lease(record)
   if record.holder == '' then
@@ -333,7 +333,7 @@ local function has_lease(record)
   end
   local segment = record.segment
   if holders[segment] == nil then
-    -- MGET has nothing to say of a key of another type, and does not fail
+    -- MGET returns nil for a key of another type and does not fail
     holders[segment] = redis.call('MGET', lock_of(segment))[1]
   end
   return holders[segment] == record.holder
@@ -348,7 +348,7 @@ end
 
 -- --- the outbox ---
 
--- Publish these orders again after so many milliseconds, unless it is to be done sooner already.
+-- Publish these orders again after that many milliseconds, unless they are due sooner already.
 local function enter_outbox(ids, after_ms)
   local due, places = digits(now_ms + tonumber(after_ms)), {}
   for index, id in ipairs(ids) do
@@ -359,8 +359,8 @@ local function enter_outbox(ids, after_ms)
   end
 end
 
--- These orders are decided: nobody has to be told of them any more. What lapsed while it was dead stays in the set, for
--- whoever looks there.
+-- These orders are decided and need no more publishing. An order that expired while it was dead stays in the set, where
+-- an operator can find it.
 local function leave_outbox(ids, state)
   if has_outbox then
     redis.call('ZREM', OUTBOX, unpack(ids))
@@ -375,8 +375,8 @@ end
 
 -- --- ending reservations ---
 
--- Most reservations have no more than their first fields, so that those with one raw record are alike but for their ids:
--- they are read, counted and put together once. `of_many` keeps what they share, nil for other records.
+-- Most reservations have only their first fields, so that many raw records are equal: they are read, counted and joined
+-- once. `of_many` keeps what they share, nil for other records.
 local plain = {}
 
 local function of_many(raw)
@@ -403,8 +403,8 @@ local function end_units(pool, state, record, count)
   pool.reserved = pool.reserved - record.quantity * count
 end
 
--- End reservations that the caller has found reserved: `state` is confirmed, cancelled or expired. A record may be shared
--- (`of_many`). With `keeps[id]` the segment is left to whoever has it. One ledger entry; write_pool is the caller's.
+-- End reservations that the caller has found reserved: `state` is confirmed, cancelled or expired. Records may be shared
+-- (`of_many`). With `keeps[id]` the segment stays with its holder. One ledger entry; the caller calls write_pool.
 local function settle(pool, state, ids, records, keeps)
   local lines, fields, shared, freed = {}, {}, {}, {}
   for index, id in ipairs(ids) do
@@ -425,7 +425,7 @@ local function settle(pool, state, ids, records, keeps)
   end
   append(pool, state, table.concat(lines, '\n')) -- the first write: if it fails, nothing has changed
   for _, record in ipairs(freed) do
-    if has_lease(record) then -- an order of the same envelope may have freed it just now
+    if has_lease(record) then -- an order of the same envelope may have just freed it
       free_segment(pool, record)
     end
   end
@@ -451,8 +451,8 @@ end
 
 local due_so_far, is_nothing_due = 0, false
 
--- Give back what lapsed holds kept, at most `limit` orders: whose lease lives is left alone. True when more are due.
--- A hold without a reservation, which somebody else wrote, is dropped: it would stand before all others for ever.
+-- Expire up to `limit` orders whose hold has ended, except those with a live lease. True if more are due.
+-- A hold without a reservation, which another program wrote, is dropped: it would block all others forever.
 local function expire_due(pool, limit)
   local due = redis.call('ZRANGE', HOLDS, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit + 1)
   local ids, records, strays = {}, {}, {}
@@ -475,8 +475,8 @@ local function expire_due(pool, limit)
   return #due > limit, ids, records
 end
 
--- Give back some due holds before an order is refused, unless somebody else decides their fate. True when more may be
--- due, so that nothing can be refused yet.
+-- Expire some due holds before an order is refused, unless another party decides them. True if more may be due, so that
+-- nothing can be refused yet.
 local function give_back_some(pool)
   if pool.is_gated or is_nothing_due then
     return false
@@ -490,7 +490,7 @@ local function give_back_some(pool)
   return is_more_due
 end
 
--- Is there room for `quantity`? Nil when there is, else what refuses.
+-- The reason that refuses `quantity`, or nil if there is room.
 local function refusal(pool, quantity)
   if pool.available >= quantity then
     return nil
@@ -502,8 +502,8 @@ local function refusal(pool, quantity)
   return is_more_due and 'busy' or 'sold_out'
 end
 
--- The line of what `allowed` refuses with. Its numbers are the pool's at its sequence number, as the ledger has them: it is
--- made after the last entry of the call.
+-- The line of a refusal of `allowed`. Its numbers are the pool's at its sequence number, as in the ledger: it is created
+-- after the last entry of the call.
 local function refusal_line(pool, why)
   if why == 'busy' then
     return 'busy\t' .. digits(pool.sequence) .. '\t0'
@@ -514,8 +514,8 @@ local function refusal_line(pool, why)
   return why
 end
 
--- How many units an order gets, or nil and what refuses it: busy, sold_out, closed, nobody, or the line of a limit. With
--- `is_partial` whatever is left will do.
+-- How many units an order gets, or nil and the reason: busy, sold_out, closed, nobody, or the line of a limit. With
+-- `is_partial` it gets what is left.
 local function allowed(pool, quantity, customer, is_partial)
   if pool.is_closed then
     return nil, 'closed'
@@ -526,7 +526,7 @@ local function allowed(pool, quantity, customer, is_partial)
       return nil, 'nobody'
     end
     if pool.customer_limit - bought_by(customer) < wanted then
-      local is_more_due = give_back_some(pool) -- what the customer let lapse does not count
+      local is_more_due = give_back_some(pool) -- the customer's expired orders do not count
       local left = pool.customer_limit - bought_by(customer)
       if left < wanted and is_more_due then
         return nil, 'busy'
@@ -554,7 +554,7 @@ end
 
 -- --- the whole pool ---
 
--- Split `count` units over segments as evenly as whole units allow, as parts that start at segment 0; zeros are left out.
+-- Split `count` units evenly over segments, as parts that start at segment 0; zeros are left out.
 local function even_parts(count, segment_count)
   local base, extra, parts = math.floor(count / segment_count), count % segment_count, {}
   for segment = 0, segment_count - 1 do
@@ -566,7 +566,7 @@ local function even_parts(count, segment_count)
   return table.concat(parts, ',')
 end
 
--- Totals, sequence number and units a segment: the answer of read_pool, and part of others'.
+-- Totals, sequence number and units by segment: the answer of read_pool, and a part of other answers.
 local function pool_state()
   local answer = { 'pool' }
   local found = redis.call('HMGET', META, 'epoch', 'segment_count', 'gated', 'sequence', 'opened', 'available',

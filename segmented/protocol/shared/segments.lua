@@ -1,4 +1,4 @@
--- Shared by the scripts that take a segment's lock: the hint proposes, SET NX decides, and a full look comes before busy.
+-- Shared by the scripts that take a segment's lock: the hint proposes, SET NX decides, and a full scan precedes busy.
 local PROBES_MAX = 16
 local LOOK_AGAIN_MS = 1000
 
@@ -13,7 +13,7 @@ local function free_segment_by_hint(pool, holder_id, ttl_ms)
     if take_lock(segment, holder_id, ttl_ms) then
       return segment
     end
-    -- another lock client has it: remember until when; one without an end goes without a word, so look now and then
+    -- another lock client has it: remember until when; a lock without an end is freed silently, so check periodically
     local remaining_ms = redis.call('PTTL', lock_of(segment))
     note_free_at(pool, segment, now_ms + (remaining_ms < 0 and LOOK_AGAIN_MS or math.max(1, remaining_ms)))
   end
@@ -33,7 +33,7 @@ local function free_segment_by_looking(pool, holder_id, ttl_ms)
   end
 end
 
--- The free segment that is the holder's now, or nil.
+-- Take a free segment for the holder: return it, or nil.
 local function take_free_segment(pool, holder_id, ttl_ms)
   return free_segment_by_hint(pool, holder_id, ttl_ms) or free_segment_by_looking(pool, holder_id, ttl_ms)
 end

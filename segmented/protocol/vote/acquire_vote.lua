@@ -3,8 +3,8 @@
 -- renews it. There is no token: servers that do not know of each other cannot agree on one.
 -- KEYS     1 lock (string with PX: holder id)   2 fence (hash with PX: kind, round, releaser)   3 freed (channel, unused)
 -- ARGV     1 holder_id   2 ttl_ms   3 round: of the holder's attempts   4 fence_ttl_ms
--- answers  {"held", remaining_ms; -1 when the key never lapses, mark of the holder's attempt}
---          {"acquired", "1" when a replay else "0"}
+-- answers  {"held", remaining_ms; -1 if the key never expires, mark of the holder's attempt}
+--          {"acquired", "1" for a replay, else "0"}
 local lock, fence, holder_id, ttl_ms, round = KEYS[1], KEYS[2], ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local holder = redis.call('SET', lock, holder_id, 'NX', 'PX', ttl_ms, 'GET')

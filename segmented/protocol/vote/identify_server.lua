@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-stale
--- Tell which server this is, by what it says of itself.
+-- Return the identity of this server, from its own information.
 -- KEYS     none: any server of a cluster answers
 -- ARGV     none
 -- answers  {INFO server, INFO replication, CLUSTER NODES; "" without a cluster}

@@ -34,7 +34,7 @@ class VoteModel:
     """Votes by name, and the last releaser of each."""
 
     def __init__(self, clock: Clock, publish: Callable[[str], None]) -> None:
-        """Tell `publish` each channel that gets a message."""
+        """Create a model without votes that calls `publish` with each channel that gets a message."""
         self._clock = clock
         self._publish = publish
         self._votes: dict[str, _Vote] = {}
@@ -51,7 +51,7 @@ class VoteModel:
         }
 
     def holds(self, name: str) -> bool:
-        """Has somebody the vote?"""
+        """Return whether the vote is held."""
         return self._living(name) is not None
 
     def names(self) -> Iterable[str]:
@@ -59,7 +59,7 @@ class VoteModel:
         return list(self._votes)
 
     def state(self, name: str, holders_max: int) -> LockState | None:  # noqa: ARG002  # there is one at most
-        """Tell who has the vote."""
+        """Return the holder of the vote."""
         vote = self._living(name)
         if vote is None:
             return None
@@ -68,7 +68,7 @@ class VoteModel:
         return LockState(name, "quorum", (holder,), 1, remaining_ms, None)
 
     def revoke(self, name: str) -> None:
-        """End the vote, and wake."""
+        """End the vote, and wake waiters."""
         del self._votes[name]
         self._publish(lock_keys(name).freed)
 
@@ -77,7 +77,7 @@ class VoteModel:
         return vote if vote is not None and vote.ends_at > self._clock.now() else None
 
     def acquire(self, operation: AcquireVote) -> Acquired | HeldBy:
-        """Give the vote if it is free, or again if it is the holder's; a late request does not set the round back."""
+        """Give the vote if it is free or already the holder's; a late request does not lower the round."""
         now, vote = self._clock.now(), self._living(operation.name)
         if vote is not None and vote.holder_id != operation.holder_id:
             return HeldBy(round((vote.ends_at - now) * 1000), holder_mark=f"{vote.holder_id} {vote.round}")
@@ -87,7 +87,7 @@ class VoteModel:
         return Acquired(NO_TOKEN, operation.ttl_ms, replay=vote is not None)
 
     def renew(self, operation: RenewVote) -> Renewed | Lost:
-        """Push the end out; re-create only if nobody has the vote and it is asked for."""
+        """Extend the vote; re-create it only on request and if it is free."""
         vote, ends_at = self._living(operation.name), self._clock.now() + operation.ttl_ms / 1000
         if vote is None and not operation.reestablish:
             return Lost()
@@ -112,7 +112,7 @@ class VoteModel:
         return Released()
 
     def identify(self, _: IdentifyServer) -> ServerIdentity:
-        """Tell one model from another."""
+        """Return an identity that differs between models."""
         return self._identity
 
 

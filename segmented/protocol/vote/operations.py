@@ -1,7 +1,7 @@
-"""Operations on one server of a quorum. Asked of a `QuorumStore`, each goes to all its servers, and a majority decides.
+"""Operations on one server of a quorum. A `QuorumStore` sends each to all its servers, and a majority decides.
 
-A holder's votes carry a round, because requests overtake each other on a bad network: a release that was meant for an
-earlier round must not take away the vote of a later one.
+A holder's votes carry a round, because requests may overtake each other in the network: a release for an earlier round
+must not remove the vote of a later one.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from segmented.models import Acquired, Held, Lost, Released, Renewed, ServerIden
 from segmented.protocol.base import Operation
 
 ROUND_MAX: Final = 2**53
-"""Later than every round: of a release by which the holder ends its lease."""
+"""Later than every round: for the release that ends the holder's lease."""
 ROUND_REESTABLISHED: Final = ROUND_MAX - 1
-"""Of a lease whose renewals take votes again, and of what takes such votes back: later than each attempt to acquire."""
+"""For renewals that take votes again, and for giving such votes back: later than each attempt to acquire."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcquireVote(Operation[Acquired | Held]):
     """Take the server's vote for `ttl_ms` if it is free. A repeat by the same holder id renews it.
 
-    There is no fencing token: servers that do not know of each other cannot agree on one.
+    There is no fencing token: independent servers cannot agree on one.
     """
 
     name: str
@@ -33,10 +33,10 @@ class AcquireVote(Operation[Acquired | Held]):
 
 @dataclass(frozen=True, slots=True)
 class RenewVote(Operation[Renewed | Lost]):
-    """Push the end of the vote out to `ttl_ms` from now, if it is still the holder's.
+    """Extend the vote to `ttl_ms` from now, if it is still the holder's.
 
-    Else it is never re-created, unless `reestablish` says so and nobody else has it: then the answer is Reestablished,
-    which is a kind of Lost, because it does not prove that the lease lived on.
+    A lost vote is re-created only with `reestablish` and if it is free. The answer is then Reestablished, which is a
+    kind of Lost, because it does not prove that the lease was never interrupted.
     """
 
     name: str
@@ -47,9 +47,9 @@ class RenewVote(Operation[Renewed | Lost]):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseVote(Operation[Released | Lost]):
-    """Give the vote back if it is the holder's and not of a later round than `round`.
+    """Release the vote if it is the holder's and not of a later round than `round`.
 
-    A quiet release wakes nobody: those who saw the vote taken know that it was no majority.
+    A quiet release wakes no waiter: those that saw the vote taken know that it was not a majority.
     """
 
     name: str
@@ -60,4 +60,4 @@ class ReleaseVote(Operation[Released | Lost]):
 
 @dataclass(frozen=True, slots=True)
 class IdentifyServer(Operation[ServerIdentity]):
-    """Ask a server which one it is."""
+    """Return the identity of a server."""

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Compare and delete a vote, unless it is of a later round than the one that is given back; then wake one waiter a
--- process. Safe to run twice: a repeat after a lost reply is told "released" until somebody else has released the lock.
--- An attempt that is taken back leaves no such word behind.
+-- Compare and delete a vote, unless it is of a later round than the released one; then wake one waiter per process. Safe
+-- to run twice: a repeat after a lost reply gets "released" until another holder has released the lock. An attempt that
+-- is taken back leaves no such record.
 -- KEYS     1 lock (string: holder id)   2 fence (hash: kind, round, releaser)   3 freed (channel)
 -- ARGV     1 holder_id   2 round   3 quiet: "1" to wake nobody else "0"   4 ends: "1" from a holder that ends its lease
 --          else "0"

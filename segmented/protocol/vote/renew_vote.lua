@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Push the end of a vote out, only if it is still the holder's. A vote that nobody has is taken again if that is asked
--- for; the answer says so, because it does not prove that the lease lived on. Then all votes of the lease get the same
--- round, by which others tell that one attempt has them all.
+-- Extend a vote, only if it is still the holder's. A free vote is taken again on request; the answer says so, because it
+-- does not prove that the lease was never interrupted. Then all votes of the lease get the same round, by which others
+-- see that one attempt has them all.
 -- KEYS     1 lock (string with PX: holder id)   2 fence (hash with PX: kind, round, releaser)   3 freed (channel, unused)
 -- ARGV     1 holder_id   2 ttl_ms   3 the round of a lease whose votes are taken again; "0" to take none   4 fence_ttl_ms
 -- answers  {"renewed"}   {"reestablished"}   {"lost"}

@@ -56,7 +56,7 @@ class _KeylessCall(Call):
 
     @property
     def key(self) -> str:
-        """No key is read; one of some name sends it to some server."""
+        """A dummy key that routes the script to any server; the script reads no key."""
         return "anywhere"
 
 

@@ -1,1 +1,1 @@
-"""What plans ask of ZooKeeper."""
+"""Operations on ZooKeeper."""

@@ -1,7 +1,7 @@
-"""Operations on a lock's line in ZooKeeper: the ephemeral sequential nodes of those who hold it, or wait for it.
+"""Operations on a lock's line in ZooKeeper: the ephemeral sequential nodes of its holder and its waiters.
 
-Each is bound to an era: the time in which one session is known to live. An operation of an era that is over fails, so
-that nothing that an old session left behind is ever taken for ours.
+Each is bound to an era: the time in which one session is known to live. Operations of a past era fail, so that a node
+left by an old session is never taken for ours.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from segmented.protocol.base import Operation
 
 
 class Unanswered(StoreUnavailable):
-    """The request was not answered: the connection went, or the time was up. The session may live on."""
+    """The request got no answer: the connection was lost or it timed out. The session may still be alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """A contender of ours, with the zxid of its creation, which is its fencing token once it is first in line."""
+    """Our contender, with the zxid of its creation, which becomes its fencing token once it is first in line."""
 
     contender: Contender
     fencing_token: int
@@ -35,40 +35,40 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class SessionSeen:
-    """What is known here and now about the session."""
+    """The locally known state of the session."""
 
     era: int
     link: int
-    """The number of the connection; a lease is to be looked at again on each new one."""
+    """The number of the connection; each new one requires a new check of a lease."""
     is_connected: bool
     is_fresh: bool
-    """Has the session been confirmed so lately that a lease may be trusted?"""
+    """Whether the session was confirmed recently enough to trust a lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookAtSession(Operation[SessionSeen]):
-    """Say what is known, without asking the server. Raises StoreUnavailable when `era` is over (None: any will do)."""
+    """Return the known state without asking the server. Raises StoreUnavailable if `era` is over (None: any era)."""
 
     era: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class LearnSessionTime(Operation[None]):
-    """Learn for how long the server keeps a session of this client that it does not hear of."""
+    """Return how long the server keeps a session of this client without hearing from it."""
 
     era: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmSession(Operation[None]):
-    """Have the leader confirm the session; what is read afterwards is at least as new as this."""
+    """Let the leader confirm the session; later reads are at least as new as this."""
 
     era: int
 
 
 @dataclass(frozen=True, slots=True)
 class MakeParent(Operation[None]):
-    """Make the node under which the line stands, and those above it, where they are missing."""
+    """Create the parent node of the line and its ancestors, if they are missing."""
 
     era: int
     parent: str
@@ -76,7 +76,7 @@ class MakeParent(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class CreateContender(Operation[Entered | None]):
-    """Take the last place in line. None: the parent is missing. Not to be repeated without having looked."""
+    """Take the last place in line. None: the parent is missing. Check the line before a repeat."""
 
     era: int
     parent: str
@@ -101,7 +101,7 @@ class ReadContender(Operation[Entered | None]):
 
 @dataclass(frozen=True, slots=True)
 class WatchContender(Operation[bool]):
-    """Is it there? If so, the channel is told once when that changes."""
+    """Return whether a node exists; if so, the channel is notified once when that changes."""
 
     era: int
     contender: Contender
@@ -110,7 +110,7 @@ class WatchContender(Operation[bool]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteContender(Operation[bool]):
-    """Leave the line. False: it was not there any more."""
+    """Leave the line. False: the node was already gone."""
 
     era: int
     contender: Contender
