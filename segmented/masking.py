@@ -47,7 +47,7 @@ def masked(url: str) -> str:
     without a scheme is shown only if it begins with a host and a port, since it may be a misplaced password.
     """
     found = SCHEME.match(url)
-    if found is None and "@" not in url and not ADDRESS.match(url):
+    if found is None and url and "@" not in url and not ADDRESS.match(url):
         return MASK
     scheme = found[0] if found else ""
     kind = scheme.lower()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -118,7 +119,6 @@ def sell(  # noqa: PLR0913  # an option each
         republish_after=republish_after,
     )
     choices.check()
-    _note_half_kept(choices)
     report = _sell(choices)
     console = Console()
     console.print(report.as_table())
@@ -137,7 +137,7 @@ def _sell(choices: Choices) -> SaleReport:
     try:
         with stoppable(), servers(choices) as running:
             sale = Sale(choices, orders, running, Console(), clock)
-            report = sale.run(since=since)
+            report = sale.run(since=since, before_opening=partial(_note_half_kept, choices))
             # Before the servers stop: the sales are written to the file whatever happens next.
             if choices.results is not None:
                 write_results(choices.results, sale.book)

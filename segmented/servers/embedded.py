@@ -10,7 +10,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
-from segmented.errors import SegmentedError
+from segmented.errors import InvalidInput, SegmentedError
 from segmented.servers.account import events
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class EmbeddedServer:
     """A real server on a socket in a private folder; it ends with `stop`, its `with` block, or our process."""
 
     name: ClassVar[str]
+    children_left: ClassVar[str | None] = None
+    """Part of what the server says at a restart when processes of the killed server are still about to end."""
 
     def __init__(
         self, supervised: Supervised, command: Command, *, url: str, socket_path: Path, is_ready: Callable[[], bool]
@@ -98,7 +100,16 @@ class EmbeddedServer:
 
     def restart(self) -> None:
         """Start a killed server again at the same address, with its remaining data."""
-        self._launch()
+        deadline = time.monotonic() + KILL_SECONDS
+        while True:
+            try:
+                self._launch()
+            except InvalidInput as error:
+                if self.children_left is None or self.children_left not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(PAUSE_SECONDS)
+            else:
+                return
 
     def _launch(self) -> None:
         begun = time.monotonic()

@@ -58,6 +58,7 @@ class PostgresServer(EmbeddedServer):
     """PostgreSQL 18 on a socket, without TCP, with an empty database `segmented`."""
 
     name: ClassVar[str] = "PostgreSQL"
+    children_left: ClassVar[str | None] = "pre-existing shared memory block"
 
     @classmethod
     def start(cls, data: str | os.PathLike[str] | None = None, *, max_connections: int = 64) -> Self:

@@ -119,7 +119,7 @@ def test_a_sale_on_a_redis_of_ones_own_says_before_and_after_that_half_of_it_is_
     url = own_servers[: own_servers.index("--url") + 2][-2:]
     with selling(tmp_path, first_orders(tmp_path, ORDERS), *OPTIONS, *url, environment=SHORT_LEASES) as process:
         assert process.stderr is not None
-        words = process.stderr.readline()
+        _, words = process.stderr.readline(), process.stderr.readline()
         until(lambda: reached(client, MIDDLE))
         process.send_signal(signal.SIGINT)
         stopped = ended(process, tmp_path)

@@ -64,7 +64,7 @@ def test_a_sweep_keeps_to_the_publishers_envelopes() -> None:
     pool = Pool(store, "mug", outbox=Outbox(publish_after=0.001))
     pool.open(stock=25, segments=1)
     pool.submit_many(Order(f"o{index}", 1) for index in range(25))
-    while not store.execute(op.ReadOutbox("mug")).due:
+    while store.execute(op.ReadOutbox("mug")).due < 25:
         pass
     publisher = EnvelopePublisher(lambda _, order_ids: sizes.append(len(order_ids)), envelope_max=10)
     sweep(store.execute, "mug", publisher, terms=SweepTerms())

@@ -22,7 +22,7 @@ from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from rich.console import Console
 
@@ -63,10 +63,11 @@ class Sale:
         self._workers_restarted = 0
         self._children_peak_mib: dict[str, float] = {}
 
-    def run(self, *, since: float) -> SaleReport:
+    def run(self, *, since: float, before_opening: Callable[[], None] = lambda: None) -> SaleReport:
         """Sell, and check the result; the report's seconds count from `since`, by the sale's clock.
 
-        Raises InvalidInput, with nothing opened, for unsuitable servers.
+        `before_opening` is called once the servers are found suitable. Raises InvalidInput, with nothing opened, for
+        unsuitable servers.
         """
         with ExitStack() as stack:
             store = stack.enter_context(RedisStore.from_url(self._settings.url.get_secret_value()))
@@ -74,7 +75,7 @@ class Sale:
             gate = stack.enter_context(Gate(engine))
             publisher = stack.enter_context(Publisher(self._settings))
             pools = {sku: Pool(store, sku) for sku in self._file.skus}
-            followers = self._open(store, gate, pools)
+            followers = self._open(store, gate, pools, before_opening)
             if self.book.undecided:
                 self._sell(publisher, followers)
             else:
@@ -93,7 +94,9 @@ class Sale:
             pool_count=len(pools),
         )
 
-    def _open(self, store: RedisStore, gate: Gate, pools: dict[str, Pool]) -> dict[str, Follower]:
+    def _open(
+        self, store: RedisStore, gate: Gate, pools: dict[str, Pool], before_opening: Callable[[], None]
+    ) -> dict[str, Follower]:
         """Check everything that exists before the first change, then open what is missing."""
         stock, segment_count = self._choices.stock, self._choices.segment_count
         states = read_states(pools, stock=stock, segment_count=segment_count)
@@ -103,6 +106,7 @@ class Sale:
             if state is not None
             for order_id, outcome in read_decided(store, self._file, sku)
         }
+        before_opening()
         open_sale(pools, states, gate, stock=stock, segment_count=segment_count)
         self.book.begin(decided)
         # Taken before the records are read, so that no decision falls in between.
