@@ -12,7 +12,6 @@ import re
 import threading
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import redis
@@ -114,7 +113,7 @@ class Lab:
         """Return the wires before the servers; raises NotOffered for a lock without any."""
         self.require("wire")
         if self._wires is None:
-            self._wires = Wires([Path(url.removeprefix("unix://").partition("?")[0]) for url in self._urls])
+            self._wires = Wires(self._urls)
         return self._wires
 
     def lock(self, *, ttl: float | None = None, client: Client | None = None) -> Handle:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.support.wires.proxy import Proxy
+from tests.support.proxy import RedisProxy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 
 class Wires:
     """A proxy before each server."""
 
-    def __init__(self, servers: Sequence[Path]) -> None:
-        """Stand before servers that listen on these sockets."""
-        self.each = [Proxy(server) for server in servers]
+    def __init__(self, servers: Sequence[str]) -> None:
+        """Create a proxy for each of the servers at these URLs."""
+        self.each = [RedisProxy(server) for server in servers]
         self.urls = [proxy.url for proxy in self.each]
 
     def close(self) -> None:
