@@ -1,4 +1,4 @@
-"""A reentrant lock behind a wire that loses replies, and in asyncio, where anything may be cancelled or handed on."""
+"""A reentrant lock behind a proxy that loses replies, and in asyncio, where anything may be cancelled or handed on."""
 
 from __future__ import annotations
 
