@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +12,7 @@ from segmented.protocol.wire import load_script
 from tests.contract.pools.shop import Shop
 from tests.fixtures.stores import REDIS, Side, make_side
 from tests.support.paths import ROOT
-from tests.support.wires.proxy import Proxy
+from tests.support.proxy import RedisProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,17 +56,17 @@ def private_valkey_url(private_valkey: ValkeyServer) -> str:
 
 
 @pytest.fixture
-def proxy(valkey_url: str) -> Iterator[Proxy]:
+def proxy(valkey_url: str) -> Iterator[RedisProxy]:
     """A proxy before the session's server, whose cache has all scripts, so that the first request is the one meant."""
     with redis.Redis.from_url(valkey_url) as server:
         for name in SCRIPTS:
             server.script_load(load_script(name).text)
-    with Proxy(Path(valkey_url.removeprefix("unix://").partition("?")[0])) as proxy:
+    with RedisProxy(valkey_url) as proxy:
         yield proxy
 
 
 @pytest.fixture(params=[REDIS[0], REDIS[4]], ids=str)
-def far_side(request: pytest.FixtureRequest, proxy: Proxy, valkey_url: str) -> Iterator[Side]:
+def far_side(request: pytest.FixtureRequest, proxy: RedisProxy, valkey_url: str) -> Iterator[Side]:
     """A store behind the proxy; its `raw` client is not."""
     flavour: Flavour = request.param
     made = make_side(flavour, SystemClock(), proxy.url)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +16,8 @@ from segmented.servers import ValkeyServer
 from segmented.stores.quorum import asynchronous, lane
 from tests.contract.parking import scripts_run, wait_until
 from tests.fixtures.stores_quorum import COLOURS, standing_still
+from tests.support.proxy import RedisProxy
 from tests.support.rings import require_module
-from tests.support.wires.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -326,6 +325,6 @@ def test_a_waiter_is_woken_though_a_server_stands_still(
 # --- pieces ---
 
 
-def wired(server: ValkeyServer) -> Proxy:
+def wired(server: ValkeyServer) -> RedisProxy:
     """Put a wire before a server."""
-    return Proxy(Path(server.url.removeprefix("unix://").partition("?")[0]))
+    return RedisProxy(server.url)

@@ -17,7 +17,7 @@ from segmented.orders.engine import shown
 from segmented.protocol.wire import load_script, text
 from tests.support.command_line import ran, ran_apart, started
 from tests.support.dying import Died, DyingStore, Fuse
-from tests.support.wires.stalling_wire import StallingWire
+from tests.support.proxy import RedisProxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -167,14 +167,13 @@ def test_a_change_that_is_killed_between_the_two_sides_is_finished_by_the_same_c
     words = ["pool", *CHANGES[name], "--database", order_database]
     script = load_script("resize" if name == "resize" else "restock")
     store.client.script_load(script.text)  # else the first request that has its digest is answered NOSCRIPT
-    with (
-        StallingWire(valkey, script.sha.encode(), is_request_passed=is_request_passed) as wire,
-        started(*words, url=wire.url) as run,
-    ):
-        reached = wire.replied if is_request_passed else wire.stalled
-        assert reached.wait(SECONDS)
-        run.kill()
-        run.communicate(timeout=SECONDS)
+    with RedisProxy(valkey.url) as proxy:
+        hold = proxy.hold_replies if is_request_passed else proxy.hold
+        hold(script.sha.encode())
+        with started(*words, url=proxy.url) as run:
+            assert proxy.holding.wait(SECONDS)
+            run.kill()
+            run.communicate(timeout=SECONDS)
     state, totals = pool.state(), gate.totals(SKU)
     assert ((state.stocked, state.segment_count) == AFTER[name]) == is_request_passed
     assert (totals.quota, len(totals.segments)) == {"restock": (15, 2), "withdraw": (10, 2), "resize": (10, 4)}[name]

@@ -1,4 +1,4 @@
-"""Envelopes at once, and over a wire: no deadlock, each order once, few round trips, and nothing half stored."""
+"""Envelopes at once, and across a network: no deadlock, each order once, few round trips, and nothing half stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from segmented.orders.answers import Confirmed, SegmentRow, SoldOut, Voided
 from tests.integration.test_gate_postgresql import traced
 from tests.integration.test_gate_races import THREADS, at_once, deadlocks
 from tests.support.pools.gating import NEW, REPLAY, one_by_one, watch_errors
-from tests.support.wires.faulty_wire import FaultyWire
+from tests.support.proxy import PostgresProxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,9 +33,9 @@ ALREADY_THERE = ("UniqueViolation", "IntegrityError('UNIQUE")
 
 
 @pytest.fixture
-def wire(postgres_database: str) -> Iterator[FaultyWire]:
-    with FaultyWire(postgres_database) as wire:
-        yield wire
+def proxy(postgres_database: str) -> Iterator[PostgresProxy]:
+    with PostgresProxy(postgres_database) as proxy:
+        yield proxy
 
 
 def claims(ids: range, *, segment_count: int = 4, prefix: str = "o") -> list[Claim]:
@@ -116,7 +116,7 @@ def test_envelopes_single_orders_and_voids_share_the_last_units_without_a_deadlo
     assert deadlocks(gate) == 0
 
 
-# --- across a wire ---
+# --- across a network ---
 
 
 def test_a_hundred_orders_are_five_round_trips(postgres_database: str, open_gate: Callable[..., Gate]) -> None:
@@ -165,13 +165,13 @@ def test_more_envelopes_than_the_driver_takes_to_prepare_a_statement_are_all_sto
 
 
 def test_a_lost_reply_to_the_commit_is_asked_for_again_and_sells_once(
-    wire: FaultyWire, open_gate: Callable[..., Gate]
+    proxy: PostgresProxy, open_gate: Callable[..., Gate]
 ) -> None:
-    gate = open_gate(wire.url)
+    gate = open_gate(proxy.url)
     gate.open("mug", [60] * 4)
-    wire.lose_reply_to(b"COMMIT")
+    proxy.swallow_replies(1, to=b"COMMIT")
     assert gate.confirm_many(claims(range(100))) == [REPLAY] * 100
-    assert wire.lost.is_set()
+    assert proxy.lost.is_set()
     assert gate.totals("mug").sold == gate.confirmed_units("mug") == 100
 
 

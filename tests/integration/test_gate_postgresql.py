@@ -1,4 +1,4 @@
-"""What only a server across a wire shows: round trips, lost replies, a server that stands still, greenlets."""
+"""What only a server across a network shows: round trips, lost replies, a server that stands still, greenlets."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from segmented.errors import DatabaseUnavailable, StoreRefused
 from segmented.orders import Gate, connect
 from segmented.orders.answers import NotConfirmed, SegmentRow
 from tests.support.pools.gating import NEW, REPLAY, claim, confirm, watch_errors
+from tests.support.proxy import PostgresProxy
 from tests.support.rings import require_module
-from tests.support.wires.faulty_wire import FaultyWire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,9 +25,9 @@ PREPARED_AFTER: Final = 5
 
 
 @pytest.fixture
-def wire(postgres_database: str) -> Iterator[FaultyWire]:
-    with FaultyWire(postgres_database) as wire:
-        yield wire
+def proxy(postgres_database: str) -> Iterator[PostgresProxy]:
+    with PostgresProxy(postgres_database) as proxy:
+        yield proxy
 
 
 # --- one statement, one round trip ---
@@ -114,25 +114,25 @@ def test_a_constraint_of_somebody_elses_is_a_refusal(postgres_database: str, ope
         gate.open("cup", [10])
 
 
-# --- a wire that fails ---
+# --- a network that fails ---
 
 
-def test_a_lost_reply_is_asked_for_again_and_sells_once(wire: FaultyWire, open_gate: Callable[..., Gate]) -> None:
-    gate = open_gate(wire.url)
+def test_a_lost_reply_is_asked_for_again_and_sells_once(proxy: PostgresProxy, open_gate: Callable[..., Gate]) -> None:
+    gate = open_gate(proxy.url)
     gate.open("mug", [5, 5])
-    wire.lose_reply_to(b"lost-1")
+    proxy.swallow_replies(1, to=b"lost-1")
     assert confirm(gate, "lost-1", quantity=2, fence=7) == REPLAY
-    assert wire.lost.is_set()
+    assert proxy.lost.is_set()
     assert gate.totals("mug").segments == (SegmentRow(0, 5, 2, 7, 1), SegmentRow(1, 5, 0, 0, 1))
     assert gate.confirmed_units("mug") == 2
 
 
-def test_a_lost_reply_while_quota_moves_sells_once(wire: FaultyWire, open_gate: Callable[..., Gate]) -> None:
-    gate = open_gate(wire.url)
+def test_a_lost_reply_while_quota_moves_sells_once(proxy: PostgresProxy, open_gate: Callable[..., Gate]) -> None:
+    gate = open_gate(proxy.url)
     gate.open("mug", [0, 5])
-    wire.lose_reply_to(b"COMMIT")
+    proxy.swallow_replies(1, to=b"COMMIT")
     assert confirm(gate, "o-1", quantity=2) == REPLAY
-    assert wire.lost.is_set()
+    assert proxy.lost.is_set()
     totals = gate.totals("mug")
     assert (totals.quota, totals.sold, gate.confirmed_units("mug")) == (5, 2, 2)
 
@@ -153,11 +153,11 @@ def test_connections_that_died_unseen_are_replaced(postgres_database: str, open_
 
 
 def test_a_lost_commit_of_a_transaction_is_reported_and_asking_again_tells(
-    wire: FaultyWire, open_gate: Callable[..., Gate]
+    proxy: PostgresProxy, open_gate: Callable[..., Gate]
 ) -> None:
-    gate = open_gate(wire.url)
+    gate = open_gate(proxy.url)
     gate.open("mug", [5])
-    wire.lose_reply_to(b"COMMIT")
+    proxy.swallow_replies(1, to=b"COMMIT")
     with pytest.raises(DatabaseUnavailable, match="did not answer"):
         confirm_with_body(gate, "o-1")
     with pytest.raises(NotConfirmed) as caught:
@@ -167,12 +167,12 @@ def test_a_lost_commit_of_a_transaction_is_reported_and_asking_again_tells(
 
 
 def test_a_server_that_stands_still_is_given_up_at_the_deadline(
-    wire: FaultyWire, open_gate: Callable[..., Gate]
+    proxy: PostgresProxy, open_gate: Callable[..., Gate]
 ) -> None:
-    gate = open_gate(wire.url, timeout=0.2)
+    gate = open_gate(proxy.url, timeout=0.2)
     gate.open("mug", [5])
     errors = watch_errors(gate)
-    wire.freeze()
+    proxy.freeze()
     with pytest.raises(DatabaseUnavailable, match="connection timeout expired"):
         confirm(gate, "o-1")
     assert len(errors) == 2

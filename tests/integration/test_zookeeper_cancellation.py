@@ -18,8 +18,8 @@ from segmented.locks import AsyncZooKeeperLock, ZooKeeperLock
 from tests.contract.parking import wait_until
 from tests.support.loops import said_of_leaving
 from tests.support.paths import ROOT
+from tests.support.proxy import LOOPBACK, Proxy, zookeeper_request
 from tests.support.servers.zookeeper_sides import line, new_name
-from tests.support.wires.zookeeper_wire import ZooKeeperWire, is_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -33,8 +33,8 @@ SESSION: Final = 2.0
 
 
 @pytest.fixture
-def wire(zookeeper: ZooKeeperNode) -> Iterator[ZooKeeperWire]:
-    with ZooKeeperWire(zookeeper.port) as found:
+def proxy(zookeeper: ZooKeeperNode) -> Iterator[Proxy]:
+    with Proxy((LOOPBACK, zookeeper.port)) as found:
         yield found
 
 
@@ -76,24 +76,24 @@ def test_d11_acquires_cancelled_at_any_moment_leave_no_contender(
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("request_kind", ["create", "list", "read"])
 def test_d11_an_acquire_cancelled_while_a_request_is_in_flight_leaves_no_contender(
-    wire: ZooKeeperWire,
+    proxy: Proxy,
     other_kazoo: KazooClient,
     start_kazoo: Callable[..., KazooClient],
     request_kind: str,
     times: int,
 ) -> None:
     name = new_name()
-    wired = start_kazoo(wire.port)
+    wired = start_kazoo(proxy.port)
 
     async def body() -> None:
         async with AsyncZooKeeperLock(other_kazoo, name).acquire(timeout=5):
-            wire.hold(is_request(request_kind, name))
+            proxy.hold_next(zookeeper_request(request_kind, name))
             task = asyncio.ensure_future(AsyncZooKeeperLock(wired, name).acquire(timeout=30))
-            assert await asyncio.to_thread(wire.held.wait, SOON)
+            assert await asyncio.to_thread(proxy.holding.wait, SOON)
             for _ in range(times):
                 task.cancel()
                 await asyncio.sleep(0)
-            wire.let_go()
+            proxy.let_go()
             with pytest.raises(asyncio.CancelledError):
                 await task
             await in_line(other_kazoo, name, 1)
@@ -131,19 +131,19 @@ def test_d12_a_cancelled_waiter_vanishes_and_the_rest_advance_in_order(
 
 
 def test_a13_a_release_cancelled_in_flight_frees_the_lock_and_may_be_repeated(
-    wire: ZooKeeperWire, other_kazoo: KazooClient, start_kazoo: Callable[..., KazooClient]
+    proxy: Proxy, other_kazoo: KazooClient, start_kazoo: Callable[..., KazooClient]
 ) -> None:
     name = new_name()
-    wired = start_kazoo(wire.port)
+    wired = start_kazoo(proxy.port)
 
     async def body() -> None:
         lease = await AsyncZooKeeperLock(wired, name).acquire(timeout=5)
-        wire.hold(is_request("delete", name))
+        proxy.hold_next(zookeeper_request("delete", name))
         task = asyncio.ensure_future(lease.release())
-        assert await asyncio.to_thread(wire.held.wait, SOON)
+        assert await asyncio.to_thread(proxy.holding.wait, SOON)
         task.cancel()
         await asyncio.sleep(0)
-        wire.let_go()
+        proxy.let_go()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert line(other_kazoo, name) == []

@@ -11,8 +11,8 @@ import pytest
 from segmented.errors import AcquireTimeout, LeaseLost, StoreUnavailable
 from segmented.locks import ZooKeeperLock
 from tests.contract.parking import wait_until
+from tests.support.proxy import LOOPBACK, Proxy, zookeeper_request
 from tests.support.servers.zookeeper_sides import line, new_name
-from tests.support.wires.zookeeper_wire import ZooKeeperWire, is_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,15 +30,15 @@ SLACK: Final = 1.0
 
 
 @pytest.fixture
-def wire(zookeeper: ZooKeeperNode) -> Iterator[ZooKeeperWire]:
-    with ZooKeeperWire(zookeeper.port) as found:
+def proxy(zookeeper: ZooKeeperNode) -> Iterator[Proxy]:
+    with Proxy((LOOPBACK, zookeeper.port)) as found:
         yield found
 
 
 @pytest.fixture
-def wired(wire: ZooKeeperWire, start_kazoo: Callable[..., KazooClient]) -> KazooClient:
-    """A client behind the wire."""
-    return start_kazoo(wire.port, timeout=SESSION)
+def wired(proxy: Proxy, start_kazoo: Callable[..., KazooClient]) -> KazooClient:
+    """A client behind the proxy."""
+    return start_kazoo(proxy.port, timeout=SESSION)
 
 
 def end_session(client: KazooClient) -> None:
@@ -57,13 +57,13 @@ def end_session(client: KazooClient) -> None:
 
 
 def test_e1_a_create_whose_reply_was_lost_is_found_again_and_is_one_contender(
-    wire: ZooKeeperWire, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
     name = new_name()
     zookeeper_side.lock(other_kazoo, name).acquire(timeout=5).release()
-    wire.lose_reply_to(is_request("create", name))
+    proxy.swallow_replies(1, to=zookeeper_request("create", name))
     lease = zookeeper_side.lock(wired, name).acquire(timeout=SOON)
-    assert wire.lost.is_set()
+    assert proxy.lost.is_set()
     assert line(other_kazoo, name) == [lease.path.rpartition("/")[2]]
     assert lease.fencing_token == other_kazoo.get(lease.path)[1].czxid
     lease.release()
@@ -71,18 +71,18 @@ def test_e1_a_create_whose_reply_was_lost_is_found_again_and_is_one_contender(
 
 
 def test_a7_a_release_whose_reply_was_lost_is_a_release(
-    wire: ZooKeeperWire, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
     name = new_name()
     lease = zookeeper_side.lock(wired, name).acquire(timeout=5)
-    wire.lose_reply_to(is_request("delete", name))
+    proxy.swallow_replies(1, to=zookeeper_request("delete", name))
     lease.release()
-    assert wire.lost.is_set()
+    assert proxy.lost.is_set()
     assert (lease.has_ended, lease.is_lost, line(other_kazoo, name)) == (True, False, [])
 
 
 def test_a6_a_release_that_could_not_be_sent_is_done_in_the_background_and_may_be_repeated(
-    wire: ZooKeeperWire,
+    proxy: Proxy,
     wired: KazooClient,
     other_kazoo: KazooClient,
     zookeeper_side: ZooKeeperSide,
@@ -91,11 +91,11 @@ def test_a6_a_release_that_could_not_be_sent_is_done_in_the_background_and_may_b
     monkeypatch.setattr("segmented.locks.zookeeper_plan.ONE_TRY_SECONDS", 0.3)
     name = new_name()
     lease = zookeeper_side.lock(wired, name).acquire(timeout=5)
-    wire.cut()
+    proxy.vanish()
     with pytest.raises(StoreUnavailable, match=f"^whether lock '{name}' is released is unknown"):
         lease.release()
     assert (lease.is_trusted, lease.is_lost) == (False, False)
-    wire.mend()
+    proxy.come_back()
     wait_until(lambda: line(other_kazoo, name) == [])
     wait_until(lambda: bool(wired.connected))
     lease.release()
@@ -103,33 +103,33 @@ def test_a6_a_release_that_could_not_be_sent_is_done_in_the_background_and_may_b
 
 
 def test_kazoo_732_a_wait_that_ends_without_a_connection_leaves_no_contender(
-    wire: ZooKeeperWire, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
     name = new_name()
     with zookeeper_side.lock(other_kazoo, name).acquire(timeout=5) as held:
         begun = time.monotonic()
         waiter = zookeeper_side.start(lambda: zookeeper_side.lock(wired, name).acquire(timeout=1.0))
         wait_until(lambda: len(line(other_kazoo, name)) == 2)
-        wire.cut()
+        proxy.vanish()
         with pytest.raises(StoreUnavailable, match=f"^ZooKeeper did not answer within 1 s about lock '{name}'$"):
             waiter.result(SOON)
         assert 1.0 <= time.monotonic() - begun < 1.0 + SLACK
-        wire.mend()
+        proxy.come_back()
         wait_until(lambda: line(other_kazoo, name) == [held.path.rpartition("/")[2]])
         wait_until(lambda: wired.connected)  # the session lives on, so its end did not take the node away
 
 
 def test_a_create_that_is_done_after_its_caller_gave_up_leaves_no_contender(
-    wire: ZooKeeperWire, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
     name = new_name()
     lock = zookeeper_side.lock(wired, name)
     lock.acquire(timeout=5).release()
-    wire.hold(is_request("create", name))
+    proxy.hold_next(zookeeper_request("create", name))
     with pytest.raises(AcquireTimeout):
         lock.acquire(timeout=0.2)
-    assert wire.held.is_set()
-    wire.let_go()
+    assert proxy.holding.is_set()
+    proxy.let_go()
     wait_until(lambda: other_kazoo.get(f"/segmented/locks/{name}")[1].cversion == 4)  # created, and deleted, twice
     assert line(other_kazoo, name) == []
 
@@ -138,11 +138,11 @@ def test_a_create_that_is_done_after_its_caller_gave_up_leaves_no_contender(
 
 
 def test_a_lease_is_in_doubt_while_the_connection_is_away_and_good_again_when_it_comes_back_in_time(
-    wire: ZooKeeperWire, start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
+    proxy: Proxy, start_kazoo: Callable[..., KazooClient], zookeeper_side: ZooKeeperSide
 ) -> None:
     name = new_name()
-    with zookeeper_side.lock(start_kazoo(wire.port, timeout=5.0), name).acquire(timeout=5) as lease:
-        wire.cut()
+    with zookeeper_side.lock(start_kazoo(proxy.port, timeout=5.0), name).acquire(timeout=5) as lease:
+        proxy.vanish()
         wait_until(lambda: not lease.is_trusted, seconds=1.0)  # by the clock alone it would take 1.4 s or more
         assert (lease.is_lost, lease.remaining()) == (False, 0.0)
         assert repr(lease).endswith(" in doubt>")
@@ -150,31 +150,31 @@ def test_a_lease_is_in_doubt_while_the_connection_is_away_and_good_again_when_it
             StoreUnavailable, match=f"^the lease on '{name}' is in doubt until ZooKeeper at .* confirms"
         ):
             lease.require()
-        wire.mend()
+        proxy.come_back()
         wait_until(lambda: lease.is_trusted)
         lease.require()
         assert not lease.lost.is_set()
 
 
 def test_a_waiter_rides_out_a_connection_that_comes_back_in_time_and_keeps_its_place(
-    wire: ZooKeeperWire, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
     name = new_name()
     held = zookeeper_side.lock(other_kazoo, name).acquire(timeout=5)
     waiter = zookeeper_side.start(lambda: zookeeper_side.lock(wired, name).acquire(timeout=30))
     wait_until(lambda: len(line(other_kazoo, name)) == 2)
     place = line(other_kazoo, name)[1]
-    wire.cut()
+    proxy.vanish()
     wait_until(lambda: not wired.connected)
     held.release()  # nobody tells the waiter: its watch went with the connection
-    wire.mend()
+    proxy.come_back()
     lease = waiter.result(SOON)
     assert lease.path.endswith(f"/{place}")
     lease.release()
 
 
 def test_a_holder_that_the_network_cut_off_is_told_before_another_gets_the_lock(
-    wire: ZooKeeperWire, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
     name = new_name()
     lease = zookeeper_side.lock(wired, name).acquire(timeout=5)
@@ -183,7 +183,7 @@ def test_a_holder_that_the_network_cut_off_is_told_before_another_gets_the_lock(
     waiter = zookeeper_side.start(lambda: zookeeper_side.lock(other_kazoo, name).acquire(timeout=30))
     wait_until(lambda: len(line(other_kazoo, name)) == 2)
     cut_at = time.monotonic()
-    wire.freeze()
+    proxy.freeze()
     assert lease.trusted_until <= cut_at + 0.4 * SESSION
     wait_until(lambda: not lease.is_trusted)
     successor = waiter.result(SOON)
@@ -191,7 +191,7 @@ def test_a_holder_that_the_network_cut_off_is_told_before_another_gets_the_lock(
     assert lease.lost.wait(SOON)
     assert lost_at[0] - cut_at < SESSION + SLACK
     assert successor.fencing_token > lease.fencing_token
-    wire.thaw()
+    proxy.thaw()
     with pytest.raises(LeaseLost):
         lease.release()
     assert line(other_kazoo, name) == [successor.path.rpartition("/")[2]]
@@ -237,18 +237,19 @@ def test_e4_a_wait_fails_with_its_session_and_nothing_of_it_is_left(
 
 
 def test_e5_the_node_of_an_old_session_is_not_taken_for_ours(
-    wire: ZooKeeperWire, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
     name = new_name()
     zookeeper_side.lock(other_kazoo, name).acquire(timeout=5).release()
-    wire.lose_reply_to(is_request("create", name), and_refuse=True)  # so that it cannot look for its node
+    # a new connection is refused, so that the client cannot look for its node
+    proxy.swallow_replies(1, to=zookeeper_request("create", name), and_refuse=True)
     acquiring = zookeeper_side.start(lambda: zookeeper_side.lock(wired, name).acquire(timeout=30))
-    assert wire.lost.wait(SOON)
+    assert proxy.lost.wait(SOON)
     assert len(line(other_kazoo, name)) == 1
     wait_until(
         lambda: line(other_kazoo, name) == []
     )  # the server has ended the session, which the client does not know
-    wire.mend()
+    proxy.come_back()
     with pytest.raises(StoreUnavailable):
         acquiring.result(SOON)
     wait_until(lambda: bool(wired.connected))
@@ -256,7 +257,7 @@ def test_e5_the_node_of_an_old_session_is_not_taken_for_ours(
 
 
 def test_a_waiter_behind_one_that_died_goes_on_when_that_ones_session_ends(
-    wire: ZooKeeperWire, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
+    proxy: Proxy, wired: KazooClient, other_kazoo: KazooClient, zookeeper_side: ZooKeeperSide
 ) -> None:
     name = new_name()
     held = zookeeper_side.lock(other_kazoo, name).acquire(timeout=5)
@@ -264,14 +265,14 @@ def test_a_waiter_behind_one_that_died_goes_on_when_that_ones_session_ends(
     wait_until(lambda: len(line(other_kazoo, name)) == 2)
     waiter = zookeeper_side.start(lambda: zookeeper_side.lock(other_kazoo, name).acquire(timeout=30))
     wait_until(lambda: len(line(other_kazoo, name)) == 3)
-    wire.freeze()
+    proxy.freeze()
     held.release()
     lease = waiter.result(SOON)
     with pytest.raises(StoreUnavailable):
         doomed.result(SOON)
     assert line(other_kazoo, name) == [lease.path.rpartition("/")[2]]
     lease.release()
-    wire.thaw()
+    proxy.thaw()
 
 
 def test_kazoo_482_a_client_that_is_closed_ends_the_waits_and_tells_the_holders(

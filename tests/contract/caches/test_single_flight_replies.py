@@ -14,7 +14,7 @@ from tests.contract.caches.flights import Flight, Loader
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
-    from tests.support.wires.proxy import Proxy
+    from tests.support.proxy import Proxy
 
 LOOK, WRITE = (load_script(name).sha.encode() for name in ("read_or_acquire", "write_cached"))
 

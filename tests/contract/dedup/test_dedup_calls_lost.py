@@ -15,7 +15,7 @@ from tests.contract.dedup.dedup_calls import SOON, Calls, Work
 from tests.fixtures.stores import REDIS, AsyncSide, Side
 
 if TYPE_CHECKING:
-    from tests.support.wires.proxy import Proxy
+    from tests.support.proxy import Proxy
 
 BEGIN, FINISH, ABANDON = (load_script(name).sha.encode() for name in ("begin_run", "finish_run", "abandon_run"))
 ADD = "return redis.call('INCRBY', KEYS[1], ARGV[1])"

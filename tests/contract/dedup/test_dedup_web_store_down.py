@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pytest
 
     from tests.fixtures.stores import Side
-    from tests.support.wires.proxy import Proxy
+    from tests.support.proxy import Proxy
 
 BEGIN, FINISH = (load_script(name).sha.encode() for name in ("begin_run", "finish_run"))
 SECRET = b'{"card": "visa-4111"}'

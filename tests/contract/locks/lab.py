@@ -1,4 +1,4 @@
-"""The laboratory: a lock under test, parties that want it, the servers behind it and a wire that can fail.
+"""The laboratory: a lock under test, parties that want it, the servers behind it and proxies that can fail.
 
 Nothing here or in the rows imports this library, or anything but Python and redis-py: the same rows run in the
 environment of every peer.
@@ -12,15 +12,14 @@ import re
 import threading
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import redis
 
 from bench.peers.contender import NotOffered
 from tests.contract.locks.parties import CALL_SECONDS, Call, Loop, Party, TaskParty, ThreadParty
+from tests.contract.locks.proxies import Proxies
 from tests.contract.locks.rows import must
-from tests.contract.locks.wires import Wires
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +60,7 @@ class Lab:
         self._parties: list[Party] = []
         self._clients: list[Client] = []
         self._handles: list[Handle] = []
-        self._wires: Wires | None = None
+        self._proxies: Proxies | None = None
         self._clerk = self._party()
         self.near = self.connect()
 
@@ -71,8 +70,8 @@ class Lab:
 
     def __exit__(self, *_: object) -> None:
         """End the parties, close what was opened, and remove what was left on the servers."""
-        if self._wires is not None:
-            self._wires.close()
+        if self._proxies is not None:
+            self._proxies.close()
         for party in self._parties[1:]:
             party.end()
         for client in self._clients:
@@ -102,20 +101,20 @@ class Lab:
         return self._connected(self._urls)
 
     def connect_far(self) -> Client:
-        """Make a client behind the wire, and have it used once, so that the next request is the one meant."""
-        client = self._connected(self.wires.urls)
+        """Make a client behind the proxies, and have it used once, so that the next request is the one meant."""
+        client = self._connected(self.proxies.urls)
         hold = self._do(self.contender.try_acquire, self._do(self.contender.make, client, f"{self.name}-warm", None))
         must(hold is not None, "a free lock was not obtained")
         self._do(self.contender.release, hold)
         return client
 
     @property
-    def wires(self) -> Wires:
-        """Return the wires before the servers; raises NotOffered for a lock without any."""
+    def proxies(self) -> Proxies:
+        """Return a proxy for each server; raises NotOffered for a lock that goes to no server."""
         self.require("wire")
-        if self._wires is None:
-            self._wires = Wires([Path(url.removeprefix("unix://").partition("?")[0]) for url in self._urls])
-        return self._wires
+        if self._proxies is None:
+            self._proxies = Proxies(self._urls)
+        return self._proxies
 
     def lock(self, *, ttl: float | None = None, client: Client | None = None) -> Handle:
         """Make a handle; without `ttl` its leases live as long as the library has them live unasked."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from segmented.locks import Lease
-    from tests.support.wires.proxy import Proxy
+    from tests.support.proxy import RedisProxy
 
 BOTH_COLOURS = [REDIS[0], REDIS[-1]]
 PATIENCE = 20.0
@@ -56,7 +56,7 @@ def lone_side(request: pytest.FixtureRequest, private_valkey_url: str) -> Iterat
 
 
 @pytest.fixture(params=BOTH_COLOURS, ids=str)
-def far_side(request: pytest.FixtureRequest, proxy: Proxy, valkey_url: str) -> Iterator[Side]:
+def far_side(request: pytest.FixtureRequest, proxy: RedisProxy, valkey_url: str) -> Iterator[Side]:
     """A store behind the proxy."""
     flavour: Flavour = request.param
     side = make_side(flavour, SystemClock(), proxy.url)
@@ -288,7 +288,7 @@ def test_d12_a_wait_that_is_cancelled_gives_its_place_up_or_hands_the_lock_on(va
 
 
 def test_d1_a_release_before_the_subscription_is_not_missed_and_costs_no_place(
-    far_side: Side, proxy: Proxy, plain_redis_side: Side
+    far_side: Side, proxy: RedisProxy, plain_redis_side: Side
 ) -> None:
     name = far_side.name("lock")
     near = plain_redis_side
@@ -308,7 +308,7 @@ def test_d1_a_release_before_the_subscription_is_not_missed_and_costs_no_place(
 
 @pytest.mark.full
 def test_a_waiter_in_the_gap_that_never_comes_costs_the_claim_and_no_more(
-    far_side: Side, proxy: Proxy, plain_redis_side: Side
+    far_side: Side, proxy: RedisProxy, plain_redis_side: Side
 ) -> None:
     name = far_side.name("lock")
     near = plain_redis_side
@@ -327,7 +327,7 @@ def test_a_waiter_in_the_gap_that_never_comes_costs_the_claim_and_no_more(
 
 @pytest.mark.full
 def test_dead_waiters_at_the_head_are_passed_over_in_the_step_of_the_release(
-    far_side: Side, proxy: Proxy, plain_redis_side: Side
+    far_side: Side, proxy: RedisProxy, plain_redis_side: Side
 ) -> None:
     name = far_side.name("lock")
     near, server = plain_redis_side, plain_redis_side.raw()
@@ -348,7 +348,7 @@ def test_dead_waiters_at_the_head_are_passed_over_in_the_step_of_the_release(
 
 
 def test_d9_a_waiter_whose_subscription_broke_and_was_made_again_has_its_place(
-    far_side: Side, proxy: Proxy, plain_redis_side: Side
+    far_side: Side, proxy: RedisProxy, plain_redis_side: Side
 ) -> None:
     name = far_side.name("lock")
     near, server = plain_redis_side, plain_redis_side.raw()
@@ -371,7 +371,7 @@ def test_d9_a_waiter_whose_subscription_broke_and_was_made_again_has_its_place(
 
 
 def test_an_acquire_whose_reply_was_lost_keeps_its_place_and_its_turn(
-    far_side: Side, proxy: Proxy, plain_redis_side: Side
+    far_side: Side, proxy: RedisProxy, plain_redis_side: Side
 ) -> None:
     name = far_side.name("lock")
     near = plain_redis_side

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.plans import Plan
     from tests.fixtures.stores import Side
-    from tests.support.wires.proxy import Proxy
+    from tests.support.proxy import RedisProxy
 
 NOON = 1_700_000_000.0
 TTL = 10.0
@@ -244,7 +244,7 @@ def test_hole_3_an_owner_that_overslept_deletes_its_successors_lock(side: Side) 
     third.require()
 
 
-def test_hole_4_a_setnx_whose_reply_was_lost_locks_its_own_client_out(proxy: Proxy) -> None:
+def test_hole_4_a_setnx_whose_reply_was_lost_locks_its_own_client_out(proxy: RedisProxy) -> None:
     with RedisStore.from_url(proxy.url) as store:
         lock = GetSetLock(store, "old-lost-reply", ttl=LONG)
         lock.acquire(timeout=0).release()

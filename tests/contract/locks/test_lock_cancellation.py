@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from segmented.plans.drivers import AsyncStore
-    from tests.support.wires.proxy import Proxy
+    from tests.support.proxy import RedisProxy
 
 _numbers = count()
 
@@ -40,7 +40,7 @@ def run(test: Callable[[AsyncRedisStore], Coroutine[Any, Any, None]], url: str) 
     asyncio.run(with_store())
 
 
-async def cancelled_in_flight(proxy: Proxy, awaitable: Awaitable[object], *, times: int = 1) -> None:
+async def cancelled_in_flight(proxy: RedisProxy, awaitable: Awaitable[object], *, times: int = 1) -> None:
     """Hold the next script back, cancel who sent it, and only then let it go on."""
     proxy.hold(b"EVAL|DELIFEQ")
     task = asyncio.ensure_future(awaitable)
@@ -56,7 +56,7 @@ async def cancelled_in_flight(proxy: Proxy, awaitable: Awaitable[object], *, tim
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("timeout", [0, 5])
 def test_d11_an_acquire_cancelled_while_its_request_is_in_flight_leaves_no_key(
-    proxy: Proxy, valkey_url: str, timeout: float, times: int
+    proxy: RedisProxy, valkey_url: str, timeout: float, times: int
 ) -> None:
     name = new_name()
 
@@ -87,7 +87,7 @@ def test_d11_acquires_cancelled_at_any_moment_leave_no_key_that_nobody_owns(valk
 
 
 def test_d2_when_the_waiter_that_was_woken_is_cancelled_the_next_one_gets_the_lock(
-    proxy: Proxy, valkey_url: str
+    proxy: RedisProxy, valkey_url: str
 ) -> None:
     async def body(store: AsyncRedisStore) -> None:
         lock = AsyncLock(store, new_name(), ttl=60)
@@ -125,7 +125,7 @@ def test_a_cancelled_waiter_gives_its_place_up(valkey_url: str) -> None:
     run(body, valkey_url)
 
 
-def test_a_waiter_cancelled_again_while_it_undoes_gives_its_place_up_all_the_same(proxy: Proxy) -> None:
+def test_a_waiter_cancelled_again_while_it_undoes_gives_its_place_up_all_the_same(proxy: RedisProxy) -> None:
     async def body(store: AsyncRedisStore) -> None:
         lock = AsyncLock(store, new_name(), ttl=60)
         held = await lock.acquire(timeout=0)
@@ -145,7 +145,9 @@ def test_a_waiter_cancelled_again_while_it_undoes_gives_its_place_up_all_the_sam
     run(body, proxy.url)
 
 
-def test_a13_a_release_cancelled_in_flight_frees_the_lock_and_may_be_repeated(proxy: Proxy, valkey_url: str) -> None:
+def test_a13_a_release_cancelled_in_flight_frees_the_lock_and_may_be_repeated(
+    proxy: RedisProxy, valkey_url: str
+) -> None:
     name = new_name()
 
     async def body(store: AsyncRedisStore) -> None:
@@ -160,7 +162,7 @@ def test_a13_a_release_cancelled_in_flight_frees_the_lock_and_may_be_repeated(pr
 
 
 @pytest.mark.parametrize("timeout", [0, 5])
-def test_a_grant_cancelled_in_flight_gives_its_units_back(proxy: Proxy, timeout: float) -> None:
+def test_a_grant_cancelled_in_flight_gives_its_units_back(proxy: RedisProxy, timeout: float) -> None:
     async def body(store: AsyncRedisStore) -> None:
         pool = AsyncPool(store, new_name())
         await pool.open(stock=8, segments=2)

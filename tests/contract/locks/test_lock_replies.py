@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from segmented.plans.drivers import AsyncStore
-    from tests.support.wires.proxy import Proxy
+    from tests.support.proxy import RedisProxy
 
 SYNC, ASYNC = REDIS[0], REDIS[4]
 
 
 @pytest.fixture(params=[SYNC, ASYNC], ids=str)
-def far_side(request: pytest.FixtureRequest, proxy: Proxy, valkey_url: str) -> Iterator[Side]:
+def far_side(request: pytest.FixtureRequest, proxy: RedisProxy, valkey_url: str) -> Iterator[Side]:
     """A store made by `from_url`, behind the proxy; its `raw` client is not."""
     flavour: Flavour = request.param
 
@@ -44,7 +44,7 @@ def far_side(request: pytest.FixtureRequest, proxy: Proxy, valkey_url: str) -> I
     side.close()
 
 
-def test_e1_an_acquire_whose_reply_was_lost_succeeds_with_the_lock_it_took(far_side: Side, proxy: Proxy) -> None:
+def test_e1_an_acquire_whose_reply_was_lost_succeeds_with_the_lock_it_took(far_side: Side, proxy: RedisProxy) -> None:
     name = far_side.name("lock")
     proxy.swallow_replies(1, to=b"EVALSHA")
     lease = far_side.lock(name, ttl=60).acquire(timeout=0)
@@ -56,7 +56,9 @@ def test_e1_an_acquire_whose_reply_was_lost_succeeds_with_the_lock_it_took(far_s
 
 
 @pytest.mark.parametrize("timeout", [0, 5])
-def test_e1_an_acquire_that_never_got_a_reply_takes_the_lock_back(far_side: Side, proxy: Proxy, timeout: float) -> None:
+def test_e1_an_acquire_that_never_got_a_reply_takes_the_lock_back(
+    far_side: Side, proxy: RedisProxy, timeout: float
+) -> None:
     name = far_side.name("lock")
     proxy.swallow_replies(2, to=b"EVALSHA")
     with pytest.raises(StoreUnavailable):
@@ -66,7 +68,7 @@ def test_e1_an_acquire_that_never_got_a_reply_takes_the_lock_back(far_side: Side
 
 
 def test_a7_a_release_that_never_got_a_reply_may_be_repeated_after_a_successor_came(
-    far_side: Side, proxy: Proxy
+    far_side: Side, proxy: RedisProxy
 ) -> None:
     name = far_side.name("lock")
     lease = far_side.lock(name, ttl=60).acquire(timeout=0)
@@ -78,7 +80,7 @@ def test_a7_a_release_that_never_got_a_reply_may_be_repeated_after_a_successor_c
     assert far_side.raw().get(lock_keys(name).lock) == successor.holder_id
 
 
-def test_a8_the_bodys_own_error_surfaces_when_the_server_is_gone(far_side: Side, proxy: Proxy) -> None:
+def test_a8_the_bodys_own_error_surfaces_when_the_server_is_gone(far_side: Side, proxy: RedisProxy) -> None:
     lease = far_side.lock(far_side.name("lock"), ttl=60).acquire(timeout=0)
     with pytest.raises(ZeroDivisionError) as caught, lease:
         fail_after(proxy.vanish)
@@ -86,14 +88,14 @@ def test_a8_the_bodys_own_error_surfaces_when_the_server_is_gone(far_side: Side,
     assert "did not answer" in caught.value.__notes__[0]
 
 
-def test_a_renewal_whose_reply_was_lost_is_repeated(far_side: Side, proxy: Proxy) -> None:
+def test_a_renewal_whose_reply_was_lost_is_repeated(far_side: Side, proxy: RedisProxy) -> None:
     lease = far_side.lock(far_side.name("lock"), ttl=5).acquire(timeout=0)
     proxy.swallow_replies(1, to=b"EVALSHA")
     lease.renew(ttl=60)
     assert lease.remaining() > 50
 
 
-def test_a_grant_whose_reply_was_lost_is_granted_once(far_side: Side, proxy: Proxy) -> None:
+def test_a_grant_whose_reply_was_lost_is_granted_once(far_side: Side, proxy: RedisProxy) -> None:
     shop = Shop(far_side, far_side.name())
     shop.open(8, 2)
     proxy.swallow_replies(1, to=b"EVALSHA")
@@ -106,7 +108,7 @@ def test_a_grant_whose_reply_was_lost_is_granted_once(far_side: Side, proxy: Pro
     shop.check_books()
 
 
-def test_a_grant_that_never_got_a_reply_keeps_its_units_for_the_repeat(far_side: Side, proxy: Proxy) -> None:
+def test_a_grant_that_never_got_a_reply_keeps_its_units_for_the_repeat(far_side: Side, proxy: RedisProxy) -> None:
     shop = Shop(far_side, far_side.name())
     shop.open(8, 2)
     pool = far_side.pool(shop.sku, ttl=0.2)
@@ -121,7 +123,7 @@ def test_a_grant_that_never_got_a_reply_keeps_its_units_for_the_repeat(far_side:
     shop.check_books()
 
 
-def test_a_pooled_line_that_died_unseen_costs_no_error(far_side: Side, proxy: Proxy) -> None:
+def test_a_pooled_line_that_died_unseen_costs_no_error(far_side: Side, proxy: RedisProxy) -> None:
     lock = far_side.lock(far_side.name("lock"), ttl=60)
     lock.acquire(timeout=0).release()
     proxy.vanish()

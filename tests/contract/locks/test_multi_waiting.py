@@ -21,7 +21,7 @@ from tests.contract.parking import has_come_to_rest, lines_of, parked, wait_unti
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
-    from tests.support.wires.proxy import Proxy
+    from tests.support.proxy import RedisProxy
 
 
 def test_it_waits_for_what_is_held_and_is_woken(waiting_side: Side) -> None:
@@ -80,7 +80,7 @@ def test_overlapping_sets_asked_for_in_any_order_do_not_deadlock(redis_side: Sid
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_d11_an_acquire_cancelled_in_flight_leaves_no_key(proxy: Proxy, valkey_url: str, *, waits: bool) -> None:
+def test_d11_an_acquire_cancelled_in_flight_leaves_no_key(proxy: RedisProxy, valkey_url: str, *, waits: bool) -> None:
     names = [f"multi-cancelled-{waits}-{letter}" for letter in "abc"]
 
     async def body() -> None:
@@ -112,7 +112,7 @@ def test_d11_an_acquire_cancelled_in_flight_leaves_no_key(proxy: Proxy, valkey_u
         assert server.exists(*(lock_keys(name).lock for name in names)) == 0
 
 
-def test_e1_and_a7_lost_replies_are_no_loss(proxy: Proxy, valkey_url: str) -> None:
+def test_e1_and_a7_lost_replies_are_no_loss(proxy: RedisProxy, valkey_url: str) -> None:
     names = ["multi-lost-reply-a", "multi-lost-reply-b"]
     with RedisStore.from_url(proxy.url) as store:
         lock = MultiLock(store, names, ttl=LONG)

@@ -22,7 +22,7 @@ from tests.fixtures.stores import REDIS, Side, make_side
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.wires.proxy import Proxy
+    from tests.support.proxy import RedisProxy
 
 BOTH_COLOURS = [REDIS[0], REDIS[-1]]
 
@@ -123,7 +123,9 @@ def test_one_release_wakes_no_more_readers_than_can_get_in_one_after_another(two
 
 
 @pytest.mark.parametrize("kind", ["read", "write"])
-def test_d11_an_acquire_cancelled_in_flight_leaves_nothing_behind(proxy: Proxy, valkey_url: str, kind: str) -> None:
+def test_d11_an_acquire_cancelled_in_flight_leaves_nothing_behind(
+    proxy: RedisProxy, valkey_url: str, kind: str
+) -> None:
     name = f"book-cancelled-{kind}"
 
     async def body() -> None:
@@ -164,7 +166,7 @@ def test_d12_a_writer_cancelled_while_it_waits_opens_the_door(valkey_url: str) -
 
 @pytest.mark.parametrize("kind", ["read", "write"])
 def test_e1_an_acquire_whose_reply_was_lost_succeeds_with_the_lease_it_took(
-    proxy: Proxy, valkey_url: str, kind: str
+    proxy: RedisProxy, valkey_url: str, kind: str
 ) -> None:
     name = f"book-lost-reply-{kind}"
     with RedisStore.from_url(proxy.url) as store:
@@ -180,7 +182,7 @@ def test_e1_an_acquire_whose_reply_was_lost_succeeds_with_the_lease_it_took(
         assert server.exists(read_write_keys(name).lock) == 0
 
 
-def test_a_writers_lost_reply_leaves_no_presence(proxy: Proxy, valkey_url: str) -> None:
+def test_a_writers_lost_reply_leaves_no_presence(proxy: RedisProxy, valkey_url: str) -> None:
     name = "book-lost-presence"
     with RedisStore.from_url(valkey_url) as near, RedisStore.from_url(proxy.url) as far:
         reader = ReadWriteLock(near, name, ttl=LONG).read.acquire(timeout=0)

@@ -1,4 +1,4 @@
-"""A reentrant lock behind a wire that loses replies, and in asyncio, where anything may be cancelled or handed on."""
+"""A reentrant lock behind a proxy that loses replies, and in asyncio, where anything may be cancelled or handed on."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.fixtures.stores import REDIS, Flavour, Side, make_side
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.wires.proxy import Proxy
+    from tests.support.proxy import RedisProxy
 
 SCRIPT = b"EVALSHA"
 
 
 @pytest.fixture(params=[REDIS[0], REDIS[-1]], ids=str)
-def far_side(request: pytest.FixtureRequest, proxy: Proxy, valkey_url: str) -> Iterator[Side]:
+def far_side(request: pytest.FixtureRequest, proxy: RedisProxy, valkey_url: str) -> Iterator[Side]:
     """A store behind the proxy, used once; its `raw` client is not behind it."""
     flavour: Flavour = request.param
     side = make_side(flavour, SystemClock(), proxy.url)
@@ -49,7 +49,7 @@ def count(side: Side, name: str) -> dict[str, str]:
     return cast("dict[str, str]", side.raw().hgetall(reentrant_keys(name).lock))
 
 
-def test_e1_entries_whose_replies_were_lost_count_once_each(far_side: Side, proxy: Proxy) -> None:
+def test_e1_entries_whose_replies_were_lost_count_once_each(far_side: Side, proxy: RedisProxy) -> None:
     name = far_side.name("lock")
     lock = made(far_side, name)
     leases = []
@@ -63,7 +63,7 @@ def test_e1_entries_whose_replies_were_lost_count_once_each(far_side: Side, prox
     assert count(far_side, name) == {}
 
 
-def test_a7_releases_whose_replies_were_lost_take_one_off_each(far_side: Side, proxy: Proxy) -> None:
+def test_a7_releases_whose_replies_were_lost_take_one_off_each(far_side: Side, proxy: RedisProxy) -> None:
     name = far_side.name("lock")
     lock = made(far_side, name)
     leases = [lock.acquire(owner="a") for _ in range(3)]
@@ -74,7 +74,9 @@ def test_a7_releases_whose_replies_were_lost_take_one_off_each(far_side: Side, p
     assert proxy.swallowed == 3
 
 
-def test_a6_a_release_that_never_got_a_reply_is_called_again_and_takes_one_off(far_side: Side, proxy: Proxy) -> None:
+def test_a6_a_release_that_never_got_a_reply_is_called_again_and_takes_one_off(
+    far_side: Side, proxy: RedisProxy
+) -> None:
     name = far_side.name("lock")
     lock = made(far_side, name)
     outer, inner = lock.acquire(owner="a"), lock.acquire(owner="a")
@@ -88,7 +90,9 @@ def test_a6_a_release_that_never_got_a_reply_is_called_again_and_takes_one_off(f
     assert count(far_side, name) == {}
 
 
-def test_an_entry_that_never_got_a_reply_takes_itself_back_and_leaves_the_others(far_side: Side, proxy: Proxy) -> None:
+def test_an_entry_that_never_got_a_reply_takes_itself_back_and_leaves_the_others(
+    far_side: Side, proxy: RedisProxy
+) -> None:
     name = far_side.name("lock")
     lock = made(far_side, name)
     outer = lock.acquire(owner="a")

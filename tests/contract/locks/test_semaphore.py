@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from segmented.locks import Lease
-    from tests.support.wires.proxy import Proxy
+    from tests.support.proxy import RedisProxy
 
 BOTH_COLOURS = [REDIS[0], REDIS[-1]]
 
@@ -271,7 +271,7 @@ def test_forty_threads_are_never_more_than_three_inside(redis_side: Side) -> Non
 # --- cancelled, lost, refused ---
 
 
-def test_d11_an_acquire_cancelled_in_flight_gives_its_permit_back(proxy: Proxy, valkey_url: str) -> None:
+def test_d11_an_acquire_cancelled_in_flight_gives_its_permit_back(proxy: RedisProxy, valkey_url: str) -> None:
     name = "room-cancelled"
 
     async def body() -> None:
@@ -310,7 +310,7 @@ def test_d12_a_cancelled_waiter_gives_its_place_up(valkey_url: str) -> None:
     asyncio.run(body())
 
 
-def test_e1_and_a7_lost_replies_take_one_permit_and_give_it_back(proxy: Proxy, valkey_url: str) -> None:
+def test_e1_and_a7_lost_replies_take_one_permit_and_give_it_back(proxy: RedisProxy, valkey_url: str) -> None:
     name = "room-lost-reply"
     with RedisStore.from_url(proxy.url) as store:
         semaphore = Semaphore(store, name, permits=2, ttl=LONG)

@@ -58,9 +58,9 @@ def a3_a_failed_try_on_the_same_handle(lab: Lab) -> None:
 def a6_a_release_after_a_failed_one(lab: Lab) -> None:
     holder = lab.party()
     hold = holder.take(lab.lock(ttl=60, client=lab.connect_far()))
-    lab.wires.vanish()
+    lab.proxies.vanish()
     must(holder.error_of_release(hold) is not None, "a release without a server reported success")
-    lab.wires.come_back()
+    lab.proxies.come_back()
     error = holder.error_of_release(hold)
     must(error is None, f"the second release failed too, and the key stays: {told(error)}" if error else "")
     must(lab.is_open(), "the second release reported success, and the key stays")
@@ -70,9 +70,9 @@ def a6_a_release_after_a_failed_one(lab: Lab) -> None:
 def a7_a_release_whose_reply_was_lost(lab: Lab) -> None:
     holder = lab.party()
     hold = holder.take(lab.lock(ttl=60, client=lab.connect_far()))
-    lab.wires.swallow_replies(lab.name.encode())
+    lab.proxies.swallow_replies(lab.name.encode())
     error = holder.error_of_release(hold)
-    must(lab.wires.swallowed > 0, "the release never asked the server")
+    must(lab.proxies.swallowed > 0, "the release never asked the server")
     must(not isinstance(error, lab.contender.lost), f"it had released, and said: {told(error)}" if error else "")
     must(lab.is_open(), "the lock stayed taken")
 

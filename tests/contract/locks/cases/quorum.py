@@ -20,7 +20,7 @@ CLEAN_SECONDS: Final = 4.0
 def f1_one_server_down(lab: Lab) -> None:
     holder = lab.party()
     lock = lab.lock(ttl=10, client=lab.connect_far())
-    lab.wires.each[-1].vanish()
+    lab.proxies.each[-1].vanish()
     call = holder.start_trying(lock)
     error = call.exception(CALL_SECONDS)
     must(error is None, f"the acquire raised {told(error)}, and left {len(lab.key_lives_ms())} keys" if error else "")
@@ -32,7 +32,7 @@ def f1_one_server_down(lab: Lab) -> None:
 
 @row("F2", "a request that a slow server gets late does not survive the release", needs=("quorum", "wire"))
 def f2_a_slow_server(lab: Lab) -> None:
-    holder, slow = lab.party(), lab.wires.each[-1]
+    holder, slow = lab.party(), lab.proxies.each[-1]
     lock = lab.lock(ttl=10, client=lab.connect_far())
     slow.hold_next(lab.taking())
     hold = holder.take(lock)

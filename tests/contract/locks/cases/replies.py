@@ -21,10 +21,10 @@ END_SECONDS: Final = 12.0
 def e1_an_acquire_whose_reply_was_lost(lab: Lab) -> None:
     holder = lab.party()
     lock = lab.lock(client=lab.connect_far())
-    lab.wires.swallow_replies(lab.taking())
+    lab.proxies.swallow_replies(lab.taking())
     call = holder.start_trying(lock)
     error = call.exception(CALL_SECONDS)
-    must(lab.wires.swallowed > 0, "the acquire never asked the server")
+    must(lab.proxies.swallowed > 0, "the acquire never asked the server")
     hold = None if error else call.result()
     if hold is None:
         said = f"raised {told(error)}" if error else "said that it is held by another"
@@ -40,11 +40,11 @@ def e2_a_wait_without_a_server(lab: Lab) -> None:
     lab.party().take(lab.rival())
     lock = lab.lock(client=lab.connect_far())
     faults = []
-    lab.wires.hold(b"")
+    lab.proxies.hold(b"")
     if late := _late(lab, lock):
         faults.append(f"with a server that says nothing it {late}")
-    lab.wires.vanish()
-    lab.wires.let_go()
+    lab.proxies.vanish()
+    lab.proxies.let_go()
     if late := _late(lab, lock):
         faults.append(f"with a server that is gone it {late}")
     must(not faults, "; ".join(faults))

@@ -27,11 +27,11 @@ def d1_a_release_before_the_subscription(lab: Lab) -> None:
     holder, waiter = lab.party(), lab.party()
     hold = holder.take(lab.rival())
     lock = lab.lock(client=lab.connect_far())
-    lab.wires.hold(lab.contender.listening)
+    lab.proxies.hold(lab.contender.listening)
     call = waiter.start_acquire(lock)
-    lab.wait_until(lab.wires.is_holding, "the waiter never asked to be woken")
+    lab.wait_until(lab.proxies.is_holding, "the waiter never asked to be woken")
     holder.release(hold)
-    lab.wires.let_go()
+    lab.proxies.let_go()
     _obtained(call, 1.0, "the waiter missed the release: it was not there within 1 s")
 
 
@@ -44,7 +44,7 @@ def d2_a_woken_waiter_that_dies(lab: Lab) -> None:
     lab.settle(1, far)
     call = living.start_acquire(lab.lock(client=elsewhere))
     lab.settle(1, elsewhere)
-    lab.wires.hold(b"")  # it still hears that it is woken, and nothing that it says arrives
+    lab.proxies.hold(b"")  # it still hears that it is woken, and nothing that it says arrives
     holder.release(hold)
     _obtained(call, lab.soon, f"the lock is free, and a living waiter has not got it within {lab.soon:g} s")
 
@@ -62,7 +62,7 @@ def d4_lost_races(lab: Lab) -> None:
     thief, waiter, ended = lab.party(), lab.party(), threading.Event()
     hold = thief.take(lab.rival())
     lock, again = lab.lock(client=lab.connect_far()), lab.rival()
-    lab.wires.delay(LAG_SECONDS)
+    lab.proxies.delay(LAG_SECONDS)
 
     def steal() -> None:
         held: Hold | None = hold
@@ -99,7 +99,7 @@ def d9_a_lost_connection(lab: Lab) -> None:
     far = lab.connect_far()
     call = waiter.start_acquire(lab.lock(client=far))
     lab.settle(1, far)
-    lab.wires.cut()
+    lab.proxies.cut()
     before = lab.commands_run()
     lab.pause(LOOK_SECONDS)
     spent = lab.commands_run() - before
@@ -113,12 +113,12 @@ def d9_a_lost_connection(lab: Lab) -> None:
 def d11_a_cancelled_acquire(lab: Lab) -> None:
     holder = lab.party()
     lock = lab.lock(ttl=30, client=lab.connect_far())
-    lab.wires.hold(lab.taking())
+    lab.proxies.hold(lab.taking())
     call = holder.start_trying(lock)
-    lab.wait_until(lab.wires.is_holding, "the acquire never asked the server")
+    lab.wait_until(lab.proxies.is_holding, "the acquire never asked the server")
     holder.cancel()
     lab.pause(0.05)
-    lab.wires.let_go()
+    lab.proxies.let_go()
     must(call.exception(CALL_SECONDS) is not None, "the cancelled acquire returned")
     lab.pause(0.1)
     end = time.monotonic() + 1
@@ -144,7 +144,7 @@ def d12_waiters_that_leave_the_queue(lab: Lab) -> None:
         hasty.cancel()
     _ended(given_up, CALL_SECONDS)
     if "wire" in lab.contender.offers:
-        lab.wires.vanish()
+        lab.proxies.vanish()
     holder.release(hold)
     _obtained(call, lab.soon, f"the lock is free, and the next in line has not got it within {lab.soon:g} s")
 

@@ -42,8 +42,8 @@ def c2_a_failed_renewal(lab: Lab) -> None:
     ttl = 2 * lab.contender.shortest_ttl
     holder = lab.party()
     hold = holder.take(lab.renewing_lock(ttl=ttl, client=lab.connect_far()))
-    lab.wires.answer(BUSY, lab.name.encode())
-    lab.wait_until(lambda: lab.wires.answered, "no renewal was asked for", seconds=ttl + 0.5)
+    lab.proxies.answer(BUSY, lab.name.encode())
+    lab.wait_until(lambda: lab.proxies.answered, "no renewal was asked for", seconds=ttl + 0.5)
     lab.pause(ttl)
     must(not lab.is_open(lab.rival()), "after one failed renewal the lease was left to end")
     error = holder.error_of_release(hold)

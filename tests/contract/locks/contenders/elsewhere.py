@@ -1,6 +1,6 @@
 """This library's locks that are kept elsewhere than on Redis: in the rows of a SQL database, and in ZooKeeper.
 
-The suite's wire, and its look behind the lock, are for Redis; these run the rows that need neither.
+The suite's proxies, and its look behind the lock, are for Redis; these run the rows that need neither.
 """
 
 from __future__ import annotations

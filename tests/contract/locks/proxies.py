@@ -1,26 +1,25 @@
-"""The wires to one server, or to several of a quorum, that fail together unless one is named."""
+"""The proxies before one server, or before several of a quorum: a fault is injected into all of them at once."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.support.wires.proxy import Proxy
+from tests.support.proxy import RedisProxy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 
-class Wires:
+class Proxies:
     """A proxy before each server."""
 
-    def __init__(self, servers: Sequence[Path]) -> None:
-        """Stand before servers that listen on these sockets."""
-        self.each = [Proxy(server) for server in servers]
+    def __init__(self, servers: Sequence[str]) -> None:
+        """Create a proxy for each of the servers at these URLs."""
+        self.each = [RedisProxy(server) for server in servers]
         self.urls = [proxy.url for proxy in self.each]
 
     def close(self) -> None:
-        """Cut everything."""
+        """Close every proxy."""
         for proxy in self.each:
             proxy.__exit__()
 
@@ -35,22 +34,22 @@ class Wires:
         return sum(proxy.answered for proxy in self.each)
 
     def vanish(self) -> None:
-        """Cut every line and refuse new ones."""
+        """Cut every connection, and refuse new ones."""
         for proxy in self.each:
             proxy.vanish()
 
     def cut(self) -> None:
-        """Cut every line; new ones are welcome."""
+        """Cut every connection, and accept new ones."""
         for proxy in self.each:
             proxy.cut()
 
     def come_back(self) -> None:
-        """Accept lines again."""
+        """Accept connections again."""
         for proxy in self.each:
             proxy.come_back()
 
     def swallow_replies(self, to: bytes) -> None:
-        """Let each server run the next request that matches, and cut the line instead of the reply."""
+        """Let each server run the next request that matches, and cut the connection instead of the reply."""
         for proxy in self.each:
             proxy.swallow_replies(1, to=to)
 
@@ -70,11 +69,11 @@ class Wires:
             proxy.hold_replies(to)
 
     def is_holding(self) -> bool:
-        """Does each wire hold something back?"""
+        """Return whether each proxy holds something."""
         return all(proxy.holding.is_set() for proxy in self.each)
 
     def let_go(self) -> None:
-        """Pass on what was held back."""
+        """Pass on what is held."""
         for proxy in self.each:
             proxy.let_go()
 
