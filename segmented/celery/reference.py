@@ -24,7 +24,7 @@ together end it with exit code 2 and one sentence, in which no password stands. 
 """
 TAIL: Final = """
 `SEGMENTED_URL_FILE`, `SEGMENTED_BROKER_FILE` and `SEGMENTED_DATABASE_FILE` name files that hold the value, in one line:
-for whoever is handed secrets as files. A file and the variable itself are not both set.
+for deployments that mount secrets as files. A file and the variable itself are not both set.
 
 A broker on the stock's own server is refused, however the two are spelled, unless `SEGMENTED_BROKER_ON_STOCK_SERVER`
 says so, or neither `SEGMENTED_URL` nor `SEGMENTED_BROKER` is set. The same database is refused always.

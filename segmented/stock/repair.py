@@ -43,7 +43,7 @@ RepairKind = Literal["oversold", "refused wrongly"]
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What was done, or would be done, about one drift."""
+    """A repair of one drift: done, or only described in a dry run."""
 
     kind: DriftKind | RepairKind
     order_id: str | None
