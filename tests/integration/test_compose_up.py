@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 PAGE = (ROOT / "docs" / "how-to" / "run-with-docker-compose.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ docker compose run --rm worker (.+)$", PAGE, re.MULTILINE)
+SKU = COMMANDS[-1].split()[3]
 ORDERS = 20
 UNITS = 300
 START_SECONDS = 60.0
@@ -71,10 +72,10 @@ def test_a_worker_and_beat_take_orders_and_end_when_they_are_told_to(stand: Stan
         RedisStore.from_url(settings["SEGMENTED_URL"]) as store,
         Celery(broker=settings["SEGMENTED_BROKER"]) as publisher,
     ):
-        pool = Pool(store, "mug")
+        pool = Pool(store, SKU)
         publisher.conf.task_default_queue = "segmented"
         for number in range(ORDERS):
-            publisher.send_task("segmented.take_order", ("mug", f"order-{number}", 2, None))
+            publisher.send_task("segmented.take_order", (SKU, f"order-{number}", 2, None))
         eventually(lambda: sold(pool) == 2 * ORDERS, "all orders are sold", seconds=START_SECONDS)
         assert pool.is_gated()
         assert pool.audit().drift_count == 0

@@ -97,7 +97,7 @@ def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(("pool_size", "timeout"), [(0, 1.0), (-1, 1.0), (1, 0.0), (1, -1.0), (1, float("nan"))])
 def test_a_pool_without_connections_or_time_is_refused(sqlite_url: str, pool_size: int, timeout: float) -> None:
-    with pytest.raises(InvalidInput, match="needs 1 connection or more and some time"):
+    with pytest.raises(InvalidInput, match="needs at least 1 connection and a positive timeout"):
         connect(sqlite_url, pool_size=pool_size, timeout=timeout)
 
 
