@@ -32,7 +32,7 @@ class MeasuringTask:
     line: str
     """A line of its stdin: URLs may have passwords, which a process list would show."""
     subject: str
-    """What it measures, for error messages."""
+    """Name of the measurement, for error messages."""
     seconds: float
     """Time limit after which it is killed."""
 

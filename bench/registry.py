@@ -59,7 +59,7 @@ class Benchmark:
     summary: str
     measure: Callable[[Addresses, Scale, Display], Reported]
     leaves_out: str
-    """What the quick form, which takes less than two minutes, leaves out."""
+    """Measurements that the quick form, which takes less than two minutes, leaves out."""
     has_rounds: bool = False
     """Whether the number of rounds is an option."""
 

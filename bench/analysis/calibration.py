@@ -45,7 +45,7 @@ class Calibration:
     outside: float
     cells: tuple[str, ...]
     remarks: tuple[str, ...] = ()
-    """What the calibration lacked, one sentence each."""
+    """Missing parts of the calibration, one sentence each."""
 
     @property
     def service(self) -> float:

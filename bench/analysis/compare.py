@@ -61,7 +61,7 @@ class Comparison:
     floor: float | None
     """The noise floor as a share; None if neither file has an A/A row with an interval."""
     not_whole: dict[str, str]
-    """What is missing of each session, `A` and `B`."""
+    """Missing parts of each session, `A` and `B`."""
     differences: tuple[str, ...]
     """Other differences between the sessions, one sentence each."""
     rows: tuple[Row, ...]

@@ -70,7 +70,7 @@ class Crossover:
     strategy: str
     against: str
     setting: str
-    """What is equal for all points, in words."""
+    """The conditions that all points share, in words."""
     points: tuple[Point, ...]
     answer: Answer
     first: float | None

@@ -33,7 +33,7 @@ class Settings:
     lease_seconds: int | None = None
     """How long a claim lives; None: the contender's default or recommendation."""
     store_down: str = "refuse"
-    """What to do if the store is down, if configurable: refuse or run."""
+    """Behaviour while the store is down, if configurable: refuse or run."""
     seconds_before: float = 0.0
     """Seconds in the body before its effect."""
     seconds_after: float = 0.0

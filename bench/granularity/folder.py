@@ -175,7 +175,7 @@ CONDITIONS: Final = (
     ("kind of order database", "servers.database.embedded"),
     ("placement", "placement"),
 )
-"""What must be equal for a session to continue, and its path in the environment."""
+"""Conditions that must be equal for a session to continue, each with its path in the environment."""
 
 
 def _compared(before: SessionLine, now: SessionLine) -> list[tuple[str, Any, Any]]:

@@ -45,7 +45,7 @@ class ServerReading:
 
 
 class WorkMeter:
-    """What sold orders cost by the server's own counts, between two readings, minus the cost of a reading.
+    """The cost of sold orders by the server's own counts, between two readings, minus the cost of a reading.
 
     Counts the whole sale, or the part between `begin` and `end`. The part matters: after the stock is gone, buyers are
     refused as fast as they can ask, and a small sale would be charged for thousands of refusals.

@@ -62,7 +62,7 @@ class Load(Frozen):
 
 
 class Quick(Frozen):
-    """What the quick profile measures of a sweep."""
+    """Part of a sweep that the quick profile measures."""
 
     axes: Axes = Field(default_factory=dict)
     percent: list[Percent] | None = None

@@ -84,7 +84,7 @@ class Checker(Frozen):
     """Orders refused while units were free during the whole request, by the ledger or by the buyers' times."""
     stranded: int
     """Units that no buyer can get: free after a "sold out" answer, neither free nor sold, or sold to an order whose
-    buyer was told otherwise."""
+    buyer got another answer."""
     duplicates: int
     """Orders with more than one effect."""
     lost: int
@@ -234,7 +234,7 @@ class SessionLine(Frozen):
     """The commit that last changed the plan's file; null if it has uncommitted changes, or is in no repository."""
     is_quick: bool
     left_out: tuple[str, ...]
-    """What this profile leaves out, one sentence each."""
+    """Measurements that this profile leaves out, one sentence each."""
     started_at: str
     environment: dict[str, Any]
 
@@ -261,7 +261,7 @@ class ResultFile(Frozen):
 
     @property
     def why_not_whole(self) -> str | None:
-        """What is missing of the session; None if it has all planned runs."""
+        """Missing runs of the session; None if it has all planned runs."""
         if self.end is None:
             return f"its last line is missing, as after a kill; {len(self.runs)} runs are there"
         if self.end.runs_planned != len(self.runs):

@@ -73,7 +73,7 @@ class SessionDisplay(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """What to measure, on which servers, and into which folder."""
+    """The measurements to make, the servers to use, and the folder for the results."""
 
     loaded: LoadedPlan
     folder: Path

@@ -73,7 +73,7 @@ class Seller:
 
     @property
     def is_over(self) -> bool:
-        """Return whether all arrivals were handled; in a closed loop, whether time or stock is used up."""
+        """Return whether all arrivals were handled; in a closed loop, whether time or stock has run out."""
         if self._dispatcher is not None:
             return self._dispatcher.is_over
         return self.sale.over.is_set() or time.monotonic() >= self.window.end

@@ -40,7 +40,7 @@ class Recovery:
 
 @dataclass(slots=True)
 class WorkerState:
-    """What one worker has received and not finished."""
+    """Messages that one worker has received and not finished."""
 
     is_ready: bool = False
     taken: set[str] = field(default_factory=set)

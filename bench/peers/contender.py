@@ -15,7 +15,7 @@ Client = Any
 Handle = Any
 """The library's own lock object."""
 Hold = Any
-"""What is released: a lease, or the lock object if the library has no leases."""
+"""The object to release: a lease, or the lock itself if the library has no leases."""
 Maybe = Any
 """A value, or its awaitable in an asynchronous adapter."""
 Body = Callable[[Hold], Maybe]

@@ -67,7 +67,7 @@ class Spot:
 
     @property
     def used_up(self) -> tuple[str, ...]:
-        """What was saturated in at least half of the runs, so that the figure is its limit."""
+        """The resource that was saturated in at least half of the runs, so that the figure is its limit."""
         return Measured(self.cell, "A", self.runs).saturated
 
     @property

@@ -32,7 +32,7 @@ def traces() -> dict[str, list[Trace]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(ValkeyServer.start())
-        # Of all dialects this one is there on each server, and it is the one that has a script for everything.
+        # Every server supports this dialect, and it has a script for each operation.
         store = stack.enter_context(RedisStore.from_url(server.url, dialect=Dialect.SCRIPT))
         engine = connect(f"sqlite:///{folder / 'orders.db'}")
         gate = stack.enter_context(Gate(engine))

@@ -1,7 +1,7 @@
 """Records the way of one call through the files of `segmented`, with the interpreter's own profiling hook.
 
 A move is one passing of control from one file to another: a call into another file is one, and the return from it is
-another. What other libraries do in between is not seen, and neither are other threads. The hook works alike on all
+another. Calls inside other libraries and in other threads are not recorded. The hook works alike on all
 versions of Python that are supported.
 """
 
@@ -57,7 +57,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Trace:
-    """What one call did."""
+    """The record of one call."""
 
     title: str
     moves: int = 0

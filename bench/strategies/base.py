@@ -70,7 +70,7 @@ class Guarantees:
     fencing: bool
     """Whether resources get a fencing token, to refuse a holder whose lease has ended."""
     after_a_crash: str
-    """What happens to units and lock of a buyer that dies, in a few words."""
+    """The fate of a dead buyer's units and lock, in a few words."""
     durable: Literal["memory", "commit"] = "memory"
     """Where an acknowledged order is stored; `commit` for every strategy if the critical section commits."""
 

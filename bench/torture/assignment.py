@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one process of contenders does, sent to it as one line of JSON."""
+    """The work of one process of contenders, sent to it as one line of JSON."""
 
     process: int
     """Its number, from 1; no two processes of a run have the same."""

@@ -45,7 +45,7 @@ class LockRequest:
 
 
 class AnyLease(Protocol):
-    """What all leases share."""
+    """The interface of all leases."""
 
     @property
     def trusted_until(self) -> float:

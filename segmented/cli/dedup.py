@@ -308,7 +308,7 @@ def _fate(state: RecordState) -> str:
     if run is not None and run.is_unknown:
         return "is refused until somebody settles the key: see segmented dedup settle"
     if run is not None and run.ends_in_ms > 0:
-        return "is told that the key is in flight, or waits for it, as its policy says"
+        return "learns that the key is in flight, or waits for it, as its policy says"
     if seat is not None and seat.ends_in_ms > 0:
-        return "is told that the key is taken by a message that waits, as its policy says"
+        return "learns that a waiting message has the key, as its policy says"
     return "runs"

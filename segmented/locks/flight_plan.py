@@ -138,7 +138,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlightOptions:
-    """What a single flight keeps and for how long, in seconds; checked on creation. See `single_flight`."""
+    """The results that a single flight keeps, and for how many seconds; checked on creation. See `single_flight`."""
 
     ttl: float
     negative_ttl: float | None = None

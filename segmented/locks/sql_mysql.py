@@ -73,7 +73,7 @@ ROLLS_BACK: Final = text("SELECT @@innodb_rollback_on_timeout")
 
 @dataclass(slots=True)
 class _Seen:
-    """What this process knows about one engine's database."""
+    """The facts that this process has learned about one engine's database."""
 
     rolls_back: bool | None = None
     """Whether a lock's time-out ends the whole transaction."""

@@ -30,7 +30,7 @@ _log = logging.getLogger("segmented.locks")
 
 @dataclass(frozen=True, slots=True)
 class UnreachablePolicy:
-    """What to do when a lock's store cannot be reached. Without `record_to` the error is raised at once."""
+    """The action to take when a lock's store cannot be reached. Without `record_to` the error is raised at once."""
 
     record_to: DeadLetters | None = None
     """Where to keep the work instead: anywhere but on the unreachable Redis."""

@@ -119,7 +119,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class OutboxState:
-    """What waits in a pool's outbox."""
+    """The contents of a pool's outbox."""
 
     waiting: int
     due: int

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a caller wants confirmed, and under which authority: the arguments of `Gate.confirm` as one value.
+    """The order that a caller wants confirmed, and its authority: the arguments of `Gate.confirm` as one value.
 
     Segment, epoch and fence are checked only by the database.
     """

@@ -36,7 +36,7 @@ UNDO_SECONDS = 0.25
 
 AttemptT = TypeVar("AttemptT")
 Handed = Literal["undone late", "kept late"]
-"""What to do with an attempt made for a waiter whose deadline passed before the answer."""
+"""The treatment of an attempt made for a waiter whose deadline passed before the answer."""
 
 
 def wait_for(

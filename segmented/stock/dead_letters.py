@@ -45,7 +45,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PlacedOutbox:
-    """What waits in an outbox."""
+    """The contents of an outbox."""
 
     place: Place
     state: OutboxState | None

@@ -33,7 +33,7 @@ class Drift:
     order_id: str | None
     detail: str
     about: About = "order"
-    """What the drift concerns; a "sum" follows from other drift, and is repaired with it."""
+    """The subject of the drift; a "sum" follows from other drift, and is repaired with it."""
     name: str = ""
     """Name of the total, segment, customer, restock, withdrawal or cart."""
 

@@ -295,7 +295,7 @@ class Pool:
     def trim_ledger(self, *, keep: int) -> Trimmed:
         """Delete old changes, except the last `keep` and those since the checkpoint before them; audit first.
 
-        Writes a checkpoint of all numbers, which later trims can start from. Of changes before the ledger's first
+        Writes a checkpoint of all numbers, which later trims can start from. For changes before the ledger's first
         checkpoint only sums are known: an audit can find that an order decided before it is missing, but not which one,
         and cannot find a wrong refusal. Orders keep their records. Raises PoolDrifted when the totals do not add up.
         """

@@ -50,7 +50,7 @@ class Strike:
     action: Action
     nth: int = 1
     scope: Scope = "worker"
-    """What is killed: the worker with all its processes, or the one process that passes the point."""
+    """The target: the worker with all its processes, or the one process that passes the point."""
     seconds: float = PAUSE_SECONDS
 
 

@@ -152,7 +152,7 @@ def test_a_running_key_is_explained_in_sentences(desk: Desk) -> None:
         rf"\(fencing token {token}\)",
         run,
     )
-    assert repeat == "a repeat now is told that the key is in flight, or waits for it, as its policy says"
+    assert repeat == "a repeat now learns that the key is in flight, or waits for it, as its policy says"
 
 
 def test_a_finished_key_is_explained_without_its_result(desk: Desk) -> None:
@@ -174,7 +174,7 @@ def test_waiting_lapsed_unknown_and_forgotten_are_explained(desk: Desk) -> None:
     said = {key: desk.ran("explain", key).out.splitlines() for key in ("waits", "lapses", "past")}
     said["unknown"] = desk.ran("explain", desk.sms.provider_key("a")).out.splitlines()
     assert said["waits"][1].startswith("waiting: message m-waits, attempt 0, sent 0.")
-    assert said["waits"][2] == "a repeat now is told that the key is taken by a message that waits, as its policy says"
+    assert said["waits"][2] == "a repeat now learns that a waiting message has the key, as its policy says"
     assert said["lapses"][1].startswith("lapsed: message m-lapses, attempt 0, holder 01234567, begun ")
     assert said["lapses"][2] == "a repeat now runs"
     assert "not given to repeats any more" in said["past"][1]

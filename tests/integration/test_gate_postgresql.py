@@ -1,4 +1,4 @@
-"""What only a server across a network shows: round trips, lost replies, a server that stands still, greenlets."""
+"""Effects that only a server across a network shows: round trips, lost replies, a paused server, greenlets."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def refusal(url: str) -> str:
         f"postgresql://buyer:%00{SECRET}@localhost/orders",
         f"postgresql://buyer:\udcff{SECRET}@localhost/orders",
         f"postgresql://localhost/orders?application_name=%00{SECRET}",
-        "sqlite:////tmp/\udcff.db",
+        "sqlite:////data/\udcff.db",
     ],
 )
 def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:

@@ -37,7 +37,7 @@ COMPARED: Final = {"__init__", "__call__", *SPECIAL.values()}
 CALLED: Final = "called"
 AWAITED: Final = ("awaited", "awaited iterator")
 AWAITABLE: Final = ("Coroutine[", "Awaitable[", "Acquiring[", "Granting")
-"""What a plain function returns that is there to be awaited."""
+"""Awaitables that a plain function may return."""
 
 REGULAR_ANNOTATIONS: Final = (
     (r"\bredis_asyncio\.", "redis."),

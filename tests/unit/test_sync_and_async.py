@@ -71,7 +71,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         "threads listen by way of the lanes, tasks with the stores": "AsyncQuorumWakeups.__init__",
     },
 }
-"""What differs on purpose: in what, why, and where."""
+"""Differences on purpose: their kind, their reason, and their place."""
 
 WORKERS: Final = "Celery workers are synchronous, and so is what they and the order database's scripts call"
 SYNC_ONLY: Final = {

@@ -1,4 +1,4 @@
-"""What the user sees of a sale: its progress, its report, its accounts, and its result files.
+"""The output of a sale: its progress, its report, its accounts, and its result files.
 
 The accounts are the audit of every pool, compared with the order database. The report is a table or JSON. Progress is a
 bar on a terminal, and a plain line every few seconds elsewhere.

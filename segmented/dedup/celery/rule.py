@@ -66,7 +66,7 @@ class OnceRule:
     on_publish: OnPublish = "return"
     """What a repeat gets that is published while the key is taken."""
     on_execute: OnExecute | None = None
-    """What a repeat gets that still reaches a worker: from another publisher, or in a chord, group or chain. None:
+    """The answer to a repeat that still reaches a worker: from another publisher, or in a chord, group or chain. None:
     `return`, or `reschedule` with the points that only keep runs apart."""
     payload: str | Callable[..., object] | bool | None = None
     """What else must be equal in a repeat, or OtherPayload is raised: True for all arguments, False for nothing, or an
@@ -145,7 +145,7 @@ class OnceRule:
 
     @property
     def compared(self) -> str | Callable[..., object] | bool:
-        """What must be equal in a repeat. A repeat that runs on its own may differ in everything but its key."""
+        """Part that must be equal in a repeat. A repeat that runs on its own may differ in everything but its key."""
         if self.payload is None:
             terms, answers = self.point_terms, self.in_worker in ANSWERING
             return terms.claims and self.on_publish in ANSWERING and (answers or terms.seat_end == "start")

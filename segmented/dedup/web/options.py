@@ -66,7 +66,7 @@ class WebOptions:
     """Owner of the keys, besides method and path: the tenant or user. Without it, a client that guesses another
     client's key gets that client's answer. Any value that `canonical` can write."""
     payload: Callable[[WebRequest, bytes], object] | None = None
-    """What must be equal in a repeat (422 otherwise); None: content type, query and the whole body."""
+    """The part that must be equal in a repeat (422 otherwise); None: content type, query and the whole body."""
     keeps: Callable[[int], bool] = below_500
     """Which statuses are kept; a request whose answer is not kept is run again by a repeat."""
     headers: Collection[str] = KEPT_HEADERS
@@ -76,13 +76,13 @@ class WebOptions:
     request_max: int = MEBIBYTE
     """Maximum bytes of a request's body to read ahead for the comparison."""
     large_requests: LargeRequest = "refuse"
-    """What happens to a request with a key and a larger body: 413, or it runs unprotected."""
+    """The treatment of a request with a key and a larger body: 413, or it runs unprotected."""
     wait: float = 0.0
     """Seconds that a repeat waits for the request in flight before it gets 409."""
     retry_after: int = 1
     """Seconds after which a client should try again, sent with 409 and 503."""
     when_down: WhenDown = "refuse"
-    """What happens to a request with a key while the store cannot be reached: 503, or it runs unprotected."""
+    """The treatment of a request with a key while the store cannot be reached: 503, or it runs unprotected."""
 
     def __post_init__(self) -> None:
         """Check all options. Raises InvalidInput for the first wrong one."""

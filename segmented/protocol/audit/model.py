@@ -40,7 +40,7 @@ SIGNS: Final[dict[str, dict[str, int]]] = {
     "received": {"received": 1},
     "customer": {"reserved": 1, "cancelled": -1, "expired": -1},
 }
-"""What one unit of a change of each kind adds to each number."""
+"""The amount that one unit of each kind of change adds to each number."""
 SPREADS_ANEW: Final = {"resized": {"segment", "segment_count"}, "closed": {"closed"}}
 
 

@@ -1,4 +1,4 @@
-"""What a cluster adds to exchanges: attempts counted over nodes, ASKING, batches by node, reading the map."""
+"""The additions of a cluster to exchanges: attempts counted over nodes, ASKING, batches by node, reading the map."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 kazoo reports changes from its own threads. This module records them and forwards them to the stores, whose waiters
 check again, and to the caretaker, which watches over the leases. Nothing here blocks or calls the user's code.
 
-A server cuts the session time that a client asks for to its own limits (2 to 20 ticks, as it comes). kazoo is told but
-tells nobody. So the same is asked for once more, on a connection of its own that is closed at once; only what kazoo
-makes public is used, but for the time that the client asks for.
+A server limits the session time that a client requests (by default to between 2 and 20 ticks). kazoo receives the
+granted time but does not expose it. So this module requests the same time once more, on a separate connection that it
+closes immediately. It uses only kazoo's public names, except for the client's requested time.
 """
 
 from __future__ import annotations

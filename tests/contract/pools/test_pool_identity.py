@@ -1,4 +1,4 @@
-"""What a pool says of itself, and that a change asks whether it is gated, whatever was said before."""
+"""Whether a pool is gated, and its epoch; a change of stock asks the server again."""
 
 from __future__ import annotations
 

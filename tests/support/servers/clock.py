@@ -42,7 +42,7 @@ class ServerClock:
         return quiet_environment(os.environ) | shim
 
     def set_ahead(self, seconds: float) -> None:
-        """Set the server's clock to so many seconds ahead of the machine's; a negative number sets it behind."""
+        """Set the server's clock ahead of the machine's by this many seconds; a negative number sets it behind."""
         with self._file.open("r+b") as file, mmap.mmap(file.fileno(), OFFSET.size) as mapped:
             mapped[:] = OFFSET.pack(round(seconds * 1e6))
 
