@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -131,6 +132,19 @@ def test_a_killed_postgres_restarts_at_the_same_address_with_what_was_committed(
     connection.close()
     private_postgres.restart()
     assert rows(private_postgres.url, "SELECT count(*) FROM kept") == [(0,)]
+
+
+def test_a_killed_postgres_restarts_once_the_last_of_its_children_has_ended(private_postgres: PostgresServer) -> None:
+    child = int(rows(private_postgres.url, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")[0][0])
+    os.kill(child, signal.SIGSTOP)  # it holds the shared memory until it notices that its parent is gone
+    private_postgres.kill()
+    going_on = threading.Timer(1.0, os.kill, (child, signal.SIGCONT))
+    going_on.start()
+    try:
+        private_postgres.restart()
+    finally:
+        going_on.join()
+    assert rows(private_postgres.url, "SELECT 1") == [(1,)]
 
 
 @pytest.mark.parametrize(("kind", "name"), [(ValkeyServer, "valkey"), (PostgresServer, "postgres")])
