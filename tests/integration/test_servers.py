@@ -135,7 +135,8 @@ def test_a_killed_postgres_restarts_at_the_same_address_with_what_was_committed(
 
 
 def test_a_killed_postgres_restarts_once_the_last_of_its_children_has_ended(private_postgres: PostgresServer) -> None:
-    child = int(rows(private_postgres.url, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")[0][0])
+    ((child,),) = rows(private_postgres.url, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")
+    assert isinstance(child, int)
     os.kill(child, signal.SIGSTOP)  # it holds the shared memory until it notices that its parent is gone
     private_postgres.kill()
     going_on = threading.Timer(1.0, os.kill, (child, signal.SIGCONT))
