@@ -23,7 +23,7 @@ local SIGNS = {
   received = { received = 1 },
   customer = { reserved = 1, cancelled = -1, expired = -1 },
 }
-local SPREADS_ANEW = { resized = { segment = true, segment_count = true }, closed = { closed = true } }
+local REDISTRIBUTES = { resized = { segment = true, segment_count = true }, closed = { closed = true } }
 
 local kind, name, after, expected = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local signs = SIGNS[kind == 'total' and name or kind] or {}
@@ -56,7 +56,7 @@ end
 
 for _, entry in ipairs(tail) do
   local what, lines = entry[2][2], entry[2][6]
-  local spread = SPREADS_ANEW[what]
+  local spread = REDISTRIBUTES[what]
   if spread and (spread[name] or spread[kind]) then
     return { 'outrun' }
   end

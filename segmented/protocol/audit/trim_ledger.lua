@@ -53,7 +53,7 @@ if pool.sequence - (checkpoints[#checkpoints] or 0) >= math.max(1, math.floor(ke
   checkpoints[#checkpoints + 1] = pool.sequence
   write_pool(pool)
 end
-local counting = {}
+local valid = {}
 for _, sequence in ipairs(checkpoints) do
   if sequence <= pool.sequence - keep and sequence > start then
     start = sequence
@@ -61,10 +61,10 @@ for _, sequence in ipairs(checkpoints) do
 end
 for _, sequence in ipairs(checkpoints) do
   if sequence >= start then
-    counting[#counting + 1] = digits(sequence)
+    valid[#valid + 1] = digits(sequence)
   end
 end
-redis.call('HSET', META, 'ledger_start', digits(start), 'checkpoints', table.concat(counting, ' '))
+redis.call('HSET', META, 'ledger_start', digits(start), 'checkpoints', table.concat(valid, ' '))
 
 local oldest = redis.call('XRANGE', LEDGER, '-', '+', 'COUNT', 1)[1]
 local is_more_left = false

@@ -3,7 +3,7 @@
 -- Read unfinished carts, due or not, longest due first, and their count, in one step.
 -- ARGV     1 limit, at most 1,000
 -- answers  {"missing"}   the pool is not open
---          {"unfinished", count, due (how many of them anybody may finish now),
+--          {"unfinished", count, due (how many of them may be finished now),
 --            {cart_id, due_in_ms (negative: overdue), {"cart", state, left_ms, "0", refusal, content, "1"}}, ...}
 if is_pool_missing() then
   return { 'missing' }

@@ -10,7 +10,7 @@
 local process, ttl_ms, waits = ARGV[2], ARGV[3], ARGV[4] == '1'
 local presence_ms, look_ms, claim_ms, fence_ttl_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8]
 
--- 1. another kind of lock; a string that no lock of ours has noted is some other client's, and waited for
+-- 1. another kind of lock. A string that none of our locks has noted belongs to another client: wait for it
 if holder and holder ~= me and (kind or last_token > 0) and kind ~= 'fair' then
   return { 'wrong_kind' }
 end
@@ -65,7 +65,7 @@ if waits and (holder or entry or redis.call('ZCARD', QUEUE) > 0) then
   end
   redis.call('ZADD', PRESENT, digits(now_ms + presence_ms), me)
   local longest_ms = redis.call('PTTL', PRESENT)
-  if longest_ms < presence_ms or not is_in_line then -- for twice as long as is needed, so not at every check
+  if longest_ms < presence_ms or not is_in_line then -- twice as long as needed, so that not every check writes
     longest_ms = digits(math.max(longest_ms, 2 * presence_ms))
     for _, key in ipairs({ PRESENT, WAITERS, QUEUE }) do
       redis.call('PEXPIRE', key, longest_ms)
@@ -80,7 +80,7 @@ if not holder then
   if first == me or not first then
     forget_me()
     give_to(me, process, ttl_ms)
-    tell_minder(true)
+    notify_minder(true)
     keep_fence(fence_ttl_ms)
     return { 'acquired', digits(last_token), '0' }
   end
@@ -88,8 +88,8 @@ if not holder then
   holder, is_handed_now = first, true
 end
 
--- 6. wait: until the holder's end for who minds it, or who sees a lock that nobody has come for yet
+-- 6. wait until the lease ends, as the minder or while a handed-over lock is unclaimed; otherwise until the next check
 local remaining_ms = redis.call('PTTL', LOCK)
-local minds = tell_minder(is_handed_now) == me or redis.call('HEXISTS', WAITERS, holder) == 1
+local minds = notify_minder(is_handed_now) == me or redis.call('HEXISTS', WAITERS, holder) == 1
 keep_fence(fence_ttl_ms)
 return { 'held', digits((minds and remaining_ms >= 0) and math.max(1, math.min(remaining_ms, look_ms)) or look_ms) }

@@ -168,12 +168,12 @@ class FairModel:
             if first == me:
                 state.forget(me)
                 state.give_to(me, operation.process, now, operation.ttl_ms)
-                self._tell_minder(name, state, None, anew=True)
+                self._notify_minder(name, state, None, always=True)
                 return Acquired(state.token, operation.ttl_ms, replay=False)
             self._hand_to(name, state, first, operation.times.claim_ms)
             holder, is_handed_now = first, True
         # 4. wait
-        minds = self._tell_minder(name, state, me, anew=is_handed_now) == me or holder in state.waiters
+        minds = self._notify_minder(name, state, me, always=is_handed_now) == me or holder in state.waiters
         remaining_ms = round((state.ends_at - now) * 1000)
         look_ms = operation.times.look_ms
         return Held(max(1, min(remaining_ms, look_ms)) if minds else look_ms)
@@ -201,7 +201,7 @@ class FairModel:
         elif holder == me:
             state.ends_at = -inf
             self._publish(fair_keys(name).freed)
-        self._tell_minder(name, state, None, anew=first is not None)
+        self._notify_minder(name, state, None, always=first is not None)
         return Released()
 
     def _hand_to(self, name: str, state: _Fair, first: str, claim_ms: int) -> None:
@@ -209,9 +209,9 @@ class FairModel:
         state.handed = first
         self._publish(fair_keys(name).turn_of(first))
 
-    def _tell_minder(self, name: str, state: _Fair, me: str | None, *, anew: bool) -> str | None:
+    def _notify_minder(self, name: str, state: _Fair, me: str | None, *, always: bool) -> str | None:
         minder = state.pick_minder()
-        if minder is not None and (anew or minder != state.minder):
+        if minder is not None and (always or minder != state.minder):
             state.minder = minder
             if minder != me:
                 self._publish(fair_keys(name).turn_of(minder))

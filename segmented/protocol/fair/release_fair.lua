@@ -24,7 +24,7 @@ elseif is_holder then
   redis.call('DEL', LOCK)
   redis.call('PUBLISH', FREED, 'freed')
 end
-tell_minder(first and true)
+notify_minder(first and true)
 if redis.call('EXISTS', FENCE) == 1 then
   keep_fence(fence_ttl_ms)
 end

@@ -19,7 +19,7 @@ if remaining_ms >= 0 then
     return { 'lost' }
   end
 end
--- the fence may have expired under a lease renewed for a day: the next token exceeds this one, and this all earlier ones
+-- the fence may have expired under a lease renewed for a day: the clock exceeds all earlier tokens, and the next exceeds it
 local token = noted[1]
 if not token then
   local time = redis.call('TIME')

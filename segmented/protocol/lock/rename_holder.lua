@@ -11,7 +11,7 @@ elseif holder ~= holder_id then
   return { 'lost' }
 end
 redis.call('SET', lock, new_holder_id, 'KEEPTTL')
--- a lock-delay is noted with its holder, and a release of the new one's is not yet done
+-- the delay is noted with its holder, and the new holder has not released the lock yet
 local delay_ms = string.match(redis.call('HGET', fence, 'delay') or '', '^(%d+) ')
 if delay_ms then
   redis.call('HSET', fence, 'delay', delay_ms .. ' ' .. new_holder_id)

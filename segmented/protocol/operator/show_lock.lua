@@ -80,8 +80,8 @@ if is_alone and kind ~= 'fair' and kind ~= 'get_set' then -- their waiters use o
 end
 
 local flag = is_delayed and '1' or '0'
-local told = { 'held', kind, last_token(kind), digits(free_in_ms), flag, permits, waiters, listeners, digits(holder_count) }
+local reply = { 'held', kind, last_token(kind), digits(free_in_ms), flag, permits, waiters, listeners, digits(holder_count) }
 for _, value in ipairs(holders) do
-  told[#told + 1] = value
+  reply[#reply + 1] = value
 end
-return told
+return reply

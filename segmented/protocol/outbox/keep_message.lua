@@ -1,7 +1,7 @@
 #!lua
--- Keep a message that no worker could read, once, and no more than a bounded number of them.
+-- Keep a message that no worker could read: once, and only up to a maximum number of them.
 -- KEYS     1 kept (hash: digest -> ms, reason, text, with tabs between them)
--- ARGV     1 digest   2 most   3 reason (one line, no tabs)   4 text
+-- ARGV     1 digest   2 maximum   3 reason (one line, no tabs)   4 text
 -- answers  1 kept, now or before; 0: too many are kept
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
   return 1

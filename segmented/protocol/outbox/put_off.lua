@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
 -- uses shared/outbox.lua
--- Give submitted orders back unfinished: they are published again after a while. If it was not the order's fault ("0"),
--- it does not count as begun. An order that another worker has taken is left alone.
+-- Give submitted orders back unfinished: they are published again after a while. A failure that was not the order's fault
+-- ("0") does not count as begun. An order that another worker has taken is left alone.
 -- ARGV     1 delay_ms   2 counts ("1": the order itself failed)   3 begun_max   4 reason (one line, no tabs)
---          5 holder_id   6 hold_ms (of what is buried)   7 on: order ids, at most 1,000
+--          5 holder_id   6 hold_ms (of buried orders)   7 on: order ids, at most 1,000
 -- answers  {"missing"}   {"put_off", number buried: begun too often}
 local delay_ms, counts, begun_max = tonumber(ARGV[1]), ARGV[2] == '1', tonumber(ARGV[3])
 local reason, holder_id, hold_until = ARGV[4], ARGV[5], digits(now_ms + tonumber(ARGV[6]))
@@ -27,7 +27,7 @@ for index, id in ipairs(ids) do
       entry.begun = math.max(0, entry.begun - 1)
     end
     entry.reason = reason
-    put_down(entry)
+    clear_worker(entry)
     if counts and entry.begun >= begun_max then
       bury(id, entry, hold_until)
       buried = buried + 1

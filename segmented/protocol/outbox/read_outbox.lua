@@ -3,7 +3,7 @@
 -- uses shared/outbox.lua
 -- Count the orders that wait in the outbox.
 -- ARGV     none
--- answers  {"missing"}   {"outbox", orders, of these due, dead orders, ms since the first of them was due}
+-- answers  {"missing"}   {"outbox", orders, due (how many of them are), dead orders, ms since the first became due}
 if not read_pool() then
   return { 'missing' }
 end

@@ -3,10 +3,10 @@
 -- uses shared/outbox.lua
 -- Return the submitted orders that are due to be published again, longest ago first, and double each one's delay. Orders
 -- decided in the meantime leave the outbox; orders begun too often become dead.
--- ARGV     1 limit, at most 1,000   2 fence of whoever sweeps ("" without one)   3 base_ms   4 most_ms   5 hold_ms (of what is buried)
---          6 begun_max
+-- ARGV     1 limit, at most 1,000   2 the sweeper's fence ("" for none)   3 base_ms   4 most_ms
+--          5 hold_ms (of buried orders)   6 begun_max
 -- answers  {"missing"}
---          {"superseded", fence}   one with a later fence has swept since
+--          {"superseded", fence}   a sweeper with a later fence has swept since
 --          {"swept", more ("1": more are due), {order_id, begun, ...}, {order_id buried, ...}}
 local limit, base_ms, most_ms = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local hold_until, begun_max = digits(now_ms + tonumber(ARGV[5])), tonumber(ARGV[6])

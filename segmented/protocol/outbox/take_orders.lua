@@ -4,25 +4,25 @@
 -- uses shared/outbox.lua
 -- Begin to process the submitted orders of one message. For those whose stock is not decided, and those whose holder's
 -- lease has expired, this takes the lock of one free segment for all of them, and units from that segment first. An order
--- that was begun before and not finished may be the one that kills its workers: it shares a message with ever fewer
--- others. Each order is the worker's for work_ms, and a repeat after a lost reply gets the same answer.
+-- that was begun before but not finished may be the one that kills its workers, so it shares a message with fewer and
+-- fewer others. Each order is the worker's for work_ms, and a repeat after a lost reply gets the same answer.
 -- ARGV     1 holder_id (of this message's worker)   2 ttl_ms   3 hold_ms (of orders that leave the outbox)
 --          4 work_ms (after which the outbox may publish them again, and another worker may begin)
 --          5 begun_max   6 on: order ids, at most 1,000, each once
 -- answers  {"missing"}   the pool is not open
 --          {"taken", epoch, sequence, free_in_ms, lines}   one line per order, separated by newlines, with tabs inside:
---            settled, state, quantity, segment, fence, sequence   decided: before, or refused now
+--            settled, state, quantity, segment, fence, sequence   decided before, or refused now
 --            unknown      no such order
 --            dead, begun  it was begun too often
 --            alone        too many others in this message
---            in_hand, free_in_ms   another worker has it, or another holder's lease on it lives
+--            in_hand, free_in_ms   another worker has it, or another holder's lease on it is alive
 --            busy, free_in_ms      no segment is free, or (0) more holds are due than one step gives back
 --            drifted      the units of the segments do not add up to the total: written to from outside
 --            work, quantity, segment, parts, customer, asked, fence, sequence, begun
 local holder_id, ttl_ms, begun_max = ARGV[1], ARGV[2], tonumber(ARGV[5])
 local hold_until, work_until_ms = digits(now_ms + tonumber(ARGV[3])), now_ms + tonumber(ARGV[4])
 local work_until = digits(work_until_ms)
-local WITH_OTHERS = { [0] = MANY, 10 } -- orders in one message, by how often one of them was begun; else it is alone
+local WITH_OTHERS = { [0] = MANY, 10 } -- maximum orders in a message, by how often one of them was begun; then 1
 local pool = read_pool()
 if not pool then
   return { 'missing' }
@@ -36,7 +36,7 @@ local waiting = redis.call('ZMSCORE', OUTBOX, unpack(ids))
 local was_dead = redis.call('HLEN', DEAD) > 0 and redis.call('HMGET', DEAD, unpack(ids)) or {}
 
 local answers, left, records, taken, regranted, refused = {}, {}, {}, {}, {}, {}
-local segment, fence, is_looked_for, is_stuck = nil, nil, false, false
+local segment, fence, has_looked, is_stuck = nil, nil, false, false
 
 local function hold_of(index)
   return waiting[index] and SUBMITTED_UNTIL or hold_until
@@ -44,8 +44,8 @@ end
 
 -- The lock of one segment, taken when the first order needs it.
 local function has_segment()
-  if not is_looked_for then
-    is_looked_for = true
+  if not has_looked then
+    has_looked = true
     segment = take_free_segment(pool, holder_id, ttl_ms)
     if segment then
       holders[segment] = holder_id
@@ -64,8 +64,8 @@ local function refuse(id, entry, note)
   return record
 end
 
--- What becomes of an order that no units are taken for: a record, or nil and the answer. It was accepted, so a pool that
--- has been closed since still serves it.
+-- Decide an order without units: return its record, or nil and the answer or refusal. It was accepted before, so a pool
+-- that has been closed since still serves it.
 local function decided(id, entry)
   if not has_segment() then
     return nil, 'busy\t' .. free_in_ms()
@@ -99,7 +99,7 @@ local function decided(id, entry)
   return record
 end
 
--- An order that another holder had, whose lease has lapsed, moves to this one's segment.
+-- Move an order of another holder, whose lease has expired, to this segment.
 local function moved(id, record)
   if not has_segment() then
     return nil, 'busy\t' .. free_in_ms()
@@ -146,7 +146,7 @@ for index, id in ipairs(ids) do
     if record then
       record, answer = own_or_moved(id, record)
       if record then
-        redis.call('ZADD', HOLDS, 'GT', hold_of(index), id) -- at once: the next order may want what is due
+        redis.call('ZADD', HOLDS, 'GT', hold_of(index), id) -- now: the next order may need due units
       end
     else
       record, answer, ending = decided(id, entry)
@@ -155,7 +155,7 @@ for index, id in ipairs(ids) do
     if record then
       record.begun = entry.begun + (is_own and 0 or 1)
       entry.begun, entry.until_ms, entry.worker = record.begun, work_until_ms, holder_id
-      entry.published = 0 -- since it was begun: after a worker's death it is not waited for long
+      entry.published = 0 -- counts from this begin, so that it is soon published again if the worker dies
       records[index], entries[index] = record, entry
     elseif ending then
       records[index] = ending
@@ -163,7 +163,7 @@ for index, id in ipairs(ids) do
   end
 end
 
--- what was decided stands in the books: who lost units to nobody first, then who got none
+-- Write decided orders to the ledger and their records; orders that got units come before refused ones.
 local function write_down(kind, changed_records)
   if #changed_records == 0 then
     return

@@ -8,7 +8,7 @@
 --          {line}         as reserve.lua has them: mismatch, settled, closed, nobody, limit, sold_out, busy, drifted
 --          {"sold_out", available, reserved, sequence, "1"}   refused before, and kept
 --          {"busy", sequence, free_in_ms}   no segment is free
---          {"in_hand", sequence, free_in_ms}   another holder's lease on this order lives
+--          {"in_hand", sequence, free_in_ms}   another holder's lease on this order is alive
 --          {"granted", epoch, segment, quantity, parts, fence, sequence, free_in_ms, replay}
 local id, quantity, customer, is_partial, holder_id =
   ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1', ARGV[5]

@@ -3,19 +3,19 @@
 -- Take units for a while, without a lock: for one order, or for many, each as if alone and in the order given. An id may
 -- come twice: the second is a repeat.
 -- ARGV     1 hold_ms   2 partial ("1": take what is left)   3 width ("3", or "2": no order has a customer)
---          4 publish_after_ms (of submitted orders: when the outbox publishes what nobody has finished; "" of others)
---          then for each order, at most 1,000: order_id, quantity, customer_id ("" for none; not there at width 2)
+--          4 publish_after_ms (for submitted orders: when the outbox publishes unfinished ones; "" for others)
+--          then for each order, at most 1,000: order_id, quantity, customer_id ("" for none; absent at width 2)
 -- answers  {"missing"}    the pool is not open
 --          {"reserved", epoch, sequence, lines}   one line per order, separated by newlines, with tabs inside:
 --            mismatch     the id exists with other content
 --            settled, state, quantity, segment, fence, sequence   decided before
---            segment, quantity, parts, sequence   a repeat, held anew; "+": taken in this call
+--            segment, quantity, parts, sequence   a repeat, whose hold starts again; "+": taken in this call
 --            closed       no new orders
 --            nobody       the pool limits customers, and the order names none
 --            limit, units a customer may have, units that this one has
---            busy, sequence, 0   more holds are due than one step gives back, also for an order before it: ask again
+--            busy, sequence, 0   more holds are due than one step gives back, for this order or an earlier one: ask again
 --            drifted      the units of the segments do not add up to the total: written to from outside
---            sold_out, available, reserved, sequence   as the pool is after the whole call
+--            sold_out, available, reserved, sequence   the pool's numbers after the whole call
 --            segment, quantity, parts   taken, at the answer's sequence; `parts` may be missing
 local hold_until = ARGV[4] == '' and digits(now_ms + tonumber(ARGV[1])) or SUBMITTED_UNTIL
 local is_partial, width = ARGV[2] == '1', tonumber(ARGV[3])
@@ -65,7 +65,7 @@ local function plain_answer(quantity)
 end
 
 local is_stuck = false -- once an order must ask again, later ones must not get its units
-local refused_at = {} -- place of an answer -> what refuses: its line is made when the pool is what it will be
+local refused_at = {} -- place of an answer -> reason; its line is made last, with the pool's final numbers
 
 local function refused(index, why)
   refused_at[index] = why
@@ -122,7 +122,7 @@ for index, id in ipairs(ids) do
   if at then
     answers[index] = repeated_here(at, quantity, customer)
   elseif raw then
-    -- it may have been given back as due, for an order before it in this very call
+    -- it may have expired in this call, to make room for an earlier order
     local record = due_so_far > 0 and read_order(id) or parsed(raw)
     answers[index] = repeated(id, record, quantity, customer)
   elseif is_queued_otherwise(id, quantity, customer) then
@@ -143,7 +143,7 @@ book()
 if count > 0 then
   local lines, fields, holds = {}, {}, {}
   local sequence = '\t' .. digits(pool.sequence + 1)
-  local heads, records, last_segment -- by quantity: what lines, and records, of this segment have in common
+  local heads, records, last_segment -- by quantity: the parts that lines and records of this segment share
   for index = 1, count do
     local id, found, customer, wanted = taken_ids[index], parts[index], customers[index], asked[index]
     local quantity, segment = quantities[index], segments[index]

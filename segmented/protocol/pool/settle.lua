@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 -- uses shared/pool.lua
 -- End reservations: one, or many, each as if alone. Works when memory is full.
--- "confirmed" makes them final. Needs no lease. The segment is freed if its holder still has it; a holder whose lease has
--- expired does not free its successor's.
+-- "confirmed" makes them final, and needs no lease. The segment is freed if its holder still has it; a holder whose lease
+-- has expired does not free its successor's.
 -- "cancelled" gives the units back on purpose. With a holder id, only while the order is still that holder's: a holder
 -- whose lease has expired must not cancel its successor's order.
 -- "expired" gives them back if the hold has expired and no lease is alive.
--- ARGV     1 state   2 voided ("1": whoever decides the orders of this pool has voided them)
---          3 width ("2", or "1": whoever has them)
---          then for each order, at most 1,000: order_id, holder_id ("" for whoever has it; not there at width 1)
+-- ARGV     1 state   2 voided ("1": the order database of this pool has voided them)
+--          3 width ("2", or "1": no holder ids)
+--          then for each order, at most 1,000: order_id, holder_id ("" for any holder; absent at width 1)
 -- answers  {"missing"}   the pool is not open
 --          {"settled", sequence, lines}   one line per order, separated by newlines, with tabs inside:
 --            unknown      no such order
@@ -16,7 +16,7 @@
 --            settled, state, quantity, segment, fence, sequence   decided before
 --            superseded, fence   cancelled: another holder has it
 --            alive        expired: not yet
---            gated        cancelled, expired: to be voided first
+--            gated        cancelled, expired: the order database must void it first
 --            drifted      its segment's units cannot be read: written to from outside
 --            done, quantity, segment, fence   ended now, at the answer's sequence
 local state, is_voided = ARGV[1], ARGV[2] == '1'
@@ -66,7 +66,7 @@ local function decide(index, id, record)
   return trimmed(table.concat({ 'done', digits(record.quantity), digits(record.segment or -1), record.fence }, '\t'))
 end
 
--- A plain one, as `decide` would; nil when that has to look.
+-- Decide a plain record as `decide` would; nil if it is not plain.
 local function decide_plain(index, id, raw)
   local record = ends_plain and holders[index] == '' and not seen[id] and of_many(raw)
   if not record or state ~= 'confirmed' and record.count == 0 and not can_give_back(pool, record) then
@@ -81,7 +81,7 @@ local function decide_plain(index, id, raw)
   return record.answer
 end
 
--- An order that a worker would decide, which has no units yet: it may be cancelled before.
+-- The record of a queued order: it has no units yet, and may be cancelled before a worker decides it.
 local function queued_record(id)
   local quantity, customer = read_queued(id)
   return quantity and { state = 'r', quantity = 0, parts = '', customer = customer, asked = digits(quantity), holder = '',

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Push the end of a reader's or the writer's lease out, only if it is still theirs; never re-creates it.
+-- Extend a reader's or the writer's lease, only if it is still theirs; never re-creates it.
 -- KEYS     1 lock (hash: mode, token, holder)   2 fence (unused)   3 readers (sorted set: holder id -> end in ms)
 --          4 writers (unused)   5 freed (unused)   6 opened (unused)
 -- ARGV     1 holder_id   2 ttl_ms

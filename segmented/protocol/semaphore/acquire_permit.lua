@@ -1,11 +1,11 @@
 #!lua
 -- Take one of a semaphore's permits. Safe to run twice: a repeat by the same holder renews its permit, takes no second
--- one, and gets a token that is newer still.
+-- one, and gets a newer token.
 -- KEYS     1 lock (sorted set with PX: holder id -> end in ms)   2 fence (hash with PX: token, kind, permits)
 --          3 freed (channel, unused)
 -- ARGV     1 holder_id   2 ttl_ms   3 fence_ttl_ms   4 permits
--- answers  {"mismatch", permits} while permits of another number are held
---          {"held", ms until a permit lapses}
+-- answers  {"mismatch", permits} while permits are held under another number of permits
+--          {"held", ms until a permit expires}
 --          {"acquired", token, "1" for a replay, else "0", ms until one more may be taken; 0 when one is free}
 local lock, fence = KEYS[1], KEYS[2]
 local holder_id, ttl_ms, fence_ttl_ms, permits = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])

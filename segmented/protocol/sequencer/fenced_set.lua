@@ -1,11 +1,11 @@
 #!lua
 -- Write a value, unless it was written under a higher token before. An equal token is the same holder, writing again.
--- KEYS     1 value (string)   2 fence (string without an end: the highest token that has written)
+-- KEYS     1 value (string)   2 fence (string without expiry: the highest token that has written)
 -- ARGV     1 value   2 token
 -- answers  {"written"}   {"stale", the highest token}
 local value, fence, token = KEYS[1], KEYS[2], ARGV[2]
 local newest = redis.call('GET', fence) or '0'
-if #newest > #token or #newest == #token and newest > token then -- as texts: a number is exact to 2^53 only
+if #newest > #token or #newest == #token and newest > token then -- compared as text: a number is exact only up to 2^53
   return { 'stale', newest }
 end
 redis.call('SET', fence, token)

@@ -1,6 +1,6 @@
 #!lua
 -- Write a pool's split into shards once, then mark it as open. Nothing else changes it.
--- KEYS     1 directory (string: "opening <content>" or "open <content>")   2 and on, with the first copy only: all keys
+-- KEYS     1 directory (string: "opening <content>" or "open <content>")   2 and on, only with the first copy: all keys
 --          of the pool of that sku in one hash slot, which must not exist, not even in part
 -- ARGV     1 content   2 state ("opening" or "open")
 -- answers  {"one_slot"}   that pool, or a part of it, exists

@@ -97,7 +97,7 @@ local function pass_over(id)
   passed = passed + 1
 end
 
--- Return the first waiter in the queue that is alive, as the caller is; any other one is woken by the check.
+-- Return the first live waiter in the queue. The caller counts as alive; the check wakes any other one.
 local function first_living()
   while true do
     local id = redis.call('ZRANGE', QUEUE, 0, 0)[1]
@@ -139,11 +139,11 @@ local function pick_minder()
   return first[1]
 end
 
--- Notify the minder if it differs from the one notified last, or if `anew`; the caller learns it from its answer.
-local function tell_minder(anew)
+-- Notify the minder if it differs from the one notified last, or if `always`; the caller learns it from its answer.
+local function notify_minder(always)
   while true do
     local id = pick_minder()
-    if not id or (id == minder and not anew) then
+    if not id or (id == minder and not always) then
       return id
     end
     if id == me or reaches(id) then

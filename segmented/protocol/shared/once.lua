@@ -94,7 +94,7 @@ local function held_by_run(run)
   return held(run.run, run.is_unknown and 'unknown' or 'running', run.run_until, run.attempt, false)
 end
 
--- Return the answer for an outcome of any kind that repeats get.
+-- Return the answer that repeats get for an outcome of any kind.
 local function kept(outcome)
   return { 'finished', outcome.done, outcome.kind, outcome.body, digits(math.max(0, now - tonumber(outcome.done_at))) }
 end

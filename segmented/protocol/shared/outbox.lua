@@ -14,15 +14,15 @@ local function packed_entry(entry)
     entry.until_ms > 0 and digits(entry.until_ms) or '', entry.worker }, '\t'))
 end
 
--- No worker has the order any more.
-local function put_down(entry)
+-- Note that no worker has the order.
+local function clear_worker(entry)
   entry.until_ms, entry.worker = 0, ''
 end
 
 -- Stop publishing the order until it is replayed. Its entry stays unchanged: an order submitted again under the same id
 -- comes back here. Its units are held until `hold_until`.
 local function bury(id, entry, hold_until)
-  put_down(entry)
+  clear_worker(entry)
   redis.call('ZADD', HOLDS, 'XX', hold_until, id)
   redis.call('HSET', DEAD, id, table.concat({ digits(entry.begun), digits(now_ms), entry.reason,
     entry.quantity and digits(entry.quantity) or '', entry.customer }, '\t'))

@@ -10,7 +10,7 @@
 -- A record is state, quantity, segment, sequence, parts, customer, asked, holder, fence, home (of the cart that pinned
 -- it), separated by tabs, none at the end. (`..` may append numbers of up to 14 digits; longer ones need `digits`.) The
 -- state is r(eserved), c(onfirmed), x (cancelled), e(xpired) or f (refused). `parts` is empty if all units are from the
--- segment, otherwise "segment:units,..."; `asked` is empty if that many were taken.
+-- segment, otherwise "segment:units,..."; `asked` is empty if all units asked for were taken.
 -- An entry is begun, published, quantity, customer, reason, until, worker in the same format: how often a worker began
 -- the order without finishing it, how often it was published again since, units and customer of a queued order, why it
 -- was put off last, and which worker has it until which ms.
@@ -168,7 +168,7 @@ local function each_part(record, act)
   end
 end
 
--- Whether the segments of a record can take its units back.
+-- Return whether the segments of a record can take its units back.
 local function can_give_back(pool, record)
   local can = true
   each_part(record, function(segment)
@@ -227,7 +227,7 @@ local function read_queued(id)
   end
 end
 
--- Whether an undecided order with other content was submitted under this id.
+-- Return whether an undecided order with other content was submitted under this id.
 local function is_queued_otherwise(id, quantity, customer)
   local queued_quantity, queued_customer = read_queued(id)
   return queued_quantity and (queued_quantity ~= quantity or queued_customer ~= customer)
@@ -451,7 +451,7 @@ end
 
 local due_so_far, is_nothing_due = 0, false
 
--- Expire up to `limit` orders whose hold has ended, except those with a live lease. True if more are due.
+-- Expire up to `limit` orders whose hold has ended, except those with a live lease. Return true if more are due.
 -- A hold without a reservation, which another program wrote, is dropped: it would block all others forever.
 local function expire_due(pool, limit)
   local due = redis.call('ZRANGE', HOLDS, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit + 1)
@@ -475,8 +475,8 @@ local function expire_due(pool, limit)
   return #due > limit, ids, records
 end
 
--- Expire some due holds before an order is refused, unless another party decides them. True if more may be due, so that
--- nothing can be refused yet.
+-- Expire some due holds before an order is refused, unless another party decides them. Return true if more may be due, so
+-- that nothing can be refused yet.
 local function give_back_some(pool)
   if pool.is_gated or is_nothing_due then
     return false

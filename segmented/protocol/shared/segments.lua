@@ -19,7 +19,7 @@ local function free_segment_by_hint(pool, holder_id, ttl_ms)
   end
 end
 
-local function free_segment_by_looking(pool, holder_id, ttl_ms)
+local function free_segment_by_scan(pool, holder_id, ttl_ms)
   for first = 0, pool.segment_count - 1, MANY do
     local locks = {}
     for segment = first, math.min(first + MANY, pool.segment_count) - 1 do
@@ -35,5 +35,5 @@ end
 
 -- Take a free segment for the holder: return it, or nil.
 local function take_free_segment(pool, holder_id, ttl_ms)
-  return free_segment_by_hint(pool, holder_id, ttl_ms) or free_segment_by_looking(pool, holder_id, ttl_ms)
+  return free_segment_by_hint(pool, holder_id, ttl_ms) or free_segment_by_scan(pool, holder_id, ttl_ms)
 end

@@ -9,13 +9,13 @@ local lock, fence, holder_id, ttl_ms, round = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 
 local holder = redis.call('SET', lock, holder_id, 'NX', 'PX', ttl_ms, 'GET')
 
--- 1. somebody else's; the mark is a digest, because whoever knows a holder id can release
+-- 1. another holder's. The mark is a digest, because any process that knows a holder id can release
 if holder and holder ~= holder_id then
   local attempt = holder .. ' ' .. (redis.call('HGET', fence, 'round') or '')
   return { 'held', tostring(redis.call('PTTL', lock)), string.sub(redis.sha1hex(attempt), 1, 16) }
 end
 
--- 2. ours already: a request that is late does not set the round back
+-- 2. ours already: a late request does not lower the round
 if holder then
   redis.call('PEXPIRE', lock, ttl_ms)
   round = math.max(round, tonumber(redis.call('HGET', fence, 'round') or '0'))

@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-stale
--- Return the identity of this server, from its own information.
+-- Return the identity of this server, from its INFO.
 -- KEYS     none: any server of a cluster answers
 -- ARGV     none
 -- answers  {INFO server, INFO replication, CLUSTER NODES; "" without a cluster}
