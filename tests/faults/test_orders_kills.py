@@ -14,7 +14,7 @@ from tests.support.workers.order_floor import AT_ONCE, GATED, GATED_AT_ONCE, IN_
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.order_floors import FloorFactory
+    from tests.fixtures.order_floors import OrderSystemFactory
 
 MESSAGES: Final = ("popped", "before:ack", "after:ack")
 TAKEN: Final = ("before:TakeOrders", "after:TakeOrders")
@@ -33,50 +33,50 @@ TOO_MANY: Final = 5_000
 
 
 @pytest.mark.parametrize("mode", [AT_ONCE, GATED, *in_the_long_run(WITH_STEP, IN_WORKER, GATED_AT_ONCE)], ids=str)
-def test_f1_f2_orders_are_decided_once_wherever_their_worker_dies(open_floor: FloorFactory, mode: Mode) -> None:
+def test_f1_f2_orders_are_decided_once_wherever_their_worker_dies(open_system: OrderSystemFactory, mode: Mode) -> None:
     """Each worker finishes the orders of the one before it, and dies itself at the next point."""
-    floor = open_floor(mode)
-    worker = floor.worker()
+    system = open_system(mode)
+    worker = system.worker()
     refused: list[str] = []
     ran: dict[str, int] = {}
     for number, point in enumerate(POINTS[mode]):
         worker.kill_at(point)
         orders = [(f"{number}-{index}", 1 + index) for index in range(5)]
-        floor.submit([*orders, (f"{number}-much", TOO_MANY)])
+        system.submit([*orders, (f"{number}-much", TOO_MANY)])
         worker.reached(point)
         refused.append(f"{number}-much")
         ran |= {order_id: 2 if point == TWICE else 1 for order_id, _ in orders}
-        worker = floor.worker()
-        floor.until_decided()
-    floor.check(refused=refused)
+        worker = system.worker()
+        system.until_decided()
+    system.check(refused=refused)
     if mode.has_step:
-        assert floor.runs() == ran
+        assert system.runs() == ran
 
 
-def test_f1_six_kills_between_effect_and_acknowledgement_double_nothing(open_floor: FloorFactory) -> None:
+def test_f1_six_kills_between_effect_and_acknowledgement_double_nothing(open_system: OrderSystemFactory) -> None:
     """A hundred orders in twenty envelopes; the database has what nobody else knows of, six times."""
-    floor = open_floor(GATED_AT_ONCE, sqlite=True)
-    floor.submit([(f"o{number}", 1 + number % 3) for number in range(100)], envelopes_of=5)
+    system = open_system(GATED_AT_ONCE, sqlite=True)
+    system.submit([(f"o{number}", 1 + number % 3) for number in range(100)], envelopes_of=5)
     for nth in (1, 3, 1, 2, 1, 2):
-        worker = floor.worker(pause_at="before:TakeOrders")
+        worker = system.worker(pause_at="before:TakeOrders")
         worker.kill_at("after:commit", nth)
         worker.release("before:TakeOrders")
         worker.reached("after:commit")
-    assert floor.undecided()
-    floor.worker()
-    floor.until_decided()
-    floor.check()
+    assert system.undecided()
+    system.worker()
+    system.until_decided()
+    system.check()
 
 
 @pytest.mark.parametrize(
     ("mode", "accepting"), [*in_the_long_run((AT_ONCE, "ReserveMany")), (IN_WORKER, "QueueOrders")], ids=str
 )
 def test_orders_are_finished_whose_submitting_program_dies_before_it_tells_anybody(
-    open_floor: FloorFactory, tmp_path: Path, mode: Mode, accepting: str
+    open_system: OrderSystemFactory, tmp_path: Path, mode: Mode, accepting: str
 ) -> None:
     """What was accepted is decided, and what was not can be submitted again; told or not, it is once."""
-    floor = open_floor(mode)
-    floor.worker()
+    system = open_system(mode)
+    system.worker()
     ended = []
     for number, (point, is_accepted) in enumerate(
         {
@@ -90,12 +90,12 @@ def test_orders_are_finished_whose_submitting_program_dies_before_it_tells_anybo
         folder = tmp_path / f"submitter-{number}"
         folder.mkdir()
         write_plan(folder, [Strike(0, point, "kill", scope="process")])
-        ended.append(floor.submitting(folder, *ids))
-        floor.quantities |= dict.fromkeys(ids, 1)
+        ended.append(system.submitting(folder, *ids))
+        system.quantities |= dict.fromkeys(ids, 1)
         known = {"queued", "reserved", "confirmed"} if is_accepted else {"unknown"}
-        assert {floor.states()[order_id] for order_id in ids} <= known
+        assert {system.states()[order_id] for order_id in ids} <= known
     assert ended == [-signal.SIGKILL] * 4
     (tmp_path / "again").mkdir()
-    assert floor.submitting(tmp_path / "again", *floor.quantities) == 0
-    floor.until_decided()
-    floor.check()
+    assert system.submitting(tmp_path / "again", *system.quantities) == 0
+    system.until_decided()
+    system.check()

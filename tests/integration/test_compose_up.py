@@ -17,7 +17,7 @@ from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
 from tests.support.paths import ROOT
 from tests.support.rings import require_module
-from tests.support.servers.composing import SERVICES, STOCKS, Stand, filled
+from tests.support.servers.composing import SERVICES, STOCKS, ComposedServices, filled
 from tests.support.servers.nodes import LOOPBACK, eventually, free_ports
 
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ START_SECONDS = 60.0
 
 
 @pytest.fixture
-def stand(tmp_path: Path, postgres_database: str) -> Iterator[Stand]:
+def services(tmp_path: Path, postgres_database: str) -> Iterator[ComposedServices]:
     """The stock as a cluster, the broker, and an order database: what workers wait for."""
     with ExitStack() as stack:
-        stand = Stand.prepare(tmp_path, stack)
-        stand.start(*STOCKS, "broker")
-        formed = stand.run("cluster-init")
+        services = ComposedServices.prepare(tmp_path, stack)
+        services.start(*STOCKS, "broker")
+        formed = services.run("cluster-init")
         assert formed.returncode == 0, formed.stdout + formed.stderr
-        stand.addresses[filled(SERVICES["worker"]["environment"]["SEGMENTED_DATABASE"])] = postgres_database
-        stand.addresses["/beat/"] = f"{tmp_path}/"
-        yield stand
+        services.addresses[filled(SERVICES["worker"]["environment"]["SEGMENTED_DATABASE"])] = postgres_database
+        services.addresses["/beat/"] = f"{tmp_path}/"
+        yield services
 
 
 def seconds(service: str) -> float:
@@ -50,8 +50,8 @@ def seconds(service: str) -> float:
     return float(re.fullmatch(r"(\d+)s", SERVICES[service]["stop_grace_period"])[1])  # type: ignore[index]  # or it fails
 
 
-def is_up(stand: Stand, service: str, **changes: str) -> bool:
-    return stand.health(service, **changes) == 0
+def is_up(services: ComposedServices, service: str, **changes: str) -> bool:
+    return services.health(service, **changes) == 0
 
 
 def sold(pool: Pool) -> int:
@@ -61,12 +61,12 @@ def sold(pool: Pool) -> int:
         return 0
 
 
-def test_a_worker_and_beat_take_orders_and_end_when_they_are_told_to(stand: Stand) -> None:
-    settings = stand.environment("worker")
-    worker, beat = stand.launch("worker"), stand.launch("beat")
+def test_a_worker_and_beat_take_orders_and_end_when_they_are_told_to(services: ComposedServices) -> None:
+    settings = services.environment("worker")
+    worker, beat = services.launch("worker"), services.launch("beat")
     assert len(COMMANDS) == 3
     for command in COMMANDS:
-        done = stand.run_instead("worker", command)
+        done = services.run_instead("worker", command)
         assert done.returncode == 0, done.stdout + done.stderr
     with (
         RedisStore.from_url(settings["SEGMENTED_URL"]) as store,
@@ -79,8 +79,8 @@ def test_a_worker_and_beat_take_orders_and_end_when_they_are_told_to(stand: Stan
         eventually(lambda: sold(pool) == 2 * ORDERS, "all orders are sold", seconds=START_SECONDS)
         assert pool.is_gated()
         assert pool.audit().drift_count == 0
-    assert is_up(stand, "worker")
-    assert is_up(stand, "beat")
+    assert is_up(services, "worker")
+    assert is_up(services, "beat")
     assert (worker.poll(), beat.poll()) == (None, None)
     worker.terminate()
     beat.terminate()
@@ -88,43 +88,47 @@ def test_a_worker_and_beat_take_orders_and_end_when_they_are_told_to(stand: Stan
 
 
 @pytest.mark.long
-def test_a_worker_is_unhealthy_without_its_stock_or_its_database_and_beat_without_its_broker(stand: Stand) -> None:
+def test_a_worker_is_unhealthy_without_its_stock_or_its_database_and_beat_without_its_broker(
+    services: ComposedServices,
+) -> None:
     nobody = f"{LOOPBACK}:{free_ports(1)[0]}"
-    assert is_up(stand, "worker")
-    assert not is_up(stand, "worker", SEGMENTED_URL=f"redis://{nobody}/0")
-    assert not is_up(stand, "worker", SEGMENTED_URL=stand.environment("worker")["SEGMENTED_URL"].replace("stock1", "x"))
-    assert not is_up(stand, "worker", SEGMENTED_DATABASE=f"postgresql+psycopg://segmented@{nobody}/segmented")
-    assert is_up(stand, "beat")
-    assert not is_up(stand, "beat", SEGMENTED_BROKER=f"redis://{nobody}/0")
+    assert is_up(services, "worker")
+    assert not is_up(services, "worker", SEGMENTED_URL=f"redis://{nobody}/0")
+    assert not is_up(
+        services, "worker", SEGMENTED_URL=services.environment("worker")["SEGMENTED_URL"].replace("stock1", "x")
+    )
+    assert not is_up(services, "worker", SEGMENTED_DATABASE=f"postgresql+psycopg://segmented@{nobody}/segmented")
+    assert is_up(services, "beat")
+    assert not is_up(services, "beat", SEGMENTED_BROKER=f"redis://{nobody}/0")
 
 
-def test_locust_sells_a_pool_on_the_cluster_to_the_last_unit(stand: Stand) -> None:
+def test_locust_sells_a_pool_on_the_cluster_to_the_last_unit(services: ComposedServices) -> None:
     require_module("Locust", "locust")
     web, master = free_ports(2)
-    stand.addresses |= {
+    services.addresses |= {
         f"{LOOPBACK}:8089": f"{LOOPBACK}:{web}",
         "'locust-master', 5557": f"'{LOOPBACK}', {master}",
         "locust-master": LOOPBACK,
     }
-    assert not is_up(stand, "locust-master")
-    assert not is_up(stand, "locust-worker")
+    assert not is_up(services, "locust-master")
+    assert not is_up(services, "locust-worker")
     ports = {
         "LOCUST_WEB_PORT": str(web),
         "LOCUST_MASTER_BIND_PORT": str(master),
         "LOCUST_MASTER_NODE_PORT": str(master),
     }
-    leader = stand.launch("locust-master", **ports)
-    eventually(lambda: is_up(stand, "locust-master"), "Locust's page", seconds=START_SECONDS)
-    assert is_up(stand, "locust-worker")
-    follower = stand.launch("locust-worker", **ports)
+    leader = services.launch("locust-master", **ports)
+    eventually(lambda: is_up(services, "locust-master"), "Locust's page", seconds=START_SECONDS)
+    assert is_up(services, "locust-worker")
+    follower = services.launch("locust-worker", **ports)
     eventually(lambda: asked(web, "stats/requests")["worker_count"] == 1, "a worker", seconds=START_SECONDS)
     asked(web, "swarm", user_count="4", spawn_rate="4", sku="crowd", stock=str(UNITS), segments="4", shards="3")
     eventually(lambda: counted(web).get("SoldOut", 0) > 0, "it is sold out", seconds=START_SECONDS)
     asked(web, "stop", reason="enough")
-    eventually(lambda: "audited, no drift" in stand.said("locust-master"), "the audit", seconds=START_SECONDS)
+    eventually(lambda: "audited, no drift" in services.said("locust-master"), "the audit", seconds=START_SECONDS)
     assert counted(web)["Sold"] == UNITS
     leader.terminate()
-    assert leader.wait(seconds("locust-master")) == 0, stand.said("locust-master")
+    assert leader.wait(seconds("locust-master")) == 0, services.said("locust-master")
     follower.terminate()
     follower.wait(seconds("locust-worker"))
 

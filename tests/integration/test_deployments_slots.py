@@ -13,7 +13,7 @@ from segmented.models import Acquired, Released
 from segmented.protocol import AcquireLock, ReleaseLock
 from tests.contract.parking import wait_until
 from tests.fixtures.stores_deployed import COLOURS, batch, deployed_side
-from tests.support.servers.moving import WAYS, Mover
+from tests.support.servers.moving import WAYS, SlotMover
 from tests.support.servers.nodes import eventually
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_a_slot_that_is_moved_in_mid_use_costs_a_pause_and_no_error(
 ) -> None:
     name = shared_sides[0].name("busy")
     key = lock_keys(name).lock
-    mover = Mover(cluster, key)
+    mover = SlotMover(cluster, key)
     stopping = threading.Event()
     tokens: list[int] = []
 
@@ -102,7 +102,7 @@ def test_a_pool_is_sold_while_its_slot_moves(cluster: Cluster, shared_sides: tup
     sellers = [side.start(partial(sell, half)) for half, side in enumerate((ours, theirs))]
     for _ in range(sales // 6):
         assert sold.acquire(timeout=LONG)
-    mover = Mover(cluster, shard_keys(sku).meta)
+    mover = SlotMover(cluster, shard_keys(sku).meta)
     mover.begin()
     mover.move_keys()
     mover.end()
@@ -122,7 +122,7 @@ def test_a_batch_finds_the_slots_that_were_moved_since_the_last_look(
     held = tuple(AcquireLock(name, "a", 60_000) for name in names)
     assert all(isinstance(answer, Acquired) for answer in batch(ours, held))
     for name in names[:5]:
-        mover = Mover(cluster, lock_keys(name).lock)
+        mover = SlotMover(cluster, lock_keys(name).lock)
         mover.begin()
         mover.move_keys()
         mover.end()
@@ -136,7 +136,7 @@ def test_an_operation_on_a_slot_on_its_way_waits_until_it_has_arrived(
     ours, theirs = shared_sides
     name = ours.name("lock")
     held = ours.lock(name, ttl=LONG).acquire(timeout=0)
-    mover = Mover(cluster, lock_keys(name).lock)
+    mover = SlotMover(cluster, lock_keys(name).lock)
     mover.target.ask("CONFIG", "RESETSTAT")
     mover.begin()
     assert {key for key in mover.move_keys() if f"{{{name}}}" in key} == {lock_keys(name).lock, lock_keys(name).fence}

@@ -27,7 +27,7 @@ from segmented.orders.sale import take_order
 from segmented.orders.stocking import Change
 from segmented.orders.tables import RESTOCKED, WITHDRAWN
 from segmented.stores.memory import AsyncMemoryStore
-from tests.support.dying import Died, DyingStore, Fuse, let_die
+from tests.support.dying import Died, DyingStore, StepCounter, let_die
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,9 +102,9 @@ def test_an_id_stands_for_one_change_on_both_sides(pool: Pool, gate: Gate) -> No
 
 def test_an_id_that_only_the_database_knows_yet_is_refused_for_another_change(pool: Pool, gate: Gate) -> None:
     """A restock died before the pool had heard of it: a withdrawal under its id would make it impossible to finish."""
-    fuse = Fuse(3)
+    counter = StepCounter(3)
     with pytest.raises(Died):
-        restock_gated(Pool(DyingStore(pool.store, fuse), "mug"), gate, 5, restock_id="monday")
+        restock_gated(Pool(DyingStore(pool.store, counter), "mug"), gate, 5, restock_id="monday")
     with pytest.raises(ChangeMismatch):
         withdraw_gated(pool, gate, 5, withdraw_id="monday")
     restock_gated(pool, gate, 5, restock_id="monday")
@@ -254,8 +254,8 @@ def test_a_pool_of_another_epoch_is_refused_and_nothing_changes(store: RedisStor
 
 @pytest.mark.parametrize("units", [0, -1, True, 1.5, 10**13])
 def test_units_that_are_none_are_refused_before_the_database_is_asked(pool: Pool, gate: Gate, units: int) -> None:
-    fuse = Fuse(1)
-    let_die(gate, fuse)
+    counter = StepCounter(1)
+    let_die(gate, counter)
     for change in (
         lambda: restock_gated(pool, gate, units, restock_id="x"),
         lambda: withdraw_gated(pool, gate, units, withdraw_id="x"),
@@ -265,7 +265,7 @@ def test_units_that_are_none_are_refused_before_the_database_is_asked(pool: Pool
     ):
         with pytest.raises(InvalidInput):
             change()
-    assert fuse.burnt == 0
+    assert counter.counted == 0
 
 
 # --- a sale that is under way already ---
@@ -294,7 +294,7 @@ def test_a_run_of_sell_goes_on_with_a_pool_that_was_restocked_and_resized(pool: 
     resize_gated(pool, gate, 3)
     restock_gated(pool, gate, 5, restock_id="monday")
     with pytest.raises(Died):  # half done: the rows have more than the pool
-        restock_gated(Pool(DyingStore(pool.store, Fuse(3)), "mug"), gate, 5, restock_id="tuesday")
+        restock_gated(Pool(DyingStore(pool.store, StepCounter(3)), "mug"), gate, 5, restock_id="tuesday")
     states = read_states({"mug": pool}, stock=10, segment_count=3)
     open_sale({"mug": pool}, states, gate, stock=10, segment_count=3)
     with pytest.raises(InvalidInput, match="pool 'mug' is open with stock 10 in 3 segments, not with stock 10 in 2 "):
@@ -339,8 +339,8 @@ def test_a_change_that_died_at_any_step_is_finished_once_by_the_next_call(
     name: str, store: RedisStore, order_database: str, open_gate: Callable[..., Gate]
 ) -> None:
     own, dying = open_gate(order_database), open_gate(order_database)
-    fuse = Fuse()
-    let_die(dying, fuse)
+    counter = StepCounter()
+    let_die(dying, counter)
     for step in range(1, STEPS_MAX):
         sku = f"mug-{step}"
         pool = Pool(store, sku)
@@ -348,12 +348,12 @@ def test_a_change_that_died_at_any_step_is_finished_once_by_the_next_call(
         if name == "restock of a closed pool":
             assert sell(pool, own, "sold", 1) == "confirmed"
             pool.close()
-        fuse.steps, fuse.burnt = step, 0
+        counter.steps, counter.counted = step, 0
         try:
-            CHANGES[name](Pool(DyingStore(store, fuse), sku), dying)
+            CHANGES[name](Pool(DyingStore(store, counter), sku), dying)
         except Died:
-            fuse.steps = None
-        is_whole = fuse.steps is not None
+            counter.steps = None
+        is_whole = counter.steps is not None
         check_never_less(pool, own.totals(sku))
         if name != "restock of a closed pool":
             taken = take_order(pool, own, Order("one", 1), timeout=0)
@@ -373,18 +373,18 @@ def test_all_that_the_pool_has_is_sold_while_a_change_is_half_done(
 ) -> None:
     """Between the two sides, and after the sell-out: the change is finished then, too."""
     own, dying = open_gate(order_database), open_gate(order_database)
-    fuse = Fuse()
-    let_die(dying, fuse)
+    counter = StepCounter()
+    let_die(dying, counter)
     for step in range(1, STEPS_MAX):
         sku = f"mug-{step}"
         pool = Pool(store, sku)
         open_gated(pool, own, stock=10, segments=3)
-        fuse.steps, fuse.burnt = step, 0
+        counter.steps, counter.counted = step, 0
         try:
-            CHANGES[name](Pool(DyingStore(store, fuse), sku), dying)
+            CHANGES[name](Pool(DyingStore(store, counter), sku), dying)
         except Died:
-            fuse.steps = None
-        is_whole = fuse.steps is not None
+            counter.steps = None
+        is_whole = counter.steps is not None
         free = pool.state().available
         for number in range(free):
             taken = take_order(pool, own, Order(f"o-{number}", 1), timeout=0)

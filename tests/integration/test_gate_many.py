@@ -14,7 +14,7 @@ from segmented.orders import Claim
 from segmented.orders.answers import Confirmed, EpochChanged, Missing, SegmentRow, SoldOut, Superseded, Voided
 from segmented.orders.confirming import TRIES_MAX
 from segmented.orders.deciding import decide
-from tests.support.dying import Died, Fuse, let_die
+from tests.support.dying import Died, StepCounter, let_die
 from tests.support.pools.gating import NEW, REPLAY, claim, confirm, one_by_one, stored
 
 if TYPE_CHECKING:
@@ -266,25 +266,25 @@ def test_an_envelope_that_died_at_any_step_is_whole_or_not_there_and_the_next_ca
     order_database: str, open_gate: Callable[..., Gate]
 ) -> None:
     own, dying = open_gate(order_database), open_gate(order_database)
-    fuse = Fuse()
-    let_die(dying, fuse)
+    counter = StepCounter()
+    let_die(dying, counter)
     seen = set()
     for step in range(1, 100):
         sku = f"mug-{step}"
         claims = [replace(claimed(f"o-{number}", number % 2), sku=sku) for number in range(10)]
         own.open(sku, [3, 9])  # quota has to move
-        fuse.steps, fuse.burnt = step, 0
+        counter.steps, counter.counted = step, 0
         try:
             dying.confirm_many(claims)
         except Died:
-            fuse.steps = None
+            counter.steps = None
         sold = own.totals(sku).sold
         seen.add(sold)
         assert sold == own.confirmed_units(sku)
         assert own.confirm_many(claims) == [REPLAY if sold else NEW] * 10
         totals = own.totals(sku)
         assert (totals.quota, totals.sold, own.confirmed_units(sku)) == (12, 10, 10)
-        if fuse.steps is not None:
+        if counter.steps is not None:
             break
     assert 12 < step < 99
     assert seen == {0, 10}

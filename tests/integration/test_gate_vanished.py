@@ -16,7 +16,7 @@ from segmented.orders.envelopes import take_envelope
 from segmented.orders.opening import open_gated, reopen_gated
 from segmented.orders.sale import cancel_order, expire_voided, finish_reserved, take_order
 from segmented.stock.outbox import Outbox
-from tests.support.dying import Died, DyingStore, Fuse, let_die
+from tests.support.dying import Died, DyingStore, StepCounter, let_die
 from tests.support.workers.envelope_till import BOTH
 
 if TYPE_CHECKING:
@@ -118,16 +118,16 @@ def test_an_opening_that_died_at_any_step_is_finished_by_the_next(
     store: RedisStore, order_database: str, open_gate: Callable[..., Gate]
 ) -> None:
     own, dying = open_gate(order_database), open_gate(order_database)
-    fuse = Fuse()
-    let_die(dying, fuse)
+    counter = StepCounter()
+    let_die(dying, counter)
     for step in range(1, 100):
         pool = Pool(store, f"mug-{step}")
-        fuse.steps, fuse.burnt = step, 0
+        counter.steps, counter.counted = step, 0
         try:
-            open_gated(Pool(DyingStore(store, fuse), pool.sku), dying, stock=10, segments=2)
+            open_gated(Pool(DyingStore(store, counter), pool.sku), dying, stock=10, segments=2)
         except Died:
-            fuse.steps = None
-        is_whole = fuse.steps is not None
+            counter.steps = None
+        is_whole = counter.steps is not None
         assert open_gated(pool, own, stock=10, segments=2).state.available == 10
         assert take(pool, own, "all", 10).state == "confirmed"
         assert own.stocking.opened_epoch(pool.sku) == 1
@@ -235,9 +235,9 @@ def test_changes_of_an_earlier_epoch_are_in_the_new_one_already(
     withdraw_gated(pool, gate, 1, withdraw_id="whole-out")
     dying = open_gate(order_database)
     with pytest.raises(Died):  # the database has the units, the pool does not
-        restock_gated(Pool(DyingStore(pool.store, Fuse(3)), "mug"), dying, 3, restock_id="half")
+        restock_gated(Pool(DyingStore(pool.store, StepCounter(3)), "mug"), dying, 3, restock_id="half")
     with pytest.raises(Died):  # the pool has given the units up, the database does not know
-        withdraw_gated(Pool(DyingStore(pool.store, Fuse(4)), "mug"), dying, 2, withdraw_id="half-out")
+        withdraw_gated(Pool(DyingStore(pool.store, StepCounter(4)), "mug"), dying, 2, withdraw_id="half-out")
     assert (gate.totals("mug").quota, pool.state().stocked) == (17, 12)
     flush()
     reopen_gated(pool, gate, segments=2, epoch=2)
@@ -278,20 +278,20 @@ def test_a_reopening_that_died_at_any_step_is_finished_by_the_next(
     store: RedisStore, order_database: str, open_gate: Callable[..., Gate], flush: Callable[[], None]
 ) -> None:
     own, dying = open_gate(order_database), open_gate(order_database)
-    fuse = Fuse()
-    let_die(dying, fuse)
+    counter = StepCounter()
+    let_die(dying, counter)
     for step in range(1, 100):
         pool = Pool(store, f"mug-{step}")
-        fuse.steps, fuse.burnt = None, 0
+        counter.steps, counter.counted = None, 0
         open_gated(pool, own, stock=10, segments=2)
         take(pool, own, "a", 4)
         flush()
-        fuse.steps, fuse.burnt = step, 0
+        counter.steps, counter.counted = step, 0
         try:
-            reopen_gated(Pool(DyingStore(store, fuse), pool.sku), dying, segments=4, epoch=2)
+            reopen_gated(Pool(DyingStore(store, counter), pool.sku), dying, segments=4, epoch=2)
         except Died:
-            fuse.steps = None
-        is_whole = fuse.steps is not None
+            counter.steps = None
+        is_whole = counter.steps is not None
         state = reopen_gated(pool, own, segments=4, epoch=2).state
         assert (state.available, state.epoch, state.segment_count) == (6, 2, 4)
         assert take(Pool(store, pool.sku), own, "b", 6).state == "confirmed"

@@ -33,7 +33,7 @@ TABLE: Final = OnceTable()
 SECONDS: Final = 30.0
 
 
-class Desk:
+class BookingService:
     """A database with bookings, and a Dedup whose store can be emptied."""
 
     def __init__(self, engine: Engine, store: RedisStore) -> None:
@@ -106,19 +106,19 @@ def engine(database: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def desk(engine: Engine, valkey: ValkeyServer) -> Iterator[Desk]:
+def service(engine: Engine, valkey: ValkeyServer) -> Iterator[BookingService]:
     TABLE.create(engine)
     with RedisStore.from_url(valkey.url) as store:
-        yield Desk(engine, store)
+        yield BookingService(engine, store)
 
 
-def test_effect_and_row_are_committed_together_and_repeats_get_the_result(desk: Desk) -> None:
-    run = desk.begin()
-    assert desk.perform(run) == "booking-1"
-    found = desk.dedup.begin("order-7")
+def test_effect_and_row_are_committed_together_and_repeats_get_the_result(service: BookingService) -> None:
+    run = service.begin()
+    assert service.perform(run) == "booking-1"
+    found = service.dedup.begin("order-7")
     assert isinstance(found, Replay)
     assert found.result == "booking-1"
-    with desk.engine.connect() as connection:
+    with service.engine.connect() as connection:
         row = TABLE.stored(connection, run.key, namespace="bookings")
         assert TABLE.stored(connection, "other", namespace="bookings") is None
     assert row is not None
@@ -128,118 +128,118 @@ def test_effect_and_row_are_committed_together_and_repeats_get_the_result(desk: 
         run.fencing_token,
         run.message_id,
     )
-    assert desk.count() == 1
+    assert service.count() == 1
 
 
-def test_a_store_that_forgot_everything_does_not_have_it_done_again(desk: Desk) -> None:
-    desk.perform(desk.begin())
-    desk.flush()
-    assert desk.perform(desk.begin()) == "booking-1"
-    assert (desk.calls, desk.count()) == (1, 1)
-    assert isinstance(desk.dedup.begin("order-7"), Replay)
+def test_a_store_that_forgot_everything_does_not_have_it_done_again(service: BookingService) -> None:
+    service.perform(service.begin())
+    service.flush()
+    assert service.perform(service.begin()) == "booking-1"
+    assert (service.calls, service.count()) == (1, 1)
+    assert isinstance(service.dedup.begin("order-7"), Replay)
 
 
-def test_a_store_that_forgets_in_mid_run_and_a_redelivery_are_one_row(desk: Desk) -> None:
-    first = desk.begin()
+def test_a_store_that_forgets_in_mid_run_and_a_redelivery_are_one_row(service: BookingService) -> None:
+    first = service.begin()
 
     def slow(connection: Connection) -> str:
-        if desk.calls == 0:
-            desk.flush()
-            desk.perform(desk.begin())  # the redelivery, from its beginning to its end
-        return desk.book(connection)
+        if service.calls == 0:
+            service.flush()
+            service.perform(service.begin())  # the redelivery, from its beginning to its end
+        return service.book(connection)
 
-    assert TABLE.perform(desk.engine, first, slow) == "booking-1"
-    assert desk.count() == 1
-    found = desk.dedup.begin("order-7")
+    assert TABLE.perform(service.engine, first, slow) == "booking-1"
+    assert service.count() == 1
+    found = service.dedup.begin("order-7")
     assert isinstance(found, Replay)
     assert found.result == "booking-1"
 
 
-def test_a_run_that_the_store_lost_keeps_what_it_committed(desk: Desk) -> None:
-    run = desk.begin()
+def test_a_run_that_the_store_lost_keeps_what_it_committed(service: BookingService) -> None:
+    run = service.begin()
 
     def forgotten(connection: Connection) -> str:
-        desk.flush()
-        return desk.book(connection)
+        service.flush()
+        return service.book(connection)
 
-    assert TABLE.perform(desk.engine, run, forgotten) == "booking-1"
-    assert desk.perform(desk.begin()) == "booking-1"
-    assert desk.count() == 1
-
-
-def test_two_holders_at_once_are_one_effect(desk: Desk) -> None:
-    assert desk.two_at_once() == (1, 1)
+    assert TABLE.perform(service.engine, run, forgotten) == "booking-1"
+    assert service.perform(service.begin()) == "booking-1"
+    assert service.count() == 1
 
 
-def test_by_hand_the_second_is_told_the_first_ones_result_and_rolls_back(desk: Desk) -> None:
-    first = desk.begin()
-    second = desk.begin_beside(first)
-    with desk.engine.begin() as connection:
+def test_two_holders_at_once_are_one_effect(service: BookingService) -> None:
+    assert service.two_at_once() == (1, 1)
+
+
+def test_by_hand_the_second_is_told_the_first_ones_result_and_rolls_back(service: BookingService) -> None:
+    first = service.begin()
+    second = service.begin_beside(first)
+    with service.engine.begin() as connection:
         TABLE.finish_in(connection, second, {"room": 5})
-    with pytest.raises(AlreadyDone, match="roll back") as raised, desk.engine.begin() as connection:  # noqa: PT012  # both, in one transaction
-        desk.book(connection)
+    with pytest.raises(AlreadyDone, match="roll back") as raised, service.engine.begin() as connection:  # noqa: PT012  # both, in one transaction
+        service.book(connection)
         TABLE.finish_in(connection, first, {"room": 6})
-    assert (raised.value.result, desk.count()) == ({"room": 5}, 0)
+    assert (raised.value.result, service.count()) == ({"room": 5}, 0)
     assert raised.value.replay.message_id == second.message_id
     assert 0 <= raised.value.replay.age < SECONDS
 
 
-def test_an_error_of_the_effect_rolls_both_back(desk: Desk) -> None:
+def test_an_error_of_the_effect_rolls_both_back(service: BookingService) -> None:
     def fail(connection: Connection) -> str:
-        desk.book(connection)
+        service.book(connection)
         message = "no rooms"
         raise LookupError(message)
 
-    with pytest.raises(LookupError), desk.begin() as run:
-        TABLE.perform(desk.engine, run, fail)
-    assert desk.count() == 0
-    assert desk.perform(desk.begin()) == "booking-2"
+    with pytest.raises(LookupError), service.begin() as run:
+        TABLE.perform(service.engine, run, fail)
+    assert service.count() == 0
+    assert service.perform(service.begin()) == "booking-2"
 
 
-def test_a_holder_older_than_what_was_forgotten_is_refused_and_a_new_one_is_not(desk: Desk) -> None:
-    zombie = desk.begin()
-    desk.perform(desk.begin_beside(zombie))
-    desk.grow_old()
-    with desk.engine.begin() as connection:
+def test_a_holder_older_than_what_was_forgotten_is_refused_and_a_new_one_is_not(service: BookingService) -> None:
+    zombie = service.begin()
+    service.perform(service.begin_beside(zombie))
+    service.grow_old()
+    with service.engine.begin() as connection:
         assert TABLE.forget(connection, older_than=0.001) == 1
     with pytest.raises(StaleToken):
-        desk.perform(zombie)
-    assert desk.count() == 1
-    desk.flush()
-    assert desk.perform(desk.begin()) == "booking-3"
-    assert desk.count() == 2
+        service.perform(zombie)
+    assert service.count() == 1
+    service.flush()
+    assert service.perform(service.begin()) == "booking-3"
+    assert service.count() == 2
 
 
-def test_a_holder_whose_own_row_was_forgotten_does_not_do_it_again(desk: Desk) -> None:
-    run = desk.begin()
-    desk.perform(run)
-    desk.grow_old()
-    with desk.engine.begin() as connection:
+def test_a_holder_whose_own_row_was_forgotten_does_not_do_it_again(service: BookingService) -> None:
+    run = service.begin()
+    service.perform(run)
+    service.grow_old()
+    with service.engine.begin() as connection:
         assert TABLE.forget(connection, older_than=0.001) == 1
     with pytest.raises(StaleToken):
-        desk.perform(run)
-    assert desk.count() == 1
+        service.perform(run)
+    assert service.count() == 1
 
 
-def test_a_younger_row_of_an_older_token_is_kept(desk: Desk) -> None:
-    late = desk.begin("late")
-    desk.perform(desk.begin())
-    is_coarse = desk.engine.dialect.name == "mysql"  # its clock, as we use it, has whole seconds
+def test_a_younger_row_of_an_older_token_is_kept(service: BookingService) -> None:
+    late = service.begin("late")
+    service.perform(service.begin())
+    is_coarse = service.engine.dialect.name == "mysql"  # its clock, as we use it, has whole seconds
     time.sleep(2.2 if is_coarse else 0.8)
-    TABLE.perform(desk.engine, late, lambda _: None)
-    with desk.engine.begin() as connection:
+    TABLE.perform(service.engine, late, lambda _: None)
+    with service.engine.begin() as connection:
         assert TABLE.forget(connection, older_than=1.5 if is_coarse else 0.6) == 1
         assert TABLE.stored(connection, late.key, namespace="bookings") is not None
 
 
-def test_only_rows_that_are_old_enough_and_of_the_namespace_are_forgotten(desk: Desk) -> None:
-    run = desk.begin()
-    desk.perform(run)
-    other = Dedup(desk.store, "others").begin("order-7")
+def test_only_rows_that_are_old_enough_and_of_the_namespace_are_forgotten(service: BookingService) -> None:
+    run = service.begin()
+    service.perform(run)
+    other = Dedup(service.store, "others").begin("order-7")
     assert isinstance(other, Run)
-    desk.perform(other)
-    desk.grow_old()
-    with desk.engine.begin() as connection:
+    service.perform(other)
+    service.grow_old()
+    with service.engine.begin() as connection:
         assert TABLE.forget(connection, older_than=3600) == 0
         assert TABLE.forget(connection, older_than=0.001, namespace="others") == 1
         assert TABLE.stored(connection, run.key, namespace="bookings") is not None
@@ -247,33 +247,33 @@ def test_only_rows_that_are_old_enough_and_of_the_namespace_are_forgotten(desk: 
         assert TABLE.forget(connection, older_than=0.001) == 0
 
 
-def test_another_payload_under_the_key_is_refused_and_not_called(desk: Desk) -> None:
-    desk.perform(desk.begin(), payload={"room": 5})
-    desk.flush()
-    with pytest.raises(OtherPayload), desk.begin() as run:
-        desk.perform(run, payload={"room": 6})
-    assert desk.perform(desk.begin(), payload={"room": 5}) == "booking-1"
-    assert desk.calls == 1
+def test_another_payload_under_the_key_is_refused_and_not_called(service: BookingService) -> None:
+    service.perform(service.begin(), payload={"room": 5})
+    service.flush()
+    with pytest.raises(OtherPayload), service.begin() as run:
+        service.perform(run, payload={"room": 6})
+    assert service.perform(service.begin(), payload={"room": 5}) == "booking-1"
+    assert service.calls == 1
 
 
-def test_a_result_that_cannot_be_written_is_done_all_the_same(desk: Desk) -> None:
+def test_a_result_that_cannot_be_written_is_done_all_the_same(service: BookingService) -> None:
     def unwritable(connection: Connection) -> set[int]:
-        desk.book(connection)
+        service.book(connection)
         return {1}
 
-    assert TABLE.perform(desk.engine, desk.begin(), unwritable) == {1}
-    desk.flush()
-    with pytest.raises(ResultUnkept), desk.begin() as run:
-        TABLE.perform(desk.engine, run, unwritable)
-    assert desk.count() == 1
+    assert TABLE.perform(service.engine, service.begin(), unwritable) == {1}
+    service.flush()
+    with pytest.raises(ResultUnkept), service.begin() as run:
+        TABLE.perform(service.engine, run, unwritable)
+    assert service.count() == 1
 
 
-def test_keys_that_differ_in_case_alone_are_two(desk: Desk) -> None:
+def test_keys_that_differ_in_case_alone_are_two(service: BookingService) -> None:
     for namespace in ("Case", "case"):
-        run = Dedup(desk.store, namespace).begin("order-7")
+        run = Dedup(service.store, namespace).begin("order-7")
         assert isinstance(run, Run)
-        desk.perform(run)
-    assert desk.count() == 2
+        service.perform(run)
+    assert service.count() == 2
 
 
 @pytest.mark.parametrize("database", ["postgres_database", "mariadb_url"], indirect=True)
@@ -287,7 +287,7 @@ def test_the_tables_may_be_made_by_many_at_once(engine: Engine) -> None:
 
 def test_a_table_that_is_missing_is_named_with_what_makes_it(engine: Engine, valkey: ValkeyServer) -> None:
     with RedisStore.from_url(valkey.url) as store:
-        run = Desk(engine, store).begin()
+        run = BookingService(engine, store).begin()
         with pytest.raises(StoreRefused, match="segmented_once"), engine.begin() as connection:
             TABLE.finish_in(connection, run)
 
@@ -297,8 +297,8 @@ def test_a_connection_in_autocommit_is_refused(valkey: ValkeyServer, sqlite_url:
         for url in (sqlite_url, postgres_database):
             engine = connect(url)
             TABLE.create(engine)
-            desk = Desk(engine, store)
-            run = desk.begin(url)
+            service = BookingService(engine, store)
+            run = service.begin(url)
             with pytest.raises(InvalidInput, match="this connection is in autocommit"), engine.connect() as connection:
                 TABLE.finish_in(connection, run)
             with engine.connect() as connection:
@@ -309,8 +309,8 @@ def test_a_connection_in_autocommit_is_refused(valkey: ValkeyServer, sqlite_url:
 # --- asyncio ---
 
 
-class AsyncDesk:
-    """As `Desk`, within one event loop."""
+class AsyncBookingService:
+    """As `BookingService`, within one event loop."""
 
     def __init__(self, url: str, store: AsyncRedisStore) -> None:
         self.engine = create_async_engine(async_url(url))
@@ -344,25 +344,25 @@ def async_url(url: str) -> sqlalchemy.URL:
 def test_asyncio_does_the_same(engine: Engine, database: str, valkey: ValkeyServer) -> None:
     async def scene() -> None:
         async with await AsyncRedisStore.from_url(valkey.url) as store:
-            desk = AsyncDesk(database, store)
-            await TABLE.async_create(desk.engine)
-            zombie = await desk.begin()
-            await desk.dedup.free("order-7")
-            assert await desk.perform() == "booking-1"
+            service = AsyncBookingService(database, store)
+            await TABLE.async_create(service.engine)
+            zombie = await service.begin()
+            await service.dedup.free("order-7")
+            assert await service.perform() == "booking-1"
             await store.client.flushall()
-            assert await desk.perform() == "booking-1"
+            assert await service.perform() == "booking-1"
             with pytest.raises(AlreadyDone):  # noqa: PT012  # both, in one transaction
-                async with desk.engine.begin() as connection:
-                    await desk.book(connection)
+                async with service.engine.begin() as connection:
+                    await service.book(connection)
                     await TABLE.async_finish_in(connection, zombie)
             await asyncio.sleep(1.1)
-            async with desk.engine.begin() as connection:
+            async with service.engine.begin() as connection:
                 assert await TABLE.async_stored(connection, zombie.key, namespace="bookings") is not None
                 assert await TABLE.async_forget(connection, older_than=0.001) == 1
             with pytest.raises(StaleToken):
-                await TABLE.async_perform(desk.engine, zombie, desk.book)
-            assert (await desk.count(), desk.calls) == (1, 3)
-            await desk.engine.dispose()
+                await TABLE.async_perform(service.engine, zombie, service.book)
+            assert (await service.count(), service.calls) == (1, 3)
+            await service.engine.dispose()
 
     assert engine.dialect.name in {"postgresql", "mysql", "mariadb"}
     asyncio.run(scene())

@@ -11,7 +11,7 @@ from segmented.dedup import AlreadyDone
 from segmented.dedup.sql_tables import once_metadata
 from segmented.errors import StaleToken, TransactionConflict
 from segmented.stores.redis import RedisStore
-from tests.integration.test_once_table import TABLE, Desk, bookings
+from tests.integration.test_once_table import TABLE, BookingService, bookings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ REFUSALS: Final = (AlreadyDone, StaleToken, TransactionConflict)
 
 
 @pytest.fixture(params=LEVELS, ids=" ".join)
-def desk(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Iterator[Desk]:
+def service(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Iterator[BookingService]:
     fixture, level = request.param
     engine = create_engine(request.getfixturevalue(fixture), isolation_level=level)
     for metadata in (bookings.metadata, once_metadata):
@@ -40,7 +40,7 @@ def desk(request: pytest.FixtureRequest, valkey: ValkeyServer) -> Iterator[Desk]
     bookings.metadata.create_all(engine)
     TABLE.create(engine)
     with RedisStore.from_url(valkey.url) as store:
-        yield Desk(engine, store)
+        yield BookingService(engine, store)
     engine.dispose()
 
 
@@ -49,54 +49,54 @@ def look(connection: Connection) -> None:
     connection.execute(select(func.count()).select_from(bookings)).scalar_one()
 
 
-def book_and_finish(desk: Desk) -> None:
-    run = desk.begin("order-7")
-    with desk.engine.begin() as connection:
-        desk.book(connection)
+def book_and_finish(service: BookingService) -> None:
+    run = service.begin("order-7")
+    with service.engine.begin() as connection:
+        service.book(connection)
         TABLE.finish_in(connection, run)
 
 
-def test_two_holders_at_once_are_one_effect_at_any_level(desk: Desk) -> None:
-    assert desk.two_at_once() == (1, 1)
+def test_two_holders_at_once_are_one_effect_at_any_level(service: BookingService) -> None:
+    assert service.two_at_once() == (1, 1)
 
 
-def test_what_was_done_after_a_transaction_began_is_not_done_again_in_it(desk: Desk) -> None:
-    zombie = desk.begin()
-    desk.dedup.free("order-7")
-    with pytest.raises(REFUSALS), desk.engine.begin() as connection:  # noqa: PT012  # all in one transaction
+def test_what_was_done_after_a_transaction_began_is_not_done_again_in_it(service: BookingService) -> None:
+    zombie = service.begin()
+    service.dedup.free("order-7")
+    with pytest.raises(REFUSALS), service.engine.begin() as connection:  # noqa: PT012  # all in one transaction
         look(connection)
-        book_and_finish(desk)
-        desk.book(connection)
+        book_and_finish(service)
+        service.book(connection)
         TABLE.finish_in(connection, zombie)
-    assert desk.count() == 1
+    assert service.count() == 1
 
 
 @pytest.mark.parametrize("forgotten_before", [False, True])
 def test_what_was_done_and_forgotten_after_a_transaction_began_is_not_done_again_in_it(
-    desk: Desk, *, forgotten_before: bool
+    service: BookingService, *, forgotten_before: bool
 ) -> None:
     if forgotten_before:
-        desk.perform(desk.begin("order-1"))
-        desk.grow_old()
-        with desk.engine.begin() as connection:
+        service.perform(service.begin("order-1"))
+        service.grow_old()
+        with service.engine.begin() as connection:
             assert TABLE.forget(connection, older_than=0.001) == 1
-    booked = desk.count()
-    zombie = desk.begin()
-    desk.dedup.free("order-7")
-    with pytest.raises(REFUSALS), desk.engine.begin() as connection:  # noqa: PT012  # all in one transaction
+    booked = service.count()
+    zombie = service.begin()
+    service.dedup.free("order-7")
+    with pytest.raises(REFUSALS), service.engine.begin() as connection:  # noqa: PT012  # all in one transaction
         look(connection)
-        book_and_finish(desk)
-        desk.grow_old()
-        with desk.engine.begin() as other:
+        book_and_finish(service)
+        service.grow_old()
+        with service.engine.begin() as other:
             assert TABLE.forget(other, older_than=0.001) == 1
-        desk.book(connection)
+        service.book(connection)
         TABLE.finish_in(connection, zombie)
-    assert desk.count() == booked + 1
+    assert service.count() == booked + 1
 
 
-@pytest.mark.parametrize("desk", SNAPSHOTS, ids=" ".join, indirect=True)
-def test_an_effect_that_the_database_asks_for_again_is_done_again(desk: Desk) -> None:
-    with desk.engine.begin() as connection:
+@pytest.mark.parametrize("service", SNAPSHOTS, ids=" ".join, indirect=True)
+def test_an_effect_that_the_database_asks_for_again_is_done_again(service: BookingService) -> None:
+    with service.engine.begin() as connection:
         connection.execute(insert(bookings).values(id=999, order_id="a"))
     change = update(bookings).where(bookings.c.id == 999)
     calls = []
@@ -105,9 +105,9 @@ def test_an_effect_that_the_database_asks_for_again_is_done_again(desk: Desk) ->
         calls.append(1)
         look(connection)
         if len(calls) == 1:
-            with desk.engine.begin() as other:
+            with service.engine.begin() as other:
                 other.execute(change.values(order_id="b"))
         connection.execute(change.values(order_id="c"))
         return len(calls)
 
-    assert TABLE.perform(desk.engine, desk.begin(), work) == 2
+    assert TABLE.perform(service.engine, service.begin(), work) == 2

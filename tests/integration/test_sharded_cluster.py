@@ -14,7 +14,7 @@ from segmented.keys import directory_keys, shard_keys
 from segmented.models import Order, Reserved, Settled, SoldOut
 from segmented.stock.sharded import AsyncShardedPool, ShardedPool
 from segmented.stock.sharded.opening import COPIES, directory_plan
-from tests.support.servers.moving import WAYS, Mover
+from tests.support.servers.moving import WAYS, SlotMover
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,7 +177,7 @@ def test_a_shard_whose_slot_moves_in_mid_sale_costs_no_error_and_no_unit(
     sellers = sale.start(mixed)
     for _ in range(50):
         assert sale.progress.acquire(timeout=LONG)
-    mover = Mover(cluster, key)
+    mover = SlotMover(cluster, key)
     mover.move(way)
     assert not all(seller.done() for seller in sellers)
     for seller in sellers:

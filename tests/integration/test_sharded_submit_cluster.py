@@ -30,7 +30,7 @@ SELLERS: Final = 2
 """Threads a process."""
 
 
-class Lossy:
+class LossyBroker:
     """A broker between publishers and workers; every tenth message that is put is lost."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def submitting(pool: ShardedPool, name: str) -> int:
     return accepted
 
 
-def working(store: RedisStore, broker: Lossy) -> int:
+def working(store: RedisStore, broker: LossyBroker) -> int:
     """Take envelopes until an empty one comes; returns how many orders were settled here first."""
     settled = 0
     while True:
@@ -84,7 +84,7 @@ def working(store: RedisStore, broker: Lossy) -> int:
 def test_what_is_submitted_at_three_masters_is_sold_to_the_last_unit_and_confirmed_once(
     cluster: Cluster, shared_sides: tuple[Side, Side]
 ) -> None:
-    broker, sku = Lossy(), shared_sides[0].name("submitted")
+    broker, sku = LossyBroker(), shared_sides[0].name("submitted")
     outbox = Outbox(broker, publish_after=0.05)
     pools: list[ShardedPool] = [
         side.made(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from segmented.stores.redis import RedisStore
 
 
-from tests.support.workers.envelope_till import SKU, SOON, Till, let_it_be_due, opened
+from tests.support.workers.envelope_till import SKU, SOON, EnvelopeSetup, let_it_be_due, opened
 
 
 def no_address(order: BegunOrder) -> None:
@@ -35,50 +35,50 @@ def no_address(order: BegunOrder) -> None:
 # --- what it does ---
 
 
-def test_an_envelope_of_a_hundred_is_decided_and_comes_again_as_a_repeat(till: Till) -> None:
-    ids = till.submit(100)
-    report = till.take(ids)
+def test_an_envelope_of_a_hundred_is_decided_and_comes_again_as_a_repeat(setup: EnvelopeSetup) -> None:
+    ids = setup.submit(100)
+    report = setup.take(ids)
     assert [one.order_id for one in report.settled] == ids
     assert {one.state for one in report.settled} == {"confirmed"}
-    again = till.take(ids)
+    again = setup.take(ids)
     assert sorted(one.order_id for one in again.settled) == ids
     assert {(one.state, one.replay) for one in again.settled} == {("confirmed", True)}
     assert (report.put_off, report.in_hand, report.alone, report.dead, report.unknown) == ({}, [], [], [], [])
-    assert till.waiting() == 0
-    till.check(confirmed=100, available=100)
+    assert setup.waiting() == 0
+    setup.check(confirmed=100, available=100)
 
 
-def test_a_step_is_called_once_with_each_order_before_it_is_decided(till: Till) -> None:
+def test_a_step_is_called_once_with_each_order_before_it_is_decided(setup: EnvelopeSetup) -> None:
     seen: list[tuple[str, int, str]] = []
 
     def step(order: BegunOrder) -> None:
-        seen.append((order.order.order_id, order.begun, till.found(order.order.order_id).state))
+        seen.append((order.order.order_id, order.begun, setup.found(order.order.order_id).state))
 
-    ids = till.submit(10)
-    till.take(ids, step=step)
+    ids = setup.submit(10)
+    setup.take(ids, step=step)
     assert seen == [(order_id, 1, "reserved") for order_id in ids]
-    till.check(confirmed=10, available=190)
+    setup.check(confirmed=10, available=190)
 
 
-def test_more_than_there_is_sells_out_exactly(till: Till) -> None:
-    ids = till.submit(100, quantity=3)
+def test_more_than_there_is_sells_out_exactly(setup: EnvelopeSetup) -> None:
+    ids = setup.submit(100, quantity=3)
     for first in range(0, 100, 20):
-        till.take(ids[first : first + 20])
-    sold = till.states(ids).get("confirmed")
+        setup.take(ids[first : first + 20])
+    sold = setup.states(ids).get("confirmed")
     assert sold == 66
-    assert till.waiting() == 0
-    till.check(confirmed=198, available=2)
+    assert setup.waiting() == 0
+    setup.check(confirmed=198, available=2)
 
 
-def test_an_id_that_comes_twice_in_an_envelope_is_settled_once(till: Till) -> None:
-    (first,) = till.submit(1)
-    assert [one.order_id for one in till.take([first, first]).settled] == [first]
-    till.check(confirmed=1, available=199)
+def test_an_id_that_comes_twice_in_an_envelope_is_settled_once(setup: EnvelopeSetup) -> None:
+    (first,) = setup.submit(1)
+    assert [one.order_id for one in setup.take([first, first]).settled] == [first]
+    setup.check(confirmed=1, available=199)
 
 
-def test_ids_that_nobody_submitted_are_told(till: Till) -> None:
-    ids = till.submit(1)
-    report = till.take([*ids, "nobody"])
+def test_ids_that_nobody_submitted_are_told(setup: EnvelopeSetup) -> None:
+    ids = setup.submit(1)
+    report = setup.take([*ids, "nobody"])
     assert report.unknown == ["nobody"]
     assert len(report.settled) == 1
 
@@ -86,56 +86,58 @@ def test_ids_that_nobody_submitted_are_told(till: Till) -> None:
 # --- one bad order ---
 
 
-def test_an_order_whose_step_raises_is_put_off_and_the_others_are_decided(till: Till) -> None:
-    ids = till.submit(100)
-    report = till.take(ids, step=no_address)
+def test_an_order_whose_step_raises_is_put_off_and_the_others_are_decided(setup: EnvelopeSetup) -> None:
+    ids = setup.submit(100)
+    report = setup.take(ids, step=no_address)
     assert len(report.settled) == 99
     assert report.put_off == {"o042": "ValueError: no such address ?"}
-    found = till.found("o042")
+    found = setup.found("o042")
     assert (found.state, found.begun, found.reason) == ("reserved", 1, "ValueError: no such address ?")
-    assert till.states(ids) == {"confirmed": 99, "reserved": 1}
-    assert till.take(["o042"]).settled[0].state == "confirmed"
-    till.check(confirmed=100, available=100)
+    assert setup.states(ids) == {"confirmed": 99, "reserved": 1}
+    assert setup.take(["o042"]).settled[0].state == "confirmed"
+    setup.check(confirmed=100, available=100)
 
 
-def test_an_order_whose_step_always_raises_is_dead_after_five_times_and_sold_when_it_is_replayed(till: Till) -> None:
-    till.submit(50)
+def test_an_order_whose_step_always_raises_is_dead_after_five_times_and_sold_when_it_is_replayed(
+    setup: EnvelopeSetup,
+) -> None:
+    setup.submit(50)
     for _ in range(5):
-        assert "o042" in till.take(["o042"], step=no_address).put_off
-    assert till.take(["o042"], step=no_address).dead == ["o042"]
-    assert till.found("o042").state == "dead"
-    till.pool.store.execute(op.ReplayDead(SKU, ("o042",)))
-    assert till.take(["o042"]).settled[0].state == "confirmed"
+        assert "o042" in setup.take(["o042"], step=no_address).put_off
+    assert setup.take(["o042"], step=no_address).dead == ["o042"]
+    assert setup.found("o042").state == "dead"
+    setup.pool.store.execute(op.ReplayDead(SKU, ("o042",)))
+    assert setup.take(["o042"]).settled[0].state == "confirmed"
 
 
 @pytest.mark.parametrize("times", [7])
-def test_a_step_that_says_later_does_not_count(till: Till, times: int) -> None:
+def test_a_step_that_says_later_does_not_count(setup: EnvelopeSetup, times: int) -> None:
     def later(_: BegunOrder) -> None:
         message = "the bank is closed"
         raise TryLater(message, seconds=0.001)
 
-    till.submit(2)
+    setup.submit(2)
     for _ in range(times):
-        assert till.take(["o000"], step=later).put_off == {"o000": "the bank is closed"}
-    found = till.found("o000")
+        assert setup.take(["o000"], step=later).put_off == {"o000": "the bank is closed"}
+    found = setup.found("o000")
     assert (found.state, found.begun, found.reason) == ("reserved", 0, "the bank is closed")
-    assert let_it_be_due(till) == ("o000",)
-    assert till.take(["o000", "o001"]).settled[0].state == "confirmed"
+    assert let_it_be_due(setup) == ("o000",)
+    assert setup.take(["o000", "o001"]).settled[0].state == "confirmed"
 
 
-def test_a_time_to_try_later_that_is_none_is_the_failure_of_its_order_alone(till: Till) -> None:
+def test_a_time_to_try_later_that_is_none_is_the_failure_of_its_order_alone(setup: EnvelopeSetup) -> None:
     def later(order: BegunOrder) -> None:
         if order.order.order_id == "o001":
             message = "tomorrow"
             raise TryLater(message, seconds=-1.0)
 
-    report = till.take(till.submit(3), step=later)
+    report = setup.take(setup.submit(3), step=later)
     assert len(report.settled) == 2
     assert report.put_off["o001"].startswith("InvalidInput: seconds of -1.0 s is not a lease")
 
 
-def test_an_order_that_kills_its_workers_is_tried_alone_and_then_buried(till: Till) -> None:
-    ids = till.submit(30)
+def test_an_order_that_kills_its_workers_is_tried_alone_and_then_buried(setup: EnvelopeSetup) -> None:
+    ids = setup.submit(30)
     killed: list[int] = []
 
     def poison(order: BegunOrder) -> None:
@@ -145,7 +147,7 @@ def test_an_order_that_kills_its_workers_is_tried_alone_and_then_buried(till: Ti
 
     def deliver(envelope: Sequence[str]) -> EnvelopeReport | None:
         try:
-            return till.take(envelope, step=poison, terms=SOON)
+            return setup.take(envelope, step=poison, terms=SOON)
         except Died:
             threading.Event().wait(0.06)
             return None
@@ -154,19 +156,19 @@ def test_an_order_that_kills_its_workers_is_tried_alone_and_then_buried(till: Ti
     assert deliver(ids) == EnvelopeReport(alone=ids)
     for first in (0, 10, 20):
         deliver(ids[first : first + 10])
-    assert till.states(ids) == {"confirmed": 20, "reserved": 10}
+    assert setup.states(ids) == {"confirmed": 20, "reserved": 10}
     assert deliver(ids[:10]) == EnvelopeReport(alone=ids[:10])
     for order_id in ids[:10]:
         deliver([order_id])
-    assert till.states(ids) == {"confirmed": 29, "reserved": 1}
-    while till.found("o007").state != "dead":
+    assert setup.states(ids) == {"confirmed": 29, "reserved": 1}
+    while setup.found("o007").state != "dead":
         deliver(["o007"])
     assert killed == [1, 2, 3, 4, 5]
-    assert [one.order_id for one in run_sync(dead_plan(SKU), till.pool.store)] == ["o007"]
+    assert [one.order_id for one in run_sync(dead_plan(SKU), setup.pool.store)] == ["o007"]
 
 
 def test_an_order_that_the_database_has_with_other_content_is_cancelled_and_the_others_are_sold(
-    gated_till: Till,
+    gated_till: EnvelopeSetup,
 ) -> None:
     gate = gated_till.gate
     assert gate is not None
@@ -181,7 +183,7 @@ def test_an_order_that_the_database_has_with_other_content_is_cancelled_and_the_
     assert gate.confirmed_units(SKU) == 101
 
 
-def test_an_order_that_the_database_has_voided_is_cancelled_and_the_others_are_sold(gated_till: Till) -> None:
+def test_an_order_that_the_database_has_voided_is_cancelled_and_the_others_are_sold(gated_till: EnvelopeSetup) -> None:
     gate = gated_till.gate
     assert gate is not None
     ids = gated_till.submit(100)
@@ -192,7 +194,7 @@ def test_an_order_that_the_database_has_voided_is_cancelled_and_the_others_are_s
     gated_till.check(confirmed=99, available=101)
 
 
-def test_an_order_that_the_database_has_confirmed_before_is_confirmed(gated_till: Till) -> None:
+def test_an_order_that_the_database_has_confirmed_before_is_confirmed(gated_till: EnvelopeSetup) -> None:
     gate = gated_till.gate
     assert gate is not None
     ids = gated_till.submit(3)
@@ -205,15 +207,17 @@ def test_a_worker_whom_a_later_token_overtook_in_the_database_tries_later_uncoun
     till_store: RedisStore, order_database: str, open_gate: Callable[..., Gate]
 ) -> None:
     gate = open_gate(order_database)
-    till = Till(opened(till_store, "in the worker", gate, segments=1), gate, order_database)
-    ids = till.submit(2)
+    setup = EnvelopeSetup(opened(till_store, "in the worker", gate, segments=1), gate, order_database)
+    ids = setup.submit(2)
     gate.confirm(order_id="other", sku=SKU, segment=0, quantity=1, epoch=1, fence=2**52)
-    report = till.take(ids)
+    report = setup.take(ids)
     assert report.put_off == dict.fromkeys(ids, "a later holder of its segment reached the database first")
-    assert (till.found("o000").begun, till.found("o000").state) == (0, "reserved")
+    assert (setup.found("o000").begun, setup.found("o000").state) == (0, "reserved")
 
 
-def test_where_the_database_has_fewer_units_the_order_is_put_off_with_the_reason_and_counted(gated_till: Till) -> None:
+def test_where_the_database_has_fewer_units_the_order_is_put_off_with_the_reason_and_counted(
+    gated_till: EnvelopeSetup,
+) -> None:
     gate = gated_till.gate
     assert gate is not None
     gate.confirm(order_id="other", sku=SKU, segment=0, quantity=49, epoch=1)

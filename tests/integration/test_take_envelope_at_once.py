@@ -21,7 +21,7 @@ from segmented.orders.envelopes import EnvelopeReport, take_envelope
 from segmented.orders.work_terms import WorkTerms
 from segmented.stock import Pool
 from segmented.stores.redis import RedisStore
-from tests.support.dying import AnswerT, Died, DyingStore, Fuse
+from tests.support.dying import AnswerT, Died, DyingStore, StepCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,50 +31,50 @@ if TYPE_CHECKING:
     from segmented.protocol import Operation
     from segmented.servers import ValkeyServer
 
-from tests.support.workers.envelope_till import DEADLINE, SKU, SOON, Till, opened
+from tests.support.workers.envelope_till import DEADLINE, SKU, SOON, EnvelopeSetup, opened
 
 # --- one worker at a time ---
 
 
-def test_a_step_that_lasts_longer_than_the_workers_time_keeps_its_orders(till: Till) -> None:
-    ids = till.submit(3)
+def test_a_step_that_lasts_longer_than_the_workers_time_keeps_its_orders(setup: EnvelopeSetup) -> None:
+    ids = setup.submit(3)
     told: list[EnvelopeReport] = []
 
     def step(order: BegunOrder) -> None:
         if order.order.order_id == "o000":
             threading.Event().wait(0.6)  # four times the worker's time
-            told.append(till.take(ids, step=lambda _: None))
+            told.append(setup.take(ids, step=lambda _: None))
 
-    report = till.take(ids, step=step, terms=WorkTerms(ttl=0.15, work=0.15))
+    report = setup.take(ids, step=step, terms=WorkTerms(ttl=0.15, work=0.15))
     assert told == [EnvelopeReport(in_hand=ids)]
     assert [one.replay for one in report.settled] == [False] * 3
-    assert till.found("o000").begun == 0
-    till.check(confirmed=3, available=197)
+    assert setup.found("o000").begun == 0
+    setup.check(confirmed=3, available=197)
 
 
-def test_two_workers_with_the_same_envelope_at_once_have_one_effect(till: Till) -> None:
-    ids = till.submit(100)
+def test_two_workers_with_the_same_envelope_at_once_have_one_effect(setup: EnvelopeSetup) -> None:
+    ids = setup.submit(100)
     calls: list[str] = []
     start = threading.Barrier(2)
 
     def work() -> EnvelopeReport:
         start.wait(DEADLINE)
-        return till.take(ids, step=lambda order: calls.append(order.order.order_id))
+        return setup.take(ids, step=lambda order: calls.append(order.order.order_id))
 
     with ThreadPoolExecutor(2) as workers:
         reports = [future.result(DEADLINE) for future in [workers.submit(work) for _ in range(2)]]
     assert sorted(calls) == ids
     fresh = [one.order_id for report in reports for one in report.settled if not one.replay]
     assert sorted(fresh) == ids
-    assert till.waiting() == 0
-    till.check(confirmed=100, available=100)
+    assert setup.waiting() == 0
+    setup.check(confirmed=100, available=100)
 
 
 class DyingWorker(DyingStore):
-    """A real store whose fuse burns in the worker's own thread, and not in that of a renewal."""
+    """A real store whose steps count in the worker's own thread only, not in that of a renewal."""
 
-    def __init__(self, store: Store, fuse: Fuse) -> None:
-        super().__init__(store, fuse)
+    def __init__(self, store: Store, counter: StepCounter) -> None:
+        super().__init__(store, counter)
         self._real = store
         self._thread = threading.get_ident()
 
@@ -84,27 +84,27 @@ class DyingWorker(DyingStore):
         return super().execute(operation, deadline=deadline)
 
 
-def test_a_worker_may_die_at_any_step_and_the_next_one_finishes(till: Till) -> None:
+def test_a_worker_may_die_at_any_step_and_the_next_one_finishes(setup: EnvelopeSetup) -> None:
     steps = 0
     for number in range(1, 40):
         ids = [f"d{number}-{index}" for index in range(2)]
-        till.pool.submit_many(Order(order_id, 1) for order_id in ids)
-        fuse = Fuse()
-        dying = Pool(DyingWorker(till.pool.store, fuse), SKU, outbox=till.pool.outbox)
+        setup.pool.submit_many(Order(order_id, 1) for order_id in ids)
+        counter = StepCounter()
+        dying = Pool(DyingWorker(setup.pool.store, counter), SKU, outbox=setup.pool.outbox)
         dying.is_gated()
-        fuse.steps = fuse.burnt + number
+        counter.steps = counter.counted + number
         try:
-            till.take(ids, terms=SOON, pool=dying)
+            setup.take(ids, terms=SOON, pool=dying)
         except Died:
             threading.Event().wait(0.06)
         else:
             steps = number
-        assert [one.state for one in till.take(ids).settled] == ["confirmed"] * 2
+        assert [one.state for one in setup.take(ids).settled] == ["confirmed"] * 2
         if steps:
             break
     assert steps > 2
-    assert till.waiting() == 0
-    assert till.pool.audit().is_clean
+    assert setup.waiting() == 0
+    assert setup.pool.audit().is_clean
 
 
 # --- servers that are away ---
@@ -125,7 +125,7 @@ def locked_out(url: str) -> Iterator[None]:
     engine.dispose()
 
 
-def test_while_the_database_is_away_orders_are_put_off_uncounted_and_finished_later(gated_till: Till) -> None:
+def test_while_the_database_is_away_orders_are_put_off_uncounted_and_finished_later(gated_till: EnvelopeSetup) -> None:
     ids = gated_till.submit(20)
     with locked_out(gated_till.url):
         report = gated_till.take(ids)
@@ -141,7 +141,7 @@ class LosingStore(DyingStore):
     """A real store that cannot be reached for one confirmation: before it, or behind it."""
 
     def __init__(self, store: Store, *, happens: bool) -> None:
-        super().__init__(store, Fuse())
+        super().__init__(store, StepCounter())
         self._real = store
         self._happens = happens
         self.lost = 0
@@ -159,37 +159,39 @@ class LosingStore(DyingStore):
 
 
 @pytest.mark.parametrize("happens", [False, True], ids=["before it", "behind it"])
-def test_a_confirmation_without_an_answer_puts_off_what_was_not_confirmed(till: Till, *, happens: bool) -> None:
-    ids = till.submit(5)
-    store = LosingStore(till.pool.store, happens=happens)
-    report = till.take(ids, step=lambda _: None, pool=Pool(store, SKU))
+def test_a_confirmation_without_an_answer_puts_off_what_was_not_confirmed(
+    setup: EnvelopeSetup, *, happens: bool
+) -> None:
+    ids = setup.submit(5)
+    store = LosingStore(setup.pool.store, happens=happens)
+    report = setup.take(ids, step=lambda _: None, pool=Pool(store, SKU))
     assert (store.lost, list(report.put_off)) == (1, ids)
-    assert till.states(ids) == ({"confirmed": 5} if happens else {"reserved": 5})
-    assert till.found("o000").begun == 0
-    assert [one.state for one in till.take(ids).settled] == ["confirmed"] * 5
-    assert till.waiting() == 0
-    till.check(confirmed=5, available=195)
+    assert setup.states(ids) == ({"confirmed": 5} if happens else {"reserved": 5})
+    assert setup.found("o000").begun == 0
+    assert [one.state for one in setup.take(ids).settled] == ["confirmed"] * 5
+    assert setup.waiting() == 0
+    setup.check(confirmed=5, available=195)
 
 
 def test_while_no_segment_is_free_orders_are_put_off_uncounted(till_store: RedisStore) -> None:
     pool = opened(till_store, "in the worker", None, segments=1)
-    till = Till(pool, None, "")
+    setup = EnvelopeSetup(pool, None, "")
     grant = pool.grant("other")
-    ids = till.submit(2)
-    report = till.take(ids, terms=WorkTerms(segment_wait=0.02))
+    ids = setup.submit(2)
+    report = setup.take(ids, terms=WorkTerms(segment_wait=0.02))
     assert report.put_off == dict.fromkeys(ids, "no segment was free")
-    assert till.found("o000").begun == 0
+    assert setup.found("o000").begun == 0
     pool.confirm("other", holder_id=grant.holder_id)  # type: ignore[union-attr]  # the segment was free
-    assert len(till.take(ids).settled) == 2
+    assert len(setup.take(ids).settled) == 2
 
 
 def test_a_worker_that_waits_gets_the_segment_as_soon_as_it_is_free(till_store: RedisStore) -> None:
     pool = opened(till_store, "in the worker", None, segments=1)
-    till = Till(pool, None, "")
+    setup = EnvelopeSetup(pool, None, "")
     grant = pool.grant("other")
-    ids = till.submit(2)
+    ids = setup.submit(2)
     with ThreadPoolExecutor(1) as workers:
-        taking = workers.submit(till.take, ids, terms=WorkTerms(segment_wait=DEADLINE))
+        taking = workers.submit(setup.take, ids, terms=WorkTerms(segment_wait=DEADLINE))
         while not taking.running():
             threading.Event().wait(0.001)
         pool.confirm("other", holder_id=grant.holder_id)  # type: ignore[union-attr]  # the segment was free
@@ -199,7 +201,7 @@ def test_a_worker_that_waits_gets_the_segment_as_soon_as_it_is_free(till_store: 
 def test_a_store_that_is_away_raises(private_valkey: ValkeyServer) -> None:
     with RedisStore.from_url(private_valkey.url) as store:
         pool = opened(store, "at acceptance", None)
-        ids = Till(pool, None, "").submit(2)
+        ids = EnvelopeSetup(pool, None, "").submit(2)
         pool.is_gated()
         private_valkey.kill()
         with pytest.raises(StoreUnavailable):
@@ -210,21 +212,23 @@ def test_a_store_that_is_away_raises(private_valkey: ValkeyServer) -> None:
 
 
 def test_a_gate_over_a_pool_without_one_is_refused(till_store: RedisStore, sqlite_url: str) -> None:
-    till = Till(opened(till_store, "at acceptance", None), None, "")
-    ids = till.submit(1)
+    setup = EnvelopeSetup(opened(till_store, "at acceptance", None), None, "")
+    ids = setup.submit(1)
     with Gate(connect(sqlite_url)) as gate, pytest.raises(PoolNotGated):
-        take_envelope(till.pool, ids, gate=gate)
-    assert till.found("o000").begun == 0
+        take_envelope(setup.pool, ids, gate=gate)
+    assert setup.found("o000").begun == 0
 
 
-def test_a_gated_pool_without_its_gate_is_put_off_uncounted(gated_till: Till) -> None:
+def test_a_gated_pool_without_its_gate_is_put_off_uncounted(gated_till: EnvelopeSetup) -> None:
     ids = gated_till.submit(2)
     report = take_envelope(gated_till.pool, ids)
     assert report.put_off == dict.fromkeys(ids, "the pool is gated, and this worker has no order database")
     assert gated_till.found("o000").begun == 0
 
 
-def test_an_order_that_failed_before_is_not_given_up_by_a_worker_without_its_database(gated_till: Till) -> None:
+def test_an_order_that_failed_before_is_not_given_up_by_a_worker_without_its_database(
+    gated_till: EnvelopeSetup,
+) -> None:
     def fail(_: BegunOrder) -> None:
         message = "no address"
         raise ValueError(message)
@@ -272,16 +276,18 @@ def scripts_of(valkey: ValkeyServer, work: Callable[[], object]) -> int:
 def test_a_hundred_orders_cost_a_bounded_number_of_scripts(
     valkey: ValkeyServer, till_store: RedisStore, decides: Deciding
 ) -> None:
-    till = Till(opened(till_store, decides, None), None, "")
-    till.pool.submit("warm up")
-    till.take(["warm up"])
-    assert scripts_of(valkey, lambda: till.submit(100)) == 1
+    setup = EnvelopeSetup(opened(till_store, decides, None), None, "")
+    setup.pool.submit("warm up")
+    setup.take(["warm up"])
+    assert scripts_of(valkey, lambda: setup.submit(100)) == 1
     ids = [f"o{number:03}" for number in range(100)]
-    assert scripts_of(valkey, lambda: till.take(ids)) == (1 if decides == "at acceptance" else 2)
-    assert till.states(ids) == {"confirmed": 100}
+    assert scripts_of(valkey, lambda: setup.take(ids)) == (1 if decides == "at acceptance" else 2)
+    assert setup.states(ids) == {"confirmed": 100}
 
 
-def test_a_hundred_gated_orders_cost_two_scripts_and_one_transaction(valkey: ValkeyServer, gated_till: Till) -> None:
+def test_a_hundred_gated_orders_cost_two_scripts_and_one_transaction(
+    valkey: ValkeyServer, gated_till: EnvelopeSetup
+) -> None:
     gate = gated_till.gate
     assert gate is not None
     gated_till.pool.submit("warm up")

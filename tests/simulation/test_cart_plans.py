@@ -72,7 +72,7 @@ def auditor(found: list[Drift], rounds: int) -> Plan[None]:
             found += audited[0].drift if audited is not None else ()
 
 
-class Bazaar:
+class CartSimulation:
     """A world of four pools and many carts, whose promises are checked after every step."""
 
     def __init__(self, seed: int, *, lost_replies: float = 0.0, kills: float = 0.0, stock: int = STOCK) -> None:
@@ -168,65 +168,67 @@ class Bazaar:
 
 @each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_deaths_and_lost_replies_between_any_two_steps_leave_every_cart_whole(seed: int) -> None:
-    bazaar = Bazaar(seed, lost_replies=0.05, kills=0.02)
-    bazaar.make_carts(14)
-    bazaar.sell()
-    bazaar.run()
-    bazaar.end()
+    simulation = CartSimulation(seed, lost_replies=0.05, kills=0.02)
+    simulation.make_carts(14)
+    simulation.sell()
+    simulation.run()
+    simulation.end()
 
 
 @each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_audits_between_any_two_steps_name_nothing(seed: int) -> None:
-    bazaar = Bazaar(seed, lost_replies=0.02, kills=0.01)
-    bazaar.make_carts(10)
+    simulation = CartSimulation(seed, lost_replies=0.02, kills=0.01)
+    simulation.make_carts(10)
     found: list[Drift] = []
     for index in range(4):
-        bazaar.world.start(f"auditor {index}", auditor(found, 4))
-    bazaar.sell()
-    bazaar.run()
-    bazaar.world.kills = 0.0
-    bazaar.world.start("last audit", auditor(found, 1))
-    bazaar.run()
+        simulation.world.start(f"auditor {index}", auditor(found, 4))
+    simulation.sell()
+    simulation.run()
+    simulation.world.kills = 0.0
+    simulation.world.start("last audit", auditor(found, 1))
+    simulation.run()
     assert found == []
 
 
 @each_seed(SEEDS, meets=["turns"])
 def test_confirm_cancel_a_repeat_and_three_sweepers_have_one_winner(seed: int) -> None:
-    bazaar = Bazaar(seed)
+    simulation = CartSimulation(seed)
     cart = Cart("raced", [("a", 1), ("b", 2), ("c", 3)])
-    bazaar.carts.append(cart)
-    bazaar.world.start("buyer", buyer(cart, "forget", 0.0, hold_ms=1))
-    bazaar.run()
-    bazaar.world.clock.advance(0.01)
+    simulation.carts.append(cart)
+    simulation.world.start("buyer", buyer(cart, "forget", 0.0, hold_ms=1))
+    simulation.run()
+    simulation.world.clock.advance(0.01)
     place = cart.home, cart.cart_id
     deciders = [confirm_cart_plan(*place), cancel_cart_plan(*place), confirm_cart_plan(*place)]
-    actors = [bazaar.world.start(f"decider {index}", one_by_one(plan)) for index, plan in enumerate(deciders)]
-    actors.append(bazaar.world.start("repeat", one_by_one(reserve_cart_plan(cart, 1, {}))))
-    sweepers = [bazaar.world.start(f"sweeper {index}", one_by_one(finish_carts_plan("a", 10))) for index in range(3)]
-    single = [bazaar.world.start(f"pool {sku}", expire_plan(sku, 10)) for sku in "abc"]
-    bazaar.run()
+    actors = [simulation.world.start(f"decider {index}", one_by_one(plan)) for index, plan in enumerate(deciders)]
+    actors.append(simulation.world.start("repeat", one_by_one(reserve_cart_plan(cart, 1, {}))))
+    sweepers = [
+        simulation.world.start(f"sweeper {index}", one_by_one(finish_carts_plan("a", 10))) for index in range(3)
+    ]
+    single = [simulation.world.start(f"pool {sku}", expire_plan(sku, 10)) for sku in "abc"]
+    simulation.run()
     assert all(not isinstance(actor.outcome, BaseException) for actor in [*actors, *sweepers, *single])
-    record = bazaar.record(cart)
+    record = simulation.record(cart)
     assert record is not None
     answers = [actor.outcome for actor in actors if isinstance(actor.outcome, CartSettled)]
     answers += [one for actor in sweepers for one in actor.outcome.finished]  # type: ignore[attr-defined]  # a sweep's
     assert {answer.state for answer in answers} == {record.state}
     assert record.state in {"confirmed", "cancelled", "expired"}
     assert sum(not answer.replay for answer in answers) == 1
-    bazaar.end()
+    simulation.end()
 
 
 @each_seed(SEEDS[:30], meets=["turns"])
 def test_without_deaths_every_cart_is_answered_and_a_refusal_is_right(seed: int) -> None:
-    bazaar = Bazaar(seed, stock=8)
-    bazaar.make_carts(20)
+    simulation = CartSimulation(seed, stock=8)
+    simulation.make_carts(20)
     actors = [
-        bazaar.world.start(cart.cart_id, buyer(cart, "confirm", 0.01, hold_ms=60_000), process=f"p{index % 3}")
-        for index, cart in enumerate(bazaar.carts)
+        simulation.world.start(cart.cart_id, buyer(cart, "confirm", 0.01, hold_ms=60_000), process=f"p{index % 3}")
+        for index, cart in enumerate(simulation.carts)
     ]
-    bazaar.run()
+    simulation.run()
     refused = 0
-    for actor, cart in zip(actors, bazaar.carts, strict=True):
+    for actor, cart in zip(actors, simulation.carts, strict=True):
         assert isinstance(actor.outcome, list)
         first, rest = actor.outcome[0], actor.outcome[1:]
         if isinstance(first, CartRefused):
@@ -238,36 +240,36 @@ def test_without_deaths_every_cart_is_answered_and_a_refusal_is_right(seed: int)
             assert isinstance(first, CartReserved)
             assert rest == [CartSettled(cart.cart_id, "confirmed", replay=False, is_finished=True)]
     assert 0 < refused < len(actors)
-    bazaar.end()
+    simulation.end()
 
 
 @pytest.mark.parametrize("step", range(1, 20))
 @pytest.mark.parametrize("end", ["confirm", "cancel"])
 @pytest.mark.parametrize("by", ["repeat", "sweep"])
 def test_a_death_before_each_single_step_is_finished_by_a_repeat_or_a_sweep(end: str, by: str, step: int) -> None:
-    bazaar = Bazaar(1)
+    simulation = CartSimulation(1)
     cart = Cart("cut", [("c", 1), ("a", 2), ("b", 3)])
-    bazaar.carts.append(cart)
-    died = bazaar.world.start("died", ending_before(buyer(cart, end, 0.0), step, lambda: None))
-    bazaar.run()
+    simulation.carts.append(cart)
+    died = simulation.world.start("died", ending_before(buyer(cart, end, 0.0), step, lambda: None))
+    simulation.run()
     if by == "repeat":
-        bazaar.world.start("repeat", buyer(cart, end, 0.0))
-        bazaar.run()
-        record = bazaar.record(cart)
+        simulation.world.start("repeat", buyer(cart, end, 0.0))
+        simulation.run()
+        record = simulation.record(cart)
         assert record is not None
         assert (record.state, record.is_finished) == ("confirmed" if end == "confirm" else "cancelled", True)
     assert died.is_done
-    bazaar.end()
+    simulation.end()
 
 
 def test_a_late_line_of_a_void_cart_is_held_no_longer_than_a_hold() -> None:
-    bazaar = Bazaar(1)
+    simulation = CartSimulation(1)
     cart = Cart("late", [("a", 1), ("b", 2)])
-    bazaar.carts.append(cart)
-    model = bazaar.world.model
+    simulation.carts.append(cart)
+    model = simulation.world.model
     model.execute(op.OpenCart(cart, HOLD_MS))
     model.execute(op.Reserve("a", Order(cart.order_id, 1), HOLD_MS))
-    bazaar.world.start("cancel", cancel_cart_plan("a", "late"))
-    bazaar.run()
+    simulation.world.start("cancel", cancel_cart_plan("a", "late"))
+    simulation.run()
     model.execute(op.Reserve("b", Order(cart.order_id, 2), HOLD_MS))
-    bazaar.end()
+    simulation.end()

@@ -19,7 +19,7 @@ CLAIM_SECONDS = TIMES.claim_ms / 1000
 BOUND_SECONDS = (TIMES.presence_ms + TIMES.look_ms + TIMES.claim_ms) / 1000
 
 
-class Room:
+class CriticalSection:
     """The protected place: who is inside while trusting the lease, who came when to the store, and who got in when."""
 
     def __init__(self, world: Simulation) -> None:
@@ -49,7 +49,7 @@ def _running_max(numbers: list[int]) -> list[int]:
 
 
 def visitor(
-    room: Room,
+    section: CriticalSection,
     name: str,
     *,
     process: str,
@@ -64,13 +64,13 @@ def visitor(
         acquired, asked_at = yield from acquire_plan(claim, timeout)
     except AcquireTimeout:
         return "timed out"
-    room.overlaps += bool(room.inside)
-    room.inside.add(name)
-    room.served.append(name)
-    room.tokens.append(acquired.fencing_token)
+    section.overlaps += bool(section.inside)
+    section.inside.add(name)
+    section.served.append(name)
+    section.tokens.append(acquired.fencing_token)
     now = yield from perform(Now())
     yield from perform(Sleep(min(work, max(trusted_until(asked_at, ttl_ms) - now, 0.0))))
-    room.inside.discard(name)
+    section.inside.discard(name)
     yield from perform(claim.releasing())
     return "visited"
 
@@ -78,27 +78,27 @@ def visitor(
 @each_seed(SEEDS, meets=["turns"])
 def test_ten_visitors_are_served_in_the_order_of_their_arrival(seed: int) -> None:
     world = Simulation(seed)
-    room = Room(world)
+    section = CriticalSection(world)
     actors = [
-        world.start(f"v{index}", visitor(room, f"v{index}", process=f"p{index % 3}"), process=f"p{index % 3}")
+        world.start(f"v{index}", visitor(section, f"v{index}", process=f"p{index % 3}"), process=f"p{index % 3}")
         for index in range(10)
     ]
     world.run()
     assert [actor.outcome for actor in actors] == ["visited"] * 10
-    assert room.served == room.arrived
-    assert room.overlaps == 0
-    assert room.tokens == sorted(set(room.tokens))
+    assert section.served == section.arrived
+    assert section.overlaps == 0
+    assert section.tokens == sorted(set(section.tokens))
     assert world.clock.now() - 1_000 < 10 * 0.02 + 0.2  # nobody waited for anything but those before
 
 
 @each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_nobody_overlaps_nobody_hangs_and_the_living_keep_their_order(seed: int) -> None:
     world = Simulation(seed, lost_replies=0.03, kills=0.01)
-    room = Room(world)
+    section = CriticalSection(world)
     actors = [
         world.start(
             f"v{index}",
-            visitor(room, f"v{index}", process=f"p{index // 2}", delay=0.01 * (index % 5), ttl_ms=300, work=0.05),
+            visitor(section, f"v{index}", process=f"p{index // 2}", delay=0.01 * (index % 5), ttl_ms=300, work=0.05),
             process=f"p{index // 2}",
         )
         for index in range(12)
@@ -107,30 +107,30 @@ def test_with_lost_replies_and_deaths_nobody_overlaps_nobody_hangs_and_the_livin
     def forget_the_dead() -> None:
         for actor in actors:
             if isinstance(actor.outcome, Killed):
-                room.inside.discard(actor.name)
+                section.inside.discard(actor.name)
 
     world.run(check=forget_the_dead)
-    assert room.overlaps == 0
+    assert section.overlaps == 0
     assert all(actor.is_done for actor in actors)
-    assert room.out_of_order() == []
-    assert room.tokens == sorted(set(room.tokens))
+    assert section.out_of_order() == []
+    assert section.tokens == sorted(set(section.tokens))
     assert world.clock.now() - 1_000 < 12 * 0.5 + BOUND_SECONDS
 
 
 @each_seed(SEEDS, meets=["turns"])
 def test_those_whose_time_is_up_leave_the_queue_and_the_others_keep_their_order(seed: int) -> None:
     world = Simulation(seed)
-    room = Room(world)
+    section = CriticalSection(world)
     patience = [0.03, None, 0.11, None, 0.2, 0.05, None, 0.3]
     actors = [
-        world.start(f"v{index}", visitor(room, f"v{index}", process=f"p{index % 2}", work=0.05, timeout=timeout))
+        world.start(f"v{index}", visitor(section, f"v{index}", process=f"p{index % 2}", work=0.05, timeout=timeout))
         for index, timeout in enumerate(patience)
     ]
     world.run()
     assert {actor.outcome for actor in actors} <= {"visited", "timed out"}
     assert all(actor.outcome == "visited" for actor, timeout in zip(actors, patience, strict=True) if timeout is None)
-    assert room.overlaps == 0
-    assert room.out_of_order() == []
+    assert section.overlaps == 0
+    assert section.out_of_order() == []
     assert world.clock.now() - 1_000 < 8 * 0.05 + CLAIM_SECONDS / 2  # no claim was waited for
     assert isinstance(world.model.execute(AcquireFair("door", "next", "p", 1_000, TIMES, waits=False)), Held) is False
 
@@ -138,13 +138,13 @@ def test_those_whose_time_is_up_leave_the_queue_and_the_others_keep_their_order(
 @each_seed(range(50), meets=["turns"])
 def test_fifty_dead_waiters_of_one_process_cost_one_claim(seed: int) -> None:
     world = Simulation(seed)
-    room = Room(world)
+    section = CriticalSection(world)
     holder = FairClaim("door", "holder", 5_000, process="p0")
     world.start("holder", acquire_plan(holder, None))
     world.run()
     for index in range(50):
         world.model.execute(AcquireFair("door", f"dead{index}", "dead", 1_000, TIMES))
-    actor = world.start("living", visitor(room, "living", process="p1", work=0.0))
+    actor = world.start("living", visitor(section, "living", process="p1", work=0.0))
 
     def leave() -> Plan[float]:
         yield from perform(Sleep(0.5))

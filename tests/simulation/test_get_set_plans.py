@@ -27,7 +27,7 @@ class Skewed:
         return NOON + self._clock.now() + self._seconds
 
 
-class Room:
+class CriticalSection:
     """Notes who is inside."""
 
     def __init__(self) -> None:
@@ -35,66 +35,68 @@ class Room:
         self.overlaps = 0
 
 
-def visitor(room: Room, clock: Clock, *, ttl: float, work: float, timeout: float | None = None) -> Plan[str]:
+def visitor(
+    section: CriticalSection, clock: Clock, *, ttl: float, work: float, timeout: float | None = None
+) -> Plan[str]:
     try:
         expires_at = yield from get_set_plan("door", ttl, timeout=timeout, wall_clock=clock, chance=lambda: 0.5)
     except AcquireTimeout:
         return "timed out"
-    room.overlaps += bool(room.inside)
-    room.inside += 1
+    section.overlaps += bool(section.inside)
+    section.inside += 1
     yield from perform(Sleep(work))
-    room.inside -= 1
+    section.inside -= 1
     return "visited" if (yield from give_back_plan("door", expires_at, wall_clock=clock)) else "overslept"
 
 
 @each_seed(SEEDS, meets=["turns"])
 def test_with_clocks_that_agree_eight_visitors_are_never_inside_together(seed: int) -> None:
-    room, world = Room(), Simulation(seed)
+    section, world = CriticalSection(), Simulation(seed)
     for index in range(8):
-        world.start(f"v{index}", visitor(room, Skewed(world.clock, 0), ttl=10, work=0.05), process=f"p{index // 2}")
+        world.start(f"v{index}", visitor(section, Skewed(world.clock, 0), ttl=10, work=0.05), process=f"p{index // 2}")
     world.run()
     assert [actor.outcome for actor in world.actors] == ["visited"] * 8
-    assert room.overlaps == 0
+    assert section.overlaps == 0
 
 
 @each_seed(SEEDS)
 def test_with_one_clock_further_ahead_than_the_lease_is_long_two_are_inside_at_once(seed: int) -> None:
-    room, world = Room(), Simulation(seed)
+    section, world = CriticalSection(), Simulation(seed)
 
     def late() -> Plan[str]:
         yield from perform(Sleep(0.1))
-        return (yield from visitor(room, Skewed(world.clock, 11), ttl=10, work=1.0))
+        return (yield from visitor(section, Skewed(world.clock, 11), ttl=10, work=1.0))
 
-    world.start("right", visitor(room, Skewed(world.clock, 0), ttl=10, work=1.0))
+    world.start("right", visitor(section, Skewed(world.clock, 0), ttl=10, work=1.0))
     world.start("ahead", late())
     world.run()
-    assert room.overlaps == 1
+    assert section.overlaps == 1
 
 
 @each_seed(SEEDS)
 def test_a_dead_holder_costs_its_time_to_live_and_a_poll(seed: int) -> None:
-    room, world = Room(), Simulation(seed)
+    section, world = CriticalSection(), Simulation(seed)
     clock = Skewed(world.clock, 0)
     world.start("dead", get_set_plan("door", 0.5, timeout=0, wall_clock=clock))
     world.run()
     began = world.clock.now()
-    world.start("next", visitor(room, clock, ttl=0.5, work=0.0))
+    world.start("next", visitor(section, clock, ttl=0.5, work=0.0))
     world.run()
     assert 0.49 < world.clock.now() - began < 0.61
 
 
 @each_seed(SEEDS)
 def test_the_deadline_is_kept(seed: int) -> None:
-    room, world = Room(), Simulation(seed)
+    section, world = CriticalSection(), Simulation(seed)
     clock = Skewed(world.clock, 0)
 
     def late() -> Plan[tuple[str, float]]:
         yield from perform(Sleep(0.1))
         began = yield from perform(Now())
-        outcome = yield from visitor(room, clock, ttl=10, work=0.0, timeout=1.0)
+        outcome = yield from visitor(section, clock, ttl=10, work=0.0, timeout=1.0)
         return outcome, round((yield from perform(Now())) - began, 2)
 
-    world.start("holder", visitor(room, clock, ttl=10, work=5.0))
+    world.start("holder", visitor(section, clock, ttl=10, work=5.0))
     actor = world.start("late", late())
     world.run()
     assert actor.outcome == ("timed out", 1.0)

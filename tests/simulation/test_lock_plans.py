@@ -15,7 +15,7 @@ from tests.support.sim.seeds import each_seed
 SEEDS = range(200)
 
 
-class Room:
+class CriticalSection:
     """The protected place: it notes who is inside while trusting the lease, and every token that came in."""
 
     def __init__(self) -> None:
@@ -24,70 +24,72 @@ class Room:
         self.overlaps = 0
 
 
-def visitor(room: Room, name: str, *, ttl_ms: int, work: float, timeout: float | None = None) -> Plan[str]:
+def visitor(
+    section: CriticalSection, name: str, *, ttl_ms: int, work: float, timeout: float | None = None
+) -> Plan[str]:
     try:
         acquired, asked_at = yield from acquire_plan(LockClaim("door", name, ttl_ms), timeout)
     except AcquireTimeout:
         return "timed out"
-    room.overlaps += bool(room.inside)
-    room.inside.add(name)
-    room.tokens.append(acquired.fencing_token)
+    section.overlaps += bool(section.inside)
+    section.inside.add(name)
+    section.tokens.append(acquired.fencing_token)
     end = trusted_until(asked_at, ttl_ms)
     now = yield from perform(Now())
     yield from perform(Sleep(min(work, max(end - now, 0.0))))
-    room.inside.discard(name)
+    section.inside.discard(name)
     yield from perform(ReleaseLock("door", name))
     return "visited"
 
 
 @each_seed(SEEDS, meets=["turns"])
 def test_eight_visitors_are_never_inside_together_and_all_get_in(seed: int) -> None:
-    room, world = Room(), Simulation(seed)
-    actors = [world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=1_000, work=0.02)) for index in range(8)]
+    section, world = CriticalSection(), Simulation(seed)
+    actors = [world.start(f"v{index}", visitor(section, f"v{index}", ttl_ms=1_000, work=0.02)) for index in range(8)]
     world.run()
     assert [actor.outcome for actor in actors] == ["visited"] * 8
-    assert room.overlaps == 0
-    assert room.tokens == sorted(set(room.tokens))
+    assert section.overlaps == 0
+    assert section.tokens == sorted(set(section.tokens))
 
 
 @each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int) -> None:
-    room, world = Room(), Simulation(seed, lost_replies=0.05, kills=0.01)
+    section, world = CriticalSection(), Simulation(seed, lost_replies=0.05, kills=0.01)
     actors = [
-        world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=200, work=0.05), process=f"p{index // 2}")
+        world.start(f"v{index}", visitor(section, f"v{index}", ttl_ms=200, work=0.05), process=f"p{index // 2}")
         for index in range(8)
     ]
 
     def forget_the_dead() -> None:
         for actor in actors:
             if isinstance(actor.outcome, Killed):
-                room.inside.discard(actor.name)
+                section.inside.discard(actor.name)
 
     world.run(check=forget_the_dead)
-    assert room.overlaps == 0
+    assert section.overlaps == 0
     assert all(actor.is_done for actor in actors)
-    assert room.tokens == sorted(set(room.tokens))
+    assert section.tokens == sorted(set(section.tokens))
 
 
 @each_seed(SEEDS)
 def test_a_dead_holder_costs_its_time_to_live_and_no_more(seed: int) -> None:
-    room, world = Room(), Simulation(seed)
+    section, world = CriticalSection(), Simulation(seed)
     world.start("dead", acquire_plan(LockClaim("door", "dead", 500), None))
     world.run()
     started = world.clock.now()
-    world.start("next", visitor(room, "next", ttl_ms=500, work=0.0))
+    world.start("next", visitor(section, "next", ttl_ms=500, work=0.0))
     world.run()
-    assert len(room.tokens) == 1
+    assert len(section.tokens) == 1
     assert 0.45 < world.clock.now() - started < 0.51
 
 
 def test_waiters_of_one_process_are_served_in_order_of_arrival() -> None:
-    room, world = Room(), Simulation(7)
+    section, world = CriticalSection(), Simulation(7)
     served: list[str] = []
 
     def arriving(name: str, delay: float) -> Plan[None]:
         yield from perform(Sleep(delay))
-        yield from visitor(room, name, ttl_ms=10_000, work=1.0)
+        yield from visitor(section, name, ttl_ms=10_000, work=1.0)
         served.append(name)
 
     for index in range(6):
@@ -97,15 +99,15 @@ def test_waiters_of_one_process_are_served_in_order_of_arrival() -> None:
 
 
 def test_the_deadline_is_kept_while_another_holds() -> None:
-    room, world = Room(), Simulation(3)
+    section, world = CriticalSection(), Simulation(3)
 
     def late() -> Plan[tuple[str, float]]:
         yield from perform(Sleep(0.1))
         started = yield from perform(Now())
-        outcome = yield from visitor(room, "late", ttl_ms=100, work=0.0, timeout=1.0)
+        outcome = yield from visitor(section, "late", ttl_ms=100, work=0.0, timeout=1.0)
         return outcome, round((yield from perform(Now())) - started, 1)
 
-    world.start("holder", visitor(room, "holder", ttl_ms=10_000, work=5.0))
+    world.start("holder", visitor(section, "holder", ttl_ms=10_000, work=5.0))
     actor = world.start("late", late())
     world.run()
     assert actor.outcome == ("timed out", 1.0)

@@ -27,7 +27,7 @@ SEEDS = range(200)
 NAMES = "abcdef"
 
 
-class House:
+class CriticalSections:
     """Rooms by name: it notes who is in which while trusting the lease, and the tokens of each."""
 
     def __init__(self) -> None:
@@ -84,18 +84,20 @@ def claims(who: str, names: str, ttl_ms: int) -> list[LockClaim]:
     return [LockClaim(name, who, ttl_ms) for name in sorted(names)]
 
 
-def visitor(house: House, who: str, names: str, *, ttl_ms: int, work: float, timeout: float | None = None) -> Plan[str]:
+def visitor(
+    sections: CriticalSections, who: str, names: str, *, ttl_ms: int, work: float, timeout: float | None = None
+) -> Plan[str]:
     wanted = claims(who, names, ttl_ms)
     try:
         found = yield from interleaved(multi_plan(wanted, timeout))
     except AcquireTimeout:
         return "timed out"
     for claim, (acquired, _) in zip(wanted, found, strict=True):
-        house.enter(who, claim.name, acquired.fencing_token)
+        sections.enter(who, claim.name, acquired.fencing_token)
     end = min(trusted_until(asked_at, ttl_ms) for _, asked_at in found)
     now = yield from perform(Now())
     yield from perform(Sleep(min(work, max(end - now, 0.0))))
-    house.leave(who)
+    sections.leave(who)
     for claim in wanted:
         yield from perform(claim.releasing())
     return "visited"
@@ -108,34 +110,34 @@ def random_names(chance: random.Random) -> str:
 @pytest.mark.parametrize("processes", [1, 3, 10])
 @each_seed(range(100), meets=["turns"])
 def test_overlapping_sets_are_never_held_together_and_all_get_in_by_wake_ups_alone(seed: int, processes: int) -> None:
-    house, world, chance = House(), Simulation(seed), random.Random(seed)
+    sections, world, chance = CriticalSections(), Simulation(seed), random.Random(seed)
     for index in range(10):
-        plan = visitor(house, f"v{index}", random_names(chance), ttl_ms=60_000, work=0.1)
+        plan = visitor(sections, f"v{index}", random_names(chance), ttl_ms=60_000, work=0.1)
         world.start(f"v{index}", plan, process=f"p{index % processes}")
     began = world.clock.now()
     world.run()
     assert [actor.outcome for actor in world.actors] == ["visited"] * 10
-    house.check()
+    sections.check()
     assert world.clock.now() - began < 1.5  # ten of 0.1 s one after another, and no lease waited out
 
 
 @each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_nobody_overlaps_and_nobody_hangs(seed: int) -> None:
-    house, world, chance = House(), Simulation(seed, lost_replies=0.03, kills=0.005), random.Random(seed)
+    sections, world, chance = CriticalSections(), Simulation(seed, lost_replies=0.03, kills=0.005), random.Random(seed)
     for index in range(10):
-        plan = visitor(house, f"v{index}", random_names(chance), ttl_ms=200, work=0.05)
+        plan = visitor(sections, f"v{index}", random_names(chance), ttl_ms=200, work=0.05)
         world.start(f"v{index}", plan, process=f"p{index // 2}")
-    world.run(check=partial(house.forget_the_dead, world.actors))
-    house.check()
+    world.run(check=partial(sections.forget_the_dead, world.actors))
+    sections.check()
     ends = {type(actor.outcome) for actor in world.actors}
     assert ends <= {str, Killed, LockUnreachable, StoreUnavailable, LeaseLost}
 
 
 @each_seed(SEEDS, meets=["turns"])
 def test_when_it_times_out_nothing_is_held(seed: int) -> None:
-    house, world = House(), Simulation(seed)
-    world.start("holder", visitor(house, "holder", "c", ttl_ms=60_000, work=5.0))
-    world.start("late", _later(visitor(house, "late", "abcde", ttl_ms=60_000, work=1.0, timeout=1.0)))
+    sections, world = CriticalSections(), Simulation(seed)
+    world.start("holder", visitor(sections, "holder", "c", ttl_ms=60_000, work=5.0))
+    world.start("late", _later(visitor(sections, "late", "abcde", ttl_ms=60_000, work=1.0, timeout=1.0)))
     actor = world.start("after", _later(_all_free("abde"), seconds=1.2))
     world.run()
     assert world.actors[1].outcome == "timed out"
@@ -144,55 +146,55 @@ def test_when_it_times_out_nothing_is_held(seed: int) -> None:
 
 @each_seed(SEEDS, meets=["turns"])
 def test_what_is_held_is_renewed_for_as_long_as_it_waits_for_the_rest(seed: int) -> None:
-    house, world = House(), Simulation(seed)
-    world.start("holder", visitor(house, "holder", "b", ttl_ms=60_000, work=5.0))
-    patient = world.start("patient", _later(visitor(house, "patient", "ab", ttl_ms=300, work=0.1)))
+    sections, world = CriticalSections(), Simulation(seed)
+    world.start("holder", visitor(sections, "holder", "b", ttl_ms=60_000, work=5.0))
+    patient = world.start("patient", _later(visitor(sections, "patient", "ab", ttl_ms=300, work=0.1)))
     thief = world.start("thief", _later(acquire_plan(LockClaim("a", "thief", 300), 4.0), seconds=0.2))
     world.run()
     assert patient.outcome == "visited"
     assert isinstance(thief.outcome, AcquireTimeout)
-    house.check()
+    sections.check()
 
 
 @each_seed(SEEDS, meets=["turns"])
 def test_a_name_that_is_revoked_while_it_waits_for_another_is_acquired_again(seed: int) -> None:
-    house, world = House(), Simulation(seed)
+    sections, world = CriticalSections(), Simulation(seed)
 
-    world.start("holder", visitor(house, "holder", "b", ttl_ms=60_000, work=5.0))
-    patient = world.start("patient", _later(visitor(house, "patient", "abc", ttl_ms=300, work=0.1)))
+    world.start("holder", visitor(sections, "holder", "b", ttl_ms=60_000, work=5.0))
+    patient = world.start("patient", _later(visitor(sections, "patient", "abc", ttl_ms=300, work=0.1)))
     others = world.start("others", _later(_all_free("bc"), seconds=6.0))
-    world.start("operator", _taken_away(house, "a", at=0.5, seconds=7.0))
+    world.start("operator", _taken_away(sections, "a", at=0.5, seconds=7.0))
     world.run()
     assert patient.outcome == "visited"
     assert others.outcome is True  # nothing after the lost name is held while that is waited for
-    house.check()
+    sections.check()
 
 
 @each_seed(SEEDS, meets=["turns"])
 def test_a_name_whose_renewal_was_refused_before_the_last_came_free_is_not_handed_out(seed: int) -> None:
-    house, world = House(), Simulation(seed)
-    world.start("holder", visitor(house, "holder", "b", ttl_ms=60_000, work=0.62 + seed * 0.001))
-    patient = world.start("patient", _later(visitor(house, "patient", "ab", ttl_ms=300, work=0.1)))
-    world.start("operator", _taken_away(house, "a", at=0.5, seconds=1.0))
+    sections, world = CriticalSections(), Simulation(seed)
+    world.start("holder", visitor(sections, "holder", "b", ttl_ms=60_000, work=0.62 + seed * 0.001))
+    patient = world.start("patient", _later(visitor(sections, "patient", "ab", ttl_ms=300, work=0.1)))
+    world.start("operator", _taken_away(sections, "a", at=0.5, seconds=1.0))
     world.run()
     assert patient.outcome == "visited"
-    house.check()
+    sections.check()
 
 
 def test_the_dead_cost_their_time_to_live_and_no_more() -> None:
-    house, world = House(), Simulation(1)
+    sections, world = CriticalSections(), Simulation(1)
     world.start("dead", multi_plan(claims("dead", "abc", 500), None))
     world.run()
     began = world.clock.now()
-    world.start("next", visitor(house, "next", "cde", ttl_ms=500, work=0.0))
+    world.start("next", visitor(sections, "next", "cde", ttl_ms=500, work=0.0))
     world.run()
     assert 0.45 < world.clock.now() - began < 0.51
 
 
 def test_a_single_try_takes_nothing_when_one_is_held() -> None:
-    house, world = House(), Simulation(1)
-    world.start("holder", visitor(house, "holder", "c", ttl_ms=60_000, work=5.0))
-    late = world.start("late", _later(visitor(house, "late", "abcde", ttl_ms=60_000, work=1.0, timeout=0)))
+    sections, world = CriticalSections(), Simulation(1)
+    world.start("holder", visitor(sections, "holder", "c", ttl_ms=60_000, work=5.0))
+    late = world.start("late", _later(visitor(sections, "late", "abcde", ttl_ms=60_000, work=1.0, timeout=0)))
     after = world.start("after", _later(_all_free("abde"), seconds=0.2))
     world.run()
     assert (late.outcome, after.outcome) == ("timed out", True)
@@ -203,15 +205,15 @@ def _later(plan: Plan[Any], *, seconds: float = 0.1) -> Plan[Any]:
     return (yield from plan)
 
 
-def _taken_away(house: House, name: str, *, at: float, seconds: float) -> Plan[None]:
+def _taken_away(sections: CriticalSections, name: str, *, at: float, seconds: float) -> Plan[None]:
     """Revoke the patient's lease on a name, and be in there for a while."""
     yield from perform(Sleep(at))
     yield from perform(ReleaseLock(name, "patient"))
     answer = yield from perform(AcquireLock(name, "thief", 60_000))
     if isinstance(answer, Acquired):
-        house.enter("thief", name, answer.fencing_token)
+        sections.enter("thief", name, answer.fencing_token)
         yield from perform(Sleep(seconds))
-        house.leave("thief")
+        sections.leave("thief")
         yield from perform(ReleaseLock(name, "thief"))
 
 

@@ -21,7 +21,7 @@ CLEANED_UP = 65.0
 """Seconds after which every duty has ended and every lease has lapsed."""
 
 
-class Room:
+class CriticalSection:
     """The protected place: it notes who is inside while trusting the lease."""
 
     def __init__(self) -> None:
@@ -35,7 +35,9 @@ class Room:
         self.visits += 1
 
 
-def visitor(room: Room, name: str, *, ttl_ms: int, work: float, timeout: float | None = None) -> Plan[str]:
+def visitor(
+    section: CriticalSection, name: str, *, ttl_ms: int, work: float, timeout: float | None = None
+) -> Plan[str]:
     claim = QuorumClaim("door", name, ttl_ms)
     try:
         acquired, asked_at = yield from acquire_plan(claim, timeout)
@@ -43,11 +45,11 @@ def visitor(room: Room, name: str, *, ttl_ms: int, work: float, timeout: float |
         return "timed out"
     except (LeaseError, StoreError):
         return "failed"
-    room.enter(name)
+    section.enter(name)
     end = trusted_until(asked_at, acquired.ttl_ms)
     now = yield from perform(Now())
     yield from perform(Sleep(min(work, max(end - now, 0.0))))
-    room.inside.discard(name)
+    section.inside.discard(name)
     try:
         yield from perform(claim.releasing())
     except StoreError:
@@ -55,14 +57,14 @@ def visitor(room: Room, name: str, *, ttl_ms: int, work: float, timeout: float |
     return "visited"
 
 
-def renewing_visitor(room: Room, name: str, *, ttl_ms: int, times: int) -> Plan[str]:
+def renewing_visitor(section: CriticalSection, name: str, *, ttl_ms: int, times: int) -> Plan[str]:
     """Stay inside by renewals, for as long as each of them stands."""
     claim = QuorumClaim("door", name, ttl_ms, reestablish=True)
     try:
         acquired, asked_at = yield from acquire_plan(claim, None)
     except (LeaseError, StoreError):
         return "failed"
-    room.enter(name)
+    section.enter(name)
     end = trusted_until(asked_at, acquired.ttl_ms)
     for _ in range(times):
         now = yield from perform(Now())
@@ -77,7 +79,7 @@ def renewing_visitor(room: Room, name: str, *, ttl_ms: int, times: int) -> Plan[
         if not isinstance(answer, Renewed) or (yield from perform(Now())) >= end:
             break
         end = trusted_until(asked_at, ttl_ms)
-    room.inside.discard(name)
+    section.inside.discard(name)
     try:
         yield from perform(claim.releasing())
     except StoreError:
@@ -97,11 +99,11 @@ def holders(world: QuorumWorld) -> list[bool]:
 @pytest.mark.parametrize("servers", [3, 5])
 @each_seed(SEEDS, meets=["turns"])
 def test_six_visitors_from_six_processes_are_never_inside_together_and_all_get_in(seed: int, servers: int) -> None:
-    room, world = Room(), QuorumWorld(seed, servers=servers)
-    actors = [world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=5_000, work=0.02)) for index in range(6)]
+    section, world = CriticalSection(), QuorumWorld(seed, servers=servers)
+    actors = [world.start(f"v{index}", visitor(section, f"v{index}", ttl_ms=5_000, work=0.02)) for index in range(6)]
     world.run()
     assert [actor.outcome for actor in actors] == ["visited"] * 6
-    assert room.overlaps == 0
+    assert section.overlaps == 0
     assert world.clock.now() - 1_000 < 5  # nobody had to wait for the end of a lease
     world.settle(1.0)
     assert holders(world) == [False] * servers
@@ -110,80 +112,82 @@ def test_six_visitors_from_six_processes_are_never_inside_together_and_all_get_i
 @each_seed(SEEDS, meets=["turns"])
 def test_with_a_server_out_of_reach_in_turn_nobody_overlaps_and_nobody_fails(seed: int) -> None:
     outages = [(0, 0.0, 0.2), (1, 0.2, 0.5), (2, 0.5, 5.0)]
-    room, world = Room(), QuorumWorld(seed, outages=outages)
+    section, world = CriticalSection(), QuorumWorld(seed, outages=outages)
     actors = [
-        world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=5_000, work=0.03), process=f"p{index // 2}")
+        world.start(f"v{index}", visitor(section, f"v{index}", ttl_ms=5_000, work=0.03), process=f"p{index // 2}")
         for index in range(8)
     ]
     world.run()
-    assert room.overlaps == 0
+    assert section.overlaps == 0
     assert {actor.outcome for actor in actors} <= {"visited", "failed"}
-    assert room.visits >= 7  # one may fail, asking as the outage moves on
+    assert section.visits >= 7  # one may fail, asking as the outage moves on
     world.settle(CLEANED_UP)
     assert holders(world) == [False] * 3
 
 
 @each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_with_requests_lost_late_and_overtaken_and_with_deaths_nobody_overlaps_and_nobody_hangs(seed: int) -> None:
-    room, world = Room(), QuorumWorld(seed, trouble=0.1, kills=0.0005)
+    section, world = CriticalSection(), QuorumWorld(seed, trouble=0.1, kills=0.0005)
     actors = [
-        world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=700, work=0.1), process=f"p{index // 2}")
+        world.start(f"v{index}", visitor(section, f"v{index}", ttl_ms=700, work=0.1), process=f"p{index // 2}")
         for index in range(8)
     ]
 
     def forget_the_dead() -> None:
         for actor in actors:
             if isinstance(actor.outcome, Killed):
-                room.inside.discard(actor.name)
+                section.inside.discard(actor.name)
 
     world.run(check=forget_the_dead)
-    assert room.overlaps == 0
+    assert section.overlaps == 0
     assert all(actor.is_done for actor in actors)
 
 
 @each_seed(SEEDS, meets=["turns", "losses"])
 def test_renewed_leases_never_overlap_in_trouble(seed: int) -> None:
-    room, world = Room(), QuorumWorld(seed, trouble=0.1)
-    actors = [world.start(f"v{index}", renewing_visitor(room, f"v{index}", ttl_ms=600, times=5)) for index in range(4)]
+    section, world = CriticalSection(), QuorumWorld(seed, trouble=0.1)
+    actors = [
+        world.start(f"v{index}", renewing_visitor(section, f"v{index}", ttl_ms=600, times=5)) for index in range(4)
+    ]
     world.run()
-    assert room.overlaps == 0
+    assert section.overlaps == 0
     assert all(actor.is_done for actor in actors)
 
 
 @each_seed(SEEDS, meets=["turns", "losses"])
 def test_what_came_late_is_cleaned_up_though_the_leases_would_live_for_hours(seed: int) -> None:
-    room, world = Room(), QuorumWorld(seed, trouble=0.1)
+    section, world = CriticalSection(), QuorumWorld(seed, trouble=0.1)
     for index in range(4):
-        world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=3_600_000, work=0.02, timeout=20.0))
+        world.start(f"v{index}", visitor(section, f"v{index}", ttl_ms=3_600_000, work=0.02, timeout=20.0))
     world.run()
     world.settle(CLEANED_UP)
-    assert room.overlaps == 0
+    assert section.overlaps == 0
     assert holders(world) == [False] * 3
 
 
 def test_the_deadline_is_kept_while_another_holds() -> None:
-    room, world = Room(), QuorumWorld(3)
+    section, world = CriticalSection(), QuorumWorld(3)
 
     def late() -> Plan[tuple[str, float]]:
         yield from perform(Sleep(0.5))
         started = yield from perform(Now())
-        outcome = yield from visitor(room, "late", ttl_ms=100, work=0.0, timeout=1.0)
+        outcome = yield from visitor(section, "late", ttl_ms=100, work=0.0, timeout=1.0)
         return outcome, round((yield from perform(Now())) - started, 1)
 
-    world.start("holder", visitor(room, "holder", ttl_ms=10_000, work=5.0))
+    world.start("holder", visitor(section, "holder", ttl_ms=10_000, work=5.0))
     actor = world.start("late", late())
     world.run()
     assert actor.outcome == ("timed out", 1.0)
 
 
 def test_a_dead_holder_costs_its_time_to_live_and_no_more() -> None:
-    room, world = Room(), QuorumWorld(5)
+    section, world = CriticalSection(), QuorumWorld(5)
     world.start("dead", acquire_plan(QuorumClaim("door", "dead", 500), None))
     world.run()
     started = world.clock.now()
-    world.start("next", visitor(room, "next", ttl_ms=500, work=0.0))
+    world.start("next", visitor(section, "next", ttl_ms=500, work=0.0))
     world.run()
-    assert room.visits == 1
+    assert section.visits == 1
     assert 0.4 < world.clock.now() - started < 0.7
 
 

@@ -14,7 +14,7 @@ from tests.support.sim.seeds import each_seed
 SEEDS = range(200)
 
 
-class Room:
+class CriticalSection:
     """Who is inside, how deep, and with which tokens."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Room:
         self.depths[owner] -= 1
 
 
-def visitor(room: Room, owner: str, *, depth: int = 3, ttl_ms: int = 1_000) -> Plan[str]:
+def visitor(section: CriticalSection, owner: str, *, depth: int = 3, ttl_ms: int = 1_000) -> Plan[str]:
     """Enter so many times, work inside, and leave as many times, in the order of entering."""
     held: list[ReentrantClaim] = []
     outcome = "visited"
@@ -40,12 +40,12 @@ def visitor(room: Room, owner: str, *, depth: int = 3, ttl_ms: int = 1_000) -> P
             claim = ReentrantClaim("door", f"{owner}{index}", ttl_ms, owner)
             acquired, _ = yield from acquire_plan(claim, None)
             held.append(claim)
-            room.enter(owner, acquired.fencing_token)
+            section.enter(owner, acquired.fencing_token)
             yield from perform(Sleep(0.01))
     except StoreUnavailable:
         outcome = "no reply"
     while held:
-        room.leave(owner)
+        section.leave(owner)
         with suppress(StoreUnavailable):
             yield from perform(held.pop(0).releasing())
     return outcome
@@ -53,30 +53,30 @@ def visitor(room: Room, owner: str, *, depth: int = 3, ttl_ms: int = 1_000) -> P
 
 @each_seed(SEEDS, meets=["turns"])
 def test_eight_owners_enter_three_times_each_and_never_together(seed: int) -> None:
-    room, world = Room(), Simulation(seed)
-    actors = [world.start(f"o{index}", visitor(room, f"o{index}"), process=f"p{index % 2}") for index in range(8)]
+    section, world = CriticalSection(), Simulation(seed)
+    actors = [world.start(f"o{index}", visitor(section, f"o{index}"), process=f"p{index % 2}") for index in range(8)]
     world.run()
     assert [actor.outcome for actor in actors] == ["visited"] * 8
-    assert room.overlaps == 0
-    tokens = [token for token, _ in room.tokens]
+    assert section.overlaps == 0
+    tokens = [token for token, _ in section.tokens]
     assert tokens == sorted(tokens)
     assert len(set(tokens)) == 8
-    assert len(set(room.tokens)) == 8  # one token an owner, however often it enters
+    assert len(set(section.tokens)) == 8  # one token an owner, however often it enters
 
 
 @each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_no_count_is_doubled_and_nobody_hangs(seed: int) -> None:
-    room, world = Room(), Simulation(seed, lost_replies=0.03, kills=0.005)
+    section, world = CriticalSection(), Simulation(seed, lost_replies=0.03, kills=0.005)
     actors = [
-        world.start(f"o{index}", visitor(room, f"o{index}", ttl_ms=300), process=f"p{index}") for index in range(8)
+        world.start(f"o{index}", visitor(section, f"o{index}", ttl_ms=300), process=f"p{index}") for index in range(8)
     ]
 
     def forget_the_dead() -> None:
         for actor in actors:
             if isinstance(actor.outcome, Killed):
-                room.depths[actor.name] = 0
+                section.depths[actor.name] = 0
 
     world.run(check=forget_the_dead)
     assert all(actor.is_done for actor in actors)
-    assert room.overlaps == 0
+    assert section.overlaps == 0
     assert world.clock.now() - 1_000 < 8 * 0.4

@@ -22,7 +22,7 @@ SEEDS = range(200)
 PERMITS = 3
 
 
-class Room:
+class CriticalSection:
     """Has place for three: it notes who is inside while trusting the permit, and every token that came in."""
 
     def __init__(self) -> None:
@@ -41,17 +41,19 @@ class Room:
                 self.inside.discard(actor.name)
 
 
-def visitor(room: Room, name: str, *, ttl_ms: int, work: float, timeout: float | None = None) -> Plan[str]:
+def visitor(
+    section: CriticalSection, name: str, *, ttl_ms: int, work: float, timeout: float | None = None
+) -> Plan[str]:
     claim = PermitClaim("door", name, ttl_ms, PERMITS)
     try:
         acquired, asked_at = yield from acquire_plan(claim, timeout)
     except AcquireTimeout:
         return "timed out"
-    room.enter(name, acquired.fencing_token)
+    section.enter(name, acquired.fencing_token)
     end = trusted_until(asked_at, ttl_ms)
     now = yield from perform(Now())
     yield from perform(Sleep(min(work, max(end - now, 0.0))))
-    room.inside.discard(name)
+    section.inside.discard(name)
     yield from perform(claim.releasing())
     return "visited"
 
@@ -59,57 +61,57 @@ def visitor(room: Room, name: str, *, ttl_ms: int, work: float, timeout: float |
 @pytest.mark.parametrize("processes", [1, 3, 12])
 @each_seed(range(100), meets=["turns"])
 def test_twelve_visitors_go_in_three_at_a_time_by_wake_ups_alone(seed: int, processes: int) -> None:
-    room, world = Room(), Simulation(seed)
+    section, world = CriticalSection(), Simulation(seed)
     for index in range(12):
         name = f"v{index}"
-        world.start(name, visitor(room, name, ttl_ms=60_000, work=0.5), process=f"p{index % processes}")
+        world.start(name, visitor(section, name, ttl_ms=60_000, work=0.5), process=f"p{index % processes}")
     began = world.clock.now()
     world.run()
     assert [actor.outcome for actor in world.actors] == ["visited"] * 12
-    assert room.most == PERMITS
-    assert len(set(room.tokens)) == 12
+    assert section.most == PERMITS
+    assert len(set(section.tokens)) == 12
     assert world.clock.now() - began == pytest.approx(4 * 0.5, abs=0.1)
 
 
 @each_seed(SEEDS, meets=["turns", "kills", "losses"])
 def test_with_lost_replies_and_deaths_there_are_never_more_than_three_and_nobody_hangs(seed: int) -> None:
-    room, world = Room(), Simulation(seed, lost_replies=0.05, kills=0.01)
+    section, world = CriticalSection(), Simulation(seed, lost_replies=0.05, kills=0.01)
     for index in range(12):
         name = f"v{index}"
-        world.start(name, visitor(room, name, ttl_ms=200, work=0.05), process=f"p{index // 3}")
-    world.run(check=partial(room.forget_the_dead, world.actors))
-    assert room.most <= PERMITS
-    assert len(set(room.tokens)) == len(room.tokens)
+        world.start(name, visitor(section, name, ttl_ms=200, work=0.05), process=f"p{index // 3}")
+    world.run(check=partial(section.forget_the_dead, world.actors))
+    assert section.most <= PERMITS
+    assert len(set(section.tokens)) == len(section.tokens)
     assert {type(actor.outcome) for actor in world.actors} <= {str, Killed, LockUnreachable, StoreUnavailable}
 
 
 @each_seed(SEEDS, meets=["turns"])
 def test_three_permits_of_dead_holders_all_go_to_those_who_wait_in_one_process(seed: int) -> None:
-    room, world = Room(), Simulation(seed)
+    section, world = CriticalSection(), Simulation(seed)
     for index in range(PERMITS):
         world.start(f"dead{index}", acquire_plan(PermitClaim("door", f"dead{index}", 500, PERMITS), None))
     world.run()
     began = world.clock.now()
     for index in range(PERMITS):
-        world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=60_000, work=1.0), process="one")
+        world.start(f"v{index}", visitor(section, f"v{index}", ttl_ms=60_000, work=1.0), process="one")
     world.run()
-    assert room.most == PERMITS
+    assert section.most == PERMITS
     assert world.clock.now() - began == pytest.approx(1.5, abs=0.02)
 
 
 @each_seed(SEEDS, meets=["turns"])
 def test_permits_released_together_all_go_to_those_who_wait_in_one_process(seed: int) -> None:
-    room, world = Room(), Simulation(seed)
+    section, world = CriticalSection(), Simulation(seed)
 
     def late(name: str) -> Plan[str]:
         yield from perform(Sleep(0.1))
-        return (yield from visitor(room, name, ttl_ms=60_000, work=1.0))
+        return (yield from visitor(section, name, ttl_ms=60_000, work=1.0))
 
     began = world.clock.now()
     for index in range(PERMITS):
-        world.start(f"v{index}", visitor(room, f"v{index}", ttl_ms=60_000, work=0.5))
+        world.start(f"v{index}", visitor(section, f"v{index}", ttl_ms=60_000, work=0.5))
     for index in range(PERMITS):
         world.start(f"late{index}", late(f"late{index}"), process="one")
     world.run()
-    assert room.most == PERMITS
+    assert section.most == PERMITS
     assert world.clock.now() - began == pytest.approx(1.5, abs=0.02)

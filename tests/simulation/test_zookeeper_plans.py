@@ -9,13 +9,13 @@ from segmented.locks.zookeeper_plan import Claim, acquire_plan, release_plan
 from segmented.plans import Plan, perform
 from segmented.testing import Killed, Sleep
 from tests.support.sim.seeds import each_seed
-from tests.support.sim.zookeeper_world import Trouble, ZooKeeperWorld
+from tests.support.sim.zookeeper_world import SessionFaults, ZooKeeperWorld
 
 SEEDS = range(200)
 PARENT = "/locks/door"
 
 
-class Room:
+class CriticalSection:
     """The protected place: it notes who is inside, by which node, and every token that came in."""
 
     def __init__(self, world: ZooKeeperWorld) -> None:
@@ -32,24 +32,24 @@ class Room:
         assert inside in ([], [holder.zxid] if holder is not None else [])
 
 
-def visitor(room: Room, name: str, *, work: float, timeout: float | None = None) -> Plan[str]:
+def visitor(section: CriticalSection, name: str, *, work: float, timeout: float | None = None) -> Plan[str]:
     claim = Claim("door", name, PARENT)
     try:
         turn = yield from acquire_plan(claim, timeout)
     except AcquireTimeout:
-        room.world.clean(name)
+        section.world.clean(name)
         return "timed out"
     except (StoreUnavailable, LeaseLost):
-        room.world.clean(name)
+        section.world.clean(name)
         return "failed"
-    room.inside[name] = turn.entered.fencing_token
-    room.tokens.append(turn.entered.fencing_token)
+    section.inside[name] = turn.entered.fencing_token
+    section.tokens.append(turn.entered.fencing_token)
     yield from perform(Sleep(work))
-    del room.inside[name]
+    del section.inside[name]
     try:
         is_released = yield from release_plan(claim, turn, was_tried=False)
     except StoreUnavailable:
-        room.world.clean(name)
+        section.world.clean(name)
         return "lost"
     return "visited" if is_released else "lost"
 
@@ -57,22 +57,22 @@ def visitor(room: Room, name: str, *, work: float, timeout: float | None = None)
 @each_seed(SEEDS, meets=["turns"])
 def test_eight_visitors_get_in_one_by_one_in_the_order_in_which_they_came(seed: int) -> None:
     world = ZooKeeperWorld(seed)
-    room = Room(world)
-    actors = [world.start(f"v{index}", visitor(room, f"v{index}", work=0.02)) for index in range(8)]
-    world.run(check=room.check)
+    section = CriticalSection(world)
+    actors = [world.start(f"v{index}", visitor(section, f"v{index}", work=0.02)) for index in range(8)]
+    world.run(check=section.check)
     assert [actor.outcome for actor in actors] == ["visited"] * 8
-    assert room.tokens == list(range(1001, 1009))
+    assert section.tokens == list(range(1001, 1009))
     assert (world.nodes, world.watches) == ([], [])
 
 
 @each_seed(SEEDS, meets=["turns", "losses"])
 def test_with_lost_replies_everybody_gets_in_with_one_node_each(seed: int) -> None:
     world = ZooKeeperWorld(seed, lost_replies=0.2)
-    room = Room(world)
-    actors = [world.start(f"v{index}", visitor(room, f"v{index}", work=0.02)) for index in range(6)]
-    world.run(check=room.check)
+    section = CriticalSection(world)
+    actors = [world.start(f"v{index}", visitor(section, f"v{index}", work=0.02)) for index in range(6)]
+    world.run(check=section.check)
     assert [actor.outcome for actor in actors] == ["visited"] * 6
-    assert room.tokens == list(range(1001, 1007))
+    assert section.tokens == list(range(1001, 1007))
     assert world.nodes == []
 
 
@@ -80,17 +80,17 @@ def test_with_lost_replies_everybody_gets_in_with_one_node_each(seed: int) -> No
 def test_in_all_kinds_of_trouble_nobody_overlaps_nobody_hangs_and_nothing_is_left(seed: int) -> None:
     chance = random.Random(seed)
     world = ZooKeeperWorld(seed, lost_replies=0.05, kills=0.003)
-    room = Room(world)
+    section = CriticalSection(world)
     actors = [
         world.start(
             f"v{index}",
-            visitor(room, f"v{index}", work=0.05, timeout=chance.choice([None, 0, 0.1, 3.0])),
+            visitor(section, f"v{index}", work=0.05, timeout=chance.choice([None, 0, 0.1, 3.0])),
             process=f"p{index // 2}",
         )
         for index in range(8)
     ]
     for number in range(4):
-        trouble = Trouble(world, f"p{number}")
+        trouble = SessionFaults(world, f"p{number}")
         after, seconds = chance.random() * 0.4, chance.random() * 0.3
         plan = (
             trouble.session_ends(after=after)
@@ -102,25 +102,25 @@ def test_in_all_kinds_of_trouble_nobody_overlaps_nobody_hangs_and_nothing_is_lef
     def check() -> None:
         for actor in actors:
             if isinstance(actor.outcome, Killed):
-                room.inside.pop(actor.name, None)
-        room.check()
+                section.inside.pop(actor.name, None)
+        section.check()
 
     world.run(check=check)
     outcomes = {actor.outcome if isinstance(actor.outcome, str) else type(actor.outcome) for actor in actors}
     assert outcomes <= {"visited", "timed out", "failed", "lost", Killed}
-    assert room.tokens == sorted(set(room.tokens))
+    assert section.tokens == sorted(set(section.tokens))
     assert world.nodes == []
 
 
 @each_seed(SEEDS, meets=["turns"])
 def test_a_dead_holder_and_ten_dead_waiters_cost_one_session_time_together(seed: int) -> None:
     world = ZooKeeperWorld(seed)
-    room = Room(world)
+    section = CriticalSection(world)
     for index in range(11):
         world.start(f"dead {index}", acquire_plan(Claim("door", f"dead {index}", PARENT), 100.0), process="doomed")
     world.start("death", die(world))
-    world.start("next", visitor(room, "next", work=0.0))
-    world.run(check=room.check)
+    world.start("next", visitor(section, "next", work=0.0))
+    world.run(check=section.check)
     assert world.clock.now() < 1_000.0 + 0.1 + 1.0 + 0.1
     assert world.nodes == []
 

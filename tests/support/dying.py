@@ -1,4 +1,4 @@
-"""A process that dies at any one step: a store and a database that stop everything when a fuse has burnt down."""
+"""A process that dies at any one step: a store and a database that stop everything when a step counter runs out."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ class Died(BaseException):
     """The process is gone: nothing catches it."""
 
 
-class Fuse:
+class StepCounter:
     """Counts steps, and ends the process at one of them."""
 
     def __init__(self, steps: int | None = None) -> None:
         self.steps = steps
-        self.burnt = 0
+        self.counted = 0
 
-    def burn(self) -> None:
-        self.burnt += 1
-        if self.burnt == self.steps:
+    def count(self) -> None:
+        self.counted += 1
+        if self.counted == self.steps:
             raise Died
 
 
 class DyingStore:
     """A real store; the process may die before an operation, or after it was done and before the answer is used."""
 
-    def __init__(self, store: Store, fuse: Fuse) -> None:
+    def __init__(self, store: Store, counter: StepCounter) -> None:
         self._store = store
-        self._fuse = fuse
+        self._fuse = counter
         self.clock = store.clock
         self.wakeups = store.wakeups
 
     def execute(self, operation: Operation[AnswerT], *, deadline: float = inf) -> AnswerT:
-        self._fuse.burn()
+        self._fuse.count()
         answer = self._store.execute(operation, deadline=deadline)
-        self._fuse.burn()
+        self._fuse.count()
         return answer
 
     def execute_many(
@@ -61,17 +61,17 @@ class DyingStore:
         """The real one stays open."""
 
 
-def let_die(gate: Gate, fuse: Fuse) -> None:
+def let_die(gate: Gate, counter: StepCounter) -> None:
     """Let the process die before or after any statement, and before any commit; what was not committed is undone."""
     engine = gate._engine  # noqa: SLF001  # to stand between the gate and its database
 
-    def burn(connection: Connection, *_: Any) -> None:  # noqa: ANN401  # every event has other arguments
+    def count(connection: Connection, *_: Any) -> None:  # noqa: ANN401  # every event has other arguments
         try:
-            fuse.burn()
+            counter.count()
         except Died:
             connection.connection.rollback()  # as the end of its process would
             connection.invalidate()
             raise
 
     for name in ("before_cursor_execute", "after_cursor_execute", "commit"):
-        event.listen(engine, name, burn)
+        event.listen(engine, name, count)

@@ -157,7 +157,7 @@ def test_what_was_refused_at_the_door_stays_refused_where_nothing_is_kept_of_it(
 
 
 @dataclass
-class Post:
+class RecordingPublisher:
     """A publisher that keeps what it sends, with room and failures as told."""
 
     rooms: list[int | None] = field(default_factory=lambda: [None])
@@ -194,48 +194,50 @@ def store() -> MemoryStore:
     return store
 
 
-def swept(store: MemoryStore, post: Post, **options: Any) -> SweepReport:  # noqa: ANN401  # any option of it
-    return sweep(store.execute, "mug", post, terms=SweepTerms(), **options)
+def swept(store: MemoryStore, publisher: RecordingPublisher, **options: Any) -> SweepReport:  # noqa: ANN401  # any option of it
+    return sweep(store.execute, "mug", publisher, terms=SweepTerms(), **options)
 
 
 def test_a_sweep_publishes_all_that_is_due_in_envelopes(store: MemoryStore) -> None:
-    post = Post()
-    assert swept(store, post) == SweepReport(250, 3, (), is_more_due=False)
-    assert [len(envelope) for envelope in post.sent] == [100, 100, 50]
-    assert swept(store, post) == SweepReport(0, 0, (), is_more_due=False)
+    publisher = RecordingPublisher()
+    assert swept(store, publisher) == SweepReport(250, 3, (), is_more_due=False)
+    assert [len(envelope) for envelope in publisher.sent] == [100, 100, 50]
+    assert swept(store, publisher) == SweepReport(0, 0, (), is_more_due=False)
 
 
 def test_a_sweep_publishes_no_more_than_there_is_room_for(store: MemoryStore) -> None:
-    post = Post(rooms=[2])
-    assert swept(store, post) == SweepReport(200, 2, (), is_more_due=True)
-    assert swept(store, Post()) == SweepReport(50, 1, (), is_more_due=False)
+    publisher = RecordingPublisher(rooms=[2])
+    assert swept(store, publisher) == SweepReport(200, 2, (), is_more_due=True)
+    assert swept(store, RecordingPublisher()) == SweepReport(50, 1, (), is_more_due=False)
 
 
 def test_without_room_nothing_is_put_off(store: MemoryStore) -> None:
-    assert swept(store, Post(rooms=[0])) == SweepReport(0, 0, (), is_more_due=True)
-    assert swept(store, Post()).published == 250
+    assert swept(store, RecordingPublisher(rooms=[0])) == SweepReport(0, 0, (), is_more_due=True)
+    assert swept(store, RecordingPublisher()).published == 250
 
 
 def test_a_sweep_ends_where_the_broker_goes_away_and_what_was_not_sent_stays(store: MemoryStore) -> None:
-    post = Post(fails_at=1)
-    assert swept(store, post) == SweepReport(100, 1, (), is_more_due=True, failure="the broker is away")
+    publisher = RecordingPublisher(fails_at=1)
+    assert swept(store, publisher) == SweepReport(100, 1, (), is_more_due=True, failure="the broker is away")
     assert store.execute(op.ReadOutbox("mug")).waiting == 250
 
 
 def test_a_broker_that_does_not_say_its_room_ends_the_sweep_before_anything_is_put_off(store: MemoryStore) -> None:
     failed = SweepReport(0, 0, (), is_more_due=True, failure="the broker is away")
-    assert swept(store, Post(is_away=True)) == failed
-    assert swept(store, Post()).published == 250
+    assert swept(store, RecordingPublisher(is_away=True)) == failed
+    assert swept(store, RecordingPublisher()).published == 250
 
 
 def test_a_sweep_that_was_overtaken_says_so(store: MemoryStore) -> None:
-    swept(store, Post(rooms=[1, 0]), fencing_token=8)
-    assert swept(store, Post(), fencing_token=7) == SweepReport(0, 0, (), is_more_due=True, is_superseded=True)
+    swept(store, RecordingPublisher(rooms=[1, 0]), fencing_token=8)
+    assert swept(store, RecordingPublisher(), fencing_token=7) == SweepReport(
+        0, 0, (), is_more_due=True, is_superseded=True
+    )
 
 
 def test_a_sweep_ends_after_so_many_pages(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("segmented.stock.outbox.SWEEP_PAGE", 100)
-    assert swept(store, Post(), pages_max=2) == SweepReport(200, 2, (), is_more_due=True)
+    assert swept(store, RecordingPublisher(), pages_max=2) == SweepReport(200, 2, (), is_more_due=True)
 
 
 def test_a_sweep_names_what_every_page_of_it_has_buried(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,11 +247,11 @@ def test_a_sweep_names_what_every_page_of_it_has_buried(store: MemoryStore, monk
         store.execute(op.TakeOrders("mug", order_ids[first : first + 100], f"w{first}", 1, 600_000, 1, 5))
     assert isinstance(store.clock, ManualClock)
     store.clock.advance(1.0)
-    report = sweep(store.execute, "mug", Post(), terms=SweepTerms(begun_max=1))
+    report = sweep(store.execute, "mug", RecordingPublisher(), terms=SweepTerms(begun_max=1))
     assert sorted(report.buried) == sorted(order_ids)
 
 
-class Standing(MemoryStore):
+class HangingStore(MemoryStore):
     """A store that answers once and then stands still until each deadline."""
 
     answers = 1
@@ -264,7 +266,7 @@ class Standing(MemoryStore):
 
 
 def test_a_handle_does_not_wait_for_a_server_that_stands_still() -> None:
-    store = Standing()
+    store = HangingStore()
     pool = Pool(store, "mug")
     pool.open(stock=5, segments=1)
     handle = pool.submit("a")

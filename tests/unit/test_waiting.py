@@ -35,7 +35,7 @@ def waiting(
     )
 
 
-class Hand:
+class PlanDriver:
     """Feeds answers to a plan and notes what it asked for."""
 
     def __init__(self, plan: Plan[Any]) -> None:
@@ -60,36 +60,36 @@ class Hand:
             self._plan.send(answer)
 
 
-def at_first_try(timeout: float | None = 5.0) -> Hand:
+def at_first_try(timeout: float | None = 5.0) -> PlanDriver:
     """Bring a plan to its first request: nobody is in the line."""
-    hand = Hand(waiting(timeout))
-    assert hand.asked == Now()
-    assert hand.answer(100.0) == IsWaitedFor("freed")
-    assert hand.answer(False) == (ACQUIRE if timeout is None else WITHIN)  # noqa: FBT003  # what IsWaitedFor answers
-    return hand
+    driver = PlanDriver(waiting(timeout))
+    assert driver.asked == Now()
+    assert driver.answer(100.0) == IsWaitedFor("freed")
+    assert driver.answer(False) == (ACQUIRE if timeout is None else WITHIN)  # noqa: FBT003  # what IsWaitedFor answers
+    return driver
 
 
-def in_line(timeout: float | None = 5.0, *, behind: bool = False) -> tuple[Hand, Any]:
+def in_line(timeout: float | None = 5.0, *, behind: bool = False) -> tuple[PlanDriver, Any]:
     """Bring a plan to its subscription: the first try failed, or others are ahead."""
     line = Line("freed")
     if behind:
         line.join(lambda: None)
-        hand = Hand(waiting(timeout))
-        assert hand.answer(100.0) == IsWaitedFor("freed")
-        assert hand.answer(True) == Join("freed")  # noqa: FBT003  # what IsWaitedFor answers
+        driver = PlanDriver(waiting(timeout))
+        assert driver.answer(100.0) == IsWaitedFor("freed")
+        assert driver.answer(True) == Join("freed")  # noqa: FBT003  # what IsWaitedFor answers
     else:
-        hand = at_first_try(timeout)
-        assert hand.answer(Held(500)) == Join("freed")
+        driver = at_first_try(timeout)
+        assert driver.answer(Held(500)) == Join("freed")
     place = line.join(lambda: None)
-    assert hand.answer(place) == Listen("freed", inf if timeout is None else 105.0)
-    return hand, place
+    assert driver.answer(place) == Listen("freed", inf if timeout is None else 105.0)
+    return driver, place
 
 
 def test_without_a_timeout_there_is_one_try_and_no_line() -> None:
-    hand = Hand(waiting(0))
-    assert hand.asked == Now()
-    assert hand.answer(100.0) == Within(ACQUIRE, 102.0)
-    assert hand.end(Held(500)) == (Held(500), 100.0)
+    driver = PlanDriver(waiting(0))
+    assert driver.asked == Now()
+    assert driver.answer(100.0) == Within(ACQUIRE, 102.0)
+    assert driver.end(Held(500)) == (Held(500), 100.0)
 
 
 def test_a_free_lock_is_taken_at_the_first_try_without_standing_in_line() -> None:
@@ -97,79 +97,79 @@ def test_a_free_lock_is_taken_at_the_first_try_without_standing_in_line() -> Non
 
 
 def test_the_second_try_comes_after_the_subscription_is_confirmed() -> None:
-    hand, place = in_line()
-    assert hand.answer(None) == Now()
-    assert hand.answer(100.2) == WITHIN
-    assert hand.answer(Held(400)) == Now()
-    assert hand.answer(100.3) == Park(place, 100.3 + 0.401, 105.0)
+    driver, place = in_line()
+    assert driver.answer(None) == Now()
+    assert driver.answer(100.2) == WITHIN
+    assert driver.answer(Held(400)) == Now()
+    assert driver.answer(100.3) == Park(place, 100.3 + 0.401, 105.0)
 
 
 def test_whoever_gets_it_in_line_tells_the_next_how_long_it_lives() -> None:
-    hand, place = in_line()
+    driver, place = in_line()
     for answer in (None, 100.2):
-        hand.answer(answer)
-    assert hand.answer(TAKEN) == Now()
-    assert hand.answer(100.25) == Leave(place, 100.25 + 1.001)
-    assert hand.end(None) == (TAKEN, 100.2)
+        driver.answer(answer)
+    assert driver.answer(TAKEN) == Now()
+    assert driver.answer(100.25) == Leave(place, 100.25 + 1.001)
+    assert driver.end(None) == (TAKEN, 100.2)
 
 
 def test_a_woken_waiter_tries_again_and_trusts_its_lease_from_before_that_try() -> None:
-    hand, place = in_line()
+    driver, place = in_line()
     for answer in (None, 100.2, Held(400), 100.3):
-        hand.answer(answer)
-    assert hand.answer(True) == Now()  # noqa: FBT003  # what Park answers
-    assert hand.answer(103.0) == WITHIN
-    assert hand.answer(TAKEN) == Now()
-    assert hand.answer(103.5) == Leave(place, 103.5 + 1.001)
-    assert hand.end(None) == (TAKEN, 103.0)
+        driver.answer(answer)
+    assert driver.answer(True) == Now()  # noqa: FBT003  # what Park answers
+    assert driver.answer(103.0) == WITHIN
+    assert driver.answer(TAKEN) == Now()
+    assert driver.answer(103.5) == Leave(place, 103.5 + 1.001)
+    assert driver.end(None) == (TAKEN, 103.0)
 
 
 def test_a_try_just_before_the_deadline_has_a_tenth_of_a_second() -> None:
-    hand, _ = in_line()
+    driver, _ = in_line()
     for answer in (None, 100.2, Held(400), 100.3, True):
-        hand.answer(answer)
-    assert hand.answer(104.0 + 0.9375) == Within(ACQUIRE, 104.9375 + 0.1)
+        driver.answer(answer)
+    assert driver.answer(104.0 + 0.9375) == Within(ACQUIRE, 104.9375 + 0.1)
 
 
 def test_at_the_deadline_the_last_answer_is_returned() -> None:
-    hand, place = in_line()
+    driver, place = in_line()
     for answer in (None, 100.2, Held(400), 100.3):
-        hand.answer(answer)
-    assert isinstance(hand.answer(False), Leave)  # noqa: FBT003  # what Park answers
-    assert hand.end(None) == (Held(400), 100.2)
+        driver.answer(answer)
+    assert isinstance(driver.answer(False), Leave)  # noqa: FBT003  # what Park answers
+    assert driver.end(None) == (Held(400), 100.2)
     assert place.line.channel == "freed"
 
 
 def test_who_stands_behind_others_does_not_try_before_it_is_woken() -> None:
-    hand, place = in_line(behind=True)
-    assert hand.answer(None) == Park(place, inf, 105.0)
-    assert hand.answer(True) == Now()  # noqa: FBT003  # what Park answers
-    assert hand.answer(101.0) == WITHIN
+    driver, place = in_line(behind=True)
+    assert driver.answer(None) == Park(place, inf, 105.0)
+    assert driver.answer(True) == Now()  # noqa: FBT003  # what Park answers
+    assert driver.answer(101.0) == WITHIN
 
 
 def test_who_stands_behind_others_may_reach_its_deadline_without_a_try() -> None:
-    hand, _ = in_line(behind=True)
-    hand.answer(None)
-    assert isinstance(hand.answer(False), Leave)  # noqa: FBT003  # what Park answers
-    assert hand.end(None) == (None, 0.0)
+    driver, _ = in_line(behind=True)
+    driver.answer(None)
+    assert isinstance(driver.answer(False), Leave)  # noqa: FBT003  # what Park answers
+    assert driver.end(None) == (None, 0.0)
 
 
 @pytest.mark.parametrize("answer", [Held(None), Held(60_000)])
 def test_a_lock_without_an_end_or_with_a_late_one_is_looked_at_again_in_twelve_seconds(answer: Held) -> None:
-    hand, place = in_line(timeout=None)
-    assert hand.answer(None) == Now()
-    assert hand.answer(100.0) == Within(ACQUIRE, inf)
-    assert hand.answer(answer) == Now()
-    assert hand.answer(100.5) == Park(place, 112.5, inf)
+    driver, place = in_line(timeout=None)
+    assert driver.answer(None) == Now()
+    assert driver.answer(100.0) == Within(ACQUIRE, inf)
+    assert driver.answer(answer) == Now()
+    assert driver.answer(100.5) == Park(place, 112.5, inf)
 
 
 def test_an_answer_that_took_nothing_lets_the_next_in_line_try_at_once() -> None:
     for answer in ("sold out", Busy("a", 1, 500, is_in_hand=True)):
-        hand, place = in_line()
+        driver, place = in_line()
         for reply in (None, 100.2):
-            hand.answer(reply)
-        assert hand.answer(answer) == Leave(place, 0.0)
-        assert hand.end(None) == (answer, 100.2)
+            driver.answer(reply)
+        assert driver.answer(answer) == Leave(place, 0.0)
+        assert driver.end(None) == (answer, 100.2)
 
 
 ERRORS = [StoreUnavailable(), StoreRefused("no"), KeyboardInterrupt(), asyncio.CancelledError()]
@@ -177,53 +177,53 @@ ERRORS = [StoreUnavailable(), StoreRefused("no"), KeyboardInterrupt(), asyncio.C
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_first_try_that_ends_by_an_error_is_undone(error: BaseException) -> None:
-    hand = at_first_try()
-    assert hand.fail(error) == Now()
-    assert hand.answer(101.0) == Within(UNDO, 105.0)
-    hand.raises(type(error))
+    driver = at_first_try()
+    assert driver.fail(error) == Now()
+    assert driver.answer(101.0) == Within(UNDO, 105.0)
+    driver.raises(type(error))
 
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_wait_that_ends_by_an_error_leaves_the_line_first_and_then_undoes(error: BaseException) -> None:
-    hand, place = in_line()
-    assert hand.fail(error) == Leave(place, 0.0, in_time=False)
-    assert hand.answer(None) == Now()
-    assert hand.answer(101.0) == Within(UNDO, 105.0)
-    hand.raises(type(error))
+    driver, place = in_line()
+    assert driver.fail(error) == Leave(place, 0.0, in_time=False)
+    assert driver.answer(None) == Now()
+    assert driver.answer(101.0) == Within(UNDO, 105.0)
+    driver.raises(type(error))
 
 
 @pytest.mark.parametrize("failure", [StoreUnavailable(), OrderUnknown("a")])
 def test_an_undo_that_fails_does_not_hide_the_error(failure: Exception) -> None:
-    hand, _ = in_line()
-    hand.fail(KeyboardInterrupt())
-    hand.answer(None)
-    hand.answer(101.0)
+    driver, _ = in_line()
+    driver.fail(KeyboardInterrupt())
+    driver.answer(None)
+    driver.answer(101.0)
     with pytest.raises(KeyboardInterrupt):
-        hand.fail(failure)
+        driver.fail(failure)
 
 
 def test_an_undo_after_the_deadline_has_a_quarter_of_a_second() -> None:
-    hand, _ = in_line()
-    hand.fail(StoreUnavailable())
-    hand.answer(None)
-    assert hand.answer(110.0) == Within(UNDO, 110.25)
+    driver, _ = in_line()
+    driver.fail(StoreUnavailable())
+    driver.answer(None)
+    assert driver.answer(110.0) == Within(UNDO, 110.25)
 
 
 def test_an_answer_that_is_an_error_took_nothing_and_is_not_undone() -> None:
-    hand, place = in_line()
-    assert hand.fail(OrderMismatch("a")) == Leave(place, 0.0)
-    hand.raises(OrderMismatch)
+    driver, place = in_line()
+    assert driver.fail(OrderMismatch("a")) == Leave(place, 0.0)
+    driver.raises(OrderMismatch)
     first = at_first_try()
     with pytest.raises(OrderMismatch):
         first.fail(OrderMismatch("a"))
 
 
 def test_a_single_try_that_ends_by_an_error_is_undone_too() -> None:
-    hand = Hand(waiting(0))
-    hand.answer(100.0)
-    assert hand.fail(StoreUnavailable()) == Now()
-    assert hand.answer(101.0) == Within(UNDO, 102.0)
-    hand.raises(StoreUnavailable)
+    driver = PlanDriver(waiting(0))
+    driver.answer(100.0)
+    assert driver.fail(StoreUnavailable()) == Now()
+    assert driver.answer(101.0) == Within(UNDO, 102.0)
+    driver.raises(StoreUnavailable)
 
 
 @pytest.mark.parametrize("timeout", [0, 5.0])
@@ -239,30 +239,30 @@ def test_a_process_that_is_gone_cleans_nothing_up(timeout: float) -> None:
 # --- hand-off ---
 
 
-def parked_with_an_offer(handed: Literal["undone late", "kept late"]) -> tuple[Hand, Any]:
+def parked_with_an_offer(handed: Literal["undone late", "kept late"]) -> tuple[PlanDriver, Any]:
     """Bring a plan to where it sleeps, its attempt left with its place."""
-    hand = Hand(waiting(5.0, handed))
+    driver = PlanDriver(waiting(5.0, handed))
     for first in (100.0, False, Held(500)):
-        hand.answer(first)
+        driver.answer(first)
     line = Line("freed")
     place = line.join(lambda: None)
     for answer in (place, None, 100.2, Held(400), 100.3):
-        hand.answer(answer)
-    assert hand.asked == Park(place, 100.3 + 0.401, 105.0, Offer(ACQUIRE, UNDO, handed == "undone late"))
-    return hand, place
+        driver.answer(answer)
+    assert driver.asked == Park(place, 100.3 + 0.401, 105.0, Offer(ACQUIRE, UNDO, handed == "undone late"))
+    return driver, place
 
 
 def test_a_lease_that_was_handed_over_counts_from_before_it_was_asked_for_and_costs_no_attempt() -> None:
-    hand, place = parked_with_an_offer("undone late")
+    driver, place = parked_with_an_offer("undone late")
     place.handed = (TAKEN, 101.5)
-    assert hand.answer(True) == Now()  # noqa: FBT003  # what Park answers
-    assert hand.answer(101.6) == Leave(place, 101.6 + 1.001)
-    assert hand.end(None) == (TAKEN, 101.5)
+    assert driver.answer(True) == Now()  # noqa: FBT003  # what Park answers
+    assert driver.answer(101.6) == Leave(place, 101.6 + 1.001)
+    assert driver.end(None) == (TAKEN, 101.5)
 
 
 def test_an_attempt_that_was_made_in_vain_is_made_again() -> None:
-    hand, place = parked_with_an_offer("kept late")
+    driver, place = parked_with_an_offer("kept late")
     place.handed = (Held(9), 101.5)
-    assert hand.answer(True) == Now()  # noqa: FBT003  # what Park answers
-    assert hand.answer(101.6) == WITHIN
+    assert driver.answer(True) == Now()  # noqa: FBT003  # what Park answers
+    assert driver.answer(101.6) == WITHIN
     assert place.handed is None

@@ -21,7 +21,7 @@ SHORT: Final = 60.0
 SHORT_MS: Final = 60_000
 
 
-class Market:
+class CartPools:
     """Pools of one store, and carts over them."""
 
     def __init__(self, side: Side) -> None:
@@ -29,7 +29,7 @@ class Market:
         self.shops: dict[str, Shop] = {}
         self.torn: set[str] = set()
         """Carts that the test itself has set against their lines."""
-        self._word = side.name("market")
+        self._word = side.name("pools")
 
     def carts(self, hold: float = LONG) -> Carts:
         return self.side.made(lambda store: Carts(store, hold=hold), lambda store: AsyncCarts(store, hold=hold))

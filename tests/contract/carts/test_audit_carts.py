@@ -11,7 +11,7 @@ from segmented import protocol as op
 from segmented.models import CartReserved, Order
 from segmented.stock.audit import audit_plan
 from segmented.stock.cart_plans import finish_carts_plan
-from tests.contract.carts.carts import SHORT_MS, Market
+from tests.contract.carts.carts import SHORT_MS, CartPools
 from tests.support.pools.carting import ending_before, reserved_and_ended
 
 if TYPE_CHECKING:
@@ -26,56 +26,56 @@ LONG_MS = 600_000
 
 
 @pytest.fixture
-def market(side: Side) -> Market:
+def pools(side: Side) -> CartPools:
     """Ten units each of a, b and c."""
     return opened(side)
 
 
 @pytest.fixture
-def busy_market(waiting_side: Side) -> Iterator[Market]:
+def busy_market(waiting_side: Side) -> Iterator[CartPools]:
     """Forty units each of a, b and c, on stores in which many may call at once."""
-    market = opened(waiting_side, 40)
-    yield market
-    market.check_books()
+    pools = opened(waiting_side, 40)
+    yield pools
+    pools.check_books()
 
 
-def opened(side: Side, stock: int = 10) -> Market:
-    market = Market(side)
+def opened(side: Side, stock: int = 10) -> CartPools:
+    pools = CartPools(side)
     for letter in "abc":
-        market.open(letter, stock)
-    return market
+        pools.open(letter, stock)
+    return pools
 
 
-def report_of(market: Market, letter: str) -> AuditReport:
-    report = market.side.run(audit_plan(market.sku(letter)))[0]
+def report_of(pools: CartPools, letter: str) -> AuditReport:
+    report = pools.side.run(audit_plan(pools.sku(letter)))[0]
     assert report.unread == ()
     assert report.is_clean == (not report.drift)
     return report
 
 
-def named(market: Market, letter: str, cart: Cart) -> list[str]:
+def named(pools: CartPools, letter: str, cart: Cart) -> list[str]:
     """Say what the audit of a pool names, with letters for the skus and the order."""
-    told = [str(drift) for drift in report_of(market, letter).drift]
-    word = market.sku("")
+    told = [str(drift) for drift in report_of(pools, letter).drift]
+    word = pools.sku("")
     return [line.replace(f"order {cart.order_id}:", "order:").replace(word, "") for line in told]
 
 
-def reserved(market: Market) -> Cart:
-    cart = market.cart("c1", ("a", 1), ("b", 2))
-    market.reserved(cart)
+def reserved(pools: CartPools) -> Cart:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.reserved(cart)
     return cart
 
 
-def decide(market: Market, cart: Cart, state: CartMove, *, finished: bool = False) -> None:
+def decide(pools: CartPools, cart: Cart, state: CartMove, *, finished: bool = False) -> None:
     """Decide a cart as its plan does, without its lines."""
-    market.side.execute(op.DecideCart(cart.home, cart.cart_id, state))
+    pools.side.execute(op.DecideCart(cart.home, cart.cart_id, state))
     if finished:
-        market.side.execute(op.FinishCart(cart.home, cart.cart_id))
+        pools.side.execute(op.FinishCart(cart.home, cart.cart_id))
 
 
-def pin(market: Market, cart: Cart, letters: str = "ab") -> None:
+def pin(pools: CartPools, cart: Cart, letters: str = "ab") -> None:
     for letter in letters:
-        market.side.execute(op.PinOrder(market.sku(letter), cart.order_id, cart.home))
+        pools.side.execute(op.PinOrder(pools.sku(letter), cart.order_id, cart.home))
 
 
 # --- what is no drift ---
@@ -84,62 +84,62 @@ def pin(market: Market, cart: Cart, letters: str = "ab") -> None:
 @pytest.mark.parametrize("end", ["confirm", "cancel"])
 @pytest.mark.parametrize("step", range(1, 18))
 def test_a_cart_whose_process_died_before_any_step_is_no_drift_and_neither_is_what_finishes_it(
-    market: Market, end: str, step: int
+    pools: CartPools, end: str, step: int
 ) -> None:
-    cart = market.cart("cut", ("a", 1), ("b", 2), ("c", 3))
-    market.side.run(ending_before(reserved_and_ended(cart, end, SHORT_MS), step, lambda: None))
-    assert [report_of(market, letter).drift for letter in "abc"] == [(), (), ()]
-    market.side.pass_time(0.0 if market.side.server is not None else 100.0)
+    cart = pools.cart("cut", ("a", 1), ("b", 2), ("c", 3))
+    pools.side.run(ending_before(reserved_and_ended(cart, end, SHORT_MS), step, lambda: None))
+    assert [report_of(pools, letter).drift for letter in "abc"] == [(), (), ()]
+    pools.side.pass_time(0.0 if pools.side.server is not None else 100.0)
     for letter in "abc":
-        market.shops[letter].expire_due()
-        assert report_of(market, letter).drift == ()
-    market.side.run(finish_carts_plan(cart.home, 10))
-    assert [report_of(market, letter).drift for letter in "abc"] == [(), (), ()]
+        pools.shops[letter].expire_due()
+        assert report_of(pools, letter).drift == ()
+    pools.side.run(finish_carts_plan(cart.home, 10))
+    assert [report_of(pools, letter).drift for letter in "abc"] == [(), (), ()]
 
 
 @pytest.mark.parametrize("state", ["confirmed", "cancelled", "expired"])
-def test_a_cart_that_was_decided_between_the_pins_and_the_lines_is_no_drift(market: Market, state: CartMove) -> None:
-    cart = reserved(market)
-    pin(market, cart)
-    decide(market, cart, state)
-    assert [report_of(market, letter).drift for letter in "ab"] == [(), ()]
-    (market.shops["b"].confirm if state == "confirmed" else market.shops["b"].cancel)(cart.order_id)
-    assert [report_of(market, letter).drift for letter in "ab"] == [(), ()]
+def test_a_cart_that_was_decided_between_the_pins_and_the_lines_is_no_drift(pools: CartPools, state: CartMove) -> None:
+    cart = reserved(pools)
+    pin(pools, cart)
+    decide(pools, cart, state)
+    assert [report_of(pools, letter).drift for letter in "ab"] == [(), ()]
+    (pools.shops["b"].confirm if state == "confirmed" else pools.shops["b"].cancel)(cart.order_id)
+    assert [report_of(pools, letter).drift for letter in "ab"] == [(), ()]
 
 
-def test_a_late_line_of_a_cart_that_is_void_and_finished_is_no_drift(market: Market) -> None:
-    cart = market.cart("c1", ("a", 1), ("b", 2))
-    market.side.execute(op.OpenCart(cart, LONG_MS))
-    market.cancel(cart)
-    market.side.execute(op.Reserve(market.sku("b"), Order(cart.order_id, 2), LONG_MS))
-    assert market.read(cart).is_finished
-    assert [report_of(market, letter).drift for letter in "ab"] == [(), ()]
+def test_a_late_line_of_a_cart_that_is_void_and_finished_is_no_drift(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.side.execute(op.OpenCart(cart, LONG_MS))
+    pools.cancel(cart)
+    pools.side.execute(op.Reserve(pools.sku("b"), Order(cart.order_id, 2), LONG_MS))
+    assert pools.read(cart).is_finished
+    assert [report_of(pools, letter).drift for letter in "ab"] == [(), ()]
 
 
-def test_a_busy_sale_of_carts_audited_in_a_loop_names_nothing(busy_market: Market) -> None:
-    market = busy_market
-    word = market.side.name("busy")
+def test_a_busy_sale_of_carts_audited_in_a_loop_names_nothing(busy_market: CartPools) -> None:
+    pools = busy_market
+    word = pools.side.name("busy")
 
     def buyer(number: int) -> None:
         for index in range(6):
-            cart = market.cart(f"{word}-{number}-{index}", *((letter, 1) for letter in "abc"[index % 2 :]))
-            if isinstance(market.reserve(cart), CartReserved) and index % 3:
-                (market.confirm if index % 3 == 1 else market.cancel)(cart)
+            cart = pools.cart(f"{word}-{number}-{index}", *((letter, 1) for letter in "abc"[index % 2 :]))
+            if isinstance(pools.reserve(cart), CartReserved) and index % 3:
+                (pools.confirm if index % 3 == 1 else pools.cancel)(cart)
 
     def sweeper() -> None:
         for letter in "abab":
-            market.carts().finish(market.sku(letter))
+            pools.carts().finish(pools.sku(letter))
 
-    calls = [market.side.start(partial(buyer, number)) for number in range(8)]
-    calls += [market.side.start(sweeper) for _ in range(2)]
+    calls = [pools.side.start(partial(buyer, number)) for number in range(8)]
+    calls += [pools.side.start(sweeper) for _ in range(2)]
     audits = 0
     while not all(call.done() for call in calls) or audits < 3:
         for letter in "abc":
-            assert report_of(market, letter).drift == ()
+            assert report_of(pools, letter).drift == ()
         audits += 1
     for call in calls:
         call.result(30)
-    assert all(total[2] > 0 for total in market.totals().values())
+    assert all(total[2] > 0 for total in pools.totals().values())
 
 
 # --- carts against their lines ---
@@ -147,84 +147,86 @@ def test_a_busy_sale_of_carts_audited_in_a_loop_names_nothing(busy_market: Marke
 
 @pytest.mark.parametrize("end", ["confirm", "cancel"])
 @pytest.mark.parametrize("is_open", [True, False])
-def test_a_line_that_somebody_ended_under_a_cart_under_way_is_named(market: Market, end: str, *, is_open: bool) -> None:
-    cart = market.cart("c1", ("a", 1), ("b", 2))
+def test_a_line_that_somebody_ended_under_a_cart_under_way_is_named(
+    pools: CartPools, end: str, *, is_open: bool
+) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
     if is_open:
-        market.side.execute(op.OpenCart(cart, LONG_MS))
-        market.side.execute(op.Reserve(market.sku("b"), Order(cart.order_id, 2), LONG_MS))
+        pools.side.execute(op.OpenCart(cart, LONG_MS))
+        pools.side.execute(op.Reserve(pools.sku("b"), Order(cart.order_id, 2), LONG_MS))
     else:
-        market.reserved(cart)
-    (market.shops["b"].confirm if end == "confirm" else market.shops["b"].cancel)(cart.order_id)
+        pools.reserved(cart)
+    (pools.shops["b"].confirm if end == "confirm" else pools.shops["b"].cancel)(cart.order_id)
     what = f"{'open' if is_open else 'reserved'}, but its order in pool 'b' was {end}{'l' * (end == 'cancel')}ed"
-    assert named(market, "a", cart) == [f"torn cart: order: cart 'c1' is {what} all the same"]
-    assert named(market, "b", cart) == []
+    assert named(pools, "a", cart) == [f"torn cart: order: cart 'c1' is {what} all the same"]
+    assert named(pools, "b", cart) == []
 
 
 @pytest.mark.parametrize("letter", ["a", "b"])
-def test_a_sold_cart_of_which_a_line_was_given_back_is_named(market: Market, letter: str) -> None:
-    cart = reserved(market)
-    pin(market, cart)
-    decide(market, cart, "confirmed")
-    market.shops[letter].cancel(cart.order_id)
+def test_a_sold_cart_of_which_a_line_was_given_back_is_named(pools: CartPools, letter: str) -> None:
+    cart = reserved(pools)
+    pin(pools, cart)
+    decide(pools, cart, "confirmed")
+    pools.shops[letter].cancel(cart.order_id)
     what = f"its order in pool '{letter}' was cancelled, so the buyer lacks those units"
-    assert named(market, "a", cart) == [f"torn cart: order: cart 'c1' is confirmed, but {what}"]
+    assert named(pools, "a", cart) == [f"torn cart: order: cart 'c1' is confirmed, but {what}"]
 
 
 @pytest.mark.parametrize("state", ["cancelled", "expired", "refused"])
-def test_a_void_cart_of_which_a_line_was_sold_is_named(market: Market, state: CartMove) -> None:
-    cart = market.cart("c1", ("a", 1), ("b", 2))
-    market.side.execute(op.OpenCart(cart, LONG_MS))
-    market.shops["b"].reserved(cart.order_id, 2)
-    decide(market, cart, state)
-    market.shops["b"].confirm(cart.order_id)
+def test_a_void_cart_of_which_a_line_was_sold_is_named(pools: CartPools, state: CartMove) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.side.execute(op.OpenCart(cart, LONG_MS))
+    pools.shops["b"].reserved(cart.order_id, 2)
+    decide(pools, cart, state)
+    pools.shops["b"].confirm(cart.order_id)
     what = "its order in pool 'b' was confirmed, so those units are sold"
-    assert named(market, "a", cart) == [f"torn cart: order: cart 'c1' is {state}, but {what}"]
+    assert named(pools, "a", cart) == [f"torn cart: order: cart 'c1' is {state}, but {what}"]
 
 
-def test_a_sold_cart_of_which_a_line_may_lapse_is_named_until_it_is_confirmed(market: Market) -> None:
-    cart = reserved(market)
-    pin(market, cart, "a")
-    decide(market, cart, "confirmed")
+def test_a_sold_cart_of_which_a_line_may_lapse_is_named_until_it_is_confirmed(pools: CartPools) -> None:
+    cart = reserved(pools)
+    pin(pools, cart, "a")
+    decide(pools, cart, "confirmed")
     what = "its order in pool 'b' may expire: confirm the cart again, or it there"
-    assert named(market, "a", cart) == [f"torn cart: order: cart 'c1' is confirmed, but {what}"]
-    market.confirm(cart)
-    assert named(market, "a", cart) == []
+    assert named(pools, "a", cart) == [f"torn cart: order: cart 'c1' is confirmed, but {what}"]
+    pools.confirm(cart)
+    assert named(pools, "a", cart) == []
 
 
 @pytest.mark.parametrize(("state", "end"), [("confirmed", "confirm"), ("cancelled", "cancel"), ("expired", "cancel")])
 def test_a_hold_that_a_finished_cart_has_left_is_named_in_both_pools_and_ended_by_hand(
-    market: Market, state: CartMove, end: str
+    pools: CartPools, state: CartMove, end: str
 ) -> None:
-    cart = reserved(market)
-    pin(market, cart)
-    decide(market, cart, state, finished=True)
+    cart = reserved(pools)
+    pin(pools, cart)
+    decide(pools, cart, state, finished=True)
     what = "on hold: confirm" if end == "confirm" else "on hold forever: cancel"
-    assert named(market, "a", cart) == [
+    assert named(pools, "a", cart) == [
         f"leaked hold: order: cart 'c1' is {state} and finished, but its order in pool '{letter}' is {what} it there"
         for letter in "ab"
     ]
     said = f"it is on hold forever, though cart 'c1' of 'a' is {state} and finished: {end} it"
-    assert named(market, "b", cart) == [f"leaked hold: order: {said}"]
+    assert named(pools, "b", cart) == [f"leaked hold: order: {said}"]
     for letter in "ab":
-        getattr(market.shops[letter], end)(cart.order_id)
-    assert [named(market, letter, cart) for letter in "ab"] == [[], []]
+        getattr(pools.shops[letter], end)(cart.order_id)
+    assert [named(pools, letter, cart) for letter in "ab"] == [[], []]
 
 
-def test_a_cart_that_has_no_order_is_named(market: Market) -> None:
-    cart = market.cart("c1", ("a", 1), ("b", 2))
-    market.side.execute(op.OpenCart(cart, LONG_MS))
-    market.shops["a"].reserved(cart.order_id)
-    decide(market, cart, "reserved")
-    assert named(market, "a", cart) == ["torn cart: order: cart 'c1' is reserved, but its order in pool 'b' is gone"]
+def test_a_cart_that_has_no_order_is_named(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.side.execute(op.OpenCart(cart, LONG_MS))
+    pools.shops["a"].reserved(cart.order_id)
+    decide(pools, cart, "reserved")
+    assert named(pools, "a", cart) == ["torn cart: order: cart 'c1' is reserved, but its order in pool 'b' is gone"]
 
 
-def test_a_cart_that_no_sweep_would_find_is_named_until_it_is_ended(market: Market) -> None:
-    cart = reserved(market)
-    market.side.execute(op.FinishCart(cart.home, cart.cart_id))
+def test_a_cart_that_no_sweep_would_find_is_named_until_it_is_ended(pools: CartPools) -> None:
+    cart = reserved(pools)
+    pools.side.execute(op.FinishCart(cart.home, cart.cart_id))
     told = "lost: cart 'c1' is reserved, but no sweep knows of it: confirm or cancel the cart"
-    assert named(market, "a", cart) == [told]
-    market.cancel(cart)
-    assert named(market, "a", cart) == []
+    assert named(pools, "a", cart) == [told]
+    pools.cancel(cart)
+    assert named(pools, "a", cart) == []
 
 
 # --- orders that are pinned for nobody ---
@@ -232,49 +234,49 @@ def test_a_cart_that_no_sweep_would_find_is_named_until_it_is_ended(market: Mark
 
 @pytest.mark.parametrize("letter", ["a", "b"])
 def test_an_order_pinned_for_a_cart_that_its_home_does_not_know_is_named_until_it_is_ended(
-    market: Market, letter: str
+    pools: CartPools, letter: str
 ) -> None:
-    cart = market.cart("c1", ("a", 1), ("b", 2))
-    market.shops[letter].reserved(cart.order_id)
-    pin(market, cart, letter)
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.shops[letter].reserved(cart.order_id)
+    pin(pools, cart, letter)
     told = "it is on hold forever for cart 'c1', unknown in its home 'a': cancel or confirm it"
-    assert named(market, letter, cart) == [f"leaked hold: order: {told}"]
-    (drift,) = report_of(market, letter).drift
+    assert named(pools, letter, cart) == [f"leaked hold: order: {told}"]
+    (drift,) = report_of(pools, letter).drift
     assert (drift.order_id, drift.name, drift.about) == (cart.order_id, "c1", "cart")
-    market.shops[letter].cancel(cart.order_id)
-    assert named(market, letter, cart) == []
+    pools.shops[letter].cancel(cart.order_id)
+    assert named(pools, letter, cart) == []
 
 
-def test_an_order_pinned_for_another_cart_of_the_same_id_is_named(market: Market) -> None:
-    other, cart = market.cart("c1", ("a", 1), ("b", 1)), reserved(market)
-    market.shops["b"].reserved(other.order_id)
-    pin(market, other, "b")
+def test_an_order_pinned_for_another_cart_of_the_same_id_is_named(pools: CartPools) -> None:
+    other, cart = pools.cart("c1", ("a", 1), ("b", 1)), reserved(pools)
+    pools.shops["b"].reserved(other.order_id)
+    pin(pools, other, "b")
     told = "it is on hold forever for cart 'c1', unknown in its home 'a': cancel or confirm it"
-    assert named(market, "b", other) == [f"leaked hold: order: {told}"]
-    assert named(market, "a", cart) == []
+    assert named(pools, "b", other) == [f"leaked hold: order: {told}"]
+    assert named(pools, "a", cart) == []
 
 
-def test_an_order_pinned_for_a_cart_of_a_pool_that_is_not_open_is_named(market: Market) -> None:
-    cart = market.cart("c1", ("Z", 1), ("b", 2))
-    market.shops["b"].reserved(cart.order_id)
-    pin(market, cart, "b")
+def test_an_order_pinned_for_a_cart_of_a_pool_that_is_not_open_is_named(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("Z", 1), ("b", 2))
+    pools.shops["b"].reserved(cart.order_id)
+    pin(pools, cart, "b")
     told = "it is on hold forever for a cart of 'Z', but that pool is not open: cancel or confirm it"
-    assert named(market, "b", cart) == [f"leaked hold: order: {told}"]
+    assert named(pools, "b", cart) == [f"leaked hold: order: {told}"]
 
 
-def test_an_order_pinned_for_no_cart_is_named(market: Market) -> None:
-    market.shops["b"].reserved("plain")
-    market.side.execute(op.PinOrder(market.sku("b"), "plain", market.sku("a")))
-    (drift,) = report_of(market, "b").drift
+def test_an_order_pinned_for_no_cart_is_named(pools: CartPools) -> None:
+    pools.shops["b"].reserved("plain")
+    pools.side.execute(op.PinOrder(pools.sku("b"), "plain", pools.sku("a")))
+    (drift,) = report_of(pools, "b").drift
     assert (drift.kind, drift.order_id) == ("leaked hold", "plain")
     assert drift.detail.startswith("it is on hold forever, but its record names no cart: ")
 
 
-def test_a_repair_leaves_carts_as_they_are_and_says_why(market: Market) -> None:
-    cart = reserved(market)
-    pin(market, cart)
-    decide(market, cart, "confirmed", finished=True)
-    pool: Pool = market.side.pool(market.sku("b"))
+def test_a_repair_leaves_carts_as_they_are_and_says_why(pools: CartPools) -> None:
+    cart = reserved(pools)
+    pin(pools, cart)
+    decide(pools, cart, "confirmed", finished=True)
+    pool: Pool = pools.side.pool(pools.sku("b"))
     done = pool.repair(pool.audit(), yes=True)
     assert (done.done_count, done.is_clean) == (0, False)
     (repair,) = done.repairs

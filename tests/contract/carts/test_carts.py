@@ -20,7 +20,7 @@ from segmented.models import (
     Settled,
     SoldOut,
 )
-from tests.contract.carts.carts import Market
+from tests.contract.carts.carts import CartPools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,41 +29,41 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def market(side: Side) -> Iterator[Market]:
+def pools(side: Side) -> Iterator[CartPools]:
     """Ten units each of a, b and c."""
-    made = Market(side)
+    made = CartPools(side)
     for letter in "abc":
         made.open(letter, 10)
     yield made
     made.check_books()
 
 
-def test_a_cart_takes_all_its_lines_and_sells_them_when_confirmed(market: Market) -> None:
-    cart = market.cart("c1", ("c", 3), ("a", 1), ("b", 2))
-    lines = ((market.sku("a"), 1), (market.sku("b"), 2), (market.sku("c"), 3))
-    assert market.reserve(cart) == CartReserved("c1", market.sku("a"), cart.order_id, lines, replay=False)
-    assert market.totals() == {"a": (9, 1, 0), "b": (8, 2, 0), "c": (7, 3, 0)}
-    assert market.confirm(cart) == CartSettled("c1", "confirmed", replay=False, is_finished=True)
-    assert market.totals() == {"a": (9, 0, 1), "b": (8, 0, 2), "c": (7, 0, 3)}
-    assert market.read(cart).is_finished
+def test_a_cart_takes_all_its_lines_and_sells_them_when_confirmed(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("c", 3), ("a", 1), ("b", 2))
+    lines = ((pools.sku("a"), 1), (pools.sku("b"), 2), (pools.sku("c"), 3))
+    assert pools.reserve(cart) == CartReserved("c1", pools.sku("a"), cart.order_id, lines, replay=False)
+    assert pools.totals() == {"a": (9, 1, 0), "b": (8, 2, 0), "c": (7, 3, 0)}
+    assert pools.confirm(cart) == CartSettled("c1", "confirmed", replay=False, is_finished=True)
+    assert pools.totals() == {"a": (9, 0, 1), "b": (8, 0, 2), "c": (7, 0, 3)}
+    assert pools.read(cart).is_finished
 
 
-def test_a_cart_that_is_cancelled_gives_all_its_lines_back(market: Market) -> None:
-    cart = market.cart("c1", ("a", 1), ("b", 2))
-    market.reserved(cart)
-    assert market.cancel(cart) == CartSettled("c1", "cancelled", replay=False, is_finished=True)
-    assert market.totals() == {"a": (10, 0, 0), "b": (10, 0, 0), "c": (10, 0, 0)}
+def test_a_cart_that_is_cancelled_gives_all_its_lines_back(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    pools.reserved(cart)
+    assert pools.cancel(cart) == CartSettled("c1", "cancelled", replay=False, is_finished=True)
+    assert pools.totals() == {"a": (10, 0, 0), "b": (10, 0, 0), "c": (10, 0, 0)}
 
 
 @pytest.mark.parametrize(("short", "taken"), [("a", ["a"]), ("b", ["a", "b"]), ("c", ["a", "b", "c"])])
 def test_one_line_that_does_not_fit_refuses_the_whole_cart_and_nothing_stays_taken(
-    market: Market, short: str, taken: list[str]
+    pools: CartPools, short: str, taken: list[str]
 ) -> None:
-    cart = market.cart("c1", *((letter, 11 if letter == short else 2) for letter in "abc"))
+    cart = pools.cart("c1", *((letter, 11 if letter == short else 2) for letter in "abc"))
     refusal = SoldOut(cart.order_id, 11, 10, 0, sequence=1)
-    assert market.reserve(cart) == CartRefused("c1", market.sku(short), refusal, replay=False)
-    assert market.totals() == {"a": (10, 0, 0), "b": (10, 0, 0), "c": (10, 0, 0)}
-    kinds = {letter: [kind for kind, _ in shop.story()] for letter, shop in market.shops.items()}
+    assert pools.reserve(cart) == CartRefused("c1", pools.sku(short), refusal, replay=False)
+    assert pools.totals() == {"a": (10, 0, 0), "b": (10, 0, 0), "c": (10, 0, 0)}
+    kinds = {letter: [kind for kind, _ in shop.story()] for letter, shop in pools.shops.items()}
     before = [letter for letter in taken if letter != short]
     assert [letter for letter in "abc" if kinds[letter] == ["opened", "reserved", "cancelled"]] == before
     assert [letter for letter in "abc" if kinds[letter] == ["opened"]] == [
@@ -71,138 +71,138 @@ def test_one_line_that_does_not_fit_refuses_the_whole_cart_and_nothing_stays_tak
     ]
 
 
-def test_27_lines_of_one_sku_are_summed_before_they_are_checked(market: Market) -> None:
-    market.open("d", 5)
-    cart = market.cart("c1", ("d", 3), ("a", 1), ("d", 3))
-    answer = market.reserve(cart)
+def test_27_lines_of_one_sku_are_summed_before_they_are_checked(pools: CartPools) -> None:
+    pools.open("d", 5)
+    cart = pools.cart("c1", ("d", 3), ("a", 1), ("d", 3))
+    answer = pools.reserve(cart)
     assert isinstance(answer, CartRefused)
-    assert (answer.sku, answer.refusal) == (market.sku("d"), SoldOut(cart.order_id, 6, 5, 0, sequence=1))
-    assert market.totals()["d"] == (5, 0, 0)
-    assert market.totals()["a"] == (10, 0, 0)
-    fits = market.cart("c2", ("d", 3), ("d", 2))
-    assert market.reserved(fits).lines == ((market.sku("d"), 5),)
-    assert market.totals()["d"] == (0, 5, 0)
+    assert (answer.sku, answer.refusal) == (pools.sku("d"), SoldOut(cart.order_id, 6, 5, 0, sequence=1))
+    assert pools.totals()["d"] == (5, 0, 0)
+    assert pools.totals()["a"] == (10, 0, 0)
+    fits = pools.cart("c2", ("d", 3), ("d", 2))
+    assert pools.reserved(fits).lines == ((pools.sku("d"), 5),)
+    assert pools.totals()["d"] == (0, 5, 0)
 
 
-def test_a_repeat_gets_the_first_answer_marked_as_a_replay(market: Market) -> None:
-    cart = market.cart("c1", ("a", 1), ("b", 2))
-    first = market.reserved(cart)
-    assert market.reserve(cart) == replace(first, replay=True)
-    assert market.reserve(market.cart("c1", ("b", 1), ("a", 1), ("b", 1))) == replace(first, replay=True)
-    settled = market.confirm(cart)
-    assert market.confirm(cart) == replace(settled, replay=True)
-    assert market.cancel(cart) == replace(settled, replay=True)
-    assert market.reserve(cart) == replace(settled, replay=True)
-    assert market.totals() == {"a": (9, 0, 1), "b": (8, 0, 2), "c": (10, 0, 0)}
+def test_a_repeat_gets_the_first_answer_marked_as_a_replay(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 2))
+    first = pools.reserved(cart)
+    assert pools.reserve(cart) == replace(first, replay=True)
+    assert pools.reserve(pools.cart("c1", ("b", 1), ("a", 1), ("b", 1))) == replace(first, replay=True)
+    settled = pools.confirm(cart)
+    assert pools.confirm(cart) == replace(settled, replay=True)
+    assert pools.cancel(cart) == replace(settled, replay=True)
+    assert pools.reserve(cart) == replace(settled, replay=True)
+    assert pools.totals() == {"a": (9, 0, 1), "b": (8, 0, 2), "c": (10, 0, 0)}
 
 
-def test_a_refusal_is_final_and_a_repeat_gets_it_again(market: Market) -> None:
-    cart = market.cart("c1", ("a", 1), ("b", 11))
-    first = market.reserve(cart)
+def test_a_refusal_is_final_and_a_repeat_gets_it_again(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 1), ("b", 11))
+    first = pools.reserve(cart)
     assert isinstance(first, CartRefused)
     assert isinstance(first.refusal, SoldOut)
-    market.shops["b"].restock(5, "more")
+    pools.shops["b"].restock(5, "more")
     again = replace(first, refusal=replace(first.refusal, replay=True), replay=True)
-    assert market.reserve(cart) == again
-    assert market.confirm(cart) == CartSettled("c1", "refused", replay=True, is_finished=True)
-    assert market.totals()["a"] == (10, 0, 0)
+    assert pools.reserve(cart) == again
+    assert pools.confirm(cart) == CartSettled("c1", "refused", replay=True, is_finished=True)
+    assert pools.totals()["a"] == (10, 0, 0)
 
 
 @pytest.mark.parametrize(
     "other", [[("a", 1), ("b", 3)], [("a", 1)], [("a", 1), ("b", 2), ("c", 1)], [("a", 3)]], ids=str
 )
-def test_the_same_id_with_other_content_is_an_error(market: Market, other: list[tuple[str, int]]) -> None:
-    market.reserved(market.cart("c1", ("a", 1), ("b", 2)))
+def test_the_same_id_with_other_content_is_an_error(pools: CartPools, other: list[tuple[str, int]]) -> None:
+    pools.reserved(pools.cart("c1", ("a", 1), ("b", 2)))
     with pytest.raises(CartMismatch, match="exists with other content"):
-        market.reserve(market.cart("c1", *other))
+        pools.reserve(pools.cart("c1", *other))
     with pytest.raises(CartMismatch):
-        market.reserve(market.cart("c1", ("a", 1), ("b", 2), customer_id="ann"))
-    assert market.totals() == {"a": (9, 1, 0), "b": (8, 2, 0), "c": (10, 0, 0)}
+        pools.reserve(pools.cart("c1", ("a", 1), ("b", 2), customer_id="ann"))
+    assert pools.totals() == {"a": (9, 1, 0), "b": (8, 2, 0), "c": (10, 0, 0)}
 
 
-def test_an_order_and_a_cart_of_another_home_under_the_same_id_are_not_taken_for_this_one(market: Market) -> None:
-    market.shops["b"].reserved("same", 2)
-    market.reserved(market.cart("same", ("b", 2), ("c", 1)))
-    market.reserved(market.cart("same", ("a", 1), ("b", 2)))
-    assert market.totals() == {"a": (9, 1, 0), "b": (4, 6, 0), "c": (9, 1, 0)}
-    market.cancel(market.cart("same", ("a", 1), ("b", 2)))
-    assert market.totals() == {"a": (10, 0, 0), "b": (6, 4, 0), "c": (9, 1, 0)}
+def test_an_order_and_a_cart_of_another_home_under_the_same_id_are_not_taken_for_this_one(pools: CartPools) -> None:
+    pools.shops["b"].reserved("same", 2)
+    pools.reserved(pools.cart("same", ("b", 2), ("c", 1)))
+    pools.reserved(pools.cart("same", ("a", 1), ("b", 2)))
+    assert pools.totals() == {"a": (9, 1, 0), "b": (4, 6, 0), "c": (9, 1, 0)}
+    pools.cancel(pools.cart("same", ("a", 1), ("b", 2)))
+    assert pools.totals() == {"a": (10, 0, 0), "b": (6, 4, 0), "c": (9, 1, 0)}
 
 
-def test_a_limit_a_closed_sale_and_a_missing_pool_refuse_the_whole_cart(market: Market) -> None:
-    market.open("d", 10, customer_limit=2)
-    limited = market.cart("c1", ("a", 1), ("d", 3), customer_id="ann")
+def test_a_limit_a_closed_sale_and_a_missing_pool_refuse_the_whole_cart(pools: CartPools) -> None:
+    pools.open("d", 10, customer_limit=2)
+    limited = pools.cart("c1", ("a", 1), ("d", 3), customer_id="ann")
     reached = LimitReached(limited.order_id, 3, "ann", 2, 0)
-    assert market.reserve(limited) == CartRefused("c1", market.sku("d"), reached, replay=False)
-    assert market.reserve(limited) == CartRefused("c1", market.sku("d"), reached, replay=True)
+    assert pools.reserve(limited) == CartRefused("c1", pools.sku("d"), reached, replay=False)
+    assert pools.reserve(limited) == CartRefused("c1", pools.sku("d"), reached, replay=True)
     with pytest.raises(InvalidInput, match="names no customer"):
-        market.reserve(market.cart("c2", ("a", 1), ("d", 1)))
+        pools.reserve(pools.cart("c2", ("a", 1), ("d", 1)))
     with pytest.raises(PoolMissing):
-        market.reserve(market.cart("c3", ("a", 1), ("e", 1)))
-    market.shops["b"].close()
-    closed = market.cart("c4", ("a", 1), ("b", 1))
-    assert market.reserve(closed) == CartRefused("c4", market.sku("b"), Closed(closed.order_id), replay=False)
-    for cart in (market.cart("c2", ("a", 1), ("d", 1)), market.cart("c3", ("a", 1), ("e", 1))):
+        pools.reserve(pools.cart("c3", ("a", 1), ("e", 1)))
+    pools.shops["b"].close()
+    closed = pools.cart("c4", ("a", 1), ("b", 1))
+    assert pools.reserve(closed) == CartRefused("c4", pools.sku("b"), Closed(closed.order_id), replay=False)
+    for cart in (pools.cart("c2", ("a", 1), ("d", 1)), pools.cart("c3", ("a", 1), ("e", 1))):
         with pytest.raises(CartUnknown):
-            market.read(cart)
-    assert market.totals() == {"a": (10, 0, 0), "b": (10, 0, 0), "c": (10, 0, 0), "d": (10, 0, 0)}
+            pools.read(cart)
+    assert pools.totals() == {"a": (10, 0, 0), "b": (10, 0, 0), "c": (10, 0, 0), "d": (10, 0, 0)}
 
 
-def test_buying_again_after_a_cancel_is_within_the_limit(market: Market) -> None:
-    market.open("d", 10, customer_limit=2)
-    first = market.cart("c1", ("a", 1), ("d", 2), customer_id="ann")
-    market.reserved(first)
-    second = market.cart("c2", ("b", 1), ("d", 1), customer_id="ann")
-    assert isinstance(market.reserve(second), CartRefused)
-    market.cancel(first)
-    market.reserved(market.cart("c3", ("b", 1), ("d", 2), customer_id="ann"))
-    assert market.totals()["d"] == (8, 2, 0)
+def test_buying_again_after_a_cancel_is_within_the_limit(pools: CartPools) -> None:
+    pools.open("d", 10, customer_limit=2)
+    first = pools.cart("c1", ("a", 1), ("d", 2), customer_id="ann")
+    pools.reserved(first)
+    second = pools.cart("c2", ("b", 1), ("d", 1), customer_id="ann")
+    assert isinstance(pools.reserve(second), CartRefused)
+    pools.cancel(first)
+    pools.reserved(pools.cart("c3", ("b", 1), ("d", 2), customer_id="ann"))
+    assert pools.totals()["d"] == (8, 2, 0)
 
 
-def test_a_gated_pool_takes_no_carts(market: Market) -> None:
-    market.open("d", 10, gated=True)
+def test_a_gated_pool_takes_no_carts(pools: CartPools) -> None:
+    pools.open("d", 10, gated=True)
     with pytest.raises(InvalidInput, match="its order database decides its orders"):
-        market.reserve(market.cart("c1", ("a", 1), ("d", 1)))
-    assert market.totals()["a"] == (10, 0, 0)
+        pools.reserve(pools.cart("c1", ("a", 1), ("d", 1)))
+    assert pools.totals()["a"] == (10, 0, 0)
 
 
-def test_a_cart_that_nobody_knows_is_an_error(market: Market) -> None:
-    cart = market.cart("c1", ("a", 1))
-    for ask in (market.confirm, market.cancel, market.read):
+def test_a_cart_that_nobody_knows_is_an_error(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 1))
+    for ask in (pools.confirm, pools.cancel, pools.read):
         with pytest.raises(CartUnknown, match="its home is the first of its skus"):
             ask(cart)
-    gone = market.cart("c1", ("z", 1))
-    for ask in (market.confirm, market.cancel, market.read):
+    gone = pools.cart("c1", ("z", 1))
+    for ask in (pools.confirm, pools.cancel, pools.read):
         with pytest.raises(PoolMissing):
             ask(gone)
     with pytest.raises(PoolMissing):
-        market.carts().finish(market.sku("z"))
+        pools.carts().finish(pools.sku("z"))
 
 
-def test_carts_that_want_the_same_skus_in_opposite_orders_never_stop_each_other(market: Market) -> None:
-    there = [market.cart(f"t{index}", ("a", 1), ("b", 1)) for index in range(8)]
-    back = [market.cart(f"b{index}", ("b", 1), ("a", 1)) for index in range(8)]
+def test_carts_that_want_the_same_skus_in_opposite_orders_never_stop_each_other(pools: CartPools) -> None:
+    there = [pools.cart(f"t{index}", ("a", 1), ("b", 1)) for index in range(8)]
+    back = [pools.cart(f"b{index}", ("b", 1), ("a", 1)) for index in range(8)]
     carts = [cart for pair in zip(there, back, strict=True) for cart in pair]
-    calls = [market.side.start(partial(market.reserve, cart)) for cart in carts]
+    calls = [pools.side.start(partial(pools.reserve, cart)) for cart in carts]
     answers = [call.result(30) for call in calls]
     assert sum(isinstance(answer, CartReserved) for answer in answers) == 10
     assert sum(isinstance(answer, CartRefused) for answer in answers) == 6
-    assert market.totals() == {"a": (0, 10, 0), "b": (0, 10, 0), "c": (10, 0, 0)}
+    assert pools.totals() == {"a": (0, 10, 0), "b": (0, 10, 0), "c": (10, 0, 0)}
 
 
-def test_one_answer_for_each_kind_of_refusal_comes_back_as_it_was_kept(market: Market) -> None:
-    cart = market.cart("c1", ("a", 1))
-    market.side.execute(op.OpenCart(cart, 600_000))
+def test_one_answer_for_each_kind_of_refusal_comes_back_as_it_was_kept(pools: CartPools) -> None:
+    cart = pools.cart("c1", ("a", 1))
+    pools.side.execute(op.OpenCart(cart, 600_000))
     kept = LineRefusal('ü\n\t"{%}', Settled(cart.order_id, "cancelled", 3, -1, None, 17, replay=True))
-    decided = market.side.execute(op.DecideCart(cart.home, "c1", "refused", kept))
+    decided = pools.side.execute(op.DecideCart(cart.home, "c1", "refused", kept))
     assert decided.refusal == kept
-    assert market.read(cart).refusal == kept
+    assert pools.read(cart).refusal == kept
 
 
 @pytest.mark.parametrize("name", ["{", "}{", "%7B", "a b", "ü" * 50])
-def test_any_text_may_be_a_sku_of_a_cart(market: Market, name: str) -> None:
-    market.open(name, 5)
-    cart = market.cart("ü {%}", (name, 2), ("a", 1), customer_id="ann\u2028'\"\\")
-    market.reserved(cart)
-    assert market.confirm(cart).state == "confirmed"
-    assert market.totals()[name] == (3, 0, 2)
+def test_any_text_may_be_a_sku_of_a_cart(pools: CartPools, name: str) -> None:
+    pools.open(name, 5)
+    cart = pools.cart("ü {%}", (name, 2), ("a", 1), customer_id="ann\u2028'\"\\")
+    pools.reserved(cart)
+    assert pools.confirm(cart).state == "confirmed"
+    assert pools.totals()[name] == (3, 0, 2)

@@ -38,7 +38,7 @@ POINTS: Final = {
 
 
 @dataclass(slots=True)
-class Desk:
+class KeyClient:
     """Asks about one key."""
 
     side: Side

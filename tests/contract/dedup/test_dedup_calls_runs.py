@@ -210,7 +210,7 @@ def test_what_an_effect_gave_and_nobody_could_read_is_not_kept_and_blocks_nobody
     with calls.run("k") as run:
         assert run.finish_with(StoreEffect(f"redis.call('INCR', KEYS[1]) return '{given}'", keys=[points(run)])) is None
     assert redis_side.raw().get(points(run)) == "1"
-    with pytest.raises(ResultUnkept, match="no UTF-8"):
+    with pytest.raises(ResultUnkept, match="not valid UTF-8"):
         _ = calls.replay("k").result
     assert calls.read("k").outcome.kind == "unkept"
 

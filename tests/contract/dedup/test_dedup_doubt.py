@@ -21,7 +21,7 @@ from segmented.models.dedup import (
     RunFinished,
 )
 from segmented.once_keys import once_partition
-from tests.contract.dedup.dedup_desk import LONG_MS, Desk
+from tests.contract.dedup.dedup_desk import LONG_MS, KeyClient
 
 if TYPE_CHECKING:
     from segmented.models.dedup import RunOn
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DAY_MS: Final = 86_400_000
 
 
-class Book:
+class RecordClient:
     """One record."""
 
     def __init__(self, side: Side, key: str = "k") -> None:
@@ -47,74 +47,74 @@ class Book:
 
 
 @pytest.fixture
-def book(side: Side) -> Book:
-    return Book(side)
+def client(side: Side) -> RecordClient:
+    return RecordClient(side)
 
 
-def test_a_run_in_doubt_is_unknown_at_once_and_a_repeat_of_the_doubt_changes_nothing(book: Book) -> None:
-    book.begin("m")
-    assert [book.doubt("m"), book.doubt("m")] == [Released(), Released()]
-    assert book.begin("n") == KeyHeld("m", "unknown", None)
-    (claim,) = book.side.execute(op.ListClaims(book.record.namespace, once_partition(book.record.key), 10))
+def test_a_run_in_doubt_is_unknown_at_once_and_a_repeat_of_the_doubt_changes_nothing(client: RecordClient) -> None:
+    client.begin("m")
+    assert [client.doubt("m"), client.doubt("m")] == [Released(), Released()]
+    assert client.begin("n") == KeyHeld("m", "unknown", None)
+    (claim,) = client.side.execute(op.ListClaims(client.record.namespace, once_partition(client.record.key), 10))
     assert (claim.key, claim.ends_in_ms) == ("k", None)
 
 
-def test_a_run_in_doubt_never_lapses_by_itself(book: Book) -> None:
-    book.begin("m", ttl_ms=1)
-    book.doubt("m")
-    book.side.pass_time(0.01)
-    assert book.side.execute(op.ReapKey(book.record, 1)) == Reaped("held")
-    book.side.pass_time(0.01)
-    assert book.begin("n") == KeyHeld("m", "unknown", None)
+def test_a_run_in_doubt_never_lapses_by_itself(client: RecordClient) -> None:
+    client.begin("m", ttl_ms=1)
+    client.doubt("m")
+    client.side.pass_time(0.01)
+    assert client.side.execute(op.ReapKey(client.record, 1)) == Reaped("held")
+    client.side.pass_time(0.01)
+    assert client.begin("n") == KeyHeld("m", "unknown", None)
 
 
 @pytest.mark.parametrize("point_name", ["until_executed", "until_executing"])
 def test_a_retry_of_a_run_in_doubt_lives_and_is_renewed(side: Side, point_name: str) -> None:
-    desk = Desk(side, point_name)
-    desk.token("m")
-    side.execute(op.DoubtRun(desk.record, "m", "m's", LONG_MS, desk.point.run_on))
-    assert isinstance(desk.begin("m", "next", attempt=1), RunBegun)
-    assert desk.renew("m", "next") == Renewed(LONG_MS)
-    held = desk.begin("m", "third", attempt=1)
+    client = KeyClient(side, point_name)
+    client.token("m")
+    side.execute(op.DoubtRun(client.record, "m", "m's", LONG_MS, client.point.run_on))
+    assert isinstance(client.begin("m", "next", attempt=1), RunBegun)
+    assert client.renew("m", "next") == Renewed(LONG_MS)
+    held = client.begin("m", "third", attempt=1)
     assert (held.state, held.message) == ("running", "m")
 
 
-def test_only_the_holder_puts_its_run_in_doubt(book: Book) -> None:
-    assert book.doubt("m") == Lost()
-    book.begin("m")
-    assert [book.doubt("m", "other"), book.doubt("n")] == [Lost(), Lost()]
-    assert isinstance(book.begin("n"), KeyHeld)
-    assert book.settle() == NotUnknown()
+def test_only_the_holder_puts_its_run_in_doubt(client: RecordClient) -> None:
+    assert client.doubt("m") == Lost()
+    client.begin("m")
+    assert [client.doubt("m", "other"), client.doubt("n")] == [Lost(), Lost()]
+    assert isinstance(client.begin("n"), KeyHeld)
+    assert client.settle() == NotUnknown()
 
 
-def test_a_holder_that_learns_after_all_finishes_its_run_in_doubt(book: Book) -> None:
-    begun = book.begin("m")
+def test_a_holder_that_learns_after_all_finishes_its_run_in_doubt(client: RecordClient) -> None:
+    begun = client.begin("m")
     assert isinstance(begun, RunBegun)
-    book.doubt("m")
-    finish = op.FinishRun(book.record, "m", "h", begun.fencing_token, "value", "1", DAY_MS, DAY_MS)
-    assert book.side.execute(finish) == RunFinished(replay=False)
-    assert book.settle() == NotUnknown()
+    client.doubt("m")
+    finish = op.FinishRun(client.record, "m", "h", begun.fencing_token, "value", "1", DAY_MS, DAY_MS)
+    assert client.side.execute(finish) == RunFinished(replay=False)
+    assert client.settle() == NotUnknown()
 
 
-def test_a_run_of_one_message_in_doubt_keeps_out_its_own_copies_alone(book: Book) -> None:
-    book.begin("m", run_on="message")
-    assert book.doubt("m", run_on="message") == Released()
-    assert isinstance(book.begin("m", "copy", run_on="message"), KeyHeld)
-    assert isinstance(book.begin("n", "other", run_on="message"), RunBegun)
+def test_a_run_of_one_message_in_doubt_keeps_out_its_own_copies_alone(client: RecordClient) -> None:
+    client.begin("m", run_on="message")
+    assert client.doubt("m", run_on="message") == Released()
+    assert isinstance(client.begin("m", "copy", run_on="message"), KeyHeld)
+    assert isinstance(client.begin("n", "other", run_on="message"), RunBegun)
 
 
-def test_a_settlement_of_one_message_does_not_settle_another(book: Book) -> None:
-    book.begin("m")
-    book.doubt("m")
-    assert book.settle("earlier") == NotUnknown()
-    assert book.settle("m") == Freed("unknown", "m")
-    assert isinstance(book.begin("n"), RunBegun)
+def test_a_settlement_of_one_message_does_not_settle_another(client: RecordClient) -> None:
+    client.begin("m")
+    client.doubt("m")
+    assert client.settle("earlier") == NotUnknown()
+    assert client.settle("m") == Freed("unknown", "m")
+    assert isinstance(client.begin("n"), RunBegun)
 
 
 @pytest.mark.parametrize("key", ["k", "a*b?[c]\\d", "{k}"])
 def test_a_namespace_is_found_by_what_is_held_in_it_and_by_a_key_that_it_knows(side: Side, key: str) -> None:
-    book = Book(side, key)
-    spaces = [f"{book.record.namespace}-{word}" for word in ("plain", "{od:d}%7D")]
+    client = RecordClient(side, key)
+    spaces = [f"{client.record.namespace}-{word}" for word in ("plain", "{od:d}%7D")]
     for number, namespace in enumerate(spaces):
         record = RecordName(namespace, key)
         begun = side.execute(op.BeginRun(record, "m", "h", "", "t", 60_000, DAY_MS))
@@ -130,37 +130,37 @@ def test_a_namespace_is_found_by_what_is_held_in_it_and_by_a_key_that_it_knows(s
 @pytest.mark.parametrize("is_dead", [False, True])
 @pytest.mark.parametrize("run_on", ["key", "message"])
 def test_a_message_that_is_cancelled_leaves_what_is_unknown_unknown(
-    book: Book, run_on: RunOn, *, is_dead: bool
+    client: RecordClient, run_on: RunOn, *, is_dead: bool
 ) -> None:
-    book.side.execute(
-        op.BeginRun(book.record, "m", "h", "", "t", 60_000, DAY_MS, run_on=run_on, on_lapse="unknown"),
+    client.side.execute(
+        op.BeginRun(client.record, "m", "h", "", "t", 60_000, DAY_MS, run_on=run_on, on_lapse="unknown"),
     )
     if not is_dead:
-        book.doubt("m", run_on=run_on)
-    cancel = op.CancelMessage(book.record, "m", DAY_MS, run_on, is_dead=is_dead)
-    assert [book.side.execute(cancel), book.side.execute(cancel)] == [MessageCancelled(), MessageCancelled()]
-    assert book.begin("m", "other", run_on=run_on) == MessageCancelled()
-    found = book.side.execute(op.ReadRecord(book.record, "m" if run_on == "message" else ""))
+        client.doubt("m", run_on=run_on)
+    cancel = op.CancelMessage(client.record, "m", DAY_MS, run_on, is_dead=is_dead)
+    assert [client.side.execute(cancel), client.side.execute(cancel)] == [MessageCancelled(), MessageCancelled()]
+    assert client.begin("m", "other", run_on=run_on) == MessageCancelled()
+    found = client.side.execute(op.ReadRecord(client.record, "m" if run_on == "message" else ""))
     assert found is not None
     assert found.run is not None
     assert found.run.is_unknown
-    (claim,) = book.side.execute(op.ListClaims(book.record.namespace, once_partition(book.record.key), 10))
+    (claim,) = client.side.execute(op.ListClaims(client.record.namespace, once_partition(client.record.key), 10))
     assert claim.ends_in_ms is None
     if run_on == "key":
-        assert book.begin("n") == KeyHeld("m", "unknown", None)
-        assert book.settle() == Freed("unknown", "m")
-        assert isinstance(book.begin("n"), RunBegun)
+        assert client.begin("n") == KeyHeld("m", "unknown", None)
+        assert client.settle() == Freed("unknown", "m")
+        assert isinstance(client.begin("n"), RunBegun)
 
 
 def test_a_message_in_its_window_that_is_settled_gives_its_outcome_until_the_window_ends(side: Side) -> None:
-    desk = Desk(side, "until_expired")
-    desk.claim("m")
-    desk.token("m", on_lapse="unknown")
-    side.execute(op.DoubtRun(desk.record, "m", "m's", LONG_MS, "message"))
-    assert desk.settle("value", '"x"', message="m") == RunFinished(replay=False)
-    found = desk.claim("n")
+    client = KeyClient(side, "until_expired")
+    client.claim("m")
+    client.token("m", on_lapse="unknown")
+    side.execute(op.DoubtRun(client.record, "m", "m's", LONG_MS, "message"))
+    assert client.settle("value", '"x"', message="m") == RunFinished(replay=False)
+    found = client.claim("n")
     assert isinstance(found, OutcomeKept)
     assert (found.message, found.body) == ("m", '"x"')
-    state = desk.read()
+    state = client.read()
     assert state is not None
     assert LONG_MS - 60_000 < state.keeps_ms <= LONG_MS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from segmented.dedup.web import WebOptions, request_key
 from segmented.protocol.wire import load_script
-from tests.contract.dedup.web_servers import SOON, Shop, Till
+from tests.contract.dedup.web_servers import SOON, CountingHandler, OnceServer
 
 if TYPE_CHECKING:
     import pytest
@@ -34,64 +34,64 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
 def test_a_request_is_refused_with_503_while_the_store_is_away(
     far_side: Side, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    till = Till()
-    shop = Shop(far_side, till, WebOptions())
+    handler = CountingHandler()
+    server = OnceServer(far_side, handler, WebOptions())
     proxy.vanish()
     with caplog.at_level(logging.DEBUG):
-        got = shop.ask(KEY, SECRET)
+        got = server.ask(KEY, SECRET)
     proxy.come_back()
-    assert (got.status, got.code, got.headers["retry-after"], till.served) == (503, "store_down", "1", [])
+    assert (got.status, got.code, got.headers["retry-after"], handler.served) == (503, "store_down", "1", [])
     key = request_key(KEY, method="POST", path="/charges")
     assert told(caplog) == [("idempotency.store_down", "StoreUnavailable", key)]
-    assert shop.ask(KEY, SECRET).status == 201
-    shop.close()
+    assert server.ask(KEY, SECRET).status == 201
+    server.close()
 
 
 def test_a_request_without_a_key_needs_no_store(far_side: Side, proxy: Proxy) -> None:
-    shop = Shop(far_side, Till(), WebOptions())
+    server = OnceServer(far_side, CountingHandler(), WebOptions())
     proxy.vanish()
-    assert (shop.ask(None).status, shop.ask(method="GET").status) == (201, 201)
-    shop.close()
+    assert (server.ask(None).status, server.ask(method="GET").status) == (201, 201)
+    server.close()
 
 
 def test_a_request_is_run_unprotected_while_the_store_is_away_where_that_is_asked_for(
     far_side: Side, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    till = Till()
-    shop = Shop(far_side, till, WebOptions(when_down="run"))
+    handler = CountingHandler()
+    server = OnceServer(far_side, handler, WebOptions(when_down="run"))
     proxy.vanish()
     with caplog.at_level(logging.DEBUG):
-        assert [shop.ask(KEY, SECRET).body for _ in range(2)] == [b"charge 1", b"charge 2"]
+        assert [server.ask(KEY, SECRET).body for _ in range(2)] == [b"charge 1", b"charge 2"]
     assert [event for event, _, _ in told(caplog)] == ["idempotency.store_down"] * 2
-    assert till.served[0].body == SECRET
-    shop.close()
+    assert handler.served[0].body == SECRET
+    server.close()
 
 
 def test_an_answer_is_sent_though_it_could_not_be_kept_and_the_request_runs_again_after_its_lease(
     far_side: Side, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    till = Till(gate=threading.Event())
-    shop = Shop(far_side, till, WebOptions(wait=SOON), lease=1.0)
-    first = far_side.start(lambda: shop.ask(KEY, SECRET))
-    assert till.began.wait(SOON)
+    handler = CountingHandler(gate=threading.Event())
+    server = OnceServer(far_side, handler, WebOptions(wait=SOON), lease=1.0)
+    first = far_side.start(lambda: server.ask(KEY, SECRET))
+    assert handler.began.wait(SOON)
     proxy.vanish()
-    assert till.gate is not None
+    assert handler.gate is not None
     with caplog.at_level(logging.DEBUG):
-        till.gate.set()
+        handler.gate.set()
         assert first.result(SOON).body == b"charge 1"
     assert [(event, kind) for event, kind, _ in told(caplog)] == [("idempotency.not_kept", "StoreUnavailable")]
     proxy.come_back()
-    assert shop.ask(KEY, SECRET).body == b"charge 2"
-    shop.close()
+    assert server.ask(KEY, SECRET).body == b"charge 2"
+    server.close()
 
 
 def test_lost_replies_make_no_second_run(far_side: Side, proxy: Proxy) -> None:
-    till = Till()
-    shop = Shop(far_side, till, WebOptions())
+    handler = CountingHandler()
+    server = OnceServer(far_side, handler, WebOptions())
     proxy.swallow_replies(1, to=BEGIN)
-    assert shop.ask("a").body == b"charge 1"
+    assert server.ask("a").body == b"charge 1"
     proxy.swallow_replies(1, to=FINISH)
-    assert shop.ask("b").body == b"charge 2"
-    assert [shop.ask(key).is_replayed for key in ("a", "b")] == [True, True]
-    assert (proxy.swallowed, len(till.served)) == (2, 2)
-    shop.close()
+    assert server.ask("b").body == b"charge 2"
+    assert [server.ask(key).is_replayed for key in ("a", "b")] == [True, True]
+    assert (proxy.swallowed, len(handler.served)) == (2, 2)
+    server.close()

@@ -46,7 +46,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Got:
+class Response:
     """An answer, as a client gets it."""
 
     status: int
@@ -67,7 +67,7 @@ class Got:
 
 
 @dataclass
-class Till:
+class CountingHandler:
     """A handler that counts its requests, and answers with the number unless it is told otherwise."""
 
     reply: Callable[[int, Seen], Reply] = field(default=lambda number, _: Reply(201, (f"charge {number}".encode(),)))
@@ -86,7 +86,7 @@ class Till:
         return self.reply(number, seen)
 
 
-class Shop:
+class OnceServer:
     """A server in the side's colour whose requests are run once."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Shop:
         method: str = "POST",
         path: str = "/charges",
         headers: dict[str, str] | None = None,
-    ) -> Got:
+    ) -> Response:
         given = {
             "Content-Type": "application/json",
             **({} if key is None else {"Idempotency-Key": key}),
@@ -126,12 +126,12 @@ class Shop:
         self._close()
 
 
-def ask(port: int, method: str, path: str, body: bytes | Iterable[bytes], headers: dict[str, str]) -> Got:
+def ask(port: int, method: str, path: str, body: bytes | Iterable[bytes], headers: dict[str, str]) -> Response:
     line = http.client.HTTPConnection("127.0.0.1", port, timeout=SOON)
     try:
         line.request(method, path, body, headers, encode_chunked=not isinstance(body, bytes))
         answer = line.getresponse()
-        return Got(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        return Response(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
     finally:
         line.close()
 
@@ -150,7 +150,7 @@ def wsgi_app(handler: Callable[[Seen], Reply]) -> WSGIApplication:
     return app
 
 
-class Quiet(WSGIRequestHandler):
+class QuietHandler(WSGIRequestHandler):
     """Writes no log."""
 
     def log_message(self, format: str, *_: Any) -> None:  # noqa: A002, ANN401  # the name and types of the library
@@ -166,7 +166,7 @@ class Threaded(socketserver.ThreadingMixIn, WSGIServer):
 
 
 def serve_wsgi(app: WSGIApplication) -> tuple[int, Callable[[], None]]:
-    server = make_server("127.0.0.1", 0, app, server_class=Threaded, handler_class=Quiet)
+    server = make_server("127.0.0.1", 0, app, server_class=Threaded, handler_class=QuietHandler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
 

@@ -1,4 +1,4 @@
-"""The laboratory: a lock under test, parties that want it, the servers behind it and proxies that can fail.
+"""The laboratory: a lock under test, callers that want it, the servers behind it and proxies that can fail.
 
 Nothing here or in the rows imports this library, or anything but Python and redis-py: the same rows run in the
 environment of every peer.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import redis
 
 from bench.peers.contender import NotOffered
-from tests.contract.locks.parties import CALL_SECONDS, Call, Loop, Party, TaskParty, ThreadParty
+from tests.contract.locks.parties import CALL_SECONDS, Call, CallRunner, Loop, TaskRunner, ThreadRunner
 from tests.contract.locks.proxies import Proxies
 from tests.contract.locks.rows import must
 
@@ -57,11 +57,11 @@ class Lab:
         self._urls = list(urls)[: contender.servers]
         self.servers = [redis.Redis.from_url(url, decode_responses=True) for url in self._urls]
         self._loop = Loop() if contender.is_async else None
-        self._parties: list[Party] = []
+        self._runners: list[CallRunner] = []
         self._clients: list[Client] = []
         self._handles: list[Handle] = []
         self._proxies: Proxies | None = None
-        self._clerk = self._party()
+        self._main_runner = self._runner()
         self.near = self.connect()
 
     def __enter__(self) -> Self:
@@ -69,15 +69,15 @@ class Lab:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the parties, close what was opened, and remove what was left on the servers."""
+        """End the runners, close what was opened, and remove what was left on the servers."""
         if self._proxies is not None:
             self._proxies.close()
-        for party in self._parties[1:]:
-            party.end()
+        for runner in self._runners[1:]:
+            runner.end()
         for client in self._clients:
             with suppress(Exception):  # some libraries say good-bye on the lines that were cut
                 self._do(self.contender.close, client)
-        self._clerk.end()
+        self._main_runner.end()
         if self._loop is not None:
             self._loop.close()
         for server in self.servers:
@@ -94,7 +94,7 @@ class Lab:
             if offer not in self.contender.offers:
                 raise NotOffered(self.contender.why_not[offer])
 
-    # --- clients, handles, parties ---
+    # --- clients, handles, callers ---
 
     def connect(self) -> Client:
         """Make one more client, as another process would have it."""
@@ -141,9 +141,9 @@ class Lab:
             return False
         return True
 
-    def party(self) -> Someone:
+    def caller(self) -> Caller:
         """Return a new holder to be: a thread of its own, or a task of its own."""
-        return Someone(self._party(), self.contender)
+        return Caller(self._runner(), self.contender)
 
     # --- the lease, behind its holder's back ---
 
@@ -176,7 +176,7 @@ class Lab:
 
     def is_open(self, handle: Handle | None = None) -> bool:
         """Does a newcomer get the lock (or what `handle` is of) now? It gives it back."""
-        newcomer = self.party()
+        newcomer = self.caller()
         hold = newcomer.try_acquire(self.lock() if handle is None else handle)
         if hold is None:
             return False
@@ -250,10 +250,10 @@ class Lab:
         self._clients.append(client)
         return client
 
-    def _party(self) -> Party:
-        party: Party = ThreadParty() if self._loop is None else TaskParty(self._loop.loop)
-        self._parties.append(party)
-        return party
+    def _runner(self) -> CallRunner:
+        runner: CallRunner = ThreadRunner() if self._loop is None else TaskRunner(self._loop.loop)
+        self._runners.append(runner)
+        return runner
 
     def _kept(self, make: Callable[..., Handle], *arguments: object) -> Handle:
         # One library releases what its garbage collector finds: a living program still refers to its locks.
@@ -261,27 +261,27 @@ class Lab:
         return self._handles[-1]
 
     def _do(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  # the library's own
-        return self._clerk.start(function, *arguments).result(CALL_SECONDS)
+        return self._main_runner.start(function, *arguments).result(CALL_SECONDS)
 
 
-class Someone:
-    """A party, and what it does with locks."""
+class Caller:
+    """One thread or task of the test, and its calls on locks."""
 
-    def __init__(self, party: Party, contender: Contender) -> None:
-        """Be `party`."""
-        self._party, self._contender = party, contender
+    def __init__(self, runner: CallRunner, contender: Contender) -> None:
+        """Make every call on `runner`."""
+        self._runner, self._contender = runner, contender
 
     def start_acquire(self, handle: Handle, wait: float = PATIENCE) -> Call:
         """Begin to wait for the lock."""
-        return self._party.start(self._contender.acquire, handle, wait)
+        return self._runner.start(self._contender.acquire, handle, wait)
 
     def start_trying(self, handle: Handle) -> Call:
         """Begin one try."""
-        return self._party.start(self._contender.try_acquire, handle)
+        return self._runner.start(self._contender.try_acquire, handle)
 
     def cancel(self) -> None:
         """Cancel the call under way."""
-        self._party.cancel()
+        self._runner.cancel()
 
     def acquire(self, handle: Handle, wait: float) -> Hold | None:
         """Wait for the lock."""
@@ -315,15 +315,15 @@ class Someone:
 
     def start(self, function: Callable[..., Any], *arguments: object) -> Call:
         """Begin a call of anything in this thread or task."""
-        return self._party.start(function, *arguments)
+        return self._runner.start(function, *arguments)
 
     def do(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  # the library's own
         """Call anything in this thread or task."""
-        return self._party.start(function, *arguments).result(CALL_SECONDS)
+        return self._runner.start(function, *arguments).result(CALL_SECONDS)
 
     def error_of(self, function: Callable[..., Any], *arguments: object) -> BaseException | None:
         """Call anything, and return what it raised."""
-        return self._party.start(function, *arguments).exception(CALL_SECONDS)
+        return self._runner.start(function, *arguments).exception(CALL_SECONDS)
 
 
 def told(error: BaseException) -> str:

@@ -23,7 +23,7 @@ Call = Future[Any]
 """A call that has begun."""
 
 
-class Party(Protocol):
+class CallRunner(Protocol):
     """One thread or task."""
 
     def start(self, function: Callable[..., Any], *arguments: object) -> Call:
@@ -36,12 +36,12 @@ class Party(Protocol):
         """Begin no more calls; wait a little for the last one."""
 
 
-class ThreadParty:
+class ThreadRunner:
     """A thread."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[tuple[Call, Callable[[], Any]] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="party", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="runner", daemon=True)
         self._thread.start()
 
     def start(self, function: Callable[..., Any], *arguments: object) -> Call:
@@ -66,7 +66,7 @@ class ThreadParty:
                 call.set_exception(error)
 
 
-class TaskParty:
+class TaskRunner:
     """A task of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -94,7 +94,7 @@ class TaskParty:
             self._ended.wait(END_SECONDS)
 
     def _begin(self) -> None:
-        self._task = self._loop.create_task(self._run(), name="party")
+        self._task = self._loop.create_task(self._run(), name="runner")
 
     def _cancel(self) -> None:
         if self._task is not None and self._under_way is not None:

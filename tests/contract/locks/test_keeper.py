@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Moody(MemoryStore):
+class SilentReleaseStore(MemoryStore):
     """A store that does not answer one release."""
 
     is_mute = True
@@ -52,7 +52,7 @@ def test_a_lost_lease_is_told_at_once() -> None:
 
 
 def test_a_release_that_fails_is_not_renewed_any_more() -> None:
-    store = Moody()
+    store = SilentReleaseStore()
     lease = Lock(store, "door", ttl=0.15, renew=True).acquire()
     with pytest.raises(StoreUnavailable):
         lease.release()

@@ -63,7 +63,7 @@ def in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], Non
     return run
 
 
-class Crashing(MemoryStore):
+class CrashingStore(MemoryStore):
     """A store whose first renewal ends the thread that asks for it, as an interpreter's end would."""
 
     crashes = 1
@@ -98,7 +98,7 @@ async def test_a_short_lease_after_a_long_one_wakes_the_keepers_task() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_after_a_crash_of_the_keeper_the_next_lease_begins_another_one() -> None:
-    store, before = Crashing(), keepers()
+    store, before = CrashingStore(), keepers()
     first = Lock(store, "first", ttl=TTL, renew=True).acquire()
     wait_until(lambda: not store.crashes and keepers() <= before)
     with Lock(store, "next", ttl=TTL, renew=True).acquire() as lease:

@@ -42,7 +42,7 @@ BY_ARGUMENT: Final = {"background": {"ttl": 5, "renew": True}, "replicas": {"rep
 def test_what_a_lock_offers_is_what_its_type_has(name: str, lab_urls: list[str]) -> None:
     contender = ours.make(name)
     with Lab(contender, lab_urls) as lab:
-        handle, holder = lab.lock(), lab.party()
+        handle, holder = lab.lock(), lab.caller()
         lease = holder.take(handle)
         by_type = {offer for offer, is_there in BY_TYPE.items() if is_there(handle, lease)}
         by_argument = {offer for offer, options in BY_ARGUMENT.items() if lab.can_make(contender.make_with, options)}

@@ -193,7 +193,7 @@ def test_d11_an_acquire_cancelled_with_its_requests_under_way_leaves_nothing_beh
 # --- contention ---
 
 
-class Room:
+class CriticalSection:
     """Notes whether two were ever inside, and who was served."""
 
     def __init__(self) -> None:
@@ -220,12 +220,12 @@ def test_f4_eight_contenders_for_five_servers_are_never_inside_together_and_all_
     colour: str, processes: int, quorum_urls: list[str], make_quorum: Callable[..., Quorum]
 ) -> None:
     quorums = [make_quorum(colour, quorum_urls) for _ in range(processes)]
-    room, name = Room(), quorums[0].side.name("lock")
+    section, name = CriticalSection(), quorums[0].side.name("lock")
     visits = [
-        quorums[index % processes].side.start(partial(room.visit, quorums[index % processes], name))
+        quorums[index % processes].side.start(partial(section.visit, quorums[index % processes], name))
         for index in range(WORKERS)
     ]
     for visit in visits:
         visit.result(40)
-    assert (room.overlaps, room.served) == (0, WORKERS * TURNS)
+    assert (section.overlaps, section.served) == (0, WORKERS * TURNS)
     wait_until(lambda: quorums[0].holders(name) == [None] * 5)

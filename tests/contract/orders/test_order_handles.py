@@ -24,7 +24,7 @@ DEADLINE = 20.0
 BOTH: list[Deciding] = ["at acceptance", "in the worker"]
 
 
-class Post:
+class RecordingPublisher:
     """A publisher that keeps what it is given."""
 
     def __init__(self) -> None:
@@ -41,10 +41,10 @@ class Post:
 
 
 def opened(
-    side: Side, decides: Deciding = "at acceptance", *, stock: int = 9, post: Post | None = None
+    side: Side, decides: Deciding = "at acceptance", *, stock: int = 9, publisher: RecordingPublisher | None = None
 ) -> tuple[Pool, Shop]:
     sku = side.name()
-    outbox = Outbox(post, decides=decides)
+    outbox = Outbox(publisher, decides=decides)
     pool: Pool = side.made(
         lambda store: Pool(store, sku, outbox=outbox), lambda store: AsyncPool(store, sku, outbox=outbox)
     )
@@ -59,14 +59,14 @@ def decide(shop: Shop, *order_ids: str) -> None:
 
 @pytest.mark.parametrize("decides", BOTH)
 def test_submitted_orders_are_told_to_the_publisher_once(waiting_side: Side, decides: Deciding) -> None:
-    post = Post()
-    pool, shop = opened(waiting_side, decides, post=post)
+    publisher = RecordingPublisher()
+    pool, shop = opened(waiting_side, decides, publisher=publisher)
     pool.submit("a", quantity=2)
     handle = pool.submit("a", quantity=2)
     pool.submit(Order("b", 1))
     assert handle.state == ("reserved" if decides == "at acceptance" else "queued")
     assert handle.outcome is None
-    assert post.given == [(shop.sku, ("a",)), (shop.sku, ("b",))]
+    assert publisher.given == [(shop.sku, ("a",)), (shop.sku, ("b",))]
     assert waiting(shop) == 2
     assert shop.sku in waiting_side.execute(op.ListOutboxes())
     shop.check_books()
@@ -135,14 +135,14 @@ def test_an_order_that_another_process_submitted_has_a_handle_too(waiting_side: 
 
 
 def test_a_refusal_at_acceptance_is_an_outcome_and_nobody_is_told(waiting_side: Side) -> None:
-    post = Post()
-    pool, _ = opened(waiting_side, stock=3, post=post)
+    publisher = RecordingPublisher()
+    pool, _ = opened(waiting_side, stock=3, publisher=publisher)
     handle = pool.submit("a", quantity=4)
     assert handle.state == "refused"
     assert isinstance(handle.wait(timeout=None), SoldOut)
     assert handle.refresh() == "refused"
     assert isinstance(handle.outcome, SoldOut)
-    assert post.given == []
+    assert publisher.given == []
 
 
 def test_a_refusal_by_the_worker_is_an_outcome(waiting_side: Side) -> None:
@@ -167,10 +167,10 @@ def test_other_content_is_a_mismatch_in_its_place(waiting_side: Side, decides: D
 
 @pytest.mark.parametrize("decides", BOTH)
 def test_more_than_a_thousand_orders_are_accepted_page_by_page(waiting_side: Side, decides: Deciding) -> None:
-    post = Post()
-    pool, shop = opened(waiting_side, decides, stock=3_000, post=post)
+    publisher = RecordingPublisher()
+    pool, shop = opened(waiting_side, decides, stock=3_000, publisher=publisher)
     handles = pool.submit_many(Order(f"o{number}", 1) for number in range(2_001))
-    assert len(handles) == waiting(shop) == len(post.given[0][1]) == 2_001
+    assert len(handles) == waiting(shop) == len(publisher.given[0][1]) == 2_001
 
 
 def test_an_order_that_is_put_off_says_why(waiting_side: Side) -> None:

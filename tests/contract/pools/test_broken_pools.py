@@ -10,7 +10,7 @@ import redis
 
 from segmented.stores.redis import RedisStore
 from tests.support.broken_pools.checks import CHECKS, failed_by
-from tests.support.broken_pools.stands import CarefulStand, OurStand
+from tests.support.broken_pools.stands import CarefulPool, LibraryPool
 from tests.support.broken_pools.variants import (
     AbsoluteWrite,
     HashedByCustomer,
@@ -22,8 +22,8 @@ from tests.support.broken_pools.variants import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FAILED_BY: dict[type[CarefulStand], dict[str, str]] = {
-    CarefulStand: {},
+FAILED_BY: dict[type[CarefulPool], dict[str, str]] = {
+    CarefulPool: {},
     ZeroedRemainder: {
         "no_refusal_before_the_last_unit": "oversold",
         "remainders_are_gathered": "15 were sold and 15 are not gone",
@@ -61,13 +61,13 @@ def server(valkey_url: str) -> Iterator[redis.Redis]:
 @pytest.mark.parametrize("check", CHECKS)
 def test_our_pool_passes_each_check(valkey_url: str, check: str) -> None:
     with RedisStore.from_url(valkey_url) as store:
-        stand = OurStand(store, f"ours-{next(_names)}")
-        CHECKS[check](stand)
-        assert stand.pool.audit().is_clean
+        pool = LibraryPool(store, f"ours-{next(_names)}")
+        CHECKS[check](pool)
+        assert pool.pool.audit().is_clean
 
 
 @pytest.mark.parametrize("kind", FAILED_BY, ids=lambda kind: kind.__name__)
 def test_a_broken_pool_fails_the_checks_of_what_is_broken_and_no_others(
-    server: redis.Redis, kind: type[CarefulStand]
+    server: redis.Redis, kind: type[CarefulPool]
 ) -> None:
     assert failed_by(lambda: kind(server, f"theirs-{next(_names)}")) == FAILED_BY[kind]

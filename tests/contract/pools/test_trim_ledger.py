@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
 
-class Trimming(Shop):
+class TrimmedShop(Shop):
     def trim(self, keep: int) -> Trimmed:
         return self.side.run(trim_plan(op.TrimLedger(self.sku, keep)))
 
@@ -40,9 +40,9 @@ class Trimming(Shop):
 
 
 @pytest.fixture
-def shop(side: Side) -> Iterator[Trimming]:
+def shop(side: Side) -> Iterator[TrimmedShop]:
     """Four changes, one unit reserved and two sold, and a limit per customer."""
-    shop = Trimming(side, side.name())
+    shop = TrimmedShop(side, side.name())
     shop.open(1_000, 3, customer_limit=900)
     shop.reserve("kept", 1, customer_id="bob")
     shop.reserve("sold", 2, customer_id="ann")
@@ -51,7 +51,7 @@ def shop(side: Side) -> Iterator[Trimming]:
     shop.check_books()
 
 
-def test_a_trim_that_keeps_nothing_leaves_a_checkpoint(shop: Trimming) -> None:
+def test_a_trim_that_keeps_nothing_leaves_a_checkpoint(shop: TrimmedShop) -> None:
     before = shop.state()
     assert shop.trim(0) == Trimmed(5, 5, is_more_left=False)
     (entry,) = shop.ledger()
@@ -66,12 +66,12 @@ def test_a_trim_that_keeps_nothing_leaves_a_checkpoint(shop: Trimming) -> None:
     assert shop.audit().first_sequence == 5
 
 
-def test_a_repeat_of_a_trim_changes_nothing(shop: Trimming) -> None:
+def test_a_repeat_of_a_trim_changes_nothing(shop: TrimmedShop) -> None:
     assert shop.trim(0) == shop.trim(0)
     assert len(shop.ledger()) == 1
 
 
-def test_a_trim_keeps_at_least_what_it_was_told_to(shop: Trimming) -> None:
+def test_a_trim_keeps_at_least_what_it_was_told_to(shop: TrimmedShop) -> None:
     assert shop.trim(8) == Trimmed(1, 5, is_more_left=False)
     shop.sell(2)
     assert shop.trim(8) == Trimmed(1, 10, is_more_left=False)
@@ -82,7 +82,7 @@ def test_a_trim_keeps_at_least_what_it_was_told_to(shop: Trimming) -> None:
     assert shop.audit().is_clean
 
 
-def test_the_sale_goes_on_after_a_trim_and_is_audited(shop: Trimming) -> None:
+def test_the_sale_goes_on_after_a_trim_and_is_audited(shop: TrimmedShop) -> None:
     shop.trim(0)
     shop.check_books()
     shop.cancel("kept")
@@ -99,13 +99,13 @@ def test_the_sale_goes_on_after_a_trim_and_is_audited(shop: Trimming) -> None:
     assert shop.audit().state.sequence == 17
 
 
-def test_a_repeat_of_an_order_from_before_the_trim_gets_its_first_answer(shop: Trimming) -> None:
+def test_a_repeat_of_an_order_from_before_the_trim_gets_its_first_answer(shop: TrimmedShop) -> None:
     shop.trim(0)
     answer = shop.reserve("sold", 2, customer_id="ann")
     assert (getattr(answer, "state", None), getattr(answer, "replay", None)) == ("confirmed", True)
 
 
-def test_a_trimmed_ledger_is_read_from_its_first_entry(shop: Trimming) -> None:
+def test_a_trimmed_ledger_is_read_from_its_first_entry(shop: TrimmedShop) -> None:
     assert shop.first_page() == [1, 2, 3, 4]
     assert shop.first_page(after=3) == [4]
     shop.trim(0)
@@ -116,12 +116,12 @@ def test_a_trimmed_ledger_is_read_from_its_first_entry(shop: Trimming) -> None:
 
 
 @pytest.mark.parametrize("after", [-1, 1.0, True, "1"])
-def test_a_ledger_is_read_from_a_whole_number(shop: Trimming, after: int) -> None:
+def test_a_ledger_is_read_from_a_whole_number(shop: TrimmedShop, after: int) -> None:
     with pytest.raises(InvalidInput, match="is not a whole number from 0"):
         shop.first_page(after=after)
 
 
-def test_a_long_ledger_is_deleted_in_pieces(shop: Trimming) -> None:
+def test_a_long_ledger_is_deleted_in_pieces(shop: TrimmedShop) -> None:
     for _ in range(30):
         orders = tuple(Order(f"o{shop.state().sequence}-{index}", 1, "ann") for index in range(2))
         shop.side.execute(op.ReserveMany(shop.sku, orders, LONG_MS))
@@ -134,7 +134,7 @@ def test_a_pool_that_is_not_open_has_no_ledger_to_trim(side: Side) -> None:
         side.execute(op.TrimLedger("nothing", 0))
 
 
-def test_a_pool_whose_totals_do_not_add_up_is_not_trimmed(shop: Trimming) -> None:
+def test_a_pool_whose_totals_do_not_add_up_is_not_trimmed(shop: TrimmedShop) -> None:
     shop.side.execute(op.MendNumber(shop.sku, "total", "available", 4, 998))
     with pytest.raises(PoolDrifted, match="do not add up: another client wrote to it"):
         shop.trim(0)
@@ -146,7 +146,7 @@ def test_a_pool_whose_totals_do_not_add_up_is_not_trimmed(shop: Trimming) -> Non
     assert shop.trim(0).first_sequence == 9
 
 
-def test_a_pool_with_a_unit_too_many_in_a_segment_and_in_the_total_is_not_trimmed(shop: Trimming) -> None:
+def test_a_pool_with_a_unit_too_many_in_a_segment_and_in_the_total_is_not_trimmed(shop: TrimmedShop) -> None:
     units = shop.state().stock[0]
     shop.side.execute(op.MendNumber(shop.sku, "total", "available", 4, 998))
     shop.side.execute(op.MendNumber(shop.sku, "segment", "0", 5, units + 1))
@@ -156,7 +156,7 @@ def test_a_pool_with_a_unit_too_many_in_a_segment_and_in_the_total_is_not_trimme
     assert shop.state().available == 997
 
 
-def test_a_closed_pool_is_trimmed_and_audited(shop: Trimming) -> None:
+def test_a_closed_pool_is_trimmed_and_audited(shop: TrimmedShop) -> None:
     shop.close()
     shop.trim(0)
     (entry,) = shop.ledger()
@@ -164,7 +164,7 @@ def test_a_closed_pool_is_trimmed_and_audited(shop: Trimming) -> None:
     assert shop.audit().is_clean
 
 
-def test_an_order_lost_from_before_the_trim_is_missed_in_the_sum(shop: Trimming) -> None:
+def test_an_order_lost_from_before_the_trim_is_missed_in_the_sum(shop: TrimmedShop) -> None:
     shop.trim(0)
     raw = shop.side.execute(op.InspectOrders(shop.sku, ("sold",)))[0].raw
     state = shop.state().sequence
@@ -178,7 +178,7 @@ def test_an_order_lost_from_before_the_trim_is_missed_in_the_sum(shop: Trimming)
 
 
 def test_a_hold_lost_from_before_the_trim_is_named(plain_redis_side: Side) -> None:
-    shop = Trimming(plain_redis_side, plain_redis_side.name())
+    shop = TrimmedShop(plain_redis_side, plain_redis_side.name())
     shop.open(10, 2)
     shop.reserved("kept", 1)
     shop.trim(0)
@@ -187,7 +187,7 @@ def test_a_hold_lost_from_before_the_trim_is_named(plain_redis_side: Side) -> No
 
 
 def test_a_ledger_cut_without_a_checkpoint_is_a_gap(plain_redis_side: Side) -> None:
-    shop = Trimming(plain_redis_side, plain_redis_side.name())
+    shop = TrimmedShop(plain_redis_side, plain_redis_side.name())
     shop.open(10, 2)
     shop.reserved("kept", 1)
     shop.trim(0)
@@ -198,7 +198,7 @@ def test_a_ledger_cut_without_a_checkpoint_is_a_gap(plain_redis_side: Side) -> N
 
 
 def test_a_checkpoint_that_was_changed_breaks_the_chain(plain_redis_side: Side) -> None:
-    shop = Trimming(plain_redis_side, plain_redis_side.name())
+    shop = TrimmedShop(plain_redis_side, plain_redis_side.name())
     shop.open(10, 2)
     shop.reserved("kept", 1)
     shop.trim(0)
@@ -213,7 +213,7 @@ def test_a_checkpoint_that_was_changed_breaks_the_chain(plain_redis_side: Side) 
 
 
 def test_ten_thousand_entries_at_most_are_deleted_in_one_step(plain_redis_side: Side) -> None:
-    shop = Trimming(plain_redis_side, plain_redis_side.name())
+    shop = TrimmedShop(plain_redis_side, plain_redis_side.name())
     shop.open(100_000, 1)
     pipeline = plain_redis_side.raw().pipeline(transaction=False)
     for index in range(2, 10_501):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
 
-class Bank(Shop):
+class TransferShard(Shop):
     """One of two shards, which have seven units in three segments and three units in two."""
 
     def __init__(self, side: Side, sku: str, number: int) -> None:
@@ -41,12 +41,12 @@ class Bank(Shop):
         return [(one.about, one.name) for one in report.drift]
 
 
-class Banks:
+class ShardPair:
     """Both shards."""
 
     def __init__(self, side: Side) -> None:
         sku = side.name()
-        self.side, self.source, self.target = side, Bank(side, sku, 0), Bank(side, sku, 1)
+        self.side, self.source, self.target = side, TransferShard(side, sku, 0), TransferShard(side, sku, 1)
         self.source.open(7, 3)
         self.target.open(3, 2)
 

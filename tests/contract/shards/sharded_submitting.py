@@ -33,7 +33,7 @@ worked = pytest.mark.parametrize("side", [MEMORY[0], REDIS[0]], indirect=True, i
 """Workers are threads."""
 
 
-class Told:
+class RecordingPublisher:
     """A publisher whose messages go over a wire, which a test reads."""
 
     def __init__(self) -> None:
@@ -59,14 +59,14 @@ class Shop:
     """A pool in three shards of four, four and three units, orders for which are submitted."""
 
     def __init__(self, side: Side, *, mark: float = 0.0, limit: int | None = None) -> None:
-        self.side, self.told, self.sku = side, Told(), side.name()
+        self.side, self.publisher, self.sku = side, RecordingPublisher(), side.name()
         self.pool = self.process(mark=mark)
         self.pool.open(stock=STOCK, segments=7, shards=SHARDS, customer_limit=limit)
         self.shards = shards_of(side, self.sku)
 
     def process(self, *, mark: float = 0.0) -> ShardedPool:
         """Return what another process has of the pool."""
-        return sharded(self.side, self.sku, mark=mark, outbox=Outbox(self.told, publish_after=AFTER))
+        return sharded(self.side, self.sku, mark=mark, outbox=Outbox(self.publisher, publish_after=AFTER))
 
     def submitted(self, order_id: str, number: int) -> Submitted:
         return self.side.execute(op.ReadSubmitted(self.shards[number], (order_id,)))[0]
@@ -83,7 +83,7 @@ class Shop:
         """Be the worker who gets all messages."""
         return [
             take_envelope(pool_of(self.side.store, sku), ids, step=step, terms=terms)
-            for sku, ids in self.told.messages()
+            for sku, ids in self.publisher.messages()
         ]
 
     def sweep(self) -> int:
@@ -91,7 +91,7 @@ class Shop:
         names = [name for name in self.side.execute(op.ListOutboxes()) if name.startswith(f"{self.sku}\x1f")]
         assert len(names) == SHARDS
         reports = [
-            sweep(self.side.execute, checked_pool_name("".join(name)), self.told, terms=SweepTerms(base=60))
+            sweep(self.side.execute, checked_pool_name("".join(name)), self.publisher, terms=SweepTerms(base=60))
             for name in names
         ]
         return sum(report.published for report in reports)

@@ -45,7 +45,7 @@ def test_workers_take_the_envelopes_of_every_shard(shop: Shop) -> None:
 @worked
 def test_a_message_that_comes_twice_and_late_confirms_once(shop: Shop) -> None:
     shop.pool.submit("a", quantity=9)
-    shop.told.lines *= 3
+    shop.publisher.lines *= 3
     assert [report.settled[0].replay for report in shop.take()] == [False, True, True]
     assert shop.pool.state().confirmed == 9
 
@@ -54,7 +54,7 @@ def test_a_message_that_comes_twice_and_late_confirms_once(shop: Shop) -> None:
 def test_lost_messages_are_told_again_by_the_sweep_of_their_shard(shop: Shop) -> None:
     ids = [at_home_in(number, SHARDS)[0] for number in range(SHARDS)]
     shop.pool.submit_many(Order(order_id, 3) for order_id in ids)
-    assert len(shop.told.messages()) == SHARDS  # and are lost
+    assert len(shop.publisher.messages()) == SHARDS  # and are lost
     shop.side.pass_time(2 * AFTER)
     assert (shop.sweep(), shop.sweep()) == (3, 0)
     assert Counter(report.settled[0].order_id for report in shop.take()) == Counter(ids)

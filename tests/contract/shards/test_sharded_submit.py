@@ -40,7 +40,7 @@ def test_orders_stand_in_the_outbox_of_their_homes_and_a_message_has_those_of_on
     assert [shop.refreshed(handle) for handle in handles] == ["reserved"] * 6
     assert [handle.order_id for handle in handles if not isinstance(handle, SegmentedError)] == ids
     assert shop.waiting() == [2, 2, 2]
-    assert shop.told.messages() == [
+    assert shop.publisher.messages() == [
         ("".join(shard), [ids[number], ids[number + 3]]) for number, shard in enumerate(shop.shards)
     ]
     for number in range(SHARDS):
@@ -56,7 +56,7 @@ def test_what_no_shard_has_alone_is_brought_together_and_in_the_outbox(shop: Sho
     found = shop.submitted(order_id, 1)
     assert found.record is not None
     assert (found.record.quantity, found.is_in_outbox, shop.waiting()) == (9, True, [0, 1, 0])
-    assert shop.told.messages() == [("".join(shop.shards[1]), [order_id])]
+    assert shop.publisher.messages() == [("".join(shop.shards[1]), [order_id])]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
@@ -80,7 +80,7 @@ def test_many_at_once_of_every_size_sell_out_exactly(shop: Shop) -> None:
     assert len(served) + len(refused) == len(orders)
     assert all(order.quantity > left for order in refused)
     assert shop.pool.state().available == left
-    told = [order_id for _, ids in shop.told.messages() for order_id in ids]
+    told = [order_id for _, ids in shop.publisher.messages() for order_id in ids]
     assert sorted(told) == [order.order_id for order in served]
     assert sum(shop.waiting()) == len(served)
 
@@ -88,7 +88,7 @@ def test_many_at_once_of_every_size_sell_out_exactly(shop: Shop) -> None:
 def test_a_closed_pool_takes_nothing(shop: Shop) -> None:
     shop.pool.close()
     assert isinstance(shop.pool.submit("a").outcome, Closed)
-    assert (shop.waiting(), shop.told.messages()) == ([0, 0, 0], [])
+    assert (shop.waiting(), shop.publisher.messages()) == ([0, 0, 0], [])
 
 
 def test_a_pool_that_is_not_open_is_missing_and_is_not_noted(side: Side) -> None:
@@ -125,10 +125,10 @@ def test_the_shards_are_noted_once_a_process(plain_redis_side: Side) -> None:
 def test_without_a_publisher_nobody_is_told_and_the_sweep_does_it(shop: Shop) -> None:
     sharded(shop.side, shop.sku, outbox=Outbox(publish_after=AFTER)).submit("a")
     assert sum(shop.waiting()) == 1
-    assert shop.told.messages() == []
+    assert shop.publisher.messages() == []
     shop.side.pass_time(2 * AFTER)
     assert shop.sweep() == 1
-    assert [ids for _, ids in shop.told.messages()] == [["a"]]
+    assert [ids for _, ids in shop.publisher.messages()] == [["a"]]
 
 
 # --- repeats ---
@@ -136,17 +136,17 @@ def test_without_a_publisher_nobody_is_told_and_the_sweep_does_it(shop: Shop) ->
 
 def test_a_repeat_has_its_units_once_and_nobody_is_told_again(shop: Shop) -> None:
     shop.pool.submit("a", quantity=9)
-    shop.told.messages()
+    shop.publisher.messages()
     for pool in (shop.pool, shop.process()):
         assert pool.submit("a", quantity=9).state == "reserved"
-    assert (shop.pool.state().reserved, sum(shop.waiting()), shop.told.messages()) == (9, 1, [])
+    assert (shop.pool.state().reserved, sum(shop.waiting()), shop.publisher.messages()) == (9, 1, [])
     pool = shop.process()
     with pytest.raises(OrderMismatch):
         pool.submit("a", quantity=8)
     first, second, third = pool.submit_many([Order("a", 2), Order("b", 2), Order("b", 2)])
     assert isinstance(first, OrderMismatch)
     assert [shop.refreshed(handle) for handle in (second, third)] == ["reserved", "reserved"]
-    assert [ids for _, ids in shop.told.messages()] == [["b"]]
+    assert [ids for _, ids in shop.publisher.messages()] == [["b"]]
     assert shop.pool.state().reserved == STOCK
 
 

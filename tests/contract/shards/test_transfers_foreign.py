@@ -9,22 +9,22 @@ import pytest
 from segmented import protocol as op
 from segmented.errors import PoolDrifted
 from segmented.models.pools import Transfer
-from tests.contract.shards.banks import Banks
+from tests.contract.shards.banks import ShardPair
 
 if TYPE_CHECKING:
     from tests.fixtures.stores import Side
 
 
 @pytest.fixture
-def plain_banks(plain_redis_side: Side) -> Banks:
+def plain_banks(plain_redis_side: Side) -> ShardPair:
     """On Redis, not audited at the end: somebody else writes to them."""
-    return Banks(plain_redis_side)
+    return ShardPair(plain_redis_side)
 
 
 @pytest.mark.parametrize("said", ["", "x", "1", "1 x", "1 -2", "2 "])
 @pytest.mark.parametrize("kind", ["sent", "away"])
 def test_a_transfer_that_cannot_be_read_stops_the_sending_and_is_named(
-    plain_banks: Banks, kind: str, said: str
+    plain_banks: ShardPair, kind: str, said: str
 ) -> None:
     shop, raw = plain_banks.source, plain_banks.side.raw()
     plain_banks.move(2)
@@ -37,7 +37,7 @@ def test_a_transfer_that_cannot_be_read_stops_the_sending_and_is_named(
 
 
 @pytest.mark.parametrize("said", ["", "x", "1", "1 x"])
-def test_a_receipt_that_cannot_be_read_stops_the_receiving_and_is_named(plain_banks: Banks, said: str) -> None:
+def test_a_receipt_that_cannot_be_read_stops_the_receiving_and_is_named(plain_banks: ShardPair, said: str) -> None:
     shop, raw = plain_banks.target, plain_banks.side.raw()
     plain_banks.move(2)
     raw.hset(shop.keys.transfers, "received:0", said)
@@ -49,7 +49,7 @@ def test_a_receipt_that_cannot_be_read_stops_the_receiving_and_is_named(plain_ba
 
 
 @pytest.mark.parametrize("said", ["x", "1", "1 x"])
-def test_a_look_at_a_shard_with_an_unreadable_transfer_says_that_it_drifted(plain_banks: Banks, said: str) -> None:
+def test_a_look_at_a_shard_with_an_unreadable_transfer_says_that_it_drifted(plain_banks: ShardPair, said: str) -> None:
     plain_banks.side.raw().hset(plain_banks.source.keys.transfers, "away:1", said)
     with pytest.raises(PoolDrifted):
         plain_banks.source.look()
@@ -58,7 +58,7 @@ def test_a_look_at_a_shard_with_an_unreadable_transfer_says_that_it_drifted(plai
 @pytest.mark.parametrize("said", ["", "x", "1.5", None])
 @pytest.mark.parametrize("name", ["sent", "received"])
 def test_a_total_of_transfers_that_cannot_be_read_stops_them_and_is_named(
-    plain_banks: Banks, name: str, said: str | None
+    plain_banks: ShardPair, name: str, said: str | None
 ) -> None:
     shop, raw = plain_banks.source, plain_banks.side.raw()
     if said is None:
@@ -76,7 +76,7 @@ def test_a_total_of_transfers_that_cannot_be_read_stops_them_and_is_named(
 
 @pytest.mark.parametrize("said", ["", "x", "1.5", "99999999999999999999"])
 def test_a_count_of_increases_that_cannot_be_read_is_begun_anew_and_stops_nothing(
-    plain_banks: Banks, said: str
+    plain_banks: ShardPair, said: str
 ) -> None:
     shop = plain_banks.source
     plain_banks.side.raw().hset(shop.keys.meta, "increases", said)
@@ -92,7 +92,7 @@ def test_a_count_of_increases_that_cannot_be_read_is_begun_anew_and_stops_nothin
 
 
 @pytest.mark.parametrize("text", ["x", ""])
-def test_units_of_a_segment_that_cannot_be_read_are_not_added_to(plain_banks: Banks, text: str) -> None:
+def test_units_of_a_segment_that_cannot_be_read_are_not_added_to(plain_banks: ShardPair, text: str) -> None:
     shop = plain_banks.target
     plain_banks.side.raw().hset(shop.keys.stock, "1", text)
     before = shop.state()
@@ -101,7 +101,7 @@ def test_units_of_a_segment_that_cannot_be_read_are_not_added_to(plain_banks: Ba
     assert shop.state() == before
 
 
-def test_a_stock_that_has_less_than_the_total_says_is_not_sent(plain_banks: Banks) -> None:
+def test_a_stock_that_has_less_than_the_total_says_is_not_sent(plain_banks: ShardPair) -> None:
     shop = plain_banks.source
     plain_banks.side.raw().hset(shop.keys.stock, "1", "0")
     with pytest.raises(PoolDrifted):
@@ -110,14 +110,14 @@ def test_a_stock_that_has_less_than_the_total_says_is_not_sent(plain_banks: Bank
     assert shop.send(5) == Transfer("away", 1, 1, 5)
 
 
-def test_a_field_of_nobodys_is_named_and_stops_nothing(plain_banks: Banks) -> None:
+def test_a_field_of_nobodys_is_named_and_stops_nothing(plain_banks: ShardPair) -> None:
     shop = plain_banks.source
     plain_banks.side.raw().hset(shop.keys.transfers, mapping={"away:x": "1 1", "lent:1": "1 1"})
     assert plain_banks.move(1) == 1
     assert shop.drift() == [("transfer", "away:x"), ("transfer", "lent:1")]
 
 
-def test_after_a_trim_a_receipt_that_is_deleted_is_still_missed(plain_banks: Banks) -> None:
+def test_after_a_trim_a_receipt_that_is_deleted_is_still_missed(plain_banks: ShardPair) -> None:
     plain_banks.move(2)
     shop = plain_banks.target
     shop.side.execute(op.TrimLedger(shop.sku, 0))

@@ -20,7 +20,7 @@ LAPSES: Final = 0.08
 PATIENCE: Final = 10.0
 
 
-class Stand(Protocol):
+class CheckedPool(Protocol):
     """Stock of one sku, in segments."""
 
     def open(self, stock: int, segments: int) -> None:
@@ -41,7 +41,7 @@ def oversleep() -> None:
     time.sleep(LAPSES)
 
 
-class OurStand:
+class LibraryPool:
     """The pool of this library."""
 
     def __init__(self, store: RedisStore, sku: str) -> None:
@@ -66,7 +66,7 @@ class OurStand:
         return self.pool.state().available
 
 
-class CarefulStand:
+class CarefulPool:
     """One counter a segment in plain Redis, every change of them in one transaction: passes all checks."""
 
     def __init__(self, server: redis.Redis, name: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 from zlib import crc32
 
-from tests.support.broken_pools.stands import LEASE_SECONDS, CarefulStand
+from tests.support.broken_pools.stands import LEASE_SECONDS, CarefulPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS: Final = 0.002
 
 
-class ZeroedRemainder(CarefulStand):
+class ZeroedRemainder(CarefulPool):
     """An order larger than its segment: the remainder is set to zero before the next segment is charged with it."""
 
     def take(self, start: int, quantity: int, during: Callable[[], None] | None) -> bool:
@@ -35,14 +35,14 @@ class ZeroedRemainder(CarefulStand):
         return True
 
 
-class RevivingResize(CarefulStand):
+class RevivingResize(CarefulPool):
     """Another number of segments: what was opened is split anew, and not what is left of it."""
 
     def resize(self, segments: int) -> None:
         self.split(self.stock, segments)
 
 
-class HashedByCustomer(CarefulStand):
+class HashedByCustomer(CarefulPool):
     """Each customer has its segment, and is told sold out when that one is short."""
 
     def segment_of(self, order_id: str, customer_id: str) -> int:  # noqa: ARG002  # that is the mistake
@@ -58,7 +58,7 @@ class HashedByCustomer(CarefulStand):
         return False
 
 
-class AbsoluteWrite(CarefulStand):
+class AbsoluteWrite(CarefulPool):
     """Reads under a lock, writes what it computed, and does not ask whether the lock is still its own."""
 
     def take(self, start: int, quantity: int, during: Callable[[], None] | None) -> bool:
@@ -77,7 +77,7 @@ class AbsoluteWrite(CarefulStand):
         return True
 
 
-class LateDuplicateCheck(CarefulStand):
+class LateDuplicateCheck(CarefulPool):
     """Takes the units first, and looks then whether the order is known."""
 
     def buy(self, order_id: str, quantity: int, customer_id: str, during: Callable[[], None] | None = None) -> bool:

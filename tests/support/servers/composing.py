@@ -96,7 +96,7 @@ class Server:
 
 
 @dataclass(slots=True)
-class Stand:
+class ComposedServices:
     """The file's services on loopback ports, as far as they were started; `addresses` says which is where."""
 
     folder: Path

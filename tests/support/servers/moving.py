@@ -13,7 +13,7 @@ KEY_BY_KEY: Final = "key by key"
 WAYS: Final = (KEY_BY_KEY, "in one step")
 
 
-class Mover:
+class SlotMover:
     """Moves one slot from a master to another, key by key, as an operator's tool does."""
 
     def __init__(self, cluster: Cluster, key: str) -> None:

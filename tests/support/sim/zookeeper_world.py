@@ -178,7 +178,7 @@ class ZooKeeperWorld(Simulation):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class SessionFaults:
     """What happens to one process while it waits and works."""
 
     world: ZooKeeperWorld

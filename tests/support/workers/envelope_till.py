@@ -29,7 +29,7 @@ DEADLINE = 20.0
 
 
 @dataclass
-class Till:
+class EnvelopeSetup:
     """A pool in one mode, with its order database if it has one."""
 
     pool: Pool
@@ -80,11 +80,11 @@ def opened(
     return pool
 
 
-def let_it_be_due(till: Till) -> tuple[str, ...]:
+def let_it_be_due(setup: EnvelopeSetup) -> tuple[str, ...]:
     """Name what a sweep would publish, once something is due."""
     until = monotonic() + DEADLINE
     while monotonic() < until:
-        found = till.pool.store.execute(op.SweepOutbox(SKU, 1_000, None, 1, 1, 600_000, 5))
+        found = setup.pool.store.execute(op.SweepOutbox(SKU, 1_000, None, 1, 1, 600_000, 5))
         assert isinstance(found, Swept)
         if found.due:
             return tuple(order_id for order_id, _ in found.due)

@@ -1,4 +1,4 @@
-"""A shop floor for fault tests of submitted orders: a pool, real workers, and what must be so at the end."""
+"""A pool, its real workers and the checks at the end: for fault tests of submitted orders."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ GATED_AT_ONCE: Final = Mode("at acceptance", is_gated=True)
 STEP_IN_WORKER: Final = Mode("in the worker", has_step=True)
 
 
-class Floor:
+class OrderSystem:
     """One pool and its workers; the test itself publishes and sweeps, unless it starts beat."""
 
     def __init__(  # noqa: PLR0913  # the parts that fixtures make

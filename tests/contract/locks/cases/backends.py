@@ -22,7 +22,7 @@ VALUE: Final = 7
 
 @row("J1", "a row lock is one transaction's, also through a proxy that pools by transaction", needs=("rows",))
 def j1_a_pooler_in_between(lab: Lab) -> None:
-    first, second = lab.party(), lab.party()
+    first, second = lab.caller(), lab.caller()
     for holder, other in [(first, second), (second, first)] * 5:
         hold = holder.take(lab.lock())
         must(other.try_acquire(lab.lock()) is None, "the lock was given twice")
@@ -64,7 +64,7 @@ def _load_together(lab: Lab, during: Callable[[], None]) -> tuple[int, list[Any]
         return VALUE
 
     get = lab.made(lab.contender.guard_cache, load_async if lab.contender.is_async else load)
-    calls = [lab.party().start(get) for _ in range(CALLERS)]
+    calls = [lab.caller().start(get) for _ in range(CALLERS)]
     must(has_begun.wait(CALL_SECONDS), "nobody loads")
     during()
     errors = [error for call in calls if (error := call.exception(CALL_SECONDS))]

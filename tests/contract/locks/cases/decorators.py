@@ -23,8 +23,8 @@ class BodyFailed(Exception):
 def i1_a_busy_lock(lab: Lab) -> None:
     ran: list[bool] = []
     decorated = _decorated(lab, _body(lab, lambda: ran.append(True)))
-    lab.party().take(lab.lock())
-    lab.party().error_of(decorated)
+    lab.caller().take(lab.lock())
+    lab.caller().error_of(decorated)
     must(not ran, "the body ran without the lock")
 
 
@@ -33,7 +33,7 @@ def i2_the_end_of_the_body(lab: Lab) -> None:
     def fail() -> None:
         raise BodyFailed
 
-    caller, ran = lab.party(), list[bool]()
+    caller, ran = lab.caller(), list[bool]()
     error = caller.error_of(_decorated(lab, _body(lab, lambda: ran.append(True))))
     must(error is None and ran, f"the call failed: {told(error)}" if error else "the body did not run")
     must(lab.is_open(), "the lock stayed taken after the function had returned")
@@ -69,7 +69,7 @@ def i3_bodies_that_run_in_parts(lab: Lab) -> None:
 
 @row("I4", "the lock is released after the commit that follows the body", needs=("decorator", "transaction", "wire"))
 def i4_a_commit_after_the_body(lab: Lab) -> None:
-    caller = lab.party()
+    caller = lab.caller()
     call, commit = lab.made(lab.contender.decorate_in_transaction, _body(lab, lambda: None))
     caller.do(call)
     must(lab.is_kept(), "the lock was released before the commit")
@@ -97,7 +97,7 @@ def _run_to_the_end(lab: Lab, function: Callable[[], Any]) -> bool:
         decorated = _decorated(lab, function)
     except lab.contender.refusals:
         return False  # refused, so that nothing runs without the lock
-    lab.party().do(_all_of if lab.contender.is_async else _all_of_here, decorated)
+    lab.caller().do(_all_of if lab.contender.is_async else _all_of_here, decorated)
     return True
 
 

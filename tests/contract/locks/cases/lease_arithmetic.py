@@ -9,7 +9,7 @@ from tests.contract.locks.lab import told
 from tests.contract.locks.rows import must, row
 
 if TYPE_CHECKING:
-    from tests.contract.locks.lab import Lab, Someone
+    from tests.contract.locks.lab import Caller, Lab
 
 NO_LEASES: Final = (0, 0.0005, -1, nan, inf, 2**63)
 HALF_A_SECOND: Final = 0.5
@@ -19,9 +19,9 @@ NO_END: Final = -1
 
 @row("B1", "of two that acquire a lock without an end exactly one wins", needs=("endless",))
 def b1_a_lock_without_an_end(lab: Lab) -> None:
-    holder = lab.party()
+    holder = lab.caller()
     hold = holder.take(lab.made(lab.contender.make_endless))
-    second = lab.party().try_acquire(lab.made(lab.contender.make_endless))
+    second = lab.caller().try_acquire(lab.made(lab.contender.make_endless))
     must(second is None, "both won")
     holder.release(hold)
 
@@ -39,7 +39,7 @@ def b2_a_lease_that_none_can_have(lab: Lab) -> None:
 
 
 def _fault(lab: Lab, ttl: float) -> str:
-    holder = lab.party()
+    holder = lab.caller()
     try:
         hold = holder.try_acquire(lab.lock(ttl=ttl))
     except lab.contender.refusals:
@@ -56,7 +56,7 @@ def _fault(lab: Lab, ttl: float) -> str:
 
 
 def _fault_of_half_a_second(lab: Lab) -> str:
-    holder = lab.party()
+    holder = lab.caller()
     try:
         hold = holder.try_acquire(lab.lock(ttl=HALF_A_SECOND))
     except lab.contender.refusals:
@@ -82,7 +82,7 @@ def _left_behind(lab: Lab) -> str:
 @row("B4", "an acquire that takes longer than the lease does not return one that has ended", needs=("wire",))
 def b4_an_answer_after_the_end(lab: Lab) -> None:
     ttl = lab.contender.shortest_ttl
-    holder = lab.party()
+    holder = lab.caller()
     lock = lab.lock(ttl=ttl, client=lab.connect_far())
     lab.proxies.hold_replies(lab.taking())
     call = holder.start_trying(lock)
@@ -96,12 +96,12 @@ def b4_an_answer_after_the_end(lab: Lab) -> None:
 
 @row("B6", "a renewal after the end fails, and never makes the lock again", needs=("renewal",))
 def b6_a_renewal_after_the_end(lab: Lab) -> None:
-    holder = lab.party()
+    holder = lab.caller()
     hold = holder.take(lab.lock(ttl=60))
     lab.lapse(hold)
     must(holder.error_of_renewal(hold, 60) is not None, "a renewal of a lost lease reported success")
     must(lab.is_open(), "the renewal took the lock again")
-    successor = lab.party()
+    successor = lab.caller()
     taken = successor.take(lab.rival(ttl=10))
     must(holder.error_of_renewal(hold, 60) is not None, "a renewal reported success while a successor holds")
     must(not lab.is_open(), "the renewal ended the successor's lease")
@@ -114,7 +114,7 @@ def b6_a_renewal_after_the_end(lab: Lab) -> None:
 @row("B10", "a client whose wall clock is 10 s off, or is stepped while it holds, changes nothing")
 def b10_a_wrong_wall_clock(lab: Lab) -> None:
     for seconds in FAR_OFF:
-        ours, theirs = lab.party(), lab.party()
+        ours, theirs = lab.caller(), lab.caller()
         with lab.wall_clock_off_by(seconds):
             hold = ours.take(lab.lock(ttl=5))
         _still_alone(lab, theirs, f"taken by a clock {seconds:+g} s off")
@@ -133,13 +133,13 @@ def _lives(lab: Lab) -> list[int]:
     return lab.key_lives_ms() if is_seen else []
 
 
-def _still_alone(lab: Lab, other: Someone, when: str) -> None:
+def _still_alone(lab: Lab, other: Caller, when: str) -> None:
     second = other.try_acquire(lab.rival(ttl=5))
     must(second is None, f"the lock is given twice when it is {when}")
     limit = lab.contender.key_life_max_ms(5_000)
     must(all(0 < life <= limit for life in _lives(lab)), f"the lease is longer when it is {when}")
 
 
-def _released(holder: Someone, hold: object) -> None:
+def _released(holder: Caller, hold: object) -> None:
     error = holder.error_of_release(hold)
     must(error is None, f"the release failed: {told(error)}" if error else "")

@@ -18,7 +18,7 @@ class BodyFailed(Exception):
 
 @row("A1", "a lease that lapsed cannot release its successor's, and its holder is told that it is lost")
 def a1_a_release_after_the_end(lab: Lab) -> None:
-    first, second = lab.party(), lab.party()
+    first, second = lab.caller(), lab.caller()
     old = first.take(lab.lock())
     lab.lapse(old)
     new = second.take(lab.rival())
@@ -31,7 +31,7 @@ def a1_a_release_after_the_end(lab: Lab) -> None:
 
 @row("A2", "one handle shared by two tasks or threads keeps their leases apart", needs=("alone",))
 def a2_a_shared_handle(lab: Lab) -> None:
-    first, second = lab.party(), lab.party()
+    first, second = lab.caller(), lab.caller()
     lock = lab.lock()
     old = first.take(lock)
     lab.lapse(old)
@@ -44,10 +44,10 @@ def a2_a_shared_handle(lab: Lab) -> None:
 
 @row("A3", "a failed try on the handle of the holder does not disturb the holder", needs=("alone",))
 def a3_a_failed_try_on_the_same_handle(lab: Lab) -> None:
-    holder = lab.party()
+    holder = lab.caller()
     lock = lab.lock()
     hold = holder.take(lock)
-    other = lab.party() if "reentrant" in lab.contender.offers else holder
+    other = lab.caller() if "reentrant" in lab.contender.offers else holder
     must(other.try_acquire(lock) is None, "the lock was given twice")
     error = holder.error_of_release(hold)
     must(error is None, f"the holder could not release any more: {told(error)}" if error else "")
@@ -56,7 +56,7 @@ def a3_a_failed_try_on_the_same_handle(lab: Lab) -> None:
 
 @row("A6", "a release that failed can be called again", needs=("wire",))
 def a6_a_release_after_a_failed_one(lab: Lab) -> None:
-    holder = lab.party()
+    holder = lab.caller()
     hold = holder.take(lab.lock(ttl=60, client=lab.connect_far()))
     lab.proxies.vanish()
     must(holder.error_of_release(hold) is not None, "a release without a server reported success")
@@ -68,7 +68,7 @@ def a6_a_release_after_a_failed_one(lab: Lab) -> None:
 
 @row("A7", "a release whose reply was lost is not reported as a lost lease", needs=("wire",))
 def a7_a_release_whose_reply_was_lost(lab: Lab) -> None:
-    holder = lab.party()
+    holder = lab.caller()
     hold = holder.take(lab.lock(ttl=60, client=lab.connect_far()))
     lab.proxies.swallow_replies(lab.name.encode())
     error = holder.error_of_release(hold)
@@ -85,7 +85,7 @@ def a8_an_error_of_the_body(lab: Lab) -> None:
             raise BodyFailed
         return _fail_after(loss)
 
-    error = lab.party().error_of(lab.contender.run_inside, lab.lock(), body)
+    error = lab.caller().error_of(lab.contender.run_inside, lab.lock(), body)
     must(error is not None, "the body's error vanished")
     must(isinstance(error, BodyFailed), f"the body's error is masked by another: {told(error)}" if error else "")
 

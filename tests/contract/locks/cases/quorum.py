@@ -18,7 +18,7 @@ CLEAN_SECONDS: Final = 4.0
 
 @row("F1", "with one of three servers down an acquire works, and nothing is left behind", needs=("quorum", "wire"))
 def f1_one_server_down(lab: Lab) -> None:
-    holder = lab.party()
+    holder = lab.caller()
     lock = lab.lock(ttl=10, client=lab.connect_far())
     lab.proxies.each[-1].vanish()
     call = holder.start_trying(lock)
@@ -32,7 +32,7 @@ def f1_one_server_down(lab: Lab) -> None:
 
 @row("F2", "a request that a slow server gets late does not survive the release", needs=("quorum", "wire"))
 def f2_a_slow_server(lab: Lab) -> None:
-    holder, slow = lab.party(), lab.proxies.each[-1]
+    holder, slow = lab.caller(), lab.proxies.each[-1]
     lock = lab.lock(ttl=10, client=lab.connect_far())
     slow.hold_next(lab.taking())
     hold = holder.take(lock)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @row("H2", "of two tasks on one thread, or two threads, the second does not enter as the first", needs=("reentrant",))
 def h2_two_tasks_on_one_thread(lab: Lab) -> None:
-    first, second = lab.party(), lab.party()
+    first, second = lab.caller(), lab.caller()
     lock = lab.lock()
     outer = first.take(lock)
     inner = first.try_acquire(lock)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     needs=("replicas", "wire"),
 )
 def g1_too_few_replicas(lab: Lab) -> None:
-    holder = lab.party()
+    holder = lab.caller()
     error = holder.error_of(lab.contender.try_acquire, lab.made(lab.contender.make_replicated, 1))
     must(error is not None, "it reported a lock that no replica has")
     must(lab.is_open(), "the lock that no replica has stayed taken")
@@ -24,7 +24,7 @@ def g1_too_few_replicas(lab: Lab) -> None:
 
 @row("G2", "a fencing token grows also after the server forgot the last one", needs=("fencing", "wire"))
 def g2_a_forgotten_counter(lab: Lab) -> None:
-    holder, lock = lab.party(), lab.lock()
+    holder, lock = lab.caller(), lab.lock()
     tokens = []
     for forgets in (False, True, False):
         if forgets:

@@ -19,7 +19,7 @@ END_SECONDS: Final = 12.0
 
 @row("E1", "an acquire whose reply was lost succeeds with the lock it took, or takes it back", needs=("wire",))
 def e1_an_acquire_whose_reply_was_lost(lab: Lab) -> None:
-    holder = lab.party()
+    holder = lab.caller()
     lock = lab.lock(client=lab.connect_far())
     lab.proxies.swallow_replies(lab.taking())
     call = holder.start_trying(lock)
@@ -37,7 +37,7 @@ def e1_an_acquire_whose_reply_was_lost(lab: Lab) -> None:
 
 @row("E2", "a wait of 1 s ends after 1 s while the server cannot be reached, or says nothing", needs=("wire",))
 def e2_a_wait_without_a_server(lab: Lab) -> None:
-    lab.party().take(lab.rival())
+    lab.caller().take(lab.rival())
     lock = lab.lock(client=lab.connect_far())
     faults = []
     lab.proxies.hold(b"")
@@ -52,7 +52,7 @@ def e2_a_wait_without_a_server(lab: Lab) -> None:
 
 def _late(lab: Lab, lock: Handle) -> str:
     began = time.monotonic()
-    call = lab.party().start_acquire(lock, lab.short_wait)
+    call = lab.caller().start_acquire(lock, lab.short_wait)
     try:
         call.exception(END_SECONDS)
     except TimeoutError:

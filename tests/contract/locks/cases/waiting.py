@@ -24,7 +24,7 @@ NO_END: Final = -1
 
 @row("D1", "a release between the failed try and the subscription is not missed", needs=("listening", "wire"))
 def d1_a_release_before_the_subscription(lab: Lab) -> None:
-    holder, waiter = lab.party(), lab.party()
+    holder, waiter = lab.caller(), lab.caller()
     hold = holder.take(lab.rival())
     lock = lab.lock(client=lab.connect_far())
     lab.proxies.hold(lab.contender.listening)
@@ -37,7 +37,7 @@ def d1_a_release_before_the_subscription(lab: Lab) -> None:
 
 @row("D2", "when the waiter that was woken dies another one gets the lock", needs=("wire",))
 def d2_a_woken_waiter_that_dies(lab: Lab) -> None:
-    holder, dying, living = lab.party(), lab.party(), lab.party()
+    holder, dying, living = lab.caller(), lab.caller(), lab.caller()
     hold = holder.take(lab.rival())
     far, elsewhere = lab.connect_far(), lab.connect()
     dying.start_acquire(lab.lock(client=far))
@@ -52,14 +52,14 @@ def d2_a_woken_waiter_that_dies(lab: Lab) -> None:
 @row("D3", "when a holder died its waiters wake as its lease ends", needs=("ttl",))
 def d3_a_holder_that_died(lab: Lab) -> None:
     ttl = lab.contender.shortest_ttl
-    lab.party().take(lab.rival(ttl=ttl))
-    call = lab.party().start_acquire(lab.lock())
+    lab.caller().take(lab.rival(ttl=ttl))
+    call = lab.caller().start_acquire(lab.lock())
     _obtained(call, ttl + 1.5, f"the lease of {ttl:g} s has ended, and its waiter still waits 1.5 s later")
 
 
 @row("D4", "a wait of 1 s ends after 1 s though races are lost again and again", needs=("wire",))
 def d4_lost_races(lab: Lab) -> None:
-    thief, waiter, ended = lab.party(), lab.party(), threading.Event()
+    thief, waiter, ended = lab.caller(), lab.caller(), threading.Event()
     hold = thief.take(lab.rival())
     lock, again = lab.lock(client=lab.connect_far()), lab.rival()
     lab.proxies.delay(LAG_SECONDS)
@@ -86,15 +86,15 @@ def d4_lost_races(lab: Lab) -> None:
 
 @row("D5", "a wait of 0 s does not wait")
 def d5_no_wait(lab: Lab) -> None:
-    lab.party().take(lab.rival())
-    call = lab.party().start_acquire(lab.lock(), 0)
+    lab.caller().take(lab.rival())
+    call = lab.caller().start_acquire(lab.lock(), 0)
     _ended(call, 1.0)
     must(call.exception() is not None or call.result() is None, "the lock was given twice")
 
 
 @row("D9", "a waiter that loses its connection is re-armed: it neither spins nor hangs", needs=("wire",))
 def d9_a_lost_connection(lab: Lab) -> None:
-    holder, waiter = lab.party(), lab.party()
+    holder, waiter = lab.caller(), lab.caller()
     hold = holder.take(lab.rival())
     far = lab.connect_far()
     call = waiter.start_acquire(lab.lock(client=far))
@@ -111,7 +111,7 @@ def d9_a_lost_connection(lab: Lab) -> None:
 
 @row("D11", "an acquire cancelled while its request is in flight leaves no lock", needs=("cancelling", "wire"))
 def d11_a_cancelled_acquire(lab: Lab) -> None:
-    holder = lab.party()
+    holder = lab.caller()
     lock = lab.lock(ttl=30, client=lab.connect_far())
     lab.proxies.hold(lab.taking())
     call = holder.start_trying(lock)
@@ -129,14 +129,14 @@ def d11_a_cancelled_acquire(lab: Lab) -> None:
 
 @row("D12", "a queued waiter that gave up or died leaves its place, and the rest advance", needs=("fair",))
 def d12_waiters_that_leave_the_queue(lab: Lab) -> None:
-    holder, hasty, living = lab.party(), lab.party(), lab.party()
+    holder, hasty, living = lab.caller(), lab.caller(), lab.caller()
     hold = holder.take(lab.rival())
     behind = 1
     given_up = hasty.start_acquire(lab.lock(), lab.short_wait if "cancelling" not in lab.contender.offers else PATIENCE)
     lab.settle(behind)
     if "wire" in lab.contender.offers:
         far = lab.connect_far()
-        lab.party().start_acquire(lab.lock(client=far))
+        lab.caller().start_acquire(lab.lock(client=far))
         lab.settle(1, far)
     call = living.start_acquire(lab.lock())
     lab.settle(behind + 1)

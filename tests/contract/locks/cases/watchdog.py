@@ -25,7 +25,7 @@ BUSY: Final = b"-BUSY Redis is busy running a script. You can only call SCRIPT K
 )
 def c1_a_release_at_once(lab: Lab) -> None:
     ttl = 3 * lab.contender.shortest_ttl
-    holder, lock, chance = lab.party(), lab.renewing_lock(ttl=ttl), random.Random(1)
+    holder, lock, chance = lab.caller(), lab.renewing_lock(ttl=ttl), random.Random(1)
     for index in range(CYCLES_THOROUGH if lab.is_thorough else CYCLES):
         call = holder.start_trying(lock)
         if index % CANCELLED_EVERY == 0 and "cancelling" in lab.contender.offers:
@@ -40,7 +40,7 @@ def c1_a_release_at_once(lab: Lab) -> None:
 @row("C2", "a renewal that failed once is tried again while the lease lives", needs=("background", "wire"))
 def c2_a_failed_renewal(lab: Lab) -> None:
     ttl = 2 * lab.contender.shortest_ttl
-    holder = lab.party()
+    holder = lab.caller()
     hold = holder.take(lab.renewing_lock(ttl=ttl, client=lab.connect_far()))
     lab.proxies.answer(BUSY, lab.name.encode())
     lab.wait_until(lambda: lab.proxies.answered, "no renewal was asked for", seconds=ttl + 0.5)
@@ -57,7 +57,7 @@ def c2_a_failed_renewal(lab: Lab) -> None:
 )
 def c3_a_lease_that_was_taken_away(lab: Lab) -> None:
     ttl = 5 * lab.contender.shortest_ttl
-    holder, lock = lab.party(), lab.renewing_lock(ttl=ttl)
+    holder, lock = lab.caller(), lab.renewing_lock(ttl=ttl)
     hold = holder.take(lock)
     is_told = holder.do(lab.contender.watch_loss, hold) if "telling" in lab.contender.offers else None
     lab.take_away(hold)
