@@ -50,7 +50,7 @@ def remarks(runs: Sequence[RunRecord], cores: int) -> list[str]:
     """Return the conclusions, one sentence each."""
     control, one, many, free = (next(run for run in runs if run.strategy == name) for name in ORDER)
     return [
-        f"Without a lock {control.sold:,} units of {control.stock:,} were sold: {control.oversold:,} that nobody had.",
+        f"Without a lock {control.sold:,} units of {control.stock:,} were sold: {control.oversold:,} too many.",
         *_ratio(one, many),
         *_shares((one, many)),
         *_limits(runs, cores),

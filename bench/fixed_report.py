@@ -54,7 +54,7 @@ def check_folder(folder: Path | None) -> None:
         message = f"--report {folder} cannot be used: {error.strerror}"
         raise InvalidInput(message) from error
     if is_used:
-        message = f"--report {folder} is no empty folder: name a new one, and what is there stays"
+        message = f"--report {folder} is not an empty folder: name a new one"
         raise InvalidInput(message)
     if is_closed:
         message = f"--report {folder} cannot be made: {nearest} is not a folder that can be written to"

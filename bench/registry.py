@@ -93,22 +93,22 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
         f"sales of {QUICK_SALE_SECONDS:g} s instead of {SALE_SECONDS:g} s",
     ),
     LOCKS: Benchmark(
-        "a lock alone, beside other libraries' locks; ten waiters; 10,000 leases renewed",
+        "an uncontended lock compared with other libraries' locks; ten waiters; 10,000 leases renewed",
         _locks,
         "libraries that are not installed, and the 10,000 leases",
     ),
     STOCK: Benchmark(
-        "orders of a pool beside a bare decrement; time, memory and commands an order; grants",
+        "orders of a pool compared with a bare decrement; time, memory and commands per order; grants",
         _stock,
         f"{QUICK_STOCK.rounds} round instead of {StockSizes().rounds}, pools of 50,000 orders instead of 1,000,000",
     ),
     DEDUP: Benchmark(
-        "a trivial task with Once beside a plain one; memory a record; a claim among live keys",
+        "a trivial task with Once compared with a plain one; memory per record; a claim among live keys",
         _dedup,
         f"{QUICK_DEDUP.rounds} rounds instead of {DedupSizes().rounds}, claims among 100,000 keys instead of 1,000,000",
     ),
     WORKERS: Benchmark(
-        "orders of real workers beside an empty task, alone and by the hundred; idle latency; after a kill",
+        "orders through workers compared with an empty task, singly and by the hundred; idle latency; after a kill",
         _workers,
         "2 rounds instead of 7, fewer messages, and one kill each",
         has_rounds=True,
@@ -119,6 +119,6 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
 def find_benchmark(name: str) -> Benchmark:
     """Return a benchmark. Raises InvalidInput that lists the known ones."""
     if name not in BENCHMARKS:
-        message = f"there is no benchmark {name!r}; there is: {', '.join(BENCHMARKS)}"
+        message = f"unknown benchmark {name!r}; known are: {', '.join(BENCHMARKS)}"
         raise InvalidInput(message)
     return BENCHMARKS[name]

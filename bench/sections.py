@@ -29,7 +29,7 @@ class Section:
     def __post_init__(self) -> None:
         """Validate kind and milliseconds. Raises InvalidInput."""
         if self.kind not in KINDS:
-            message = f"there is no critical section {self.kind!r}; there is: {', '.join(KINDS)}"
+            message = f"unknown critical section {self.kind!r}; known are: {', '.join(KINDS)}"
             raise InvalidInput(message)
         if not 0 <= self.ms <= MILLISECONDS_MAX:  # also refuses NaN
             message = f"a hold of {self.ms:g} ms must be between 0 and {MILLISECONDS_MAX:,g} ms"

@@ -213,7 +213,7 @@ def fenced_keys(key: str) -> FencedKeys:
     if opened and closed and tag:
         return FencedKeys(key, f"{key}:fence")
     if not key or opened or "}" in before:
-        message = f"key {key!r} is empty, or has braces that are no hash tag"
+        message = f"key {key!r} is empty, or has braces that are not a hash tag"
         raise InvalidInput(message)
     return FencedKeys(key, f"{{{key}}}:fence")
 

@@ -50,7 +50,7 @@ def said_in_file(
         message = f"{variable}: {file} cannot be read: {error.strerror}"
         raise InvalidInput(message) from None
     except ValueError:  # the error would contain its text
-        message = f"{variable}: {file} is no text in UTF-8"
+        message = f"{variable}: {file} is not valid UTF-8"
         raise InvalidInput(message) from None
     if len(lines) != 1 or not lines[0].strip() or len(written) > BYTES_MAX:
         message = f"{variable}: {file} should hold one line, the value of {name}"

@@ -77,7 +77,9 @@ def calibrate(cell: Cell, cells: Iterable[Measured]) -> Calibration | NoCalibrat
         wait, service, own = (_mean(alone, what) or 0.0 for what in ("wait", "service", "hold"))
         remarks = [] if alone else ["no cell has one buyer, so the way of a lane to its next holder is taken as 0"]
         if any(one.saturated for one in one_lane):
-            remarks.append("something was used up in the cells of one lane, so their holds are those of a busy machine")
+            remarks.append(
+                "something was saturated in the cells of one lane, so their holds are those of a busy machine"
+            )
         return Calibration(
             hold=hold,
             hand_over=wait,

@@ -127,8 +127,8 @@ class Comparison:
 
     def _said_of_noise(self) -> str:
         if self.floor is None:
-            return f"No A/A row tells the noise: differences below {UNKNOWN_NOISE:.0%} are not judged."
-        return f"Noise floor: {self.floor:.1%}, by the A/A row. Differences below it are none."
+            return f"There is no A/A row for the noise: differences below {UNKNOWN_NOISE:.0%} are not judged."
+        return f"Noise floor: {self.floor:.1%}, by the A/A row. Ignore smaller differences."
 
     def _table(self) -> Table:
         table = Table()
@@ -179,7 +179,7 @@ def _verdict(before: Measured, after: Measured, ratio: Estimate | None, floor: f
         return "not judged", str(ratio.why_no_interval)
     size = max(ratio.value, 1 / ratio.value) - 1
     if floor is None and size < UNKNOWN_NOISE:
-        return "not judged", f"{size:.1%}, and no A/A row tells the noise"
+        return "not judged", f"{size:.1%}, and there is no A/A row for the noise"
     if ratio.low <= 1 <= ratio.high:
         return "no difference", "the interval has 1 in it"
     if floor is not None and size <= floor:

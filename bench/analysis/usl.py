@@ -102,7 +102,7 @@ def fit(rates: Mapping[int, Sequence[float]], *, resamples: int = RESAMPLES) -> 
     best, last = mean_of(rates[clients[int(means.argmax())]]), mean_of(rates[clients[-1]])
     is_flat = (last.value if last.high is None else last.high) >= (best.value if best.low is None else best.low)
     if law is None or law.peak is None or is_flat:
-        return NoFit(f"throughput does not fall up to N = {clients[-1]}, so what a peak would be cannot be told")
+        return NoFit(f"throughput does not fall up to N = {clients[-1]}, so the peak is unknown")
     if not clients[0] <= law.peak < clients[-1]:
         return NoFit(f"the peak would be at N = {law.peak:.0f}, outside of the data ({clients[0]} to {clients[-1]})")
     rng = np.random.default_rng(SEED)

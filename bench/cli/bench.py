@@ -106,7 +106,7 @@ def whole(words: list[str], known: Sequence[str], helps: Sequence[str] = ("--hel
     if not words or (words[0].startswith("-") and words[0] not in helps):
         return [DEFAULT, *words]
     if not words[0].startswith("-") and words[0] not in known:
-        message = f"there is no benchmark {words[0]!r}{nearest(words[0], known)}"
+        message = f"unknown benchmark {words[0]!r}{nearest(words[0], known)}"
         raise InvalidInput(message)
     return words
 

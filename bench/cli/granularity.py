@@ -78,7 +78,7 @@ def orders(
     url: UrlOption = None,
     database: DatabaseOption = None,
 ) -> None:
-    """Compare the strategies to sell single orders and batches: a part of the plan."""
+    """Compare the strategies for single orders and for batches: a part of the plan."""
     loaded = read_plan(plan or PLAN_FILE)
     if not loaded.plan.orders:
         message = f"{loaded.file}: orders: the plan names no sweeps for this benchmark"

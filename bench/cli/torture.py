@@ -70,12 +70,12 @@ def locks(  # noqa: PLR0913  # an option each
 def orders(  # an option each
     *,
     orders: Annotated[int, typer.Option(help="Number of orders to submit.", metavar="N")] = 20_000,
-    kills: Annotated[int, typer.Option(help="Number of workers to kill meanwhile.", metavar="N")] = 40,
+    kills: Annotated[int, typer.Option(help="Number of workers to kill during the run.", metavar="N")] = 40,
     decides: Annotated[
-        str, typer.Option(help='Addresses stock is decided: "at acceptance", or "in the worker".', metavar="WHERE")
+        str, typer.Option(help='Place where stock is decided: "at acceptance", or "in the worker".', metavar="WHERE")
     ] = ("at acceptance"),
     effect: Annotated[
-        str, typer.Option(help="Addresses orders take effect: redis, or postgresql as well.", metavar="WHERE")
+        str, typer.Option(help="Store where orders take effect: redis, or postgresql as well.", metavar="WHERE")
     ] = "redis",
     workers: Annotated[int, typer.Option(help="Number of worker processes.", metavar="N")] = 2,
     seed: Annotated[int, typer.Option(help="Random seed of the orders and the kills.", metavar="N")] = 1,

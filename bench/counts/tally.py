@@ -107,7 +107,7 @@ def read_baseline(file: Path) -> dict[str, Tally]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InvalidInput):
             raise
-        message = f"{file} is no baseline of counts: {error!r}"
+        message = f"{file} is not a baseline of counts: {error!r}"
         raise InvalidInput(message) from error
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bench.dedup_peers.registry import Contender
     from bench.dedup_peers.rows import Row
 
-    Told = Callable[[str], None]
+    Tell = Callable[[str], None]
     PythonOf = Callable[[Contender], Path]
 
 CASE_SECONDS: Final = 120.0
@@ -42,7 +42,7 @@ def compare(
     only: Sequence[str],
     cases: Sequence[str],
     python_of: PythonOf,
-    tell: Told,
+    tell: Tell,
     seconds_max: float = CASE_SECONDS,
 ) -> list[dict[str, Any]]:
     """Run `cases` (default: all) on the contenders of `only` (default: all), and return a record for each.
@@ -113,7 +113,7 @@ def judged(row: Row, offers: frozenset[str], result: dict[str, Any]) -> dict[str
 
 
 def _results(
-    contender: Contender, rows: Sequence[Row], python: Path, tell: Told, seconds_max: float
+    contender: Contender, rows: Sequence[Row], python: Path, tell: Tell, seconds_max: float
 ) -> dict[str, dict[str, Any]]:
     results = {}
     for row in rows:

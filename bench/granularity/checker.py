@@ -81,7 +81,7 @@ def broken_promises(found: Checker, failures: Sequence[str], *, failed: int) -> 
     sentences = {
         f"oversold by {found.oversold} units": found.oversold,
         f"orders refused while units were free: {found.refused_wrongly}": found.refused_wrongly,
-        f"units that nobody can have: {found.stranded}": found.stranded,
+        f"units that no order can get: {found.stranded}": found.stranded,
         f"orders with more than one effect: {found.duplicates}": found.duplicates,
         f"orders acknowledged and not known to the servers: {found.lost}": found.lost,
         f"the pool has {found.sold} units sold and the order database {found.sold_in_sql}": (

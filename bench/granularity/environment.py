@@ -81,7 +81,7 @@ def governor() -> str:
     try:
         return GOVERNOR.read_text(encoding="ascii").strip()
     except OSError:
-        return "not told"
+        return "unknown"
 
 
 def steal_percent() -> float:
@@ -94,7 +94,7 @@ def file_system(folder: Path) -> str:
     """Return the type of a folder's file system."""
     whole = folder.resolve()
     mounts = [one for one in psutil.disk_partitions(all=True) if whole.is_relative_to(one.mountpoint)]
-    return max(mounts, key=lambda one: len(one.mountpoint)).fstype if mounts else "not told"
+    return max(mounts, key=lambda one: len(one.mountpoint)).fstype if mounts else "unknown"
 
 
 def fdatasync_us(folder: Path) -> dict[str, float]:

@@ -112,7 +112,7 @@ class ResultsFolder:
             message = f"{file} cannot be read: {error.strerror}"
             raise InvalidInput(message) from error
         except (ValueError, TypeError, AttributeError) as error:
-            message = f"{file} is no file of calibrations: {error}"
+            message = f"{file} is not a calibration file: {error}"
             raise InvalidInput(message) from error
 
     def append(self, line: SessionLine | Run | EndLine) -> None:

@@ -202,7 +202,7 @@ def nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str:
     found = get_close_matches(name, list(known), n=1, cutoff=0.5)
     if not known:
         return "; there is none"
-    return f"; did you mean {found[0]!r}?" if found else f"; there is: {', '.join(known)}"
+    return f"; did you mean {found[0]!r}?" if found else f"; known are: {', '.join(known)}"
 
 
 def _known(where: str, name: str, names: list[str]) -> None:
@@ -232,7 +232,7 @@ def _dotted(error: ValidationError, raw: Part) -> str:
     if found["type"] == "missing":
         return f"{key}: is missing"
     if found["type"] == "extra_forbidden":
-        return f"{key}: there is no such key{nearest(str(found['loc'][-1]), KEYS)}"
+        return f"{key}: unknown key{nearest(str(found['loc'][-1]), KEYS)}"
     said = found["msg"].removeprefix("Value error, ")
     value = found["input"]
     return f"{key}: {said}" + (f", not {value!r}" if isinstance(value, (str, int, float)) else "")

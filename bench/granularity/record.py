@@ -286,7 +286,7 @@ def read_results(file: Path) -> ResultFile:
         message = f"{file} cannot be read: {error.strerror}"
         raise InvalidInput(message) from error
     except UnicodeDecodeError as error:
-        message = f"{file} is not a result file of {SCHEMA}: it is no text ({error.reason} at byte {error.start})"
+        message = f"{file} is not a result file of {SCHEMA}: it is not text ({error.reason} at byte {error.start})"
         raise InvalidInput(message) from error
     whole, _, cut = text.rpartition("\n")
     lines = [(number, line) for number, line in enumerate(whole.split("\n"), start=1) if line.strip()]
@@ -313,7 +313,7 @@ def _runs(file: Path, found: list[tuple[int, SessionLine | Run | EndLine]]) -> t
 
 
 def _no_number(name: str) -> float:
-    message = f"{name} is no number"
+    message = f"{name} is not a number"
     raise ValueError(message)
 
 
@@ -335,7 +335,7 @@ def _parsed(file: Path, number: int, line: str) -> SessionLine | Run | EndLine:
     kind = found.get("kind")
     shape = _KINDS.get(kind) if isinstance(kind, str) else None
     if shape is None:
-        message = f"{where} is of kind {kind!r}; there is: {', '.join(_KINDS)}"
+        message = f"{where} is of kind {kind!r}; known are: {', '.join(_KINDS)}"
         raise InvalidInput(message)
     try:
         return shape.model_validate(found)

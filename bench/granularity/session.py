@@ -328,5 +328,5 @@ def _why(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, Ended):
-        return f"told to end by {error}"
+        return f"stopped by {error}"
     return str(error) or type(error).__name__

@@ -49,7 +49,7 @@ def what_was_used_up(subject: Subject) -> Verdict:
         return broken(f"no CPU time of generator or server: {named(labels(blind))}")
     wrong = [run for run in subject.measured if set(run.saturated) != _used_up(run, cores)]
     if wrong:
-        return broken(f"what is marked as used up does not follow from the cores used: {named(labels(wrong))}")
+        return broken(f"what is marked as saturated does not follow from the cores used: {named(labels(wrong))}")
     hollow = sum(bool(run.saturated) for run in subject.measured)
     return holds(f"cores used are in all {len(subject.measured)} runs; {hollow} were limited by them and are marked")
 

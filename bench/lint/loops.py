@@ -42,7 +42,7 @@ def one_loop_each(subject: Subject) -> Verdict:
         if run.cell.loop == "closed" and (run.times.response is not None or run.times.lateness is not None)
     ]
     if wrong:
-        return broken(f"a closed loop has no intended times, and response times are told of {named(labels(wrong))}")
+        return broken(f"a closed loop has no intended times, but response times are given for {named(labels(wrong))}")
     loops: dict[str, set[str]] = defaultdict(set)
     for run in subject.runs:
         for sweep in run.sweeps:
@@ -57,7 +57,7 @@ def one_loop_each(subject: Subject) -> Verdict:
 def from_the_intended_time(subject: Subject) -> Verdict:
     """R2: open runs have both histograms of the same orders, and response times are no shorter than service times."""
     if not subject.open_runs:
-        return not_applicable("no run has an open loop, so nothing is said of latency")
+        return not_applicable("no run has an open loop, so latency is not reported")
     lacking = [run for run in subject.open_runs if run.times.response is None]
     if lacking:
         return broken(f"no response time from the intended time on: {named(labels(lacking))}")
@@ -163,7 +163,7 @@ def whole_histograms(subject: Subject) -> Verdict:
                 return broken(f"run {run.run} ({run.cell_id}): its histogram of {name} {reason}")
     if not count:
         return broken("there is no histogram")
-    return holds(f"{count:,} histograms decode to the {DIGITS} digits, samples and percentiles that are told")
+    return holds(f"{count:,} histograms decode to the {DIGITS} digits, samples and percentiles that are stated")
 
 
 @cache
@@ -178,9 +178,9 @@ def _not_whole(told: Percentiles) -> str:
         return "ends below a minute"
     again = described(found)
     if again.n != told.n:
-        return f"has {again.n:,} samples, and {told.n:,} are told"
+        return f"has {again.n:,} samples, but states {told.n:,}"
     wrong = [name for name in ("p50", *TOLD, "max") if _differ(getattr(again, name), getattr(told, name))]
-    return f"gives another {', '.join(wrong)} than is told" if wrong else ""
+    return f"gives another {', '.join(wrong)} than is stated" if wrong else ""
 
 
 def _differ(one: float | None, other: float | None) -> bool:
@@ -200,7 +200,7 @@ def enough_samples(subject: Subject) -> Verdict:
         if getattr(found, told) is not None and found.n < BEYOND_MIN * one_in
     ]
     if wrong:
-        return broken(f"told without ten samples beyond it: {named(wrong)}")
+        return broken(f"given without ten samples beyond it: {named(wrong)}")
     most = max(found.n for run in subject.runs for _, found in _histograms(run))
     return holds(
         f"no percentile of {len(subject.runs)} runs has fewer than ten samples beyond it; n is {most:,} at most"

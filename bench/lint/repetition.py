@@ -90,7 +90,7 @@ def planned_before(subject: Subject) -> Verdict:
     if hashlib.sha256(copy.read_bytes()).hexdigest() != session.plan_sha256:
         return broken(f"{PLAN} is not the plan of this session: its sha256 differs")
     if end is None:
-        return broken("the session has no end, so nobody knows what is missing")
+        return broken("the session has no end, so what is missing is unknown")
     if end.stopped_by is not None or len(subject.runs) != end.runs_planned:
         why = end.stopped_by or "no reason given"
         return broken(f"{len(subject.runs)} of {end.runs_planned} planned runs are there: {why}")

@@ -39,7 +39,7 @@ RULES: Final = (
     Rule("R10", "goodput, not requests", promises.goodput),
     Rule("R11", "repeated, randomised, interleaved", repetition.repeated_and_interleaved),
     Rule("R12", "warm-up and drain left out by a rule", loops.one_warm_up),
-    Rule("R13", "what was used up is said", limits.what_was_used_up),
+    Rule("R13", "saturation is reported", limits.what_was_used_up),
     Rule("R14", "what is held, and for how long", limits.what_was_held),
     Rule("R15", "swept to the collapse", limits.to_the_collapse),
     Rule("R16", "where segments should lose", limits.where_segments_lose),

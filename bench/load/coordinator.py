@@ -149,7 +149,7 @@ class SaleCoordinator:
         broken = broken_promises(found, recorder.failures, failed=0 if is_open else failed)
         missing = [share for share in self.plan.shares if share not in self.call_logs]
         if missing:
-            broken += (f"processes that never told what they sold: {', '.join(missing)}",)
+            broken += (f"processes that never reported their sales: {', '.join(missing)}",)
         self.result = Result(self.plan, self.tally(), found, broken)
         self.left_at_last = strategy.free_by_segment()
         strategy.clear()

@@ -76,7 +76,7 @@ def add_options(parser: LocustArgumentParser, *, is_open: bool) -> None:
 def cell_of(options: Any, *, is_open: bool) -> Cell:  # noqa: ANN401  # a namespace that Locust fills
     """Return the cell that the options name. Raises InvalidInput."""
     if options.strategy not in STRATEGIES:
-        message = f"--strategy {options.strategy}: there is no such strategy; there is: {', '.join(STRATEGIES)}"
+        message = f"--strategy {options.strategy}: unknown strategy; known are: {', '.join(STRATEGIES)}"
         raise InvalidInput(message)
     if not (0 < options.seconds <= SECONDS_MAX and 0 <= options.warm_up <= SECONDS_MAX):
         message = (

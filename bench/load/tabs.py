@@ -22,7 +22,7 @@ _TABLES: Final[dict[str, list[tuple[str, str]]]] = {
         ("opened", "Units at first"),
         ("taken", "Sold or under way"),
         ("left", "Left"),
-        ("sold", "Orders told as sold"),
+        ("sold", "Orders reported as sold"),
     ],
     LOCK_WAITS: [
         ("name", "Milliseconds"),

@@ -28,7 +28,7 @@ MUST_BE_ZERO: Final = {
     "doubled": "doubled (more than one effect)",
     "oversold": "oversold, units",
     "refused_wrongly": "refused wrongly",
-    "uncalled": "effects that nobody was promised",
+    "uncalled": "effects without an accepted order",
 }
 
 

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from bench.peers.registry import Peer
 
-    Told = Callable[[str], None]
+    Tell = Callable[[str], None]
     PythonOf = Callable[[Peer], Path]
 
 SERVERS: Final = 3
 
 
 def compare(
-    *, peers: Sequence[str], rows: Sequence[str], python_of: PythonOf, tell: Told, seconds_max: float = ROW_SECONDS
+    *, peers: Sequence[str], rows: Sequence[str], python_of: PythonOf, tell: Tell, seconds_max: float = ROW_SECONDS
 ) -> dict[str, Any]:
     """Run `rows` (default: all) on the locks of `peers` (default: all and ours), and return the results.
 
@@ -66,7 +66,7 @@ def _contenders(who: Sequence[str], ours: Sequence[str], python_of: PythonOf) ->
 
 
 def _run_rows(
-    python: Path, contender: str, rows: Sequence[str], urls: Sequence[str], tell: Told, seconds_max: float
+    python: Path, contender: str, rows: Sequence[str], urls: Sequence[str], tell: Tell, seconds_max: float
 ) -> dict[str, Any]:
     who: dict[str, Any] = {"title": contender, "colour": "unknown", "versions": {}}
     results = {}

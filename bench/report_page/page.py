@@ -53,7 +53,7 @@ PRACTICES: Final = (
         "Answers 'sold out' counted as throughput",
         "Rates are orders that hold stock; refusals and failures are columns.",
     ),
-    ("'No oversell' with units left over", "Units sold of min(stock, demand) stand beside each rate."),
+    ("'No oversell' with units left over", "Units sold of min(stock, demand) are beside each rate."),
     (
         "Averages of percentiles, percentiles of few samples",
         "Histograms are added up; ten samples must lie beyond.",
@@ -66,7 +66,7 @@ PRACTICES: Final = (
         "Pipelining on one side only",
         "A batch is a cell of its own, B; commands and bytes of all are counted in F10.",
     ),
-    ("Durability off on the winner", "Where an acknowledged order is stands in the table; {same}."),
+    ("Durability off on the winner", "The table says where an acknowledged order is kept; {same}."),
     (
         "kill -9 called crash-safe",
         "No fault was injected in these runs, and nothing about crashes is claimed by them.",
@@ -81,15 +81,15 @@ PRACTICES: Final = (
     ),
     (
         "Speed-ups without absolute values",
-        "Absolute rates stand beside every ratio, in F2's caption and F15's rows.",
+        "Absolute rates are beside every ratio, in F2's caption and F15's rows.",
     ),
     (
-        "Generator and server on the same cores, unsaid",
+        "Generator and server on the same cores, without saying so",
         "{where}. Saturated: hollow.",
     ),
     ("Errors hidden by retries", "An order that ends without an answer is a failure; failures void a closed run."),
     ("Time-outs left out of the histogram", "Orders that failed are in it, with the time they took to fail."),
-    ("Log axes unsaid, y axes cut of", "Every log axis says so; linear rates begin at 0."),
+    ("Unmarked log axes, cut-off y axes", "Every log axis says so; linear rates begin at 0."),
     (
         "A model calibrated on the data that validates it",
         "S comes from histograms of cells that are left out of its error.",
@@ -183,7 +183,7 @@ def practices(facts: Facts) -> list[tuple[str, str]]:
     same = (
         "every run had the same server settings" if len(servers) <= 1 else f"{len(servers)} server settings were used"
     )
-    where = str(facts.results.session.environment.get("placement") or "where they ran is not told")
+    where = str(facts.results.session.environment.get("placement") or "where they ran is unknown")
     told = {
         "sections": "; ".join(sections),
         "strategies": ", ".join(strategies),

@@ -86,7 +86,7 @@ def unfavourable_figure(facts: Facts) -> Outcome:
         f"stock a second, n = {runs[0]} to {runs[-1]} runs a point, bars: 95 % over runs; the loop model is in each "
         "row. "
         "In an open loop the rate is what arrived, unless more came than could be served. Where a sale ends within a "
-        "second, as with one unit, the rate says little: the table has what was sold and refused. Cross: void, no "
-        "value. Hollow: something was used up."
+        "second, as with one unit, the rate says little: see the table for what was sold and refused. Cross: void, no "
+        "value. Hollow: something was saturated."
     )
     return Drawn("U", NAME, TITLE, caption, figure)

@@ -29,10 +29,10 @@ from bench.torture.events import (
     Ended,
     Entered,
     Event,
+    FaultInjected,
     Left,
     Missed,
     PermitsSeen,
-    Tormented,
     Wrote,
 )
 
@@ -124,7 +124,7 @@ class _Checker:
                 self._write(event)
             case Died():
                 self._gone(event.access)
-            case Tormented(deed=deed):
+            case FaultInjected(deed=deed):
                 verdict.kills += deed == "killed"
                 verdict.pauses += deed == "paused"
                 verdict.cuts += deed == "cut"

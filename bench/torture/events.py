@@ -85,8 +85,8 @@ class Missed:
 
 
 @dataclass(frozen=True, slots=True)
-class Tormented:
-    """A process was `killed`, `paused` or `resumed`; or connections were `cut` (process 0). The log has this name."""
+class FaultInjected:
+    """A process was `killed`, `paused` or `resumed`; or connections were `cut` (process 0)."""
 
     at: float
     deed: str
@@ -109,11 +109,11 @@ class Ended:
     at: float
 
 
-Event = Began | Entered | Wrote | Left | Died | Missed | Tormented | PermitsSeen | Ended
+Event = Began | Entered | Wrote | Left | Died | Missed | FaultInjected | PermitsSeen | Ended
 
 EVENTS: Final[dict[str, type[Event]]] = {
     event.__name__.lower(): event
-    for event in (Began, Entered, Wrote, Left, Died, Missed, Tormented, PermitsSeen, Ended)
+    for event in (Began, Entered, Wrote, Left, Died, Missed, FaultInjected, PermitsSeen, Ended)
 }
 
 

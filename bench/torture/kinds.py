@@ -45,6 +45,6 @@ KINDS: Final = {
 def find_kind(name: str) -> Kind:
     """Return a kind. Raises InvalidInput that lists the known kinds."""
     if name not in KINDS:
-        message = f"--kind {name!r} cannot be tortured; there is: {', '.join(KINDS)}"
+        message = f"--kind {name!r} cannot be tortured; known are: {', '.join(KINDS)}"
         raise InvalidInput(message)
     return KINDS[name]

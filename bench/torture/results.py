@@ -21,9 +21,9 @@ LABELS: Final = {
     "tokens_backwards": "tokens that went back",
     "tokens_shared": "tokens of two holders",
     "late_accepted": "late writes accepted after a newer token",
-    "refused_wrongly": "refused though nobody newer had come",
+    "refused_wrongly": "refused although no newer holder had come",
     "leases_overlapping": "leases that overlap while trusted",
-    "permits_exceeded": "looks that saw more permits than there are",
+    "permits_exceeded": "checks that saw more permits than there are",
     "immortal_keys": "keys left without a time to live",
     "held_names": "names held after the end",
     "channels": "subscriptions left",
@@ -64,9 +64,9 @@ class TortureResults:
         found = [f"{LABELS[name]}: {count:,}, must be 0" for name, count in self.counts.items() if count]
         found += list(self.crashes)
         if not verdict.acquisitions:
-            found.append("nobody got in")
+            found.append("no holder got in")
         if verdict.gap_max > self.gap_bound:
-            found.append(f"nobody got in for {verdict.gap_max:.1f} s; {self.gap_bound:g} s are the most")
+            found.append(f"no holder got in for {verdict.gap_max:.1f} s; the maximum is {self.gap_bound:g} s")
         if self.kind.is_fenced and verdict.pauses and not verdict.late_refused:
             found.append("no late write was refused: nothing is known about the fence")
         return found

@@ -14,7 +14,7 @@ import redis
 
 from bench.torture.admin import Leftovers, RunNames, called, connections_of, cut, keys_of, leftovers, living_permits
 from bench.torture.assignment import Assignment
-from bench.torture.events import Began, Ended, PermitsSeen, Tormented
+from bench.torture.events import Began, Ended, FaultInjected, PermitsSeen
 from bench.torture.fault_injector import KILL, PAUSE_AND_KILL, FaultInjector
 from bench.torture.processes import ContenderProcesses
 from bench.torture.resource import Resource
@@ -154,7 +154,7 @@ class Supervisor:
         if fault.what == KILL:
             self._replace(fault.process, now)
             return
-        self._note(Tormented(now, "paused", fault.process))
+        self._note(FaultInjected(now, "paused", fault.process))
         self.processes.pause(fault.process)
         self._ends_of_pauses[fault.process] = now + fault.seconds, fault.what
 
@@ -167,11 +167,11 @@ class Supervisor:
             if what == PAUSE_AND_KILL:
                 self._replace(process, now)
             else:
-                self._note(Tormented(now, "resumed", process))
+                self._note(FaultInjected(now, "resumed", process))
                 self.processes.resume(process)
 
     def _replace(self, process: int, now: float) -> None:
-        self._note(Tormented(now, "killed", process))
+        self._note(FaultInjected(now, "killed", process))
         self.processes.kill(process)
         self.processes.start()
 
@@ -180,7 +180,7 @@ class Supervisor:
             chosen = injector.draw_cut(now, connections_of(client, self._run_names))
             cut(client, chosen)
             for _ in chosen:
-                self._note(Tormented(now, "cut", 0))
+                self._note(FaultInjected(now, "cut", 0))
 
     def _look(self, now: float) -> None:
         self._next_look = now + TICK

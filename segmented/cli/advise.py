@@ -170,7 +170,7 @@ def _end_once(number: int, _frame: FrameType | None) -> None:
 
 def _asked_for() -> str:
     if not is_terminal():
-        message = "advise needs --hold, such as 20ms, where nobody can be asked"
+        message = "advise needs --hold, such as 20ms, without a terminal"
         raise InvalidInput(message)
     answer: str = typer.prompt("How long is the slow work of one order under its lock, such as 20ms")
     return answer

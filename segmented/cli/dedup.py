@@ -63,7 +63,7 @@ def list_keys(
     *,
     namespace: NamespaceOption = None,
     state: Annotated[
-        Literal["waiting", "running", "unknown", "lapsed", "all"], typer.Option(help="State to list. [default: all]")
+        Literal["waiting", "running", "unknown", "lapsed", "all"], typer.Option(help="State to list.")
     ] = "all",
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number to list.")] = LIST_MAX,
     url: UrlOption = DEFAULT_URL,
@@ -217,7 +217,7 @@ def _result(done: str | None, *, not_done: bool) -> Any:  # noqa: ANN401  # any 
     try:
         return json.loads(done)
     except json.JSONDecodeError as error:
-        message = f"--done is no JSON: {error.msg} at character {error.pos + 1}; a text needs its quotes"
+        message = f"--done is not valid JSON: {error.msg} at character {error.pos + 1}; a string needs quotes"
         raise InvalidInput(message) from error
     except (ValueError, RecursionError) as error:
         message = f"--done is JSON that cannot be read here: {str(error).partition(';')[0]}"

@@ -64,11 +64,11 @@ def state_in_words(found: Submitted) -> str:
     """Return an order's state, and what happens next."""
     is_dead = found.dead_at_ms is not None
     if found.state == "dead":
-        return "dead: no worker is told of it until it is replayed"
+        return "dead: not published to workers until it is replayed"
     if found.state in DECIDED:
         return DECIDED[found.state] + (", though it was dead before" if is_dead else "")
     if found.state == "queued":
-        return "queued: accepted, and a worker is to take its units"
+        return "queued: accepted; a worker will take its units"
     waits = "a worker is to confirm it" if found.is_in_outbox else "it was not submitted to a worker"
     return f"reserved: its units are taken, and {waits}"
 
@@ -182,7 +182,7 @@ def replay_words(one: ReplayedOrder) -> str:
         case Replayed():
             return "published again by the next sweep"
         case Settled():
-            return f"decided meanwhile, so only taken out of the set: {one.answer.state}"
+            return f"decided in the meantime, so only removed from the set: {one.answer.state}"
         case _:
             return "not in the dead-letter set"
 

@@ -129,7 +129,7 @@ def is_terminal() -> bool:
 def require_somebody(what: str, *, yes: bool) -> bool:
     """Return whether to ask for confirmation of `what`; raises InvalidInput without --yes and without a terminal."""
     if not (yes or is_terminal()):
-        message = f"{what} needs --yes where nobody can be asked"
+        message = f"{what} needs --yes without a terminal"
         raise InvalidInput(message)
     return not yes
 

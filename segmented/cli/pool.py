@@ -165,7 +165,7 @@ def open_pool(  # noqa: PLR0913  # an option each
         message = f"{'--create-tables' if create_tables else '--database'} is for a pool that is opened with --gated"
         raise InvalidInput(message)
     if gated and database is None:
-        message = f"--gated needs --database URL: the order database that is to decide the orders of {sku!r}"
+        message = f"--gated needs --database URL: the order database that decides the orders of {sku!r}"
         raise InvalidInput(message)
     with RedisStore.from_url(url) as store:
         found = Pool(store, sku)

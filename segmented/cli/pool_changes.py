@@ -104,14 +104,14 @@ def _changeable(
         return
     if not pool.is_gated():
         if is_said(context, "database"):
-            message = (
-                f"pool {pool.sku!r} is not gated: no order database is to know of a change, so leave --database out"
-            )
+            message = f"pool {pool.sku!r} is not gated: it has no order database, so leave --database out"
             raise InvalidInput(message)
         yield pool
         return
     if database is None:
-        message = f"pool {pool.sku!r} is gated: {verb} it with --database URL, because its order database must know"
+        message = (
+            f"pool {pool.sku!r} is gated: {verb} it with --database URL, because its order database must be changed too"
+        )
         raise InvalidInput(message)
     from segmented.cli.pool_gate import gated_pool  # noqa: PLC0415  # SQLAlchemy, for those who need it
 

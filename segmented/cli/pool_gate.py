@@ -104,7 +104,7 @@ def _connected(database: str, *, may_be_new: bool) -> Iterator[Gate]:
     parsed = parse(database)
     is_file = parsed.get_backend_name() == "sqlite" and not parsed.query
     if is_file and not may_be_new and not Path(parsed.database or "").exists():  # connecting would create it
-        message = f"the order database {shown(parsed)} cannot be used: there is no such file"
+        message = f"the order database {shown(parsed)} cannot be used: the file does not exist"
         raise InvalidInput(message)
     with Gate(connect(database, pool_size=1)) as gate:
         yield gate

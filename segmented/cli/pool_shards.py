@@ -27,14 +27,16 @@ Placed = tuple[int | None, Repair]
 def required_ungated(shards: int, *, gated: bool) -> None:
     """Raise InvalidInput for a gated pool, which cannot be sharded."""
     if gated and shards != 1:
-        message = f"--gated cannot be had with --shards {shards}: an order database decides pools in one piece only"
+        message = (
+            f"--gated cannot be combined with --shards {shards}: an order database decides pools in one piece only"
+        )
         raise InvalidInput(message)
 
 
 def required_no_database(pool: ShardedPool, *, is_said: bool) -> None:
     """Raise InvalidInput if an order database is given for a sharded pool, which has none."""
     if is_said:
-        message = f"pool {pool.sku!r} is in shards: no order database is to know of a change, so leave --database out"
+        message = f"pool {pool.sku!r} is in shards: it has no order database, so leave --database out"
         raise InvalidInput(message)
 
 

@@ -40,7 +40,7 @@ def condition(state: PoolState) -> str:
     if state.available:
         return "open"
     if isinstance(state, ShardedState) and state.away:
-        return f"open, all that is free is on the way: {state.away}"
+        return f"open, but all free units are in transit: {state.away}"
     return "sold out" if not state.reserved else f"sold out, {state.reserved} reserved may come back"
 
 
@@ -188,7 +188,7 @@ def _pace(last: tuple[float, PoolState] | None, looked: float, state: PoolState)
     seconds = looked - last[0]
     sold = (state.confirmed - last[1].confirmed) / seconds
     changes = (state.sequence - last[1].sequence) / seconds
-    return f"since the last look: {sold:,.1f} units confirmed a second, {changes:,.1f} changes a second"
+    return f"since the last reading: {sold:,.1f} units confirmed a second, {changes:,.1f} changes a second"
 
 
 @contextmanager

@@ -101,7 +101,7 @@ def sell(  # noqa: PLR0913  # an option each
     """Sell the orders of a file through Celery workers, each order under the lock of one segment.
 
     Starts the workers, and the servers that are not given. A second run of the same file against the same servers
-    finishes what the first one left, and decides no order again. Ends with an audit; exit code 0 only if nothing was
+    finishes what the first one left, and decides no order twice. Ends with an audit; exit code 0 only if nothing was
     oversold, no order was refused wrongly, every order is decided, and Redis and the database agree.
     """
     choices = Choices(

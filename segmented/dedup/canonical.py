@@ -91,7 +91,7 @@ def _scalar(value: object, where: str, depth: int) -> list[Any]:
         ]
         return ["dataclass", type(value).__qualname__, *parts]
     message = (
-        f"{where} is {type(value).__name__}, which has no text that is the same in every process: "
+        f"{where} is {type(value).__name__}, which has no text form that is the same in every process: "
         "name a part of it in the key expression, or give a callable"
     )
     raise InvalidInput(message)

@@ -252,6 +252,8 @@ def _checked_identity(
         message = f"{type(dedup).__name__} runs a {wanted}, and {name_of(function)} is {article} {kind}"
         raise InvalidInput(message)
     if name_of(function).endswith("<lambda>"):
-        message = f"{name_of(function)} has no name of its own, so its calls could not be told from another lambda's"
+        message = (
+            f"{name_of(function)} has no name of its own, so its calls could not be distinguished from another lambda's"
+        )
         raise InvalidInput(message)
     return CallIdentity(name_of(function), function, key=key, payload=payload)

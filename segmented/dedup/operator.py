@@ -158,7 +158,7 @@ def settle_done(store: Store, record: RecordName, result: Any, *, keep: float = 
     try:
         body = json.dumps(result)
     except (TypeError, ValueError, RecursionError) as error:
-        message = f"the result of a settlement has no form in JSON: {error}"
+        message = f"the result of a settlement cannot be written as JSON: {error}"
         raise InvalidInput(message) from error
     # An "effect" is read as JSON. The call's own `load` is not known here.
     settling = SettleRun(record, keep_ms, "effect", body, keep_ms=keep_ms, message=_checked_message(message))

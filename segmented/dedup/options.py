@@ -30,7 +30,9 @@ def window_ms(seconds: object, what: str) -> int:
 def checked_namespace(namespace: str) -> str:
     """Return a namespace. Raises InvalidInput if it cannot be part of a key."""
     if len(checked_name(namespace, "a namespace of deduplication")) > NAMESPACE_LENGTH_MAX:
-        message = f"the namespace of deduplication has {len(namespace)} characters; {NAMESPACE_LENGTH_MAX} are the most"
+        message = (
+            f"the namespace of deduplication has {len(namespace)} characters; the maximum is {NAMESPACE_LENGTH_MAX}"
+        )
         raise InvalidInput(message)
     return namespace
 

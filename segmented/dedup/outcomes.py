@@ -50,7 +50,7 @@ class OutcomeForm:
         except Exception as error:  # noqa: BLE001  # a serializer may raise anything
             return "unkept", f"{type(error).__name__}: {error}"[:DETAIL_LENGTH_MAX]
         if size > self.size_max:
-            return "unkept", f"it has {size} bytes; {self.size_max} are the most"
+            return "unkept", f"it has {size} bytes; the maximum is {self.size_max}"
         return "value", body
 
     def read(self, key: str, outcome: OutcomeKept) -> Any:  # noqa: ANN401  # any result

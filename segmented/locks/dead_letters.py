@@ -43,7 +43,7 @@ class Work:
         """Raise InvalidInput for work that no store can keep."""
         for text, what in ((self.name, "a work"), (self.work_id, "a work's id")):
             if len(checked_name(text, what)) > TEXT_LENGTH_MAX:
-                message = f"the name of {what} has {len(text)} characters; {TEXT_LENGTH_MAX} are the most"
+                message = f"the name of {what} has {len(text)} characters; the maximum is {TEXT_LENGTH_MAX}"
                 raise InvalidInput(message)
         length = len(self.body)
         if length > PAYLOAD_LENGTH_MAX:

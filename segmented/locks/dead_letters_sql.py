@@ -163,7 +163,7 @@ def _engine(url: str) -> Engine:
     try:
         return create_engine(url, hide_parameters=True, pool_pre_ping=True)
     except NoSuchModuleError as error:
-        message = f"dead letters cannot be kept there: SQLAlchemy knows no {url.partition(':')[0]!r}"
+        message = f"dead letters cannot be kept there: SQLAlchemy does not know {url.partition(':')[0]!r}"
         raise InvalidInput(message) from error
     except (ArgumentError, ValueError) as error:  # the unreadable text may hold a password: not shown
         message = "dead letters need a database URL such as sqlite:///letters.sqlite or postgresql+psycopg://host/name"

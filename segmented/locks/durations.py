@@ -53,7 +53,7 @@ def checked_name(name: str, what: str = "a lock") -> str:
         message = f"{what} needs a name"
         raise InvalidInput(message)
     if len(name) > NAME_LENGTH_MAX:
-        message = f"the name of {what} has {len(name)} characters; {NAME_LENGTH_MAX} are the most"
+        message = f"the name of {what} has {len(name)} characters; the maximum is {NAME_LENGTH_MAX}"
         raise InvalidInput(message)
     if not name.isprintable():  # control characters and lone surrogates: bytes read as text
         message = f"the name of {what} holds characters that cannot be printed: {name!r}"

@@ -188,7 +188,7 @@ class FlightOptions:
         dumped = self.dump(value)
         size = len(dumped.encode() if isinstance(dumped, str) else dumped)
         if size > self.size_max:
-            message = f"the value of {name!r} has {size} bytes; {self.size_max} are the most"
+            message = f"the value of {name!r} has {size} bytes; the maximum is {self.size_max}"
             raise InvalidInput(message)
         kept = Cached("text", dumped) if isinstance(dumped, str) else Cached("bytes", base64.b64encode(dumped).decode())
         ttl_ms = milliseconds(self.ttl, "ttl")

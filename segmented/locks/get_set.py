@@ -97,7 +97,7 @@ def _stamp(seconds: float) -> str:
 
 def _has_expired(name: str, value: str, wall_clock: Clock) -> bool:
     if STAMP.fullmatch(value) is None:
-        message = f"the key of {name!r} holds no time of expiry: another kind of lock has the name"
+        message = f"the key of {name!r} has no expiry time: another kind of lock has the name"
         raise WrongKind(message)
     return float(value) <= wall_clock.now()
 

@@ -96,6 +96,6 @@ class Sequencer:
 def checked_token(token: int) -> int:
     """Return the token. Raises InvalidInput unless it is a fencing token."""
     if not is_whole(token) or not 1 <= token <= TOKEN_MAX:
-        message = f"{token!r} is no fencing token: those are whole numbers from 1"
+        message = f"{token!r} is not a fencing token: give a whole number of 1 or more"
         raise InvalidInput(message)
     return token

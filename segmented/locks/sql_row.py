@@ -170,7 +170,7 @@ def _checked_names(names: Iterable[str]) -> list[str]:
         message = "the list of names is empty"
         raise InvalidInput(message)
     if len(checked) > NAMES_MAX:
-        message = f"one of {len(checked):,} names cannot be locked: {NAMES_MAX:,} are the most"
+        message = f"one of {len(checked):,} names cannot be locked: the maximum is {NAMES_MAX:,}"
         raise InvalidInput(message)
     return checked
 

@@ -132,7 +132,7 @@ def _untold(after: AuditReport, fold: LedgerFold) -> list[Repair]:
         for order_id in fold.refused_wrongly
     ]
     if after.oversold:
-        detail = f"{after.oversold} units more are confirmed and reserved than were stocked: restock, or cancel orders"
+        detail = f"{after.oversold} more units are confirmed and reserved than were stocked: restock, or cancel orders"
         told.append(Repair("oversold", None, detail, is_done=False))
     return told
 
@@ -161,7 +161,7 @@ def _why_not(drift: Drift, state: PoolState, fold: LedgerFold) -> str | None:
 def _what_would_be_done(drift: Drift, fold: LedgerFold) -> str:
     match drift.about:
         case "order" if drift.kind == "leaked hold":
-            return "its hold would be put right"
+            return "its hold would be corrected"
         case "order":
             return f"its record would be {'written again' if drift.order_id in fold.orders else 'removed'}"
         case "change":

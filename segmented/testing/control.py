@@ -137,7 +137,7 @@ class Control:
         if (self._folder / f"released-{strike.number}").exists():
             return True
         if time.monotonic() > deadline:
-            sys.stderr.write(f"nobody released the pause at {strike.point} within {strike.seconds:g} s: killed\n")
+            sys.stderr.write(f"the pause at {strike.point} was not released within {strike.seconds:g} s: killed\n")
             _kill("worker")
         return False
 

@@ -180,7 +180,7 @@ class Simulation:
         wakes_at = min(self._wakes_at(actor) for actor in living)
         if isinf(wakes_at) and wakes_at > 0:
             names = ", ".join(actor.name for actor in living)
-            message = f"seed {self.seed}: nobody will ever wake: {names}"
+            message = f"seed {self.seed}: every actor waits forever: {names}"
             raise RuntimeError(message)
         self.clock.advance(max(wakes_at - self.clock.now(), 0.0))
 

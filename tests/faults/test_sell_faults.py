@@ -172,7 +172,7 @@ def test_a_worker_that_cannot_start_ends_the_sale_with_its_last_words() -> None:
         settings = WorkerSettings(url=SecretStr(valkey.url), broker_on_stock_server=True)
         with Fleet(settings, 1) as fleet:
             fleet.start()
-            with pytest.raises(SegmentedError, match=r"^worker 1 ended with code 2; its last words:\n") as failed:
+            with pytest.raises(SegmentedError, match=r"^worker 1 ended with code 2; its last output:\n") as failed:
                 until(lambda: restarted(fleet, 1))
     assert "which may evict locks and stock" in str(failed.value)
 
@@ -184,5 +184,5 @@ def test_a_worker_that_only_dies_is_started_again_five_times() -> None:
             kill(fleet.pids[0])
             until(partial(restarted, fleet, times))
         kill(fleet.pids[0])
-        with pytest.raises(SegmentedError, match=r"^worker 1 was killed by SIGKILL; its last words:"):
+        with pytest.raises(SegmentedError, match=r"^worker 1 was killed by SIGKILL; its last output:"):
             until(lambda: restarted(fleet, 6))

@@ -42,7 +42,7 @@ class Done:
         return [line.split("\t") for line in self.out.splitlines()]
 
 
-class Desk:
+class DedupCommands:
     """A server, and the command line in this process."""
 
     def __init__(self, store: RedisStore, url: str) -> None:
@@ -83,19 +83,19 @@ class Desk:
 
 
 @pytest.fixture
-def desk(valkey: ValkeyServer) -> Iterator[Desk]:
+def commands(valkey: ValkeyServer) -> Iterator[DedupCommands]:
     with RedisStore.from_url(valkey.url) as store:
-        yield Desk(store, valkey.url)
+        yield DedupCommands(store, valkey.url)
 
 
 # --- list ---
 
 
-def test_the_list_says_who_holds_each_key_and_for_how_much_longer(desk: Desk) -> None:
-    desk.begin("k1", 300_000, attempt=2)
-    desk.claim("k2")
-    desk.doubt()
-    done = desk.ran("list")
+def test_the_list_says_who_holds_each_key_and_for_how_much_longer(commands: DedupCommands) -> None:
+    commands.begin("k1", 300_000, attempt=2)
+    commands.claim("k2")
+    commands.doubt()
+    done = commands.ran("list")
     assert (done.code, done.err) == (0, "")
     first, second, third = done.rows
     assert re.fullmatch(r"29[0-9]\.[0-9]{3} s|300\.000 s", first.pop(1))
@@ -103,7 +103,7 @@ def test_the_list_says_who_holds_each_key_and_for_how_much_longer(desk: Desk) ->
     assert first == ["running", "shop.send", "m-k1", "2", "01234567", "tasks", "k1"]
     assert second == ["waiting", "shop.send", "m-k2", "0", "-", "tasks", "k2"]
     assert third[:3] == ["unknown", "no end", "sms (at_most_once)"]
-    assert third[-2:] == ["sms", desk.sms.provider_key("a")]
+    assert third[-2:] == ["sms", commands.sms.provider_key("a")]
     assert "0123456789abcdef" not in done.out
 
 
@@ -118,24 +118,24 @@ def test_the_list_says_who_holds_each_key_and_for_how_much_longer(desk: Desk) ->
         (["--state", "all", "--namespace", "tasks"], ["k3", "k1", "k2"]),
     ],
 )
-def test_the_list_is_narrowed(desk: Desk, words: list[str], keys: list[str]) -> None:
-    desk.begin("k1", 300_000)
-    desk.claim("k2")
-    desk.begin("k3", 1)
-    desk.begin("k4", namespace="others", on_lapse="again")
-    desk.wait_until_lapsed("k3")
+def test_the_list_is_narrowed(commands: DedupCommands, words: list[str], keys: list[str]) -> None:
+    commands.begin("k1", 300_000)
+    commands.claim("k2")
+    commands.begin("k3", 1)
+    commands.begin("k4", namespace="others", on_lapse="again")
+    commands.wait_until_lapsed("k3")
     if words == ["--state", "running"]:
         words = [*words, "--namespace", "tasks"]
-    assert [row[-1] for row in desk.ran("list", *words).rows] == keys
+    assert [row[-1] for row in commands.ran("list", *words).rows] == keys
 
 
-def test_a_list_that_is_cut_says_so_and_json_too(desk: Desk) -> None:
+def test_a_list_that_is_cut_says_so_and_json_too(commands: DedupCommands) -> None:
     for number in range(5):
-        desk.begin(f"k{number}", 100_000 * (number + 1))
-    done = desk.ran("list", "--limit", "2")
+        commands.begin(f"k{number}", 100_000 * (number + 1))
+    done = commands.ran("list", "--limit", "2")
     assert [row[-1] for row in done.rows] == ["k0", "k1"]
     assert "there are more" in done.err
-    found = json.loads(desk.ran("list", "--limit", "2", "--json", "-").out)
+    found = json.loads(commands.ran("list", "--limit", "2", "--json", "-").out)
     assert (found["is_complete"], [held["key"] for held in found["keys"]]) == (False, ["k0", "k1"])
     assert "0123456789abcdef" not in json.dumps(found)
 
@@ -143,9 +143,9 @@ def test_a_list_that_is_cut_says_so_and_json_too(desk: Desk) -> None:
 # --- explain ---
 
 
-def test_a_running_key_is_explained_in_sentences(desk: Desk) -> None:
-    token = desk.begin("k1")
-    key, run, repeat = desk.ran("explain", "k1").out.splitlines()
+def test_a_running_key_is_explained_in_sentences(commands: DedupCommands) -> None:
+    token = commands.begin("k1")
+    key, run, repeat = commands.ran("explain", "k1").out.splitlines()
     assert key == "key k1 of shop.send, in namespace tasks"
     assert re.fullmatch(
         r"running: message m-k1, attempt 0, holder 01234567, since [0-9.]+ s, for [0-9.]+ s unless it is renewed "
@@ -155,24 +155,24 @@ def test_a_running_key_is_explained_in_sentences(desk: Desk) -> None:
     assert repeat == "a repeat now learns that the key is in flight, or waits for it, as its policy says"
 
 
-def test_a_finished_key_is_explained_without_its_result(desk: Desk) -> None:
-    desk.finish("k1", json.dumps(SECRET))
-    done = desk.ran("explain", "k1", "--namespace", "tasks")
+def test_a_finished_key_is_explained_without_its_result(commands: DedupCommands) -> None:
+    commands.finish("k1", json.dumps(SECRET))
+    done = commands.ran("explain", "k1", "--namespace", "tasks")
     _, outcome, repeat = done.out.splitlines()
     assert outcome.startswith("done: message m-k1 ended 0.")
     assert re.search(r"a result is kept, given to repeats for [56][0-9]{2}\.[0-9]{3} s more$", outcome)
     assert repeat == "a repeat now gets the kept outcome and does not run"
-    assert SECRET not in done.out + desk.ran("explain", "k1", "--json", "-").out
+    assert SECRET not in done.out + commands.ran("explain", "k1", "--json", "-").out
 
 
-def test_waiting_lapsed_unknown_and_forgotten_are_explained(desk: Desk) -> None:
-    desk.claim("waits")
-    desk.begin("lapses", 1)
-    desk.doubt()
-    desk.finish("past", keep_ms=0)
-    desk.wait_until_lapsed("lapses")
-    said = {key: desk.ran("explain", key).out.splitlines() for key in ("waits", "lapses", "past")}
-    said["unknown"] = desk.ran("explain", desk.sms.provider_key("a")).out.splitlines()
+def test_waiting_lapsed_unknown_and_forgotten_are_explained(commands: DedupCommands) -> None:
+    commands.claim("waits")
+    commands.begin("lapses", 1)
+    commands.doubt()
+    commands.finish("past", keep_ms=0)
+    commands.wait_until_lapsed("lapses")
+    said = {key: commands.ran("explain", key).out.splitlines() for key in ("waits", "lapses", "past")}
+    said["unknown"] = commands.ran("explain", commands.sms.provider_key("a")).out.splitlines()
     assert said["waits"][1].startswith("waiting: message m-waits, attempt 0, sent 0.")
     assert said["waits"][2] == "a repeat now learns that a waiting message has the key, as its policy says"
     assert said["lapses"][1].startswith("lapsed: message m-lapses, attempt 0, holder 01234567, begun ")
@@ -183,13 +183,13 @@ def test_waiting_lapsed_unknown_and_forgotten_are_explained(desk: Desk) -> None:
     assert said["unknown"][2] == "a repeat now is refused until somebody settles the key: see segmented dedup settle"
 
 
-def test_a_given_key_is_found_by_its_scope_or_its_namespace(desk: Desk) -> None:
-    Dedup(desk.store, "payments").call("order 7", lambda: 1)
-    desk.doubt("order 8")
+def test_a_given_key_is_found_by_its_scope_or_its_namespace(commands: DedupCommands) -> None:
+    Dedup(commands.store, "payments").call("order 7", lambda: 1)
+    commands.doubt("order 8")
     for words in (["--namespace", "payments"], ["--scope", "payments"]):
-        assert desk.ran("explain", "order 7", "--given", *words).out.startswith("key ")
-    effect = desk.ran("explain", "order 8", "--given", "--namespace", "sms")
-    assert effect.out.startswith(f"key {desk.sms.provider_key('order 8')} of sms (at_most_once)")
+        assert commands.ran("explain", "order 7", "--given", *words).out.startswith("key ")
+    effect = commands.ran("explain", "order 8", "--given", "--namespace", "sms")
+    assert effect.out.startswith(f"key {commands.sms.provider_key('order 8')} of sms (at_most_once)")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_given_key_is_found_by_its_scope_or_its_namespace(desk: Desk) -> None:
             ["explain", "both", "--namespace", "tasks", "--message", "m"],
             "nothing is known of message 'm' of key 'both'",
         ),
-        (["free", "both", "--namespace", "tasks"], "free needs --yes where nobody can be asked"),
+        (["free", "both", "--namespace", "tasks"], "free needs --yes without a terminal"),
         (["settle", "both"], "settle needs either --done with a result in JSON, or --not-done"),
         (["settle", "both", "--done", "1", "--not-done"], "settle needs either --done with a result in JSON"),
         (
@@ -212,25 +212,25 @@ def test_a_given_key_is_found_by_its_scope_or_its_namespace(desk: Desk) -> None:
             "--done is JSON that cannot be read here: maximum recursion depth",
         ),
         (["settle", "both", "--done", "1" * 5_000], "--done is JSON that cannot be read here: Exceeds the limit"),
-        (["settle", "both", "--done", "sms-1"], "--done is no JSON: Expecting value at character 1; a text needs its"),
+        (["settle", "both", "--done", "sms-1"], "--done is not valid JSON: Expecting value at character 1; a string"),
         (["list", "--namespace", ""], "a namespace of deduplication needs a name"),
         (["list", "--state", "dead"], "Invalid value for '--state'"),
     ],
 )
-def test_bad_input_is_one_sentence_and_changes_nothing(desk: Desk, words: list[str], said: str) -> None:
-    desk.begin("both")
-    desk.begin("both", namespace="others")
-    done = desk.ran(*words)
+def test_bad_input_is_one_sentence_and_changes_nothing(commands: DedupCommands, words: list[str], said: str) -> None:
+    commands.begin("both")
+    commands.begin("both", namespace="others")
+    done = commands.ran(*words)
     assert (done.code, done.out) == (2, "")
     assert done.err.count("\n") == 1
     assert said in done.err
-    assert len(desk.ran("list").rows) == 2
+    assert len(commands.ran("list").rows) == 2
 
 
 @pytest.mark.parametrize("command", [["explain"], ["free", "--yes"], ["settle", "--not-done"]])
-def test_a_message_that_cannot_be_written_is_refused(desk: Desk, command: list[str]) -> None:
-    desk.begin("k1")
-    done = desk.ran(*command, "k1", "--namespace", "tasks", "--message", "\udcff")
+def test_a_message_that_cannot_be_written_is_refused(commands: DedupCommands, command: list[str]) -> None:
+    commands.begin("k1")
+    done = commands.ran(*command, "k1", "--namespace", "tasks", "--message", "\udcff")
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("segmented: the name of a message holds characters that cannot be printed")
 
@@ -238,89 +238,89 @@ def test_a_message_that_cannot_be_written_is_refused(desk: Desk, command: list[s
 # --- free, settle, reap ---
 
 
-def test_a_freed_key_runs_again_and_its_holder_keeps_nothing(desk: Desk) -> None:
-    desk.begin("k1")
-    done = desk.ran("free", "k1", "--yes")
+def test_a_freed_key_runs_again_and_its_holder_keeps_nothing(commands: DedupCommands) -> None:
+    commands.begin("k1")
+    done = commands.ran("free", "k1", "--yes")
     assert (done.code, done.out) == (0, "freed: it was running, message m-k1\n")
-    assert desk.ran("list").out == ""
-    desk.finish("k2")
-    freed = json.loads(desk.ran("free", "k2", "--yes", "--json", "-").out)
+    assert commands.ran("list").out == ""
+    commands.finish("k2")
+    freed = json.loads(commands.ran("free", "k2", "--yes", "--json", "-").out)
     assert freed == {"namespace": "tasks", "key": "k2", "state": "done", "message": "m-k2"}
 
 
-def test_an_unknown_key_is_settled_as_done_with_a_result_for_repeats(desk: Desk) -> None:
-    desk.doubt()
-    key = desk.sms.provider_key("a")
-    done = desk.ran("settle", key, "--done", '{"id": "sms-1"}', "--keep", "60")
+def test_an_unknown_key_is_settled_as_done_with_a_result_for_repeats(commands: DedupCommands) -> None:
+    commands.doubt()
+    key = commands.sms.provider_key("a")
+    done = commands.ran("settle", key, "--done", '{"id": "sms-1"}', "--keep", "60")
     assert (done.code, done.out) == (0, "settled as done: repeats get this result\n")
-    repeat: object = desk.sms.perform("a", lambda _: "called")
+    repeat: object = commands.sms.perform("a", lambda _: "called")
     assert repeat == {"id": "sms-1"}
-    again = desk.ran("settle", key, "--done", "1")
+    again = commands.ran("settle", key, "--done", "1")
     assert (again.code, again.err) == (1, "segmented: nothing to settle: the key is not in the unknown state\n")
-    state = desk.sms.read("a")
+    state = commands.sms.read("a")
     assert state is not None
     assert 50_000 < state.keeps_ms <= 60_000
 
 
-def test_what_was_settled_as_json_is_read_as_json_whatever_form_the_results_have(desk: Desk) -> None:
+def test_what_was_settled_as_json_is_read_as_json_whatever_form_the_results_have(commands: DedupCommands) -> None:
     form = OutcomeForm(dump=lambda result: f"<{result}>", load=lambda text: text[text.index("<") + 1 : -1])
-    desk.sms = ExternalEffect(desk.store, "sms", policy="at_most_once", form=form)
-    desk.doubt()
-    assert desk.ran("settle", desk.sms.provider_key("a"), "--done", '"sms-17"').code == 0
-    repeat: object = desk.sms.perform("a", lambda _: "called")
+    commands.sms = ExternalEffect(commands.store, "sms", policy="at_most_once", form=form)
+    commands.doubt()
+    assert commands.ran("settle", commands.sms.provider_key("a"), "--done", '"sms-17"').code == 0
+    repeat: object = commands.sms.perform("a", lambda _: "called")
     assert repeat == "sms-17"
 
 
-def test_a_result_that_has_no_form_in_json_settles_nothing(desk: Desk) -> None:
-    desk.doubt()
-    record = RecordName("sms", desk.sms.provider_key("a"))
-    with pytest.raises(InvalidInput, match="the result of a settlement has no form in JSON"):
-        operator.settle_done(desk.store, record, {1})
-    assert desk.ran("settle", record.key, "--not-done").code == 0
+def test_a_result_that_has_no_form_in_json_settles_nothing(commands: DedupCommands) -> None:
+    commands.doubt()
+    record = RecordName("sms", commands.sms.provider_key("a"))
+    with pytest.raises(InvalidInput, match="the result of a settlement cannot be written as JSON"):
+        operator.settle_done(commands.store, record, {1})
+    assert commands.ran("settle", record.key, "--not-done").code == 0
 
 
-def test_an_unknown_key_is_settled_as_not_done_and_called_again(desk: Desk) -> None:
-    desk.doubt()
-    found = desk.ran("settle", "a", "--given", "--namespace", "sms", "--not-done", "--json", "-")
-    assert json.loads(found.out) == {"namespace": "sms", "key": desk.sms.provider_key("a"), "is_settled": True}
-    assert desk.sms.perform("a", lambda _: "called") == "called"
+def test_an_unknown_key_is_settled_as_not_done_and_called_again(commands: DedupCommands) -> None:
+    commands.doubt()
+    found = commands.ran("settle", "a", "--given", "--namespace", "sms", "--not-done", "--json", "-")
+    assert json.loads(found.out) == {"namespace": "sms", "key": commands.sms.provider_key("a"), "is_settled": True}
+    assert commands.sms.perform("a", lambda _: "called") == "called"
 
 
-def test_the_run_of_one_message_is_explained_settled_and_freed_by_itself(desk: Desk) -> None:
-    desk.begin("k1", 1, run_on="message", on_lapse="unknown")
+def test_the_run_of_one_message_is_explained_settled_and_freed_by_itself(commands: DedupCommands) -> None:
+    commands.begin("k1", 1, run_on="message", on_lapse="unknown")
     which = ("k1", "--message", "m-k1")
-    desk.wait_until_lapsed("k1")
-    assert desk.ran("explain", *which).out.splitlines()[1].startswith("unknown: message m-k1")
-    assert desk.ran("settle", *which, "--not-done").code == 0
-    desk.begin("k1", run_on="message")
-    assert desk.ran("free", *which, "--yes").out == "freed: it was running, message m-k1\n"
-    assert desk.ran("list").out == ""
+    commands.wait_until_lapsed("k1")
+    assert commands.ran("explain", *which).out.splitlines()[1].startswith("unknown: message m-k1")
+    assert commands.ran("settle", *which, "--not-done").code == 0
+    commands.begin("k1", run_on="message")
+    assert commands.ran("free", *which, "--yes").out == "freed: it was running, message m-k1\n"
+    assert commands.ran("list").out == ""
 
 
-def test_a_pass_of_the_reaper_counts_by_namespace(desk: Desk) -> None:
-    desk.begin("k1", 1)
-    desk.begin("k2")
-    desk.begin("k3", 1, namespace="others", on_lapse="unknown")
-    desk.wait_until_lapsed("k1")
-    found = json.loads(desk.ran("reap", "--json", "-").out)
+def test_a_pass_of_the_reaper_counts_by_namespace(commands: DedupCommands) -> None:
+    commands.begin("k1", 1)
+    commands.begin("k2")
+    commands.begin("k3", 1, namespace="others", on_lapse="unknown")
+    commands.wait_until_lapsed("k1")
+    found = json.loads(commands.ran("reap", "--json", "-").out)
     nothing = {"freed": 0, "unknown": 0, "held": 0}
     assert found == {"namespaces": {"others": nothing | {"unknown": 1}, "tasks": nothing | {"freed": 1}}}
-    assert desk.ran("reap", "--namespace", "tasks").out == "tasks\t0\t0\t0\n"
-    assert [row[-1] for row in desk.ran("list").rows] == ["k2", "k3"]
+    assert commands.ran("reap", "--namespace", "tasks").out == "tasks\t0\t0\t0\n"
+    assert [row[-1] for row in commands.ran("list").rows] == ["k2", "k3"]
 
 
-def test_a_name_that_could_steer_a_terminal_is_shown_quoted(desk: Desk) -> None:
+def test_a_name_that_could_steer_a_terminal_is_shown_quoted(commands: DedupCommands) -> None:
     record = RecordName("tasks", "k1")
-    desk.store.execute(op.BeginRun(record, "m\x1b[2J", "h", "", "t", LONG_MS, DAY_MS))
+    commands.store.execute(op.BeginRun(record, "m\x1b[2J", "h", "", "t", LONG_MS, DAY_MS))
     for words in (["list"], ["explain", "k1"]):
-        said = desk.ran(*words).out
+        said = commands.ran(*words).out
         assert "\x1b" not in said
         assert r"'m\x1b[2J'" in said
 
 
-def test_a_server_that_does_not_answer_is_one_sentence_without_its_password(desk: Desk) -> None:
-    desk.url = f"redis://:{SECRET}@127.0.0.1:1/0"
-    done = desk.ran("list")
+def test_a_server_that_does_not_answer_is_one_sentence_without_its_password(commands: DedupCommands) -> None:
+    commands.url = f"redis://:{SECRET}@127.0.0.1:1/0"
+    done = commands.ran("list")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert SECRET not in done.err
 
@@ -329,8 +329,8 @@ def test_a_server_that_does_not_answer_is_one_sentence_without_its_password(desk
 
 
 @pytest.mark.quick
-def test_the_command_in_a_process_of_its_own(desk: Desk, valkey: ValkeyServer) -> None:
-    desk.begin("k1")
+def test_the_command_in_a_process_of_its_own(commands: DedupCommands, valkey: ValkeyServer) -> None:
+    commands.begin("k1")
     done = command_line.ran_apart("dedup", "list", "--state", "running", url=valkey.url)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("\ttasks\tk1\n")
@@ -338,35 +338,35 @@ def test_the_command_in_a_process_of_its_own(desk: Desk, valkey: ValkeyServer) -
 
 @pytest.mark.parametrize(("typed", "code", "left"), [("n\n", 1, 1), ("y\n", 0, 0)])
 def test_on_a_terminal_free_shows_the_key_and_asks(
-    desk: Desk, valkey: ValkeyServer, typed: str, code: int, left: int
+    commands: DedupCommands, valkey: ValkeyServer, typed: str, code: int, left: int
 ) -> None:
-    desk.begin("k1")
+    commands.begin("k1")
     found, said = command_line.on_a_terminal("dedup", "free", "k1", url=valkey.url, typed=typed)
     assert found == code
     assert "running: message m-k1" in said
     assert "Free it, so that a repeat runs?" in said
-    assert len(desk.ran("list").rows) == left
+    assert len(commands.ran("list").rows) == left
 
 
-def test_the_list_is_whole_on_every_partition(desk: Desk) -> None:
+def test_the_list_is_whole_on_every_partition(commands: DedupCommands) -> None:
     for number in range(200):
-        desk.begin(f"k{number}", 100_000 + 1000 * number)
+        commands.begin(f"k{number}", 100_000 + 1000 * number)
     assert len({once_partition(f"k{number}") for number in range(200)}) == 32
-    assert [row[-1] for row in desk.ran("list").rows] == [f"k{number}" for number in range(200)]
+    assert [row[-1] for row in commands.ran("list").rows] == [f"k{number}" for number in range(200)]
 
 
 def test_the_keys_of_every_master_of_a_cluster_are_listed_explained_and_reaped(cluster: Cluster) -> None:
     with RedisStore.from_url(cluster.url) as store:
-        desk = Desk(store, cluster.url)
+        commands = DedupCommands(store, cluster.url)
         keys = [f"k{number}" for number in range(60)]
         for number, key in enumerate(keys):
-            desk.begin(key, 100_000 + 1000 * number, namespace="clustered")
-        desk.begin("dead", 1, namespace="clustered")
-        desk.wait_until_lapsed("dead")
-        assert [row[-1] for row in desk.ran("list", "--namespace", "clustered", "--state", "running").rows] == keys
-        assert [row[-1] for row in desk.ran("list").rows if row[-2] == "clustered"] == ["dead", *keys]
-        assert desk.ran("explain", "k7").out.startswith("key k7 of shop.send, in namespace clustered\n")
-        assert desk.ran("reap", "--namespace", "clustered").out == "clustered\t1\t0\t0\n"
+            commands.begin(key, 100_000 + 1000 * number, namespace="clustered")
+        commands.begin("dead", 1, namespace="clustered")
+        commands.wait_until_lapsed("dead")
+        assert [row[-1] for row in commands.ran("list", "--namespace", "clustered", "--state", "running").rows] == keys
+        assert [row[-1] for row in commands.ran("list").rows if row[-2] == "clustered"] == ["dead", *keys]
+        assert commands.ran("explain", "k7").out.startswith("key k7 of shop.send, in namespace clustered\n")
+        assert commands.ran("reap", "--namespace", "clustered").out == "clustered\t1\t0\t0\n"
         for key in keys:
-            desk.ran("free", key, "--namespace", "clustered", "--yes")
-        assert desk.ran("list", "--namespace", "clustered").out == ""
+            commands.ran("free", key, "--namespace", "clustered", "--yes")
+        assert commands.ran("list", "--namespace", "clustered").out == ""

@@ -88,7 +88,7 @@ def test_in_a_pipe_a_revoke_without_yes_is_refused(store: RedisStore, valkey: Va
     with Lock(store, "order:7", ttl=LONG).acquire():
         done = ran("revoke", "order:7", url=valkey.url)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "segmented: revoke needs --yes where nobody can be asked\n"
+    assert done.stderr == "segmented: revoke needs --yes without a terminal\n"
 
 
 @pytest.mark.parametrize(("typed", "code", "is_held"), [("y\n", 0, False), ("n\n", 1, True), ("\n", 1, True)])
@@ -129,7 +129,7 @@ def test_a_key_that_is_no_lock_is_left_out_of_the_list(store: RedisStore, valkey
     shown = ran("show", "order:7", url=valkey.url)
     assert (shown.returncode, shown.stderr) == (
         1,
-        "segmented: the key of the lock 'order:7' holds other data: it is no lock\n",
+        "segmented: the key of the lock 'order:7' holds other data: it is not a lock\n",
     )
 
 

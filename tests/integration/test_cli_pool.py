@@ -215,7 +215,7 @@ def test_a_closed_pool_takes_no_more_units(pool: Pool, valkey: ValkeyServer) -> 
 def test_in_a_pipe_a_close_without_yes_is_refused(pool: Pool, valkey: ValkeyServer) -> None:
     done = ran("pool", "close", SKU, url=valkey.url)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "segmented: close needs --yes where nobody can be asked\n"
+    assert done.stderr == "segmented: close needs --yes without a terminal\n"
     assert not pool.state().is_closed
 
 
@@ -274,7 +274,7 @@ def test_a_repair_needs_a_yes_and_then_the_audit_is_clean(pool: Pool, valkey: Va
     lose_an_order(pool)
     refused = ran("pool", "repair", SKU, url=valkey.url)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == "segmented: repair needs --yes where nobody can be asked\n"
+    assert refused.stderr == "segmented: repair needs --yes without a terminal\n"
     assert not pool.audit().is_clean
     done = ran_apart("pool", "repair", SKU, "--yes", url=valkey.url)
     assert (done.returncode, done.stderr) == (0, "")

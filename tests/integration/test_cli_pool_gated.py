@@ -221,7 +221,7 @@ def test_a_gated_pool_is_not_changed_without_its_database(
     name: str, pool: Pool, store: RedisStore, valkey: ValkeyServer, order_database: str
 ) -> None:
     before = everything(store, order_database)
-    sentence = f"pool 'mug' is gated: {name} it with --database URL, because its order database must know"
+    sentence = f"pool 'mug' is gated: {name} it with --database URL, because its order database must be changed too"
     assert refused(*CHANGES[name], url=valkey.url) == sentence
     assert everything(store, order_database) == before
     assert pool.state().sequence == 1
@@ -235,7 +235,7 @@ def test_a_database_for_a_pool_that_is_not_gated_is_refused_and_nothing_changes(
     before = everything(store, order_database)
     for words in CHANGES.values():
         assert refused(*words, "--database", order_database, url=valkey.url) == (
-            "pool 'mug' is not gated: no order database is to know of a change, so leave --database out"
+            "pool 'mug' is not gated: it has no order database, so leave --database out"
         )
     assert refused(*OPEN[1:], "--create-tables", "--database", order_database, url=valkey.url) == (
         "pool 'mug' is open already, and was opened without --gated: no order database can decide it"
@@ -248,7 +248,7 @@ def test_a_database_for_a_pool_that_is_not_gated_is_refused_and_nothing_changes(
 
 
 def test_a_pool_is_not_opened_gated_without_a_database(store: RedisStore, valkey: ValkeyServer) -> None:
-    sentence = "--gated needs --database URL: the order database that is to decide the orders of 'mug'"
+    sentence = "--gated needs --database URL: the order database that decides the orders of 'mug'"
     assert refused(*OPEN[1:], url=valkey.url) == sentence
     assert store.client.keys("*") == []
 
@@ -327,7 +327,7 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password(
 def test_a_file_that_is_not_there_is_not_made(
     store: RedisStore, valkey: ValkeyServer, sqlite_url: str, tmp_path: Path
 ) -> None:
-    sentence = f"the order database {sqlite_url} cannot be used: there is no such file"
+    sentence = f"the order database {sqlite_url} cannot be used: the file does not exist"
     assert refused(*OPEN[1:], "--database", sqlite_url, url=valkey.url) == sentence
     assert refused(*OPEN[1:], "--stock", "0", "--create-tables", "--database", sqlite_url, url=valkey.url)
     Pool(store, SKU).open(stock=10, segments=2, gated=True)

@@ -176,7 +176,7 @@ def test_what_is_on_the_way_is_not_sold_out(pool: ShardedPool, valkey: ValkeySer
     (last,) = [number for number, shard in enumerate(pool.shards) if shard.state().available]
     send(pool, last, (last + 1) % SHARDS, 1)
     found = ran("pool", "show", SKU, url=valkey.url)
-    assert rows_of(found.stdout)["state"] == "open, all that is free is on the way: 1"
+    assert rows_of(found.stdout)["state"] == "open, but all free units are in transit: 1"
     assert json.loads(ran("pool", "show", SKU, "--json", "-", url=valkey.url).stdout)["is_sold_out"] is False
     pool.reserve("last")
     assert rows_of(ran("pool", "show", SKU, url=valkey.url).stdout)["state"].startswith("sold out, 87 reserved")
@@ -299,7 +299,7 @@ def test_a_transfer_that_its_target_lost_is_brought_in_from_the_ledger(pool: Sha
     told = ran("pool", "audit", SKU, url=valkey.url)
     assert (told.returncode, told.stdout.splitlines()[0]) == (
         1,
-        "between shards: orphan transfer: shard 0 knows that 6 of its units have arrived at shard 1, which has got 0",
+        "between shards: orphan transfer: shard 0 knows that 6 of its units arrived at shard 1, which received 0",
     )
     done = ran("pool", "repair", SKU, "--yes", url=valkey.url)
     assert (done.returncode, done.stdout.splitlines()[0].split("\t")[:3]) == (
@@ -335,7 +335,7 @@ def test_the_ledgers_are_exported_with_their_shards(pool: ShardedPool, valkey: V
     [
         (
             "open new --stock 9 --segments 3 --shards 3 --gated",
-            "--gated cannot be had with --shards 3: an order database decides pools in one piece only",
+            "--gated cannot be combined with --shards 3: an order database decides pools in one piece only",
         ),
         ("open new --stock 9 --segments 3 --shards 0", "shard count 0 of 'new' must be between 1 and 64"),
         ("open new --stock 2 --segments 3 --shards 3", "stock 2 of 'new' must be between 3 and 1,000,000,000,000"),

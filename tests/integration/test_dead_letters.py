@@ -178,7 +178,7 @@ def test_a_file_that_was_taken_away_is_begun_anew(tmp_path: Path) -> None:
     [
         (lambda: Work(""), "a work needs a name"),
         (lambda: Work("a", work_id=""), "a work's id needs a name"),
-        (lambda: Work("a", work_id="x" * 256), "the name of a work's id has 256 characters; 255 are the most"),
+        (lambda: Work("a", work_id="x" * 256), "the name of a work's id has 256 characters; the maximum is 255"),
         (lambda: Work("a", {1, 2}), "the payload of 'a' cannot be kept as JSON: Object of type set is not JSON"),
         (lambda: Work("a", float("nan")), "the payload of 'a' cannot be kept as JSON: Out of range float values"),
         (lambda: Work("a", "x" * 1_000_000), "the payload of 'a' has 1,000,002 characters as JSON; 1,000,000 at most"),
@@ -189,7 +189,7 @@ def test_a_file_that_was_taken_away_is_begun_anew(tmp_path: Path) -> None:
         (lambda: SqlDeadLetters("nonsense"), "dead letters need a database URL such as "),
         (
             lambda: SqlDeadLetters("nosuch://host/name"),
-            "dead letters cannot be kept there: SQLAlchemy knows no 'nosuch'",
+            "dead letters cannot be kept there: SQLAlchemy does not know 'nosuch'",
         ),
         (
             lambda: FileDeadLetters("/dev/null"),

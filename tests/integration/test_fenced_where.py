@@ -100,5 +100,5 @@ def test_writers_at_the_same_time_leave_the_highest_token(engine: Engine) -> Non
 
 @pytest.mark.parametrize("token", [0, -1, True, 1.5])
 def test_what_is_no_token_is_refused(token: int) -> None:
-    with pytest.raises(InvalidInput, match="is no fencing token"):
+    with pytest.raises(InvalidInput, match="is not a fencing token"):
         fenced_where(account.c.fence, token=token)

@@ -121,7 +121,7 @@ BAD_NAMES: Final[list[tuple[Any, str]]] = [
     (None, "the name of a row lock is a text, not NoneType"),
     ("a\0b", "cannot be printed"),
     ("\udce4", "cannot be printed"),
-    ("ä" * (NAME_BYTES_MAX // 2 + 1), "the name of a row lock has 1026 bytes in UTF-8; 1024 are the most"),
+    ("ä" * (NAME_BYTES_MAX // 2 + 1), "the name of a row lock has 1026 bytes in UTF-8; the maximum is 1024"),
 ]
 
 
@@ -146,7 +146,7 @@ def test_several_names_are_a_list_with_something_in_it(postgres_sql_side: SqlSid
             SqlRowLock.try_acquire_any(connection, "ab")
         with pytest.raises(InvalidInput, match="the list of names is empty"):
             SqlRowLock.try_acquire_any(connection, [])
-        with pytest.raises(InvalidInput, match="one of 1,001 names cannot be locked: 1,000 are the most"):
+        with pytest.raises(InvalidInput, match="one of 1,001 names cannot be locked: the maximum is 1,000"):
             SqlRowLock.try_acquire_any(connection, map(str, range(1_001)))
         assert SqlRowLock.try_acquire_any(connection, map(str, range(1_000))) is not None
 

@@ -89,5 +89,5 @@ def test_bad_input_is_one_sentence_and_exit_code_two(
 
 
 def test_without_a_hold_somebody_must_be_there_to_be_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    said = "segmented: advise needs --hold, such as 20ms, where nobody can be asked\n"
+    said = "segmented: advise needs --hold, such as 20ms, without a terminal\n"
     assert written(capsys, "advise", "--workers", "4", "--stock", "100") == (2, "", said)

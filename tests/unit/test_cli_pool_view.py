@@ -95,7 +95,7 @@ def test_a_watch_tells_the_pace_and_goes_on_while_the_server_is_away(capsys: pyt
     shown = capsys.readouterr()
     assert shown.err == "no server answers\n"
     assert shown.out.count("sku\tconcert\n") == 2
-    assert shown.out.endswith("since the last look: 2.0 units confirmed a second, 4.0 changes a second\n\n")
+    assert shown.out.endswith("since the last reading: 2.0 units confirmed a second, 4.0 changes a second\n\n")
 
 
 def test_a_watch_into_a_file_leaves_the_last_look_there(tmp_path: Path) -> None:

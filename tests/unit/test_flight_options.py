@@ -84,7 +84,7 @@ def test_a_failure_is_kept_by_its_type_and_the_beginning_of_its_message() -> Non
 def test_a_value_of_the_greatest_size_is_kept_and_one_byte_more_is_not() -> None:
     options = FlightOptions(ttl=60, size_max=5)
     assert options.entry("shirt", "abc") is not None
-    with pytest.raises(InvalidInput, match=r"^the value of 'shirt' has 6 bytes; 5 are the most$"):
+    with pytest.raises(InvalidInput, match=r"^the value of 'shirt' has 6 bytes; the maximum is 5$"):
         options.entry("shirt", "abcd")
 
 

@@ -232,7 +232,7 @@ def test_a_wrong_expression_is_refused_at_the_decoration(expression: str, senten
             "'order.mobile[sku]' leads nowhere: TypeError: string indices must be integers, not 'str'",
         ),
         ("{channel}", {"channel": None}, "'channel' is None, which would put all such calls under one key"),
-        ("{channel}", {"channel": "a" * 1025}, "the name of the key has 1025 characters; 1024 are the most"),
+        ("{channel}", {"channel": "a" * 1025}, "the name of the key has 1025 characters; the maximum is 1024"),
     ],
 )
 def test_a_call_without_a_usable_key_is_refused(

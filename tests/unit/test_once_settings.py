@@ -51,7 +51,7 @@ def test_a_namespace_that_cannot_be_part_of_a_key_is_refused_each_time(app: Cele
     settings = OnceSettings(app)
     app.conf.once_namespace = "x" * 101
     for _ in range(2):
-        with pytest.raises(InvalidInput, match="has 101 characters; 100 are the most"):
+        with pytest.raises(InvalidInput, match="has 101 characters; the maximum is 100"):
             namespace_of(settings)
     app.conf.once_namespace = "short"
     assert namespace_of(settings) == "short"

@@ -134,7 +134,7 @@ def test_no_file_is_named() -> None:
         (b" \n", "should hold one line, the value of SEGMENTED_URL"),
         (b"redis://a\nredis://b\n", "should hold one line, the value of SEGMENTED_URL"),
         (b"x" * (BYTES_MAX + 1), "should hold one line, the value of SEGMENTED_URL"),
-        (b"redis://:\xff\xfe@a", "is no text in UTF-8"),
+        (b"redis://:\xff\xfe@a", "is not valid UTF-8"),
     ],
     ids=["empty", "blank", "two", "endless", "bytes"],
 )

@@ -72,7 +72,7 @@ def test_a_refusal_shows_the_text_and_what_it_should_look_like() -> None:
 
 @pytest.mark.parametrize("token", [0, -1, True, 1.5, "7", None, 2**63])
 def test_what_is_no_token_is_refused(token: object) -> None:
-    with pytest.raises(InvalidInput, match=r"is no fencing token: those are whole numbers from 1$"):
+    with pytest.raises(InvalidInput, match=r"is not a fencing token: give a whole number of 1 or more$"):
         Sequencer("name", "exclusive", token)  # type: ignore[arg-type]  # what is tested
 
 
@@ -91,5 +91,5 @@ def test_a_value_and_its_fence_are_in_one_hash_slot(key: str) -> None:
 
 @pytest.mark.parametrize("key", ["", "{", "}", "a}b", "a{b", "{}a"])
 def test_a_key_for_which_that_cannot_be_is_refused(key: str) -> None:
-    with pytest.raises(InvalidInput, match=r"is empty, or has braces that are no hash tag$"):
+    with pytest.raises(InvalidInput, match=r"is empty, or has braces that are not a hash tag$"):
         fenced_keys(key)

@@ -46,12 +46,12 @@ def fragmentation(facts: Facts) -> Outcome:
     panels[0].set_ylim(len(spots) - 0.4, -0.6)
     counts = sorted({len(spot.runs) for spot in spots})
     caption = (
+        'Left: share of the stock that was sold at the first wrong "sold out", while units were still free; 100 % '
+        "means that no buyer got one. Right: share sold in the end. "
         f"{loops.capitalize()} loop, {said(spots[0].cell, without=('segments', 'stock', 'buyers'))}; {counts[0]} to "
-        f"{counts[-1]} "
-        'runs a cell, bars: 95 % over runs. Left: share of the stock that was sold when somebody was first told "sold '
-        'out" while units were free; 100 % means that nobody ever was. From the histories of calls where they were '
-        "kept, else to a tenth of a second. Right: sold in the end. Runs that are void for wrong refusals are shown "
-        "here, since this is what makes them void; they have no rate anywhere. x begins at 0."
+        f"{counts[-1]} runs per cell, bars: 95 % over runs. The first wrong refusal comes from the histories of calls "
+        "if they were kept, otherwise to a tenth of a second. Runs that are void because of wrong refusals are shown "
+        "here, but have no rate anywhere. x begins at 0."
     )
     return Drawn("F9", NAME, TITLE, caption, figure)
 

@@ -57,8 +57,8 @@ def latency_by_load(facts: Facts) -> Outcome:
     figure.legend(handles, labels, loc="outside lower center", ncols=5)
     base = f"100 % is the closed-loop capacity in orders/s: {'; '.join(told)}." if told else ""
     caption = (
-        f"Open loop, Poisson arrivals, {said(lines[0][1][0].cell, without=('segments', 'offered_per_s'))}. From the "
-        "intended time to the answer, orders that failed included; histograms of all runs added up. "
+        "Latency from the intended time to the answer, failed orders included; histograms of all runs added up. "
+        f"Open loop, Poisson arrivals, {said(lines[0][1][0].cell, without=('segments', 'offered_per_s'))}. "
         f"{counted([spot for _, spots in lines for spot in spots])}. {base} Grey: more than {100 * SHED:g} % of the "
         "arrivals were turned away (shed) and count as failures, not as latencies. Dotted: the mean by M/G/1, or M/G/K "
         "for K lanes (Lee and Longton), from the measured hold and its variation; beyond its end there is no steady "

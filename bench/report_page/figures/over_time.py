@@ -51,8 +51,8 @@ def sale_over_time(facts: Facts) -> Outcome:
         f"One run of each strategy, the first that counts ({'; '.join(f'run {run.run}' for run in runs)}); {loop} "
         "loop, "
         f"{arrivals}, {said(runs[0].cell, without=('segments',))}. Bins of {runs[0].series.bin_s:g} s. Offered orders "
-        "stand at their intended time in an open loop, at their sending in a closed one; the others at their answer. "
-        "Shaded: outside of the measured window. Vertical line: the first refusal. Below, on a log scale: the median "
+        "are at their intended time in an open loop, at their sending in a closed one; the others at their answer. "
+        "Shaded: outside the measured window. Vertical line: the first refusal. Below, on a log scale: the median "
         "(bins of 10 orders or more) and the longest time of the orders answered in a bin, refusals among them; a bin "
         "has too few for a p99."
     )
@@ -141,10 +141,9 @@ def segment_map(facts: Facts) -> Outcome:
     if mesh is not None:
         figure.colorbar(mesh, ax=list(panels), label="units left, % of the fullest")
     caption = (
-        f"One run each, {loop} loop, {section(order[0].cell)}, {order[0].cell.buyers} buyers. {'; '.join(told)}. "
-        "Dark: "
-        "empty. A strategy that falls back empties all segments together; a bright row at the end is stock that nobody "
-        "was offered."
+        "A strategy that falls back empties all segments together; a bright row at the end is stock that no buyer was "
+        "offered. Dark: empty. "
+        f"One run each, {loop} loop, {section(order[0].cell)}, {order[0].cell.buyers} buyers. {'; '.join(told)}."
     )
     return Drawn("F8", name, TITLE_8, caption, figure)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HOLLOW_GID: Final = "hollow"
 VOID_GID: Final = "void"
 LEGEND: Final = (
-    "Hollow: generator, server or machine used up. Cross: void runs, which have no value. Bars: 95 % over runs."
+    "Hollow: generator, server or machine saturated. Cross: void runs, which have no value. Bars: 95 % over runs."
 )
 
 

@@ -54,6 +54,6 @@ def ratios(facts: Facts) -> Outcome:
         "rounds, "
         "with its 95 % bootstrap interval; at the right the two absolute rates and the rounds. Diamonds: the same "
         "code run "
-        f"twice a round. {floor.said} Hollow: one of the two used something up."
+        f"twice a round. {floor.said} Hollow: one of the two saturated something."
     )
     return Drawn("F15", NAME, TITLE, caption, figure)

@@ -49,11 +49,11 @@ def throughput(facts: Facts) -> Outcome:
     spots = [spot for family in found for spot in family.spots]
     left_out = len(segment_families(facts)) - len(found)
     caption = (
-        "Closed loop: each buyer orders again at once. Orders that hold stock, answered within the window, a second; "
-        f"refusals are not counted. {counted(spots)}. Dotted: the ideal, min(K, N)/S. Dashed and dash-dotted: the "
+        "Orders per second that hold stock, answered within the window; refusals are not counted. Closed loop: each "
+        f"buyer orders again at once. {counted(spots)}. Dotted: the ideal, min(K, N)/S. Dashed and dash-dotted: the "
         f"closed network of N buyers, for the lane of each strategy. {'; '.join(sources)}: no throughput is used, and "
-        "the model's error is told below. An ideal far above the points is cut off. Thin lines across: what needs "
-        f"no segments. Strategies that were run at one K only are in S. y begins at 0. {LEGEND}"
+        "the model's error is given below. An ideal far above the points is cut off. Thin lines across: what needs "
+        f"no segments. Strategies measured at a single K are in figure S. y begins at 0. {LEGEND}"
         + (f" {left_out} smaller sweeps are in the table only." if left_out else "")
     )
     return Drawn("F1", "f01-throughput", TITLE_1, caption, figure)

@@ -91,7 +91,7 @@ class Fleet:
                 continue
             self._deaths += 1
             if (code >= 0 and not self._has_decided) or self._deaths > DEATHS_MAX:
-                message = f"{worker.name} {_ended(code)}; its last words:\n{worker.tail()}"
+                message = f"{worker.name} {_ended(code)}; its last output:\n{worker.tail()}"
                 raise SegmentedError(message)
             self._bury(worker)
             self._workers[index] = self._start(worker.name)

@@ -68,7 +68,7 @@ EFFECT: Final = """local function effect(KEYS, ARGV)
 end
 local given = effect({{ unpack(KEYS, 5) }}, {{ unpack(ARGV, 11) }})
 local has_form, form = pcall(cjson.encode, given)
-if has_form and string.find(form, '[\\128-\\255]') then -- bytes that are no UTF-8 could be read by nobody, ever
+if has_form and string.find(form, '[\\128-\\255]') then -- bytes that are not valid UTF-8 could never be read
   local rest, tail = form, '[\\128-\\191]'
   for _, character in ipairs({{
     '[\\194-\\223]' .. tail, '\\224[\\160-\\191]' .. tail, '[\\225-\\236\\238\\239]' .. tail .. tail,
@@ -78,7 +78,7 @@ if has_form and string.find(form, '[\\128-\\255]') then -- bytes that are no UTF
     rest = string.gsub(rest, character, ' ')
   end
   if string.find(rest, '[\\128-\\255]') then
-    has_form, form = false, 'what the effect gave holds bytes that are no UTF-8'
+    has_form, form = false, 'the effect returned bytes that are not valid UTF-8'
   end
 end
 kind, body = has_form and 'effect' or 'unkept', form"""

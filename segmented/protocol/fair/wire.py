@@ -34,7 +34,7 @@ def _encode_acquire(operation: AcquireFair) -> Call:
 def _decode_acquire(operation: AcquireFair, reply: Reply) -> Acquired | Held:
     match text(reply[0]):
         case "wrong_kind":
-            message = f"the name {operation.name!r} belongs to another kind of lock than a fair one"
+            message = f"the name {operation.name!r} belongs to another kind of lock, not to a fair lock"
             raise WrongKind(message)
         case "held":
             return Held(int(reply[1]))

@@ -97,7 +97,7 @@ class LockModel:
     def acquire(self, operation: AcquireLock) -> Acquired | Held:
         """Take the lock if it is free or already the holder's."""
         if operation.is_key:
-            message = f"{operation.name!r} is to be locked as a key of a server, and this store has none"
+            message = f"{operation.name!r} should be locked as a key on a server, but this store has no keys"
             raise InvalidInput(message)
         now = self._clock.now()
         lease = self._leases.get(operation.name)

@@ -76,7 +76,7 @@ def _decode_revoke(operation: RevokeLock, reply: Reply) -> Revoked | None:
 
 def _check_kind(name: str, said: str) -> None:
     if said == "wrong_kind":
-        message = f"the key of the lock {name!r} holds other data: it is no lock"
+        message = f"the key of the lock {name!r} holds other data: it is not a lock"
         raise WrongKind(message)
 
 

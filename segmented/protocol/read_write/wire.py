@@ -47,7 +47,7 @@ def _decode_write(operation: AcquireWrite, reply: Reply) -> Acquired | Held:
 def _decoded(operation: AcquireRead | AcquireWrite, reply: Reply, *, next_in_ms: int | None) -> Acquired | Held:
     match text(reply[0]):
         case "wrong_kind":
-            message = f"the name {operation.name!r} belongs to another kind of lock than one of readers and writers"
+            message = f"the name {operation.name!r} belongs to another kind of lock, not to a read-write lock"
             raise WrongKind(message)
         case "held":
             return Held(optional_number(reply[1]))

@@ -39,7 +39,7 @@ def _encode_acquire(operation: AcquireReentrant) -> Call:
 def _decode_acquire(operation: AcquireReentrant, reply: Reply) -> Acquired | Held:
     match text(reply[0]):
         case "wrong_kind":
-            message = f"the name {operation.name!r} belongs to another kind of lock than a reentrant one"
+            message = f"the name {operation.name!r} belongs to another kind of lock, not to a reentrant lock"
             raise WrongKind(message)
         case "held":
             return Held(optional_number(reply[1]))

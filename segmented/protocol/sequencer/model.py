@@ -39,7 +39,7 @@ class SequencerModel:
         if state is None or state.is_delayed:
             return Standing(None, is_good=False)
         if state.kind == "semaphore":
-            message = f"{operation.name!r} is no lock of which one generation is the living one"
+            message = f"lock {operation.name!r} has no single current generation"
             raise WrongKind(message)
         mode = "shared" if any(holder.mode == "read" for holder in state.holders) else "exclusive"
         is_good = (state.fencing_token, mode) == (operation.token, operation.mode)

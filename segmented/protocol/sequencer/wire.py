@@ -23,7 +23,7 @@ def _decode_check(operation: CheckSequencer, reply: Reply) -> Standing:
         case "current":
             return Standing(operation.token, is_good=True)
         case "wrong_kind":
-            message = f"{operation.name!r} is no lock of which one generation is the living one"
+            message = f"lock {operation.name!r} has no single current generation"
             raise WrongKind(message)
     return Standing(optional_number(reply[1]), is_good=False)
 

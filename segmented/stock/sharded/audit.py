@@ -102,7 +102,7 @@ def _transfers_drift(before: list[PoolState], between: list[PoolState], after: l
     for (source, target), one in sorted(away.items()):
         known = sent.get((source, target))
         if known is None or known.number != one.number or known.units < one.units:
-            detail = f"transfer {one.number} from shard {source} to shard {target} is on the way, and was not sent"
+            detail = f"transfer {one.number} from shard {source} to shard {target} is in transit, but was never sent"
             yield Drift("foreign write", None, detail, "transfer", f"{source}>{target}")
     for source, target in sorted({*sent, *((source, target) for target, source in received)}):
         place = source, target
@@ -110,12 +110,8 @@ def _transfers_drift(before: list[PoolState], between: list[PoolState], after: l
         first, last = sent.get(place), sent_later.get(place)
         sure = first.units - (away[place].units if place in away else 0) if first else 0
         if got < sure:
-            detail = (
-                f"shard {source} knows that {sure} of its units have arrived at shard {target}, which has got {got}"
-            )
+            detail = f"shard {source} knows that {sure} of its units arrived at shard {target}, which received {got}"
             yield Drift("orphan transfer", None, detail, "transfer", f"{source}>{target}")
         elif got > (last.units if last else 0):
-            detail = (
-                f"shard {target} has got {got} units from shard {source}, which has sent {last.units if last else 0}"
-            )
+            detail = f"shard {target} received {got} units from shard {source}, which sent {last.units if last else 0}"
             yield Drift("foreign write", None, detail, "transfer", f"{source}>{target}")

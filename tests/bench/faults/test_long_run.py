@@ -140,7 +140,7 @@ def test_a_run_that_broke_a_promise_shows_no_other_figures() -> None:
         "doubled (more than one effect): 0",
         "oversold, units: 0",
         "refused wrongly: 0",
-        "effects that nobody was promised: 0",
+        "effects without an accepted order: 0",
         "BROKEN: lost (accepted, not decided): 1, must be 0 (o-17)",
     ]
     assert (found.is_kept, found.as_json()["figures"]) == (False, None)

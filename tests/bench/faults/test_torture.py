@@ -156,7 +156,7 @@ def test_a_promise_that_did_not_hold_is_exit_code_1(
 ) -> None:
     monkeypatch.setitem(KINDS, "lock", replace(KINDS["lock"], patience=-0.5))  # nobody can be as fast as that
     assert run(SMALL) == 1
-    assert "BROKEN: nobody got in for " in capfd.readouterr().out
+    assert "BROKEN: no holder got in for " in capfd.readouterr().out
 
 
 def test_bad_input_is_one_sentence_and_nothing_is_started(capfd: pytest.CaptureFixture[str]) -> None:

@@ -141,7 +141,7 @@ def test_a_capacity_test_that_oversells_has_no_rate_and_ends_with_1(valkey_url: 
 def test_a_bad_option_is_one_sentence_and_ends_with_2(tmp_path: Path) -> None:
     with locust("capacity", "--headless", "--strategy", "nix", url="redis://none", folder=tmp_path) as process:
         assert process.wait(WAIT_SECONDS) == 2
-    assert "--strategy nix: there is no such strategy; there is: no-lock," in said(tmp_path)
+    assert "--strategy nix: unknown strategy; known are: no-lock," in said(tmp_path)
     assert "Traceback" not in said(tmp_path)
 
 

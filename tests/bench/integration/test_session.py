@@ -264,14 +264,14 @@ def test_a_terminated_command_leaves_with_143_and_no_server(tmp_path: Path) -> N
     assert psutil.wait_procs(servers, timeout=SECONDS)[1] == []
     found = read_results(tmp_path / "results" / "results.jsonl")
     assert found.end is not None
-    assert found.end.stopped_by == "told to end by SIGTERM"
+    assert found.end.stopped_by == "stopped by SIGTERM"
 
 
 def test_bad_input_of_the_command_is_one_sentence_and_starts_nothing(tmp_path: Path) -> None:
     plan = written(tmp_path)
     folder = tmp_path / "results"
     for words, sentence in (
-        (["granularty"], "there is no benchmark 'granularty'; did you mean 'granularity'?"),
+        (["granularty"], "unknown benchmark 'granularty'; did you mean 'granularity'?"),
         (
             ["--plan", str(tmp_path / "none.toml")],
             f"{tmp_path / 'none.toml'} cannot be read: No such file or directory",

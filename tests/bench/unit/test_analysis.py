@@ -318,7 +318,7 @@ def test_without_an_aa_row_small_differences_are_not_judged() -> None:
         row = compare(file_of(rounds(CELL, [100.0] * runs)), file_of(rounds(CELL, [rate] * runs))).rows[0]
         return row.verdict, row.why
 
-    assert verdict(105.0) == ("not judged", "5.0%, and no A/A row tells the noise")
+    assert verdict(105.0) == ("not judged", "5.0%, and there is no A/A row for the noise")
     assert verdict(150.0) == ("faster", "by 50.0%")
     assert verdict(50.0) == ("slower", "by 100.0%")
     assert verdict(150.0, runs=2) == ("not judged", "2 runs give no interval: it takes 3")

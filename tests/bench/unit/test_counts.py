@@ -60,9 +60,9 @@ def test_what_is_written_is_read_again_without_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is no baseline of counts"),
+        ("{", "is not a baseline of counts"),
         ('{"schema": "other/1"}', "is of schema 'other/1', and this reads 'segmented-counts/1'"),
-        ('{"schema": "segmented-counts/1", "counts": {"reserve": {"orders": 1}}}', "is no baseline of counts"),
+        ('{"schema": "segmented-counts/1", "counts": {"reserve": {"orders": 1}}}', "is not a baseline of counts"),
     ],
 )
 def test_a_file_that_is_no_baseline_is_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -65,7 +65,7 @@ def test_the_share_of_the_bound_is_said_for_both_kinds_of_locks() -> None:
 
 
 def test_the_control_is_shown_failing_and_has_no_share_of_the_bound() -> None:
-    assert remarks(RUNS, CORES)[0] == "Without a lock 20,000 units of 600 were sold: 19,400 that nobody had."
+    assert remarks(RUNS, CORES)[0] == "Without a lock 20,000 units of 600 were sold: 19,400 too many."
     assert share_of_bound(NO_LOCK) is None
 
 

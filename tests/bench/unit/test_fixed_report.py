@@ -65,7 +65,7 @@ def test_a_used_folder_is_refused_before_anything_is_measured(tmp_path: Path) ->
     (tmp_path / "mine").write_text("notes", encoding="utf-8")
     refused = ran("bench", "locks", "--quick", "--report", str(tmp_path), url=None)
     assert refused.returncode == 2
-    why = "is no empty folder: name a new one, and what is there stays"
+    why = "is not an empty folder: name a new one"
     assert refused.stderr == f"segmented: --report {tmp_path} {why}\n"
     assert [one.name for one in tmp_path.iterdir()] == ["mine"]
 
@@ -73,7 +73,9 @@ def test_a_used_folder_is_refused_before_anything_is_measured(tmp_path: Path) ->
 @pytest.mark.parametrize("place", ["mine", "mine/below"])
 def test_a_file_is_no_place_for_a_report(place: str, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("notes", encoding="utf-8")
-    with pytest.raises(InvalidInput, match=r"^--report \S+ (is no empty folder|cannot be made: \S+ is not a folder)"):
+    with pytest.raises(
+        InvalidInput, match=r"^--report \S+ (is not an empty folder|cannot be made: \S+ is not a folder)"
+    ):
         check_folder(tmp_path / place)
     assert (tmp_path / "mine").read_text(encoding="utf-8") == "notes"
 

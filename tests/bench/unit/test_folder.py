@@ -130,8 +130,8 @@ def test_a_session_under_other_conditions_does_not_go_on_there(tmp_path: Path, n
     ("text", "sentence"),
     [
         (None, " is missing, and the runs beside it were measured by it: name another folder"),
-        ('["a cell"]', " is no file of calibrations: 'list' object has no attribute 'items'"),
-        ('{"a cell": null}', " is no file of calibrations: "),
+        ('["a cell"]', " is not a calibration file: 'list' object has no attribute 'items'"),
+        ('{"a cell": null}', " is not a calibration file: "),
     ],
 )
 def test_a_session_does_not_go_on_by_other_calibrations(tmp_path: Path, text: str | None, sentence: str) -> None:

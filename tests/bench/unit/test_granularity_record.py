@@ -99,8 +99,8 @@ END = EndLine(finished_at="2026-01-01T00:00:00+00:00", runs_planned=1, runs_done
     ("{\n", "line 1 is not JSON"),
     ("[]\n", "line 1 is of schema None, and this reads 'segmented-bench/1'"),
     ('{"schema": "segmented-bench/2"}\n', "line 1 is of schema 'segmented-bench/2', and this reads"),
-    ('{"schema": "segmented-bench/1", "kind": "sum"}\n', "line 1 is of kind 'sum'; there is: session, run, end"),
-    ('{"schema": "segmented-bench/1", "kind": []}\n', "line 1 is of kind []; there is: session, run, end"),
+    ('{"schema": "segmented-bench/1", "kind": "sum"}\n', "line 1 is of kind 'sum'; known are: session, run, end"),
+    ('{"schema": "segmented-bench/1", "kind": []}\n', "line 1 is of kind []; known are: session, run, end"),
     ('{"schema": "segmented-bench/1", "kind": "end"}\n', "line 1: finished_at: Field required"),
     ("[" * 100_000 + "\n", "line 1 is not JSON: nested too deep"),
     ("9" * 5_000 + "\n", "line 1 is not JSON: Exceeds the limit"),
@@ -123,7 +123,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     file.write_bytes(b"\x00\xff")
     with pytest.raises(
-        InvalidInput, match=r"is not a result file of segmented-bench/1: it is no text \(.* at byte 1\)"
+        InvalidInput, match=r"is not a result file of segmented-bench/1: it is not text \(.* at byte 1\)"
     ):
         read_results(file)
 
@@ -147,7 +147,7 @@ def test_what_is_no_number_is_no_json(name: str, tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     line = re.sub(r'"orders_per_s":[0-9.]+', f'"orders_per_s":{name}', as_line(run()))
     file.write_text(as_line(session_line()) + line, encoding="utf-8")
-    with pytest.raises(InvalidInput, match=rf"results\.jsonl, line 2 is not JSON: {name} is no number$"):
+    with pytest.raises(InvalidInput, match=rf"results\.jsonl, line 2 is not JSON: {name} is not a number$"):
         read_results(file)
 
 

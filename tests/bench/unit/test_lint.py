@@ -80,7 +80,7 @@ BROKEN: Final[list[tuple[str, Callable[[], ResultFile], str]]] = [
     (
         "R1",
         lambda: with_run(AT, **part(RUN, "times", response=RUN.times.service)),
-        f"a closed loop has no intended times, and response times are told of {NAMED}",
+        f"a closed loop has no intended times, but response times are given for {NAMED}",
     ),
     (
         "R2",
@@ -118,17 +118,17 @@ BROKEN: Final[list[tuple[str, Callable[[], ResultFile], str]]] = [
     (
         "R4",
         lambda: with_run(AT, **part(RUN, "times", wait=unread(RUN.times.wait, n=7))),
-        f"{NAMED}: its histogram of wait has 1,000 samples, and 7 are told",
+        f"{NAMED}: its histogram of wait has 1,000 samples, but states 7",
     ),
     (
         "R4",
         lambda: with_run(AT, **part(RUN, "times", service=unread(RUN.times.service, p99=1.0))),
-        f"{NAMED}: its histogram of service gives another p99 than is told",
+        f"{NAMED}: its histogram of service gives another p99 than is stated",
     ),
     (
         "R5",
         lambda: with_run(AT, **part(RUN, "times", service=unread(RUN.times.service, p999=3.0))),
-        f"told without ten samples beyond it: service.p999 of n = 1,000 in {NAMED}",
+        f"given without ten samples beyond it: service.p999 of n = 1,000 in {NAMED}",
     ),
     (
         "R6",
@@ -217,7 +217,7 @@ BROKEN: Final[list[tuple[str, Callable[[], ResultFile], str]]] = [
     (
         "R13",
         lambda: with_run(AT, cpu=Cpu(generator=0.9, redis=0.2, database=None, machine=1.2, others=0.1, steal=0.0)),
-        f"what is marked as used up does not follow from the cores used: {NAMED}",
+        f"what is marked as saturated does not follow from the cores used: {NAMED}",
     ),
     (
         "R13",
@@ -296,7 +296,7 @@ BROKEN: Final[list[tuple[str, Callable[[], ResultFile], str]]] = [
     (
         "R20",
         lambda: honest().model_copy(update={"end": None}),
-        "the session has no end, so nobody knows what is missing",
+        "the session has no end, so what is missing is unknown",
     ),
     (
         "R20",

@@ -95,7 +95,7 @@ def test_a_server_that_the_environment_names_wrongly_is_refused_by_its_name(
     ("changed", "sentence"),
     [
         ({"stock": 0}, "--stock 0: Input should be greater than or equal to 1"),
-        ({"strategy": "nix"}, "--strategy nix: there is no such strategy; there is: "),
+        ({"strategy": "nix"}, "--strategy nix: unknown strategy; known are: "),
         ({"hold": 9_999.0}, "--hold 9999.0: Input should be less than or equal to 2000"),
         ({"rate": 0.0}, "--rate 0.0: Input should be greater than 0"),
         ({"segments": 0}, "--segments 0: Input should be greater than or equal to 1"),

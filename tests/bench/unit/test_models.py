@@ -113,7 +113,7 @@ def test_a_law_with_noise_is_within_its_intervals() -> None:
         ({number: [LAW.rate(number)] * 3 for number in CLIENTS[:5]}, "5 values of N; a fit takes 6"),
         (
             {number: [LAW.rate(number)] * 3 for number in CLIENTS[:6]},
-            "throughput does not fall up to N = 32, so what a peak would be cannot be told",
+            "throughput does not fall up to N = 32, so the peak is unknown",
         ),
     ],
 )
@@ -124,7 +124,7 @@ def test_no_law_is_told_by_data_that_do_not_tell_it(rates: dict[int, list[float]
 def test_a_fall_within_the_intervals_is_none() -> None:
     runs = {1: 47.0, 4: 185.0, 16: 730.0, 32: 741.0, 64: 739.0, 128: 736.0}
     rates = {number: [rate] * 3 for number, rate in runs.items()} | {32: [727.0, 741.0, 755.0]}
-    assert fit(rates) == NoFit("throughput does not fall up to N = 128, so what a peak would be cannot be told")
+    assert fit(rates) == NoFit("throughput does not fall up to N = 128, so the peak is unknown")
 
 
 def test_a_ceiling_of_lanes_is_not_fitted() -> None:

@@ -63,7 +63,7 @@ def test_the_command_line_refuses_before_anything_starts() -> None:
         demo(buyers=0)
     with pytest.raises(InvalidInput) as caught:
         whole(["speed"], ["locks", "stock"])
-    assert str(caught.value) == "there is no benchmark 'speed'; there is: locks, stock"
+    assert str(caught.value) == "unknown benchmark 'speed'; known are: locks, stock"
 
 
 def test_without_a_name_the_benchmark_is_granularity() -> None:

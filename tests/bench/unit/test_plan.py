@@ -32,14 +32,14 @@ def refusal(file: Path) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("stop =", "stopp =", "stopp: there is no such key; did you mean 'stop'?"),
+        ("stop =", "stopp =", "stopp: unknown key; did you mean 'stop'?"),
         (
             'question = "What do users feel?"',
             'qestion = "What do users feel?"',
-            "sweeps.load.qestion: there is no such key; did you mean 'question'?",
+            "sweeps.load.qestion: unknown key; did you mean 'question'?",
         ),
         ("seed = 7\n", "", "seed: is missing"),
-        ("seed = 7", "seed = 7\nsede = 8", "sede: there is no such key; did you mean 'seed'?"),
+        ("seed = 7", "seed = 7\nsede = 8", "sede: unknown key; did you mean 'seed'?"),
         ("rounds = 2", "rounds = 0", "rounds: Input should be greater than or equal to 1, not 0"),
         (
             'base = { strategy = "segment-locks", section',
@@ -56,7 +56,7 @@ def refusal(file: Path) -> str:
         (
             "axes = { segments = [1, 4] }",
             "axes = { segmnts = [1, 4] }",
-            "sweeps.k.segmnts: there is no such key; did you mean 'segments'?",
+            "sweeps.k.segmnts: unknown key; did you mean 'segments'?",
         ),
         (
             '{ section = "none" }',

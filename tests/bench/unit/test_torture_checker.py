@@ -18,10 +18,10 @@ from bench.torture.events import (
     Ended,
     Entered,
     Event,
+    FaultInjected,
     Left,
     Missed,
     PermitsSeen,
-    Tormented,
     Wrote,
     line_of,
     read_events,
@@ -261,7 +261,7 @@ def test_the_longest_time_without_an_entry_counts_from_the_beginning_to_the_end_
 
 def test_deeds_and_misses_are_counted() -> None:
     deeds = ["killed", "killed", "paused", "resumed", "cut", "cut", "cut"]
-    log: list[Event] = [Tormented(1.0, deed, 1) for deed in deeds]
+    log: list[Event] = [FaultInjected(1.0, deed, 1) for deed in deeds]
     log += [Missed(1.0, "a", "timeout", 0.1), Missed(1.0, "a", "timeout", 0.1), Missed(1.0, "a", "late", 0.1)]
     verdict = check(log, LOCK)
     assert (verdict.kills, verdict.pauses, verdict.cuts, dict(verdict.missed)) == (2, 1, 3, {"timeout": 2, "late": 1})
@@ -275,7 +275,7 @@ def test_a_log_is_read_as_it_was_written() -> None:
         left(FIRST, 10.2),
         Died(10.3, 1),
         Missed(10.4, "a", "timeout", 0.5),
-        Tormented(10.5, "killed", 3),
+        FaultInjected(10.5, "killed", 3),
         PermitsSeen(10.6, "a", 2),
         Ended(11.0),
     ]
@@ -315,8 +315,8 @@ def test_whatever_is_left_breaks_it(name: str) -> None:
 
 
 def test_it_is_broken_when_nobody_got_in_or_nothing_is_known_about_the_fence_or_a_process_ended() -> None:
-    assert judged(Verdict()) == ["nobody got in"]
-    assert judged(Verdict(acquisitions=1, gap_max=5.6)) == ["nobody got in for 5.6 s; 5.5 s are the most"]
+    assert judged(Verdict()) == ["no holder got in"]
+    assert judged(Verdict(acquisitions=1, gap_max=5.6)) == ["no holder got in for 5.6 s; the maximum is 5.5 s"]
     assert judged(Verdict(acquisitions=1, pauses=1)) == ["no late write was refused: nothing is known about the fence"]
     assert judged(Verdict(acquisitions=1), crashes=["process 3 ended with code 4: KeyError"]) == [
         "processes that ended by themselves: 1, must be 0",

@@ -145,7 +145,9 @@ def test_connections_are_called_by_the_name_of_the_run(url: str, expected: str) 
 
 
 def test_a_kind_that_there_is_not_is_refused_with_those_that_there_are() -> None:
-    expected = "--kind 'spin' cannot be tortured; there is: lock, reentrant, fair, read_write, semaphore, multi, quorum"
+    expected = (
+        "--kind 'spin' cannot be tortured; known are: lock, reentrant, fair, read_write, semaphore, multi, quorum"
+    )
     with pytest.raises(InvalidInput) as refusal:
         TortureOptions(kind="spin")
     assert str(refusal.value) == expected

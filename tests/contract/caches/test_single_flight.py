@@ -92,7 +92,7 @@ def test_what_cannot_be_dumped_is_the_loaders_failure(side: Side) -> None:
 
 def test_a_value_that_is_too_large_is_the_loaders_failure(side: Side) -> None:
     flight, key, loader = Flight(side, size_max=10), side.name(), Loader("é" * 9)
-    with pytest.raises(InvalidInput, match=f"^the value of '{key}' has 56 bytes; 10 are the most$"):
+    with pytest.raises(InvalidInput, match=f"^the value of '{key}' has 56 bytes; the maximum is 10$"):
         flight.get(key, loader)
     with pytest.raises(LoaderFailed, match="56 bytes"):
         flight.get(key, loader)
@@ -243,7 +243,7 @@ def test_a_callable_gives_the_store_when_a_call_needs_it() -> None:
 # --- trouble ---
 
 
-class Mute(MemoryStore):
+class SilentWriteStore(MemoryStore):
     """A store that does not answer writes."""
 
     def execute(self, operation: Operation[Any], **options: Any) -> Any:  # noqa: ANN401  # the operation's own answer
@@ -254,7 +254,7 @@ class Mute(MemoryStore):
 
 
 def test_a_value_that_could_not_be_kept_is_given_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
-    flight = single_flight(Mute(), ttl=60)
+    flight = single_flight(SilentWriteStore(), ttl=60)
     with caplog.at_level(logging.WARNING, logger="segmented.locks"):
         assert [flight.get("shirt", Loader(1, 2)), flight.get("shirt", Loader(3))] == [1, 3]
     assert [record.message for record in caplog.records] == ["flight.not_kept"] * 2

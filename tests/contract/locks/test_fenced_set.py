@@ -69,13 +69,13 @@ def test_an_overslept_holder_is_refused_once_its_successor_has_written(waiting_s
 @pytest.mark.parametrize("token", [0, -1, True])
 def test_what_is_no_token_is_refused_and_nothing_is_written(waiting_side: Side, token: int) -> None:
     key = waiting_side.name("account")
-    with pytest.raises(InvalidInput, match="is no fencing token"):
+    with pytest.raises(InvalidInput, match="is not a fencing token"):
         write(waiting_side, key, "x", token)
     write(waiting_side, key, "x", 1)
 
 
 def test_a_key_without_a_common_slot_is_refused(waiting_side: Side) -> None:
-    with pytest.raises(InvalidInput, match="braces that are no hash tag"):
+    with pytest.raises(InvalidInput, match="braces that are not a hash tag"):
         write(waiting_side, "a}b", "x", 1)
 
 

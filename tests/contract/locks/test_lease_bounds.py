@@ -130,7 +130,7 @@ def test_a_wait_that_is_none_is_refused(timeout: Any) -> None:  # noqa: ANN401  
         (None, "the name of a lock is a text, not NoneType: None"),
         ("a\x00b", "the name of a lock holds characters that cannot be printed: 'a\\x00b'"),
         ("\udcff", "the name of a lock holds characters that cannot be printed: '\\udcff'"),
-        ("x" * 1_025, "the name of a lock has 1025 characters; 1024 are the most"),
+        ("x" * 1_025, "the name of a lock has 1025 characters; the maximum is 1024"),
     ],
 )
 def test_a_name_that_is_none_is_refused(name: Any, sentence: str) -> None:  # noqa: ANN401  # bad input

@@ -32,7 +32,7 @@ BAD_OWNERS: list[tuple[object, str]] = [
     ("", "^an owner needs a name$"),
     (b"bytes", "^the name of an owner is a text, not bytes: b'bytes'$"),
     ("a\nb", "cannot be printed"),
-    ("x" * 2_000, "^the name of an owner has 2000 characters; 1024 are the most$"),
+    ("x" * 2_000, "^the name of an owner has 2000 characters; the maximum is 1024$"),
     (lambda: "", "^an owner needs a name$"),
 ]
 

@@ -104,7 +104,7 @@ def test_readers_share_a_generation_in_shared_mode_and_a_writer_has_its_own(side
 def test_a_semaphore_has_no_living_generation(side: Side) -> None:
     name = side.name("lock")
     taken(side, op.AcquirePermit(name, "h", LONG_MS, permits=2))
-    with pytest.raises(WrongKind, match=r"is no lock of which one generation is the living one$"):
+    with pytest.raises(WrongKind, match=r"has no single current generation$"):
         is_current(side, name, 1)
 
 

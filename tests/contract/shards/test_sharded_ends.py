@@ -281,7 +281,7 @@ def test_units_that_were_sent_and_forgotten_are_named(plain_redis_side: Side, pl
     assert found(plain) == [("orphan transfer", "transfer", "0>2")]
     assert plain.audit().by_kind == {"orphan transfer": 1}
     assert plain.audit().transfers[0].detail == (
-        "shard 0 knows that 3 of its units have arrived at shard 2, which has got 0"
+        "shard 0 knows that 3 of its units arrived at shard 2, which received 0"
     )
 
 
@@ -294,7 +294,7 @@ def test_a_receipt_that_was_edited_is_named_in_its_shard_and_between_both(
     key = transfers_of(plain_redis_side, shards[2])
     plain_redis_side.raw().hset(key, "received:0", "2 6")
     assert found(plain) == [("foreign write", "transfer", "received:0"), ("foreign write", "transfer", "0>2")]
-    assert plain.audit().transfers[0].detail == "shard 2 has got 6 units from shard 0, which has sent 3"
+    assert plain.audit().transfers[0].detail == "shard 2 received 6 units from shard 0, which sent 3"
     plain_redis_side.raw().hset(key, "received:0", "1 2")
     assert found(plain) == [("foreign write", "transfer", "received:0"), ("orphan transfer", "transfer", "0>2")]
 

@@ -71,7 +71,7 @@ def test_units_that_a_source_has_twice_after_a_failover_are_named_and_put_right_
     report = pool.audit()
     assert (report.state.reserved, report.oversold, report.is_clean) == (25_000, 5_000, False)
     assert [(drift.kind, drift.name) for drift in report.drift] == [("foreign write", "1>0")]
-    assert report.drift[0].detail == "shard 0 has got 5000 units from shard 1, which has sent 0"
+    assert report.drift[0].detail == "shard 0 received 5000 units from shard 1, which sent 0"
     pool.cancel(elsewhere)
     assert refused(sharded(side, sku).reserve(big, quantity=6_000)) == (5_000, 15_000)
     assert pool.audit().drift == ()
@@ -112,7 +112,7 @@ def test_what_a_target_lost_with_a_failover_comes_in_with_the_next_transfer_and_
     assert free_of_each(side, sku) == [100, 80, 100]
     report = pool.audit()
     assert [(drift.kind, drift.name) for drift in report.drift] == [("orphan transfer", "1>0")]
-    assert report.drift[0].detail == "shard 1 knows that 20 of its units have arrived at shard 0, which has got 0"
+    assert report.drift[0].detail == "shard 1 knows that 20 of its units arrived at shard 0, which received 0"
     assert taken(pool.reserve(second, quantity=130)) == 130
     assert free_of_each(side, sku) == [0, 80, 70]
     assert taken(pool.reserve(third, quantity=50)) == 50

@@ -1,4 +1,4 @@
-"""A desk for tests of `segmented orders`: a pool, what becomes of its orders, and the command line."""
+"""The `segmented orders` command line in this process, with a pool whose orders it shows and replays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MESSAGE: Final = '[[{"v": 2, "sku": "mug", "orders": ["order-52", "order-53"]}],
 DIGESTS: Final = ("3fb1c7de0a45" + 20 * "0", "3fc2" + 28 * "1")
 
 
-class Desk:
+class OrderCommands:
     """A pool of 100 units, and the command line in this process."""
 
     def __init__(self, store: RedisStore, url: str) -> None:
