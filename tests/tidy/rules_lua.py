@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from tests.tidy.rules_text import plain_english, plain_prose
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -12,6 +14,9 @@ SCAN: Final = re.compile(r"""['"](KEYS|[HSZ]?SCAN)['"]""", re.IGNORECASE)
 KEY_LITERAL: Final = "se" + "g:"
 USED: Final = re.compile(r"\b(KEYS|ARGV)\[(\d+)\]")
 PART: Final = re.compile(r"^--\s+(?P<part>uses|KEYS|ARGV|answers)\s+(?P<text>.*)")
+COMMENT: Final = re.compile(r"^\s*--\s?(.*)|^.*?\s--\s(.*)")
+OTHERWISE: Final = re.compile(r""", else (?=["\d]|$)""")
+"""The form of contracts: "1" for a replay, else "0"."""
 CONTINUED: Final = re.compile(r"^--\s{4,}\S")
 
 
@@ -31,6 +36,14 @@ def arguments_are_named(text: str) -> Iterator[tuple[int, str]]:
         for table, index in USED.findall(line.partition("--")[0]):
             if not re.search(rf"\b{index} \w", parts.get(table, "")):
                 yield number, f"{table}[{index}] is not in the contract"
+
+
+def plain_comments(text: str) -> Iterator[tuple[int, str]]:
+    """Comments use the usual words and begin with the actor."""
+    found = [COMMENT.match(line) for line in text.splitlines()]
+    comments = "\n".join(OTHERWISE.sub(" or ", (one[1] or one[2] or "") if one else "") for one in found)
+    yield from plain_english(comments)
+    yield from plain_prose(comments)
 
 
 def no_scan(text: str) -> Iterator[tuple[int, str]]:

@@ -8,6 +8,8 @@ import re
 import tokenize
 from typing import TYPE_CHECKING, Final
 
+from tests.tidy.rules_text import BANNED, MESSAGE_TURNS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -66,6 +68,18 @@ def booleans_by_name(text: str) -> Iterator[tuple[int, str]]:
                     function.lineno,
                     f"{function.name} takes the boolean {argument.arg} by position: put `*` before it",
                 )
+
+
+def plain_messages(text: str) -> Iterator[tuple[int, str]]:
+    """A message that a program prints uses the usual words; docstrings have rules of their own."""
+    tree = ast.parse(text)
+    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    turns = [*MESSAGE_TURNS, *((rf"\b{turn}\b", plain) for turn, plain in BANNED)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
+            for turn, plain in turns:
+                for found in re.finditer(turn, node.value, re.IGNORECASE):
+                    yield node.lineno, f"{found.group()!r}: write {plain!r}"
 
 
 def no_wall_clock(text: str) -> Iterator[tuple[int, str]]:

@@ -43,6 +43,20 @@ TURNS: Final = (
     (BEGIN + r"(?:Counted|Told|Measured|Printed|Tested|Checked)\s+(?:is|are|was|were)\b", "the usual word order"),
 )
 """Turns of whole sentences on pages, as patterns, and what to write."""
+MESSAGE_TURNS: Final = (
+    (r"(?<!there )\b(?:is|are) no (?!longer\b|more\b)", "is not a"),
+    (r"\b(?:is|are|was|were|be|not) told\b", "is notified, is reported"),
+    (r"\bare the most\b", "the maximum is"),
+    (r"\bwhere nobody can be asked\b", "without a terminal"),
+    (r"\b(?:is|are) to (?:know|decide)\b", "decides, or leave it out"),
+    (r"\bthere is no such\b", "does not exist, or unknown"),
+    (r"\bcannot be had\b", "cannot be combined"),
+    (r"\blast words\b", "last output"),
+    (r"\bput right\b", "corrected"),
+    (r"\bwhoever\b", "the caller, the holder, a process that"),
+    (r"\bso many\b", "that many, how many"),
+)
+"""Turns of messages that a program prints, as patterns, and what to write."""
 NOT_PROSE: Final = re.compile(r"^ *```.*?^ *```|<!--.*?-->|`[^`]*`|(?<=\])\([^)]*\)", re.MULTILINE | re.DOTALL)
 UNRELEASED: Final = re.compile(r"^## \[?Unreleased\]?", re.MULTILINE)
 

@@ -22,7 +22,7 @@ def test_every_shared_part_names_its_keys_and_arguments() -> None:
     assert offences(rules.arguments_are_named, SHARED) == []
 
 
-@pytest.mark.parametrize("rule", [rules.no_scan, rules.no_key_literal])
+@pytest.mark.parametrize("rule", [rules.no_scan, rules.no_key_literal, rules.plain_comments])
 def test_all_lua_keeps(rule: Rule) -> None:
     assert offences(rule, SCRIPTS + SHARED) == []
 

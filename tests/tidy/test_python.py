@@ -9,6 +9,10 @@ from tests.tidy.sources import PACKAGES, Rule, files, offences
 CLOCK = ROOT / "segmented" / "clock.py"
 LIKE_REDIS_PY = [ROOT / "segmented" / "compat" / name for name in ("lock.py", "async_lock.py")]
 """Their signatures are redis-py's own."""
+PUBLISHED = [
+    ROOT / "bench" / name for name in ("peers/contender.py", "dedup_peers/rows.py", "report_page/comparisons.py")
+]
+"""Their sentences are those of published results."""
 
 
 @pytest.mark.parametrize("rule", [rules.size, rules.silence_has_a_reason])
@@ -23,6 +27,12 @@ def test_our_packages_keep(rule: Rule) -> None:
     looked_at = [path for path in files(*PACKAGES, suffix=".py") if path not in LIKE_REDIS_PY]
     assert looked_at
     assert offences(rule, looked_at) == []
+
+
+def test_messages_are_in_plain_english() -> None:
+    looked_at = [path for path in files(*PACKAGES, suffix=".py") if path not in PUBLISHED]
+    assert len(looked_at) > 500
+    assert offences(rules.plain_messages, looked_at) == []
 
 
 def test_the_library_reads_no_wall_clock() -> None:
