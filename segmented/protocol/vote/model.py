@@ -11,7 +11,7 @@ from segmented.keys import lock_keys
 from segmented.models import Acquired, HeldBy, Lost, Reestablished, Released, Renewed, ServerIdentity
 from segmented.models.locks import HOLDER_ID_SHOWN, LockHolder, LockState
 from segmented.protocol.kinds import Kind
-from segmented.protocol.vote.operations import ROUND_MAX, ROUND_REESTABLISHED
+from segmented.protocol.vote.operations import NO_TOKEN, ROUND_MAX, ROUND_REESTABLISHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from segmented.clock import Clock
     from segmented.protocol import AcquireVote, IdentifyServer, ReleaseVote, RenewVote
     from segmented.protocol.kinds import Bodies
-
-NO_TOKEN: Final = 0
 
 
 @dataclass(slots=True)
