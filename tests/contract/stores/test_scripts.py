@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,7 +56,9 @@ def test_a_script_starts_with_its_flags(name: str) -> None:
 
 
 def test_every_operation_has_a_codec() -> None:
-    named = [getattr(op, name) for name in op.__all__]
+    folders = {module.name for module in pkgutil.iter_modules(op.__path__) if module.ispkg} - {"zookeeper"}
+    modules = [op, *(import_module(f"{op.__name__}.{folder}.operations") for folder in folders)]
+    named = [getattr(module, name) for module in modules for name in dir(module)]
     known = {kind for kind in named if isinstance(kind, type) and issubclass(kind, op.Operation)}
     CODECS.load_all()
     assert set(CODECS) == known - {op.Operation}
